@@ -1,0 +1,1 @@
+"""Games as PettingZoo environments, and their way into RLlib."""

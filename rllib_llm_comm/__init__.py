@@ -1,0 +1,1 @@
+"""Language-model agents that talk, trained with Ray RLlib."""

@@ -1,0 +1,1 @@
+"""Algorithms: a config and an algorithm class each, and their registry."""

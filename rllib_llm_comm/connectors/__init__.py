@@ -1,0 +1,1 @@
+"""Connector pieces, one per file."""

@@ -1,0 +1,39 @@
+"""The errors that a user's input can cause."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Bad input by a user: one sentence with the setting, its value, what is allowed and the remedy."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint for a mistyped name.
+
+    Args:
+        name: What the user wrote.
+        known: The allowed names.
+
+    Returns:
+        `" Did you mean 'x'?"` with the closest known name, or the empty string when none is close.
+    """
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def require_choice(setting: str, value: object, allowed: Iterable[object]) -> None:
+    """Raises a `UserError` unless `value` is one of `allowed`.
+
+    Args:
+        setting: The setting's name as the user writes it.
+        value: The value given.
+        allowed: The allowed values.
+    """
+    options = list(allowed)
+    if value not in options:
+        hint = did_you_mean(str(value), [str(option) for option in options])
+        listed = ", ".join(repr(option) for option in options)
+        raise UserError(f"`{setting}` is {value!r} but must be one of {listed}.{hint}")

@@ -1,0 +1,1 @@
+"""Policies from checkpoints, roll-outs, replays and checks."""

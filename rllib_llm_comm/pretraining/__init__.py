@@ -1,0 +1,1 @@
+"""How the embedded base model is made: corpus, training and probes."""

@@ -1,0 +1,1 @@
+"""Sources of message labels: scripted and chat teachers, and label collection."""
