@@ -1,0 +1,234 @@
+"""A scripted cook: what to do next and what to say, by rules on a view.
+
+Given everything there is to see it is the scripted teacher and the reference policy; given only what one cook sees it
+is the common sense of the made-up kitchens on which the embedded model is pre-trained. The rules have an answer for
+every view, not only for those on the way of an expert.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rllib_llm_comm.envs.overcooked_text.view import BOWL, LEFT, ONE_ROOM, RIGHT, Item, Option, View
+
+
+@dataclass(frozen=True)
+class Saying:
+    """The meaning of a message.
+
+    Attributes:
+        kind: `bring` (a request: pass or take `thing`), `carry` (the speaker does it), `chop`, `fill`, `serve`,
+            `wait`.
+        thing: A food's name, `"bowl"`, or the empty string.
+    """
+
+    kind: str
+    thing: str = ""
+
+
+WORDINGS: dict[str, tuple[str, ...]] = {
+    "bring": ("please bring the {thing}", "i need the {thing}", "give me the {thing}"),
+    "carry": ("i bring the {thing}", "here comes the {thing}", "i take the {thing}"),
+    "chop": ("i chop the {thing}", "i cut the {thing} now"),
+    "fill": ("i fill the bowl", "i put the food into the bowl"),
+    "serve": ("i serve the salad", "the salad is ready, i serve it"),
+    "wait": ("i wait here", "i have nothing to do"),
+}
+_PATTERNS = [
+    (Saying(kind), re.compile("^" + re.escape(wording).replace(r"\{thing\}", r"([a-z]+)") + "$"))
+    for kind, wordings in WORDINGS.items()
+    for wording in wordings
+]
+
+
+def word(saying: Saying, rng: np.random.Generator) -> str:
+    """A message with this meaning, in one of a few wordings."""
+    wordings = WORDINGS[saying.kind]
+    # The first wording is the usual one: a listener meets it most.
+    weights = np.array([3.0] + [1.0] * (len(wordings) - 1))
+    return wordings[rng.choice(len(wordings), p=weights / weights.sum())].format(thing=saying.thing)
+
+
+def understand(message: str) -> Saying | None:
+    """The meaning of a message in one of our wordings, or `None`."""
+    plain = " ".join(message.lower().split()).rstrip(".! ")
+    for saying, pattern in _PATTERNS:
+        match = pattern.match(plain)
+        if match:
+            return Saying(saying.kind, match.group(1) if match.groups() else "")
+    return None
+
+
+def missing(view: View) -> list[str]:
+    """The things of the dish that are still out of the cooks' hands, in the order in which they are wanted.
+
+    Foods that are seen on a board, chopped, in a bowl or in somebody's hand are under way, as is a bowl that stands
+    off the shelves. A chef in the left room counts what lies on the counter as arrived; what it does not see there,
+    it misses.
+    """
+    arrived: list[Item] = [item for _, item in view.boards if item]
+    if view.holding:
+        arrived.append(view.holding)
+    arrived.extend(p.holding for p in view.partners if p.holding and view.room != LEFT)
+    arrived.extend(view.counter or ())
+    bowls = [item for item in arrived if item.is_bowl]
+    foods = {item.name for item in arrived if not item.is_bowl} | {f for bowl in bowls for f in bowl.contents}
+    wanted = [food for food in view.dish if food not in foods]
+    return wanted + ([] if bowls or any(i.is_bowl and i.contents for i in view.shelf) else [BOWL])
+
+
+def _needed(view: View, item: Item | None) -> bool:
+    return item is not None and not item.is_bowl and item.name in view.dish
+
+
+def _complete(view: View, item: Item | None) -> bool:
+    return item is not None and item.is_bowl and tuple(sorted(item.contents)) == tuple(sorted(view.dish))
+
+
+def _spoilt(view: View, item: Item) -> bool:
+    return item.is_bowl and any(food not in view.dish for food in item.contents)
+
+
+def say(view: View) -> Saying:
+    """What a cook says: a request for what it misses, else what it does itself."""
+    if _complete(view, view.holding):
+        return Saying("serve") if view.room != RIGHT else Saying("carry", BOWL)
+    wanted = missing(view)
+    if view.room == RIGHT:
+        if view.holding and (_needed(view, view.holding) or view.holding.is_bowl):
+            return Saying("carry", view.holding.name)
+        here = _on_shelf(view, wanted)
+        return Saying("carry", here[0]) if here else Saying("wait")
+    if view.room == ONE_ROOM:
+        # One room: the speaker takes the first missing thing and asks for the second.
+        return Saying("bring", wanted[min(1, len(wanted) - 1)]) if wanted else _own_work(view)
+    return Saying("bring", wanted[0]) if wanted else _own_work(view)
+
+
+def _on_shelf(view: View, wanted: Sequence[str]) -> list[str]:
+    names = {item.name for item in view.shelf}
+    return [name for name in wanted if name in names]
+
+
+def _own_work(view: View) -> Saying:
+    raw = [i.name for i in _in_reach(view) if _needed(view, i) and not i.chopped]
+    if raw:
+        return Saying("chop", raw[0])
+    return Saying("fill")
+
+
+def _in_reach(view: View) -> list[Item]:
+    items = [view.holding] if view.holding else []
+    items.extend(item for _, item in view.boards if item)
+    items.extend(view.counter or ())
+    return items
+
+
+def choose(view: View, options: Sequence[Option], heard: Sequence[Saying] = ()) -> int:
+    """The index of the option that the scripted cook takes.
+
+    Args:
+        view: What the cook knows.
+        options: What it can do; one of them is `wait`.
+        heard: What the others said; a request is obeyed where the cook's hands are free for it.
+    """
+    ranked = sorted(range(len(options)), key=lambda i: (-_worth(view, options[i], options, heard), i))
+    return ranked[0]
+
+
+def _worth(view: View, option: Option, options: Sequence[Option], heard: Sequence[Saying]) -> float:
+    kind, item = option.kind, option.item
+    if kind == "wait":
+        return 0.0
+    if kind == "serve":
+        return 10.0 if _complete(view, item) else -1.0
+    if kind == "chop":
+        return 9.0 if _needed(view, item) and item is not None and not item.chopped else -1.0
+    if kind in ("fill", "add"):
+        return 8.0 if _needed(view, item) else -1.0
+    if kind == "place":
+        return _worth_placing(view, item, options)
+    if kind == "counter":
+        return _worth_counter(view, item, options)
+    if kind == "walk":
+        on_board = dict(view.boards).get(option.place)
+        raw = _needed(view, on_board) and on_board is not None and not on_board.chopped
+        return 7.0 if raw and not view.holding else -0.5
+    if kind == "get":
+        return _worth_getting(view, option, options, heard)
+    return -1.0
+
+
+def _worth_placing(view: View, item: Item | None, options: Sequence[Option]) -> float:
+    if item is None:
+        return -1.0
+    if _needed(view, item) and not item.chopped:
+        return 6.0
+    if item.is_bowl and not any(o.kind == "counter" for o in options) and _raw_waits(view):
+        return 1.0  # hands must be free to chop, and there is no counter to put the bowl on
+    return 0.5 if not _needed(view, item) and not item.is_bowl else -0.5
+
+
+def _raw_waits(view: View) -> bool:
+    return any(_needed(view, item) and item is not None and not item.chopped for _, item in view.boards)
+
+
+def _worth_counter(view: View, item: Item | None, options: Sequence[Option]) -> float:
+    if item is None:
+        return -1.0
+    if view.room == RIGHT:
+        return 5.0  # whatever it is, it is of use on the other side only, or in the way of free hands
+    if item.is_bowl:
+        return 4.0 if not _complete(view, item) else -1.0
+    if _needed(view, item) and not item.chopped:
+        return 1.0  # no board is free
+    return 2.0 if not _needed(view, item) else 0.5
+
+
+def _worth_getting(
+    view: View, option: Option, options: Sequence[Option], heard: Sequence[Saying]
+) -> float:
+    item = option.item
+    if item is None or view.holding is not None:
+        return -1.0
+    asked = [s.thing for s in heard if s.kind == "bring"]
+    promised = [s.thing for s in heard if s.kind == "carry"]
+    from_shelf = option.place == "shelf"
+    if from_shelf and item.name in asked:
+        return 5.5
+    if item.is_bowl:
+        return _worth_bowl(view, item, option, promised)
+    if not _needed(view, item) or item.chopped:
+        return -1.0
+    in_bowl = any(item.name in i.contents for i in _in_reach(view) if i.is_bowl)
+    if in_bowl or (from_shelf and item.name in promised):
+        return -0.2
+    if view.room == RIGHT and not from_shelf:
+        return -1.0  # it was put on the counter for the others
+    free_board = any(on is None for _, on in view.boards)
+    if view.room != RIGHT and view.boards and not free_board:
+        return -0.2
+    return 4.0 - 0.1 * view.dish.index(item.name)
+
+
+def _worth_bowl(view: View, item: Item, option: Option, promised: Sequence[str]) -> float:
+    if view.room == RIGHT:
+        wanted = missing(view)
+        waiting = set(_on_shelf(view, wanted)) - {BOWL}
+        return 3.0 if option.place == "shelf" and BOWL in wanted and not waiting else -1.0
+    if option.place == "shelf" and BOWL in promised:
+        return -0.2
+    if _spoilt(view, item):
+        return -0.3
+    chopped = [i.name for _, i in view.boards if _needed(view, i) and i is not None and i.chopped]
+    open_foods = [food for food in view.dish if food not in item.contents]
+    ready = all(food in chopped for food in open_foods)
+    if ready:
+        return 5.0 + len(item.contents)
+    # With a single free board the bowl collects what is done, so that the board gets free.
+    crowded = bool(view.boards) and all(on is not None for _, on in view.boards)
+    return 3.5 if crowded and any(food in chopped for food in open_foods) and not _raw_waits(view) else -0.4

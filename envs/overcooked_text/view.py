@@ -1,0 +1,93 @@
+"""What one cook knows, as plain data: the form between the game's state and its words.
+
+The same form is filled by the game (`text.py`) and by the made-up kitchens on which the embedded language model is
+pre-trained, so both speak the same sentences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BOWL = "bowl"
+LEFT, RIGHT, ONE_ROOM = "left", "right", "one"
+COUNTER, SHELF = "counter", "shelf"
+BOARDS = ("first board", "second board")
+
+
+@dataclass(frozen=True)
+class Item:
+    """A food or a bowl.
+
+    Attributes:
+        name: A food's name or `"bowl"`.
+        chopped: For a food, whether it is chopped.
+        contents: For a bowl, the names of the (chopped) foods in it, sorted.
+    """
+
+    name: str
+    chopped: bool = False
+    contents: tuple[str, ...] = ()
+
+    @property
+    def is_bowl(self) -> bool:
+        """Whether this is a bowl."""
+        return self.name == BOWL
+
+
+@dataclass(frozen=True)
+class Partner:
+    """Another cook that is seen.
+
+    Attributes:
+        name: Its name.
+        holding: What it holds.
+    """
+
+    name: str
+    holding: Item | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """What one cook sees and holds.
+
+    Attributes:
+        name: The cook's own name.
+        dish: Names of the foods of the dish, sorted.
+        room: `"left"`, `"right"` or `"one"` (nothing divides the kitchen).
+        at: The board or delivery spot that the cook stands in front of, or the empty string.
+        holding: What it holds.
+        boards: For each board its name and what lies on it, for boards that are seen.
+        counter: What lies on the shared counter that is seen, or `None` if there is none in sight.
+        shelf: What is seen on the shelves along the walls.
+        partners: The other cooks that are seen.
+    """
+
+    name: str
+    dish: tuple[str, ...]
+    room: str
+    at: str = ""
+    holding: Item | None = None
+    boards: tuple[tuple[str, Item | None], ...] = ()
+    counter: tuple[Item, ...] | None = None
+    shelf: tuple[Item, ...] = ()
+    partners: tuple[Partner, ...] = ()
+
+
+@dataclass(frozen=True)
+class Option:
+    """What an action would do now.
+
+    Attributes:
+        kind: One of `wait`, `get` (take `item` from `place`), `fill` (put the chopped food `item` at `place` into
+            the own bowl), `add` (put the own chopped food `item` into the bowl at `place`), `place` (put `item` on
+            the board `place`), `counter` (put `item` on the counter), `walk` (go to `place`), `chop` (`item` on the
+            board in front), `serve` (bring `item` to the delivery), `move` (one step, direction in `place`),
+            `nothing` (the action would have no effect).
+        item: The thing concerned.
+        place: A board, `"counter"`, `"shelf"`, or a direction.
+    """
+
+    kind: str
+    item: Item | None = None
+    place: str = ""

@@ -1,0 +1,244 @@
+"""LoRA adapters by role on one frozen base model."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.base_model import BaseModel
+
+MESSAGE = "message"
+ACTION = "action"
+
+
+@dataclass(frozen=True)
+class AdapterConfig:
+    """Shape of a LoRA adapter.
+
+    Attributes:
+        r: Rank, >= 1. TWOSOME: 8; Verco does not say.
+        alpha: Scale numerator (the update is scaled by alpha / r). TWOSOME: 16.
+        dropout: LoRA dropout in [0, 1). 0 by default, because dropout makes the first PPO ratio differ
+            from 1 (ours).
+        target_modules: `"all-linear"` (ours) or names of linear maps; TWOSOME: `("q_proj", "v_proj")`.
+    """
+
+    r: int = 8
+    alpha: int = 16
+    dropout: float = 0.0
+    target_modules: str | tuple[str, ...] = "all-linear"
+
+    def __post_init__(self) -> None:
+        if self.r < 1:
+            raise UserError(f"`lora_r` is {self.r} but must be at least 1.")
+        if not 0.0 <= self.dropout < 1.0:
+            raise UserError(f"`lora_dropout` is {self.dropout} but must be in [0, 1).")
+
+
+class AdaptedModel:
+    """A frozen base model with one LoRA adapter per role, switched per forward pass.
+
+    The base weights are shared with every other `AdaptedModel` of the process: only the adapters are copied.
+    Both adapters start as the identity (LoRA B is zero), so a fresh role behaves like the base.
+    """
+
+    def __init__(
+        self,
+        base: BaseModel,
+        config: AdapterConfig | None = None,
+        roles: Sequence[str] = (MESSAGE, ACTION),
+    ) -> None:
+        """Puts fresh adapters on the base.
+
+        Args:
+            base: The frozen model.
+            config: Shape of every adapter.
+            roles: One adapter for each name.
+
+        Raises:
+            UserError: If `target_modules` names no linear map of the base.
+        """
+        from peft import LoraConfig, get_peft_model
+        from peft.tuners.tuners_utils import BaseTunerLayer
+
+        self.base = base
+        self.config = config or AdapterConfig()
+        self.roles = tuple(roles)
+        shared: dict[int, Any] = {id(p): p for p in base.model.parameters()}
+        shared.update({id(b): b for b in base.model.buffers()})
+        clone = copy.deepcopy(base.model, shared)
+        clone.__dict__["name_or_path"] = base.name  # PEFT writes it into adapter_config.json
+        targets = self.config.target_modules
+        lora = {
+            "r": self.config.r,
+            "lora_alpha": self.config.alpha,
+            "lora_dropout": self.config.dropout,
+            "target_modules": targets if isinstance(targets, str) else list(targets),
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": base.name,
+        }
+        try:
+            peft_model = get_peft_model(clone, LoraConfig(**lora), adapter_name=self.roles[0])
+            for role in self.roles[1:]:
+                peft_model.add_adapter(role, LoraConfig(**lora))
+        except ValueError as error:
+            raise UserError(
+                f"`lora_target_modules` is {targets!r}, which fits no linear map of {base.name!r}; "
+                "use 'all-linear' or names such as ['q_proj', 'v_proj']."
+            ) from error
+        self.peft_model = peft_model.eval()
+        self._layers = [m for m in self.peft_model.modules() if isinstance(m, BaseTunerLayer)]
+        for name, parameter in self.peft_model.named_parameters():
+            # LoRA stays in float32 also on a bf16/fp16 base: small steps vanish in fp16.
+            if "lora_" in name:
+                parameter.data = parameter.data.float()
+        self._active: str | None = self.roles[0]
+        self._activate(None)
+
+    @property
+    def model(self) -> Any:
+        """The Hugging Face model with the LoRA layers in place."""
+        return self.peft_model.get_base_model()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return next(self.model.parameters()).device
+
+    def _activate(self, role: str | None) -> None:
+        # PEFT's own set_adapter() also toggles requires_grad; we only want to say which adapter is heard.
+        if role == self._active:
+            return
+        for layer in self._layers:
+            layer._active_adapter = [role] if role else []
+            layer._disable_adapters = role is None
+        self._active = role
+
+    @contextlib.contextmanager
+    def use(self, role: str | None) -> Iterator[None]:
+        """Forwards inside this context run with the adapter of `role` (`None`: the bare base)."""
+        if role is not None and role not in self.roles:
+            raise ValueError(f"role {role!r} is not one of {self.roles}")
+        before = self._active
+        self._activate(role)
+        try:
+            yield
+        finally:
+            self._activate(before)
+
+    def named_adapter_parameters(self, role: str | None = None) -> Iterator[tuple[str, nn.Parameter]]:
+        """The LoRA parameters, of one role or of all, under stable short names.
+
+        Names look like `message.layers.0.self_attn.q_proj.lora_A`.
+        """
+        for name, parameter in self.peft_model.named_parameters():
+            if "lora_" not in name:
+                continue
+            stem, _, owner = name.removesuffix(".weight").rpartition(".")
+            if role is None or owner == role:
+                yield f"{owner}.{stem.removeprefix('base_model.model.').removeprefix('model.')}", parameter
+
+    def apply_to_tensors(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Applies `fn` to every tensor (for device moves by `nn.Module._apply`)."""
+        self.peft_model._apply(fn)
+
+    def hidden_states(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Last hidden states under the active adapter.
+
+        Args:
+            input_ids: Token ids (B, T).
+            attention_mask: (B, T) of 0/1, or a boolean mask (B, 1, T, T) that is True where row t may look at
+                column s.
+            position_ids: (B, T); default 0, 1, 2, ...
+
+        Returns:
+            (B, T, hidden_size).
+        """
+        if attention_mask.dim() == 4:
+            dtype = self.model.dtype
+            attention_mask = torch.zeros(attention_mask.shape, dtype=dtype, device=input_ids.device).masked_fill(
+                ~attention_mask, torch.finfo(dtype).min
+            )
+        output = self.model.base_model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            use_cache=False,
+        )
+        return output.last_hidden_state
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Vocabulary logits in float32 of hidden states (..., hidden_size)."""
+        return self.model.get_output_embeddings()(hidden).float()
+
+    def save_adapter(self, role: str, folder: str | os.PathLike[str]) -> Path:
+        """Writes one adapter in PEFT's format (`adapter_config.json`, `adapter_model.safetensors`).
+
+        The folder appears at once or not at all; one of that name is replaced. It loads with
+        `peft.PeftModel.from_pretrained(base, folder)`.
+        """
+        target = Path(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".adapter-") as scratch:
+            self.peft_model.save_pretrained(
+                scratch, selected_adapters=[role], safe_serialization=True, save_embedding_layers=False
+            )
+            source = Path(scratch) / role
+            if not source.is_dir():  # PEFT writes the adapter named "default" without a sub-folder
+                source = Path(scratch)
+            (source / "README.md").unlink(missing_ok=True)
+            if target.exists():
+                shutil.rmtree(target)
+            shutil.copytree(source, target)
+        return target
+
+    def load_adapter(self, role: str, folder: str | os.PathLike[str]) -> None:
+        """Reads an adapter folder in PEFT's format into a role.
+
+        Raises:
+            UserError: If files are missing, or shapes do not fit this base model and LoRA rank.
+        """
+        from safetensors.torch import load_file
+
+        source = Path(folder)
+        weights, settings = source / "adapter_model.safetensors", source / "adapter_config.json"
+        if not weights.is_file() or not settings.is_file():
+            raise UserError(
+                f"`{role}` adapter folder {str(source)!r} has no adapter_config.json and adapter_model.safetensors; "
+                "give a folder that was saved by this package or by PEFT (safetensors)."
+            )
+        rank = json.loads(settings.read_text(encoding="utf-8")).get("r")
+        saved = {
+            name.replace(".lora_A.weight", f".lora_A.{role}.weight").replace(
+                ".lora_B.weight", f".lora_B.{role}.weight"
+            ): tensor
+            for name, tensor in load_file(str(weights)).items()
+        }
+        own = {n: p for n, p in self.peft_model.named_parameters() if "lora_" in n and f".{role}." in n}
+        same = own.keys() == saved.keys() and all(own[n].shape == saved[n].shape for n in own)
+        if not same:
+            raise UserError(
+                f"`{role}` adapter in {str(source)!r} (rank {rank}) does not fit base model {self.base.name!r} with "
+                f"`lora_r` {self.config.r} and `lora_target_modules` {self.config.target_modules!r}; "
+                "use the settings it was trained with."
+            )
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(saved[name])

@@ -1,0 +1,145 @@
+"""Frozen causal language models, loaded once per process."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rllib_llm_comm.errors import UserError, require_choice
+
+EMBEDDED = "embedded"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+_LOADED: dict[tuple[str, str, str], BaseModel] = {}
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class BaseModel:
+    """A frozen Hugging Face causal language model with its tokenizer.
+
+    Attributes:
+        name: The path, hub id or `"embedded"` that it was loaded from.
+        model: The `PreTrainedModel` in eval mode; no parameter requires a gradient.
+        tokenizer: Its tokenizer.
+        pad_id: Token id used as padding in our arrays; never part of a text.
+        eos_id: Token id that ends a message.
+    """
+
+    name: str
+    model: Any = field(repr=False)
+    tokenizer: Any = field(repr=False)
+    pad_id: int
+    eos_id: int
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of the hidden states."""
+        return int(self.model.config.hidden_size)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids."""
+        return int(self.model.get_output_embeddings().weight.shape[0])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return next(self.model.parameters()).device
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids of a text, with the tokenizer's own start token if it has one.
+
+        Cached: the same sentences come back in every episode.
+        """
+        return list(_encode_cached(self, text))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of token ids, without special tokens and outer blanks."""
+        return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+
+
+@functools.lru_cache(maxsize=65536)
+def _encode_cached(base: BaseModel, text: str) -> tuple[int, ...]:
+    return tuple(base.tokenizer(text, add_special_tokens=True)["input_ids"])
+
+
+def embedded_model_path() -> Path:
+    """The folder of the tiny language model that comes with the package."""
+    return Path(str(resources.files(__package__).joinpath("embedded")))
+
+
+def load_base_model(name: str = EMBEDDED, dtype: str = "float32", device: str = "cpu") -> BaseModel:
+    """Loads a causal language model, once per process.
+
+    Args:
+        name: `"embedded"`, a folder with a Hugging Face model (safetensors), or a hub id.
+        dtype: `"float32"`, `"bfloat16"` or `"float16"`, in which the frozen weights are held.
+        device: A torch device such as `"cpu"` or `"cuda"`.
+
+    Returns:
+        The frozen model; the same object for the same arguments.
+
+    Raises:
+        UserError: If the model, the dtype or the device is not there.
+    """
+    require_choice("dtype", dtype, DTYPES)
+    try:
+        key = (str(name), dtype, str(torch.device(device)))
+    except RuntimeError as error:
+        raise UserError(
+            f"`device` is {device!r} but must be a torch device such as 'cpu' or 'cuda:0'."
+        ) from error
+    with _LOCK:
+        if key not in _LOADED:
+            _LOADED[key] = _load(str(name), DTYPES[dtype], key[2])
+        return _LOADED[key]
+
+
+def wrap_base_model(name: str, model: Any, tokenizer: Any) -> BaseModel:
+    """Freezes a model that is already in memory and puts it behind the `BaseModel` interface.
+
+    Args:
+        name: A name for messages and checkpoints.
+        model: A `PreTrainedModel` with a language-model head.
+        tokenizer: Its tokenizer.
+    """
+    model = model.eval().requires_grad_(False)
+    eos_id = tokenizer.eos_token_id
+    if eos_id is None:
+        raise UserError(f"`base_model` {name!r} has a tokenizer without end token; set `eos_token` in its files.")
+    pad_id = tokenizer.pad_token_id
+    if pad_id is None:
+        pad_id = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else eos_id
+    return BaseModel(name=name, model=model, tokenizer=tokenizer, pad_id=int(pad_id), eos_id=int(eos_id))
+
+
+def _load(name: str, dtype: torch.dtype, device: str) -> BaseModel:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source = str(embedded_model_path()) if name == EMBEDDED else name
+    if os.sep in source and not Path(source).expanduser().is_dir() and source.count("/") != 1:
+        raise UserError(
+            f"`base_model` is {name!r} but no such folder exists; give 'embedded', a folder with a Hugging Face "
+            "causal language model, or a hub id such as 'org/name'."
+        )
+    source = str(Path(source).expanduser()) if Path(source).expanduser().is_dir() else source
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True)
+        model = model.to(device)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"`base_model` {name!r} could not be loaded on `device` {device!r} ({reason}); give 'embedded', a folder "
+            "with a Hugging Face causal language model in safetensors, or a hub id that can be reached from here."
+        ) from error
+    return wrap_base_model(name, model, tokenizer)

@@ -1,0 +1,142 @@
+"""Messages written by the language model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
+
+_TOKENS_PER_WORD = 4
+_ROWS_PER_BATCH = 256
+
+
+def limit_words(text: str, max_words: int) -> str:
+    """One line of at most `max_words` words; a message is data, so control characters go."""
+    line = text.replace("\r", "\n").split("\n", 1)[0]
+    words = "".join(c if c.isprintable() else " " for c in line).split()
+    return " ".join(words[:max_words]).rstrip(" .,;:")
+
+
+def generate_messages(
+    model: AdaptedModel,
+    prompts: Sequence[str],
+    *,
+    max_words: int = 10,
+    temperature: float = 0.0,
+    seed: int | None = None,
+    role: str | None = MESSAGE,
+) -> list[str]:
+    """Writes one message behind each prompt, batched with a key-value cache.
+
+    Args:
+        model: The adapted model.
+        prompts: Texts; the message follows each.
+        max_words: Upper bound on a message's words (paper: 10); longer ones are cut.
+        temperature: 0 for greedy decoding, otherwise the sampling temperature.
+        seed: Fixes the sampled words. A row's words depend on the seed, its prompt and how often the prompt stands
+            before it in the batch, not on its batch mates.
+        role: The adapter in use.
+
+    Returns:
+        One plain line of text per prompt, possibly empty.
+    """
+    if max_words < 1:
+        raise UserError(f"`max_message_words` is {max_words} but must be at least 1.")
+    if temperature < 0:
+        raise UserError(f"`message_temperature` is {temperature} but must be 0 (greedy) or larger.")
+    # Greedy: equal prompts have equal messages. Sampling: each occurrence draws on its own.
+    seen: dict[str, int] = {}
+    keys = []
+    for prompt in prompts:
+        keys.append((prompt, 0 if temperature == 0 else seen.get(prompt, 0)))
+        seen[prompt] = seen.get(prompt, 0) + 1
+    distinct = list(dict.fromkeys(keys))
+    by_length = sorted(distinct, key=lambda key: (len(model.base.encode(key[0])), key))
+    texts: dict[tuple[str, int], str] = {}
+    for start in range(0, len(by_length), _ROWS_PER_BATCH):
+        part = by_length[start : start + _ROWS_PER_BATCH]
+        draws = None if temperature == 0 else [_generator(seed, key) for key in part]
+        ids = _decode([model.base.encode(p) for p, _ in part], model, max_words, temperature, draws, role)
+        for key, row in zip(part, ids, strict=True):
+            texts[key] = limit_words(model.base.decode(row), max_words)
+    return [texts[key] for key in keys]
+
+
+def _generator(seed: int | None, key: tuple[str, int]) -> np.random.Generator:
+    if seed is None:
+        return np.random.default_rng()
+    digest = hashlib.blake2b(f"{seed}\0{key[1]}\0{key[0]}".encode(), digest_size=8).digest()
+    return np.random.default_rng(int.from_bytes(digest, "big"))
+
+
+@torch.no_grad()
+def _decode(
+    rows: list[list[int]],
+    model: AdaptedModel,
+    max_words: int,
+    temperature: float,
+    draws: list[np.random.Generator] | None,
+    role: str | None,
+) -> list[list[int]]:
+    from transformers import DynamicCache
+
+    base, device = model.base, model.device
+    width = max(len(row) for row in rows)
+    # Left padding: every row's next token then stands in the same column.
+    ids = torch.tensor([[base.pad_id] * (width - len(row)) + row for row in rows], device=device)
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
+    cache: Any = DynamicCache(config=model.model.config)
+    written: list[list[int]] = [[] for _ in rows]
+    active = np.arange(len(rows))
+    step_ids = ids
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    with model.use(role):
+        for _ in range(max_words * _TOKENS_PER_WORD):
+            output = model.model.base_model(
+                input_ids=step_ids,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                use_cache=True,
+            )
+            logits = model.logits(output.last_hidden_state[:, -1])
+            chosen = _choose(logits, temperature, [draws[i] for i in active] if draws else None)
+            alive = []
+            for place, (row, token) in enumerate(zip(active, chosen.tolist(), strict=True)):
+                if token == base.eos_id:
+                    continue
+                written[row].append(token)
+                if _is_open(base.decode(written[row]), max_words):
+                    alive.append(place)
+            if not alive:
+                break
+            keep = torch.tensor(alive, device=device)
+            if len(alive) < len(active):
+                cache.batch_select_indices(keep)
+                active = active[alive]
+                mask, positions, chosen = mask[keep], positions[keep], chosen[keep]
+            step_ids = chosen[:, None]
+            positions = positions[:, -1:] + 1
+            mask = torch.cat([mask, mask.new_ones((len(active), 1))], dim=1)
+    return written
+
+
+def _is_open(text: str, max_words: int) -> bool:
+    return "\n" not in text and len(text.split()) <= max_words
+
+
+def _choose(
+    logits: torch.Tensor, temperature: float, draws: list[np.random.Generator] | None
+) -> torch.Tensor:
+    if draws is None:
+        return logits.argmax(-1)
+    probabilities = (logits / temperature).softmax(-1).double()
+    threshold = torch.tensor([generator.random() for generator in draws], device=logits.device)
+    cumulative = probabilities.cumsum(-1)
+    return (cumulative < threshold[:, None] * cumulative[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)

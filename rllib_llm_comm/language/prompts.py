@@ -1,0 +1,70 @@
+"""The prompts of the three roles, filled from the template files in `prompts/`.
+
+All three begin with the same observation text, so that what is frozen can be computed once. The critic's
+prompt carries no messages: Verco Eq. 5 conditions the value on the observation alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from importlib import resources
+
+_MAX_SUBGOAL_CHARACTERS = 200
+
+
+@functools.cache
+def _template(name: str) -> str:
+    text = resources.files(__package__).joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8")
+    return text.rstrip("\n")
+
+
+def _fill(name: str, **values: str) -> str:
+    # One pass of plain replacement: braces inside a model's words are data and stay as they are.
+    parts = _template(name).replace("{", "\0{").split("\0")
+    filled = []
+    for part in parts:
+        key, close, rest = part[1:].partition("}") if part.startswith("{") else ("", "", part)
+        filled.append(values[key] + rest if close else part)
+    return "".join(filled)
+
+
+def _subgoal(subgoal: str) -> str:
+    words = " ".join(subgoal.split())[:_MAX_SUBGOAL_CHARACTERS]
+    return _fill("subgoal", subgoal=words) if words else ""
+
+
+def message_prompt(text: str, subgoal: str = "") -> str:
+    """The prompt behind which an agent's message is generated (rho_m of Verco Eq. 1).
+
+    Args:
+        text: The agent's observation in words.
+        subgoal: A subgoal given to this agent, or the empty string.
+    """
+    return _fill("message", text=text, subgoal=_subgoal(subgoal))
+
+
+def action_prompt(text: str, heard: Mapping[str, str] | None = None, subgoal: str = "") -> str:
+    """The prompt behind which candidate actions are scored (rho_u of Verco Eq. 2).
+
+    Args:
+        text: The agent's observation in words.
+        heard: Speaker to message, in the order in which they shall appear; empty messages are left out.
+        subgoal: A subgoal given to this agent, or the empty string.
+    """
+    sentences = [
+        _fill("heard", speaker=speaker, message=message.rstrip(" ."))
+        for speaker, message in (heard or {}).items()
+        if message.strip(" .")
+    ]
+    return _fill("action", text=text, subgoal=_subgoal(subgoal), heard="".join(sentences))
+
+
+def critic_prompt(text: str, subgoal: str = "") -> str:
+    """The prompt whose frozen features the critic reads (Verco Eq. 5: no messages).
+
+    Args:
+        text: The agent's observation in words.
+        subgoal: A subgoal given to this agent, or the empty string.
+    """
+    return _fill("critic", text=text, subgoal=_subgoal(subgoal))

@@ -1,0 +1,170 @@
+"""Log-probabilities of candidate texts behind a prompt (Verco Eq. 2-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.language.adapters import ACTION, AdaptedModel
+from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.packing import compact, distinct_rows, pack_candidates
+
+NORMALIZATIONS = ("sum", "token", "word")
+MASKED = -1e9  # not -inf: its gradient would be NaN
+_TOKENS_PER_FORWARD = 16384
+
+
+def encode_candidates(
+    base: BaseModel, prompt: str, candidates: Sequence[str]
+) -> tuple[list[int], list[list[int]]]:
+    """Token ids of a prompt and of the candidates behind it, by prefix difference.
+
+    A tokenizer may join characters across the border of prompt and candidate; so prompt and candidate are
+    encoded together and what all share with the encoded prompt is the prompt.
+
+    Args:
+        base: The model whose tokenizer is used.
+        prompt: The text in front; candidates follow after one blank.
+        candidates: Non-empty phrases.
+
+    Returns:
+        The prompt's ids and one list of ids per candidate; each pair, joined, encodes prompt + " " + candidate.
+    """
+    alone = base.encode(prompt)
+    whole = [base.encode(f"{prompt} {candidate}") for candidate in candidates]
+    shared = len(alone)
+    for ids in whole:
+        common = 0
+        while common < min(shared, len(ids)) and ids[common] == alone[common]:
+            common += 1
+        shared = min(shared, common)
+    tails = [ids[shared:] for ids in whole]
+    for candidate, tail in zip(candidates, tails, strict=True):
+        if not tail:
+            raise UserError(f"candidate {candidate!r} has no tokens; give every action a non-empty phrase.")
+    return alone[:shared], tails
+
+
+def score_candidates(
+    model: AdaptedModel,
+    prompt_ids: torch.Tensor,
+    candidate_ids: torch.Tensor,
+    candidate_mask: torch.Tensor,
+    *,
+    normalization: str = "sum",
+    candidate_words: torch.Tensor | None = None,
+    role: str | None = ACTION,
+) -> torch.Tensor:
+    """Scores every allowed candidate behind its prompt.
+
+    The prompt is computed once with all candidates behind it in one packed row (a tree mask keeps the candidates
+    apart), and each distinct row only once. Differentiable with respect to the adapter.
+
+    Args:
+        model: The adapted model.
+        prompt_ids: (B, P) token ids, padded on either side.
+        candidate_ids: (B, K, C) token ids, padded on either side.
+        candidate_mask: (B, K) bool or 0/1; masked candidates are not computed.
+        normalization: `"sum"` (Verco Eq. 3), `"token"` or `"word"` (TWOSOME): the sum of token log-probabilities
+            as it is, per token, or per word.
+        candidate_words: (B, K) words per candidate; needed for `"word"` only.
+        role: The adapter in use.
+
+    Returns:
+        (B, K) float32 log-scores; -1e9 where masked.
+    """
+    require_choice("score_normalization", normalization, NORMALIZATIONS)
+    batch, width, length = candidate_ids.shape
+    mask = candidate_mask.to(torch.bool)
+    flat = torch.cat(
+        [prompt_ids.long().cpu(), candidate_ids.reshape(batch, -1).long().cpu(), mask.long().cpu()], dim=1
+    )
+    rows, inverse = distinct_rows(flat)
+    prompt_width = prompt_ids.shape[1]
+    prompts = rows[:, :prompt_width].to(model.device)
+    candidates = rows[:, prompt_width:-width].reshape(-1, width, length).to(model.device)
+    allowed = rows[:, -width:].bool().to(model.device)
+    sums, lengths = _score_in_chunks(model, prompts, candidates, allowed, role)
+    inverse = inverse.to(model.device)
+    scores, lengths = sums[inverse], lengths[inverse]
+    if normalization == "token":
+        scores = scores / lengths.clamp(min=1)
+    elif normalization == "word":
+        if candidate_words is None:
+            raise ValueError("`candidate_words` is needed for score_normalization='word'")
+        scores = scores / candidate_words.to(scores.device).clamp(min=1)
+    return scores.masked_fill(~mask.to(scores.device), MASKED)
+
+
+def _score_in_chunks(
+    model: AdaptedModel, prompts: torch.Tensor, candidates: torch.Tensor, allowed: torch.Tensor, role: str | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    # Rows of like length share a forward pass, so that little of it is padding.
+    pad = model.base.pad_id
+    size = (prompts != pad).sum(1) + ((candidates != pad).sum(2) * allowed).sum(1)
+    order = torch.argsort(size)
+    sums, lengths = [], []
+    start = 0
+    while start < len(order):
+        stop = start + 1
+        while stop < len(order) and (stop + 1 - start) * int(size[order[stop]]) <= _TOKENS_PER_FORWARD:
+            stop += 1
+        part = order[start:stop]
+        chunk_sums, chunk_lengths = _score_packed(model, prompts[part], candidates[part], allowed[part], role)
+        sums.append(chunk_sums)
+        lengths.append(chunk_lengths)
+        start = stop
+    back = torch.argsort(order)
+    return torch.cat(sums)[back], torch.cat(lengths)[back]
+
+
+def _score_packed(
+    model: AdaptedModel, prompts: torch.Tensor, candidates: torch.Tensor, allowed: torch.Tensor, role: str | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    packed = pack_candidates(prompts, candidates, allowed, model.base.pad_id)
+    with model.use(role):
+        hidden = model.hidden_states(packed.input_ids, packed.attention_mask, packed.position_ids)
+    logits = model.logits(hidden[packed.source[:, 0], packed.source[:, 1]])
+    log_probs = logits[packed.predicted_from, packed.target] - logits.logsumexp(-1)[packed.predicted_from]
+    sums = torch.zeros(allowed.numel(), dtype=torch.float32, device=log_probs.device)
+    sums = sums.index_add(0, packed.owner, log_probs)
+    return sums.reshape(allowed.shape), packed.lengths
+
+
+def score_candidates_reference(
+    model: AdaptedModel,
+    prompt_ids: torch.Tensor,
+    candidate_ids: torch.Tensor,
+    candidate_mask: torch.Tensor,
+    *,
+    normalization: str = "sum",
+    candidate_words: torch.Tensor | None = None,
+    role: str | None = ACTION,
+) -> torch.Tensor:
+    """The same scores by a plain loop over rows and candidates: the oracle of the tests.
+
+    Arguments and result as in `score_candidates`.
+    """
+    pad = model.base.pad_id
+    scores = torch.full(candidate_mask.shape, MASKED)
+    for b in range(len(prompt_ids)):
+        prompt, count = compact(prompt_ids[b].long(), pad)
+        prompt = prompt[: int(count)]
+        for k in range(candidate_ids.shape[1]):
+            if not candidate_mask[b, k]:
+                continue
+            tokens, count = compact(candidate_ids[b, k].long(), pad)
+            tokens = tokens[: int(count)]
+            row = torch.cat([prompt, tokens])[None].to(model.device)
+            with model.use(role):
+                hidden = model.hidden_states(row, torch.ones_like(row))
+            log_probs = model.logits(hidden[0]).log_softmax(-1)
+            total = sum(log_probs[len(prompt) - 1 + j, token] for j, token in enumerate(tokens))
+            divisor = {"sum": 1, "token": len(tokens)}.get(normalization)
+            if divisor is None:
+                assert candidate_words is not None
+                divisor = int(candidate_words[b, k])
+            scores[b, k] = total / divisor
+    return scores
