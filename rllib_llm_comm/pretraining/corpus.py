@@ -1,0 +1,121 @@
+"""The embedded model's corpus: what it reads before it meets any game.
+
+Four kinds of documents, each a prompt and an answer:
+
+* *next step*: a made-up kitchen (`kitchens.py`), what the others said, and what a sensible cook does next; one answer
+  in seven is random, so that the prior stays soft;
+* *message*: a made-up kitchen and what its cook says;
+* *recipes* and *questions*: short sentences on foods, among them the foods of the games;
+* *dialogues*: a request and the answer to it, without a kitchen around.
+
+The foods of the games (tomato, lettuce, onion) occur in the last two kinds only (the *held* variant): what to do with
+them in a kitchen has to be carried over from other foods or learnt by reinforcement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rllib_llm_comm.envs.overcooked_text.cook import Saying, choose, say, word
+from rllib_llm_comm.envs.overcooked_text.view import BOWL, View
+from rllib_llm_comm.envs.overcooked_text.words import describe, dish_name, phrase
+from rllib_llm_comm.language.prompts import action_prompt, message_prompt
+from rllib_llm_comm.pretraining.kitchens import COOKS, FOODS, HELD_OUT_FOODS, options, random_view
+
+NOISE = 0.15
+_KINDS = ("next step", "message", "recipe", "dialogue")
+_SHARES = (0.6, 0.22, 0.1, 0.08)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A prompt and its answer; training weighs the answer's tokens more.
+
+    Attributes:
+        kind: Which of the four kinds it is.
+        prompt: The beginning.
+        answer: What follows after one blank.
+    """
+
+    kind: str
+    prompt: str
+    answer: str
+
+
+def documents(count: int, seed: int) -> Iterator[Document]:
+    """Random documents.
+
+    Args:
+        count: How many.
+        seed: The same seed gives the same documents.
+    """
+    rng = np.random.default_rng(seed)
+    makers = {"next step": next_step, "message": message, "recipe": recipe, "dialogue": dialogue}
+    for _ in range(count):
+        kind = str(rng.choice(_KINDS, p=_SHARES))
+        yield makers[kind](rng)
+
+
+def heard_words(rng: np.random.Generator, view: View, foods: tuple[str, ...] = FOODS) -> dict[str, Saying]:
+    """What the other cooks said: often nothing, else a request or a word on their own work."""
+    others = [name for name in COOKS if name != view.name]
+    speakers = others[: int(rng.choice([0, 1, 2], p=[0.35, 0.55, 0.1]))]
+    things = [i.name for i in (*view.shelf, *(view.counter or ()))] + [*view.dish, BOWL]
+    heard = {}
+    for speaker in speakers:
+        thing = str(rng.choice(things)) if rng.random() < 0.9 else str(rng.choice(foods))
+        kind = str(rng.choice(["bring", "carry", "chop", "fill", "serve", "wait"], p=[0.6, 0.2, 0.08, 0.04, 0.03, 0.05]))
+        heard[speaker] = Saying(kind, thing if kind in ("bring", "carry", "chop") else "")
+    return heard
+
+
+def next_step(rng: np.random.Generator) -> Document:
+    """A made-up kitchen and what its cook does next."""
+    view = random_view(rng)
+    possible = options(view)
+    heard = heard_words(rng, view)
+    best = choose(view, possible, list(heard.values()))
+    taken = int(rng.integers(len(possible))) if rng.random() < NOISE else best
+    said = {speaker: word(saying, rng) for speaker, saying in heard.items()}
+    return Document("next step", action_prompt(describe(view), said), phrase(possible[taken]))
+
+
+def message(rng: np.random.Generator) -> Document:
+    """A made-up kitchen and what its cook says."""
+    view = random_view(rng)
+    return Document("message", message_prompt(describe(view)), word(say(view), rng))
+
+
+def _any_food(rng: np.random.Generator) -> str:
+    pool = HELD_OUT_FOODS if rng.random() < 0.4 else FOODS
+    return str(rng.choice(pool))
+
+
+def recipe(rng: np.random.Generator) -> Document:
+    """A recipe or a short question on a food."""
+    food = _any_food(rng)
+    dish = sorted({food, *(_any_food(rng) for _ in range(int(rng.integers(0, 3))))})
+    name = dish_name(dish)
+    pairs = [
+        (f"a {name} needs", f"{', '.join(f'chopped {f}' for f in dish)} and a bowl"),
+        (f"to make a {name}", f"chop the {food}"),
+        (f"what is in a bowl of {' and '.join(dish)}?", f"chopped {food}"),
+        (f"what can i do with a raw {food}?", f"chop the {food}"),
+        (f"where does the raw {food} go?", f"put the raw {food} on the {rng.choice(['first', 'second'])} board"),
+        (f"where does the chopped {food} go?", f"put my chopped {food} into the bowl"),
+        (f"where is the raw {food}?", f"get the raw {food} from the {rng.choice(['shelf', 'counter'])}"),
+        (f"is the {food} a food?", "yes"),
+    ]
+    return Document("recipe", *pairs[int(rng.integers(len(pairs)))])
+
+
+def dialogue(rng: np.random.Generator) -> Document:
+    """A request and the answer to it."""
+    speaker, listener = (str(name) for name in rng.permutation(COOKS)[:2])
+    thing = _any_food(rng) if rng.random() < 0.85 else BOWL
+    asked = word(Saying("bring", thing), rng)
+    answer = f"i bring the {thing}" if rng.random() < 0.5 else f"{speaker} asks for the {thing}"
+    return Document("dialogue", f"{speaker} says: {asked}. {listener} says:", answer)
