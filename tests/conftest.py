@@ -1,0 +1,49 @@
+"""What every test shares: few threads, no hub, a tiny random language model."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("suite", deadline=None, max_examples=25, derandomize=True)
+settings.load_profile("suite")
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def random_base():
+    """A tiny LLaMA with large random weights: every token matters, nothing is near a tie."""
+    from rllib_llm_comm.language.base_model import wrap_base_model
+    from rllib_llm_comm.pretraining.corpus import documents
+    from rllib_llm_comm.pretraining.train import build_model, train_tokenizer
+
+    torch.manual_seed(0)
+    tokenizer = train_tokenizer(list(documents(300, 0)), 400)
+    model = build_model(tokenizer, layers=2, hidden=32, heads=4)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(std=0.25)
+    return wrap_base_model("random", model, tokenizer)
+
+
+@pytest.fixture
+def adapted(random_base):
+    """The random base with random (not identity) adapters."""
+    from rllib_llm_comm.language.adapters import AdapterConfig, AdaptedModel
+
+    torch.manual_seed(1)
+    model = AdaptedModel(random_base, AdapterConfig(r=4, alpha=8))
+    with torch.no_grad():
+        for _, parameter in model.named_adapter_parameters():
+            parameter.normal_(std=0.2)
+    return model

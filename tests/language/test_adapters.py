@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
+from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.features import feature_size, prompt_features
+
+
+def logits(model, role):
+    with model.use(role), torch.no_grad():
+        return model.model(input_ids=torch.tensor([[1, 5, 9, 7]])).logits
+
+
+def test_roles_are_separate_and_the_base_stays(adapted, random_base):
+    with torch.no_grad():
+        bare = random_base.model(input_ids=torch.tensor([[1, 5, 9, 7]])).logits
+    torch.testing.assert_close(logits(adapted, None), bare)
+    assert not torch.allclose(logits(adapted, "message"), logits(adapted, "action"))
+    assert not torch.allclose(logits(adapted, "message"), bare)
+
+
+def test_fresh_adapter_is_the_identity(random_base):
+    model = AdaptedModel(random_base)
+    torch.testing.assert_close(logits(model, "action"), logits(model, None))
+
+
+def test_base_weights_are_shared_between_adapted_models(random_base):
+    one, two = AdaptedModel(random_base), AdaptedModel(random_base)
+    assert one.model.get_input_embeddings().weight is two.model.get_input_embeddings().weight
+    names = dict(one.named_adapter_parameters("message"))
+    assert all(name.startswith("message.") for name in names)
+    assert next(iter(names.values())) is not next(two.named_adapter_parameters("message"))[1]
+
+
+def test_saved_adapter_loads_with_plain_peft(adapted, random_base, tmp_path):
+    from peft import PeftModel
+
+    folder = adapted.save_adapter("message", tmp_path / "message")
+    assert {f.name for f in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+    plain = PeftModel.from_pretrained(copy.deepcopy(random_base.model), folder)
+    with torch.no_grad():
+        got = plain(input_ids=torch.tensor([[1, 5, 9, 7]])).logits
+    torch.testing.assert_close(got, logits(adapted, "message"), atol=1e-5, rtol=1e-5)
+
+
+def test_save_and_load_round_trip(adapted, random_base, tmp_path):
+    adapted.save_adapter("action", tmp_path / "a")
+    other = AdaptedModel(random_base, adapted.config)
+    other.load_adapter("action", tmp_path / "a")
+    torch.testing.assert_close(logits(other, "action"), logits(adapted, "action"))
+
+
+def test_misfitting_or_missing_adapters_are_refused(adapted, random_base, tmp_path):
+    adapted.save_adapter("action", tmp_path / "a")
+    with pytest.raises(UserError, match="lora_r"):
+        AdaptedModel(random_base, AdapterConfig(r=2)).load_adapter("action", tmp_path / "a")
+    with pytest.raises(UserError, match="adapter_model.safetensors"):
+        adapted.load_adapter("action", tmp_path / "nothing")
+
+
+def test_features_do_not_depend_on_padding_or_adapters(adapted, random_base):
+    pad = random_base.pad_id
+    rows = torch.tensor([[1, 5, 9, pad, pad], [pad, pad, 1, 5, 9], [1, 8, 4, 6, 7]])
+    features = prompt_features(adapted, rows)
+    assert features.shape == (3, feature_size(random_base))
+    torch.testing.assert_close(features[0], features[1])
+    torch.testing.assert_close(features, prompt_features(AdaptedModel(random_base), rows))
+
+
+def test_a_base_model_is_loaded_once_and_bad_names_are_explained(tmp_path):
+    assert load_base_model() is load_base_model("embedded", "float32", "cpu")
+    with pytest.raises(UserError, match="no such folder"):
+        load_base_model("/nowhere/llama/7b")
+    with pytest.raises(UserError, match="could not be loaded"):
+        load_base_model(str(tmp_path))
+    with pytest.raises(UserError, match="Did you mean 'float32'"):
+        load_base_model(dtype="float3")
+    with pytest.raises(UserError, match="`device`"):
+        load_base_model(device="gpu!")
+
+
+def test_embedded_model_is_small():
+    from rllib_llm_comm.language.base_model import embedded_model_path
+
+    files = list(embedded_model_path().iterdir())
+    assert sum(f.stat().st_size for f in files) <= 10 * 2**20
+    assert not [f for f in files if f.suffix in {".bin", ".pt", ".pkl"}]

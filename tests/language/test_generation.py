@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.generation import generate_messages, limit_words
+
+PROMPTS = ["next i", "get the raw kale from the shelf", "bob says wait", "next i", "put the leek on the counter"]
+
+
+def plain_greedy(model, prompt: str, max_words: int) -> str:
+    ids, start = model.base.encode(prompt), len(model.base.encode(prompt))
+    for _ in range(max_words * 4):
+        with model.use("message"), torch.no_grad():
+            token = int(model.model(input_ids=torch.tensor([ids])).logits[0, -1].argmax())
+        if token == model.base.eos_id:
+            break
+        ids.append(token)
+        text = model.base.decode(ids[start:])
+        if "\n" in text or len(text.split()) > max_words:
+            break
+    return limit_words(model.base.decode(ids[start:]), max_words)
+
+
+def test_batched_cached_decoding_equals_plain_greedy(adapted):
+    texts = generate_messages(adapted, PROMPTS, max_words=5)
+    assert texts == [plain_greedy(adapted, prompt, 5) for prompt in PROMPTS]
+
+
+def test_sampling_is_fixed_by_the_seed_and_free_of_batch_mates(adapted):
+    settings = {"max_words": 6, "temperature": 1.0}
+    whole = generate_messages(adapted, PROMPTS, seed=3, **settings)
+    assert whole == generate_messages(adapted, PROMPTS, seed=3, **settings)
+    assert whole[1] == generate_messages(adapted, PROMPTS[1:2], seed=3, **settings)[0]
+    assert whole != generate_messages(adapted, PROMPTS, seed=4, **settings)
+
+
+@pytest.mark.parametrize("max_words", [1, 3, 10])
+def test_word_limit_is_enforced(adapted, max_words):
+    texts = generate_messages(adapted, PROMPTS * 3, max_words=max_words, temperature=2.0, seed=0)
+    assert all(len(t.split()) <= max_words and "\n" not in t for t in texts)
+
+
+@given(st.text(max_size=200), st.integers(1, 12))
+def test_limit_words_gives_one_short_printable_line(text, max_words):
+    line = limit_words(text, max_words)
+    assert len(line.split()) <= max_words
+    assert line.isprintable()
+
+
+def test_bad_settings_are_refused(adapted):
+    with pytest.raises(UserError, match="max_message_words"):
+        generate_messages(adapted, PROMPTS, max_words=0)
+    with pytest.raises(UserError, match="message_temperature"):
+        generate_messages(adapted, PROMPTS, temperature=-1.0)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.scoring import (
+    MASKED,
+    encode_candidates,
+    score_candidates,
+    score_candidates_reference,
+)
+
+WORDS = st.sampled_from("wait get put the raw kale leek bowl counter shelf chop walk first board".split())
+PHRASES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
+CASES = st.lists(st.tuples(PHRASES, st.lists(PHRASES, min_size=3, max_size=3)), min_size=1, max_size=4)
+
+
+def arrays(base, cases, left: bool):
+    def pad(ids, width):
+        fill = [base.pad_id] * (width - len(ids))
+        return fill + ids if left else ids + fill
+
+    encoded = [encode_candidates(base, prompt, candidates) for prompt, candidates in cases]
+    prompt_width = max(len(p) for p, _ in encoded) + 2
+    width = max(len(c) for _, cs in encoded for c in cs) + 1
+    prompts = torch.tensor([pad(p, prompt_width) for p, _ in encoded])
+    return prompts, torch.tensor([[pad(c, width) for c in cs] for _, cs in encoded])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cases=CASES, left=st.booleans(), normalization=st.sampled_from(["sum", "token", "word"]), data=st.data())
+def test_packed_scores_equal_the_plain_loop(adapted, cases, left, normalization, data):
+    prompts, candidates = arrays(adapted.base, cases, left)
+    mask = torch.tensor(data.draw(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=len(cases),
+                                           max_size=len(cases))))  # fmt: skip
+    mask[:, 0] = True
+    order = torch.tensor(data.draw(st.permutations(range(len(cases)))))
+    words = torch.tensor([[len(c.split()) for c in cs] for _, cs in cases])
+    settings_ = {"normalization": normalization}
+    got = score_candidates(
+        adapted, prompts[order], candidates[order], mask[order], candidate_words=words[order], **settings_
+    )
+    want = score_candidates_reference(adapted, prompts, candidates, mask, candidate_words=words, **settings_)
+    torch.testing.assert_close(got, want[order], atol=1e-4, rtol=0)
+    assert (got[~mask[order]] == MASKED).all()
+
+
+def test_scores_are_log_probabilities_of_the_language_model(adapted):
+    prompt, candidates = "get the raw kale", ["from the shelf", "wait"]
+    prompts, ids = arrays(adapted.base, [(prompt, candidates)], left=False)
+    scores = score_candidates(adapted, prompts, ids, torch.ones(1, 2))
+    for k, candidate in enumerate(candidates):
+        row = torch.tensor([adapted.base.encode(f"{prompt} {candidate}")])
+        with adapted.use("action"):
+            log_probs = adapted.model(input_ids=row).logits[0].log_softmax(-1)
+        start = len(adapted.base.encode(prompt))
+        total = sum(log_probs[i - 1, row[0, i]] for i in range(start, row.shape[1]))
+        torch.testing.assert_close(scores[0, k], total, atol=1e-4, rtol=0)
+
+
+def test_gradient_equals_that_of_the_plain_loop(adapted):
+    prompts, ids = arrays(adapted.base, [("get the kale", ["wait", "chop leek"]), ("put bowl", ["walk", "chop"])], False)
+    mask = torch.ones(2, 2)
+    parameters = [p for _, p in adapted.named_adapter_parameters("action")]
+    for p in parameters:
+        p.requires_grad_(True)
+    fast = torch.autograd.grad(score_candidates(adapted, prompts, ids, mask).logsumexp(1).sum(), parameters)
+    plain = torch.autograd.grad(
+        score_candidates_reference(adapted, prompts, ids, mask).logsumexp(1).sum(), parameters
+    )
+    for a, b in zip(fast, plain, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
+
+
+def test_each_distinct_row_is_computed_once(adapted):
+    prompts, ids = arrays(adapted.base, [("get the kale", ["wait", "chop"])], False)
+    rows = []
+    handle = adapted.model.get_input_embeddings().register_forward_pre_hook(
+        lambda _, args: rows.append(args[0].shape[0])
+    )
+    scores = score_candidates(adapted, prompts.repeat(50, 1), ids.repeat(50, 1, 1), torch.ones(50, 2))
+    handle.remove()
+    assert rows == [1]
+    assert (scores == scores[0]).all()
+
+
+def test_prefix_difference_joins_to_the_whole(random_base):
+    head, tails = encode_candidates(random_base, "next i", ["get the kale", "go", "getting"])
+    for tail, candidate in zip(tails, ["get the kale", "go", "getting"], strict=True):
+        assert head + tail == random_base.encode(f"next i {candidate}")
+
+
+def test_unknown_normalization_and_empty_candidate_are_refused(adapted):
+    prompts, ids = arrays(adapted.base, [("get", ["wait"])], False)
+    with pytest.raises(UserError, match="'word'"):
+        score_candidates(adapted, prompts, ids, torch.ones(1, 1), normalization="words")
+    with pytest.raises(UserError, match="phrase"):
+        encode_candidates(adapted.base, "", [""])
