@@ -3,7 +3,7 @@
 Four kinds of documents, each a prompt and an answer:
 
 * *next step*: a made-up kitchen (`kitchens.py`), what the others said, and what a sensible cook does next; one answer
-  in seven is random, so that the prior stays soft;
+  in eight is random, so that the prior stays soft;
 * *message*: a made-up kitchen and what its cook says;
 * *recipes* and *questions*: short sentences on foods, among them the foods of the games;
 * *dialogues*: a request and the answer to it, without a kitchen around.
@@ -25,9 +25,9 @@ from rllib_llm_comm.envs.overcooked_text.words import describe, dish_name, phras
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.pretraining.kitchens import COOKS, FOODS, HELD_OUT_FOODS, options, random_view
 
-NOISE = 0.15
+NOISE = 0.125
 _KINDS = ("next step", "message", "recipe", "dialogue")
-_SHARES = (0.6, 0.22, 0.1, 0.08)
+_SHARES = (0.58, 0.2, 0.1, 0.12)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ def heard_words(rng: np.random.Generator, view: View, foods: tuple[str, ...] = F
     """What the other cooks said: often nothing, else a request or a word on their own work."""
     others = [name for name in COOKS if name != view.name]
     speakers = others[: int(rng.choice([0, 1, 2], p=[0.35, 0.55, 0.1]))]
-    things = [i.name for i in (*view.shelf, *(view.counter or ()))] + [*view.dish, BOWL]
+    shelf = [i.name for i in view.shelf]
+    things = 3 * shelf + [i.name for i in view.counter or ()] + [*view.dish, BOWL]
     heard = {}
     for speaker in speakers:
         thing = str(rng.choice(things)) if rng.random() < 0.9 else str(rng.choice(foods))

@@ -77,7 +77,7 @@ def _seat(
         rng.shuffle(loose)  # type: ignore[arg-type]
         on_boards = [loose.pop() if loose and rng.random() < 0.8 else None for _ in BOARDS]
         boards = [(b, i) for b, i in zip(BOARDS, on_boards, strict=True) if i or rng.random() < 0.9]
-    holding = slots["hand"][0] if slots["hand"] else None
+    holding = slots["hand"][0] if slots["hand"] and rng.random() < 0.8 else None
     partners = []
     held_by_others = list(slots["partner"])
     for name in others:

@@ -20,7 +20,7 @@ from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.pretraining.corpus import Document, documents
 
 logger = logging.getLogger(__name__)
-PROMPT_WEIGHT = 0.1  # descriptions are read, answers are learnt: with equal weights the model ignores what it reads
+PROMPT_WEIGHT = 0.03  # descriptions are read, answers are learnt: with equal weights the model ignores what it reads
 _PAD, _BOS, _EOS = "<pad>", "<s>", "</s>"
 
 
@@ -157,13 +157,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=embedded_model_path(), help="folder of the model")
-    parser.add_argument("--documents", type=int, default=60_000, help="documents of the corpus")
+    parser.add_argument("--documents", type=int, default=80_000, help="documents of the corpus")
     parser.add_argument("--epochs", type=int, default=2, help="passes over the corpus")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--vocab", type=int, default=640, help="tokens of the tokenizer")
-    parser.add_argument("--batch-size", type=int, default=64, help="documents per step")
+    parser.add_argument("--batch-size", type=int, default=24, help="documents per step")
     parser.add_argument("--lr", type=float, default=3e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)

@@ -1,0 +1,219 @@
+"""From the game's state to words: what each cook sees, and what each of its actions would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rllib_llm_comm.envs.overcooked_text.effects import Effect, Food
+from rllib_llm_comm.envs.overcooked_text.effects import Item as Thing
+from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.view import (
+    BOARDS,
+    BOWL,
+    COUNTER,
+    LEFT,
+    ONE_ROOM,
+    RIGHT,
+    SHELF,
+    Item,
+    Option,
+    Partner,
+    View,
+)
+from rllib_llm_comm.envs.overcooked_text.words import describe as describe_view
+from rllib_llm_comm.envs.overcooked_text.words import dish_name, phrase
+
+NAMES = ("alice", "bob", "carol")
+_WALL_COLUMN = 3  # where the counter between the rooms of maps B and C stands
+
+
+def is_kitchen(state: object) -> bool:
+    """Whether this is a state of the game, so that `view` works on it."""
+    return isinstance(getattr(state, "kitchen", state), Kitchen)
+
+
+def _kitchen(state: Any) -> Kitchen:
+    kitchen = getattr(state, "kitchen", state)
+    assert isinstance(kitchen, Kitchen)
+    return kitchen
+
+
+def _item(thing: Thing | None, chopped: bool | None = None) -> Item | None:
+    if thing is None:
+        return None
+    if isinstance(thing, Food):
+        return Item(thing.name, chopped=thing.chopped if chopped is None else chopped)
+    return Item(BOWL, contents=tuple(sorted(food.name for food in thing.contents)))
+
+
+def _surface(kitchen: Kitchen, x: int, y: int) -> str:
+    """The name in words of a counter cell."""
+    divided = kitchen.map_name != "A"
+    return COUNTER if divided and y == _WALL_COLUMN and 0 < x < 6 else SHELF
+
+
+def _room(kitchen: Kitchen, y: int) -> str:
+    if kitchen.map_name != "B":
+        return ONE_ROOM
+    return LEFT if y < _WALL_COLUMN else RIGHT
+
+
+def _lying(kitchen: Kitchen, index: int, everything: bool) -> dict[str, tuple[Item, ...]]:
+    """What is seen on counter and shelves, sorted so that equal scenes give equal texts."""
+    off = {id(agent.held) for agent in kitchen.agents} | {id(board.on) for board in kitchen.knives}
+    off.add(id(kitchen.delivery.on))
+    for plate in kitchen.plates:
+        off.update(id(food) for food in plate.contents)
+    found: dict[str, list[Item]] = {COUNTER: [], SHELF: []}
+    for thing in (*kitchen.foods.values(), *kitchen.plates):
+        if id(thing) not in off and (everything or kitchen.visible(index, thing.x, thing.y)):
+            item = _item(thing)
+            assert item is not None
+            found[_surface(kitchen, thing.x, thing.y)].append(item)
+    return {
+        place: tuple(sorted(items, key=lambda i: (i.is_bowl, i.name, i.contents)))
+        for place, items in found.items()
+    }
+
+
+def view(state: Any, index: int, everything: bool = False) -> View:
+    """What one cook sees and holds.
+
+    Args:
+        state: The kitchen, or what carries one as `.kitchen`.
+        index: The cook's index.
+        everything: Whether the cook sees the whole kitchen, as teachers do.
+    """
+    kitchen = _kitchen(state)
+    cook = kitchen.agents[index]
+    boards = list(zip(BOARDS, kitchen.knives, strict=False))
+    at = next((name for name, knife in boards if abs(knife.x - cook.x) + abs(knife.y - cook.y) == 1), "")
+    if not at and abs(kitchen.delivery.x - cook.x) + abs(kitchen.delivery.y - cook.y) == 1:
+        at = "delivery"
+    lying = _lying(kitchen, index, everything)
+    counter = None
+    if kitchen.map_name != "A":
+        cells = [(x, _WALL_COLUMN) for x in range(1, 6)]
+        in_sight = everything or any(kitchen.visible(index, x, y) for x, y in cells)
+        counter = lying[COUNTER] if in_sight else None
+    room = _room(kitchen, cook.y)
+    return View(
+        name=NAMES[index],
+        dish=tuple(sorted(kitchen.recipe_foods)),
+        room=room,
+        at=at,
+        holding=_item(cook.held),
+        boards=tuple(
+            (name, _item(knife.on))
+            for name, knife in boards
+            if everything or kitchen.visible(index, knife.x, knife.y)
+        ),
+        counter=counter,
+        shelf=lying[SHELF],
+        partners=tuple(
+            Partner(NAMES[other], _item(agent.held))
+            for other, agent in enumerate(kitchen.agents)
+            if other != index and (everything or kitchen.visible(index, agent.x, agent.y))
+        ),
+    )
+
+
+def describe(state: Any, index: int) -> str:
+    """What one cook sees and holds, in words.
+
+    Args:
+        state: The kitchen, or what carries one as `.kitchen`.
+        index: The cook's index.
+    """
+    return describe_view(view(state, index))
+
+
+def _place(kitchen: Kitchen, effect: Effect) -> str:
+    if effect.place.startswith("knife"):
+        return BOARDS[int(effect.place.removeprefix("knife")) - 1]
+    if effect.place == COUNTER and effect.cell is not None:
+        return _surface(kitchen, *effect.cell)
+    return effect.place
+
+
+def option(state: Any, index: int, effect: Effect) -> Option:
+    """An effect as one cook knows it.
+
+    Args:
+        state: The kitchen, or what carries one as `.kitchen`.
+        index: The cook's index.
+        effect: What an action of this cook would do.
+    """
+    kitchen = _kitchen(state)
+    place = _place(kitchen, effect)
+    thing = kitchen.items.get(effect.item)
+    chopped = None
+    if isinstance(thing, Food) and not kitchen.visible(index, thing.x, thing.y):
+        chopped = kitchen.beliefs[index].food_status(thing.name) >= 1.0 - 1e-9
+    item = _item(thing, chopped)
+    if effect.kind == "add_to_plate":
+        return Option("fill" if effect.into_held else "add", item, place)
+    kind = {
+        "none": "nothing",
+        "pick_up": "get",
+        "put_down": "counter",
+        "place_on_board": "place",
+        "deliver": "serve",
+    }.get(effect.kind, effect.kind)
+    return Option(kind, item, place)
+
+
+def options(runner: Any, index: int) -> list[Option]:
+    """What each action index of a cook would do now.
+
+    Args:
+        runner: The game with macro-actions; offers `num_actions` and `preview(agent, action)`.
+        index: The cook's index.
+    """
+    return [
+        option(runner, index, runner.preview(index, action)) for action in range(runner.num_actions)
+    ]
+
+
+def candidates(runner: Any, index: int) -> tuple[list[str], list[int]]:
+    """A phrase for each action index, and which of them are offered.
+
+    An action without any effect is not offered, nor is one whose phrase stands before it already (of two equal
+    empty bowls on the shelf the first is offered).
+
+    Args:
+        runner: The game with macro-actions.
+        index: The cook's index.
+
+    Returns:
+        Phrases, and 0/1 per action.
+    """
+    phrases = [phrase(found) for found in options(runner, index)]
+    seen: set[str] = {"do nothing"}
+    mask = []
+    for text in phrases:
+        mask.append(int(text not in seen))
+        seen.add(text)
+    return phrases, mask
+
+
+def task(state: Any) -> str:
+    """The goal of the episode in words."""
+    dish = dish_name(sorted(_kitchen(state).recipe_foods))
+    return f"serve a {dish}: chop its foods on a board, put them into one bowl and bring it to the delivery"
+
+
+def brief(state: Any) -> str:
+    """The game in a few sentences, for a teacher that does not know it."""
+    kitchen = _kitchen(state)
+    rooms = {
+        "A": "All cooks work in one room and block each other's way.",
+        "B": "A counter divides the kitchen. The boards and the delivery are in the left room, all foods and bowls in "
+        "the right room; things pass over the counter.",
+        "C": "A counter with a gap divides the kitchen. The boards and the delivery are in the left room, all foods "
+        "and bowls in the right room.",
+    }[kitchen.map_name]
+    return (
+        f"Cooks prepare a salad together. Foods are chopped on a board and collected in a bowl. {rooms} "
+        "Every cook sees only what is near."
+    )
