@@ -1,0 +1,225 @@
+"""Maps, layouts, recipes and rewards of the textual 7x7 kitchen: the data that the rules work on.
+
+A cell is `(x, y)`: x is the row and grows downwards, y is the column and grows to the right. Inside the
+package a cell is mostly the single number `x * 7 + y`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
+
+SIZE = 7
+CELLS = SIZE * SIZE
+
+FLOOR, COUNTER, AGENT, TOMATO, LETTUCE, PLATE, KNIFE, DELIVERY, ONION = range(9)
+
+FOOD_CODES = {"tomato": TOMATO, "lettuce": LETTUCE, "onion": ONION}
+"""Code of each food, in the order of the observation vector."""
+
+MAPS: dict[str, tuple[str, ...]] = {
+    "A": ("1111131", "6020204", "6000008", "7000001", "1000001", "1000005", "1111151"),
+    "B": ("1111131", "6021204", "6001008", "7001001", "1001001", "1001005", "1111151"),
+    "C": ("1111131", "6021204", "6001008", "7001001", "1001001", "1000005", "1111151"),
+}
+"""Start grids of two agents in layout "full"."""
+
+SHARED_COUNTER_ROWS: dict[str, tuple[int, ...]] = {"A": (), "B": (3, 2, 4, 1, 5), "C": (3, 2, 4, 1)}
+"""Rows of the counter in column 3 that divides the rooms, in the order in which "go to counter" tries them."""
+
+LAYOUTS: dict[str, tuple[tuple[int, int], ...]] = {
+    "full": (),
+    "oneplate": ((5, 6),),
+    "tomato": ((5, 6), (1, 6), (2, 6), (2, 0)),
+}
+"""The cells that each layout turns into plain counter."""
+
+RECIPES = (
+    "tomato salad",
+    "lettuce salad",
+    "onion salad",
+    "lettuce-tomato salad",
+    "onion-tomato salad",
+    "lettuce-onion salad",
+    "lettuce-onion-tomato salad",
+)
+
+DEFAULT_REWARDS: dict[str, float] = {
+    "chop": 0.2,
+    "correct_delivery": 1.0,
+    "wrong_delivery": -0.1,
+    "collision": -0.01,
+    "step": -0.001,
+}
+"""Verco's five numbers."""
+
+MOVES = ("right", "down", "left", "up")
+STAY = 4
+DELTAS = (1, SIZE, -1, -SIZE)
+"""Change of the cell number by each move."""
+
+
+def recipe_foods(recipe: str) -> tuple[str, ...]:
+    """The foods that a dish needs.
+
+    Args:
+        recipe: One of `RECIPES`.
+
+    Returns:
+        Food names in the order of the recipe's name.
+    """
+    return tuple(recipe.removesuffix(" salad").split("-"))
+
+
+@dataclass(frozen=True, slots=True)
+class StartState:
+    """Where everything stands at the start of an episode.
+
+    Attributes:
+        grid: 49 cell codes.
+        skeleton: 49 codes with the walls and the floor only.
+        foods: Food name and cell, in the order of the observation vector.
+        plates: Cells of the plates, row by row.
+        knives: Cells of the cutting boards, row by row.
+        delivery: Cell of the delivery hatch.
+        agents: Cells of the agents.
+    """
+
+    grid: bytes
+    skeleton: bytes
+    foods: tuple[tuple[str, int], ...]
+    plates: tuple[int, ...]
+    knives: tuple[int, ...]
+    delivery: int
+    agents: tuple[int, ...]
+
+
+@lru_cache(maxsize=64)
+def start_state(map_name: str, layout: str, num_agents: int) -> StartState:
+    """Builds the start of a map.
+
+    Args:
+        map_name: "A", "B" or "C".
+        layout: "full", "oneplate" or "tomato".
+        num_agents: 1 to 3.
+
+    Returns:
+        The start state; the same object for the same arguments.
+
+    Raises:
+        UserError: For an unknown name or number.
+    """
+    require_choice("map_name", map_name, MAPS)
+    require_choice("layout", layout, LAYOUTS)
+    require_choice("num_agents", num_agents, (1, 2, 3))
+    rows = [[int(code) for code in row] for row in MAPS[map_name]]
+    for x, y in LAYOUTS[layout]:
+        rows[x][y] = COUNTER
+    if num_agents == 1:
+        # TWOSOME's single cook stands on the right of map A in its two small layouts.
+        leaves = (1, 2) if map_name == "A" and layout != "full" else (1, 4)
+        rows[leaves[0]][leaves[1]] = FLOOR
+    if num_agents == 3:
+        rows[5][2] = AGENT
+    grid = bytes(code for row in rows for code in row)
+
+    def cells(code: int) -> tuple[int, ...]:
+        return tuple(cell for cell in range(CELLS) if grid[cell] == code)
+
+    foods = tuple((name, found[0]) for name, code in FOOD_CODES.items() if (found := cells(code)))
+    walls = {x * SIZE + 3 for x in SHARED_COUNTER_ROWS[map_name]}
+    border = {c for c in range(CELLS) if c // SIZE in (0, SIZE - 1) or c % SIZE in (0, SIZE - 1)}
+    skeleton = bytes(COUNTER if cell in border or cell in walls else FLOOR for cell in range(CELLS))
+    return StartState(grid, skeleton, foods, cells(PLATE), cells(KNIFE), cells(DELIVERY)[0], cells(AGENT))
+
+
+@lru_cache(maxsize=8)
+def windows(radius: int) -> tuple[bytes, ...]:
+    """What can be seen from each cell.
+
+    Args:
+        radius: Sight in cells (Chebyshev distance, walls do not hide); 0 means everything.
+
+    Returns:
+        49 rows of 49 bytes, 1 where the column's cell is seen from the row's cell.
+    """
+
+    def seen(a: int, b: int) -> bool:
+        (ax, ay), (bx, by) = divmod(a, SIZE), divmod(b, SIZE)
+        return radius == 0 or (abs(ax - bx) <= radius and abs(ay - by) <= radius)
+
+    return tuple(bytes(seen(a, b) for b in range(CELLS)) for a in range(CELLS))
+
+
+@lru_cache(maxsize=8)
+def _wall_counters(skeleton: bytes) -> tuple[int, ...]:
+    """Cells along the walls with floor beside them."""
+
+    def reachable(x: int, y: int) -> bool:
+        beside = ((x, y + 1), (x + 1, y), (x, y - 1), (x - 1, y))
+        return any(skeleton[a * SIZE + b] == FLOOR for a, b in beside if 0 <= a < SIZE and 0 <= b < SIZE)
+
+    edge = (0, SIZE - 1)
+    cells = (divmod(cell, SIZE) for cell in range(CELLS))
+    return tuple(x * SIZE + y for x, y in cells if (x in edge or y in edge) and reachable(x, y))
+
+
+def nearest_free_counter(grid: bytearray, skeleton: bytes, near: int) -> int:
+    """The free counter along the walls, with floor in front of it, that is nearest to a cell.
+
+    Args:
+        grid: 49 cell codes.
+        skeleton: 49 codes of walls and floor.
+        near: Cell number.
+
+    Returns:
+        Its cell number; there are always more such counters than objects.
+    """
+    x, y = divmod(near, SIZE)
+    free = [cell for cell in _wall_counters(skeleton) if grid[cell] == COUNTER]
+    return min(free, key=lambda cell: (abs(cell // SIZE - x) + abs(cell % SIZE - y), cell))
+
+
+def check_recipe(recipe: str, layout: str, foods: tuple[str, ...]) -> None:
+    """Raises a `UserError` unless `recipe` is known and can be cooked with the `foods` of `layout`."""
+    require_choice("recipe", recipe, RECIPES)
+    missing = [food for food in recipe_foods(recipe) if food not in foods]
+    if missing:
+        possible = [name for name in RECIPES if set(recipe_foods(name)) <= set(foods)]
+        raise UserError(
+            f"`recipe` is {recipe!r}, but the layout {layout!r} has no {' and no '.join(missing)}; "
+            f"use one of {possible} or `layout='full'`."
+        )
+
+
+def check_rewards(rewards: Mapping[str, float] | None) -> dict[str, float]:
+    """Completes a user's rewards by the defaults.
+
+    Args:
+        rewards: Some or all keys of `DEFAULT_REWARDS` with finite numbers, or None.
+
+    Returns:
+        All five rewards.
+
+    Raises:
+        UserError: For an unknown key or something that is not a finite number.
+    """
+    full = dict(DEFAULT_REWARDS)
+    if rewards is not None and not isinstance(rewards, Mapping):
+        raise UserError(
+            f"`rewards` is {rewards!r} but must be a dictionary from event to number, "
+            f"with keys among {list(DEFAULT_REWARDS)}."
+        )
+    for key, value in (rewards or {}).items():
+        if key not in full:
+            raise UserError(
+                f"`rewards` has the key {key!r}, but only {list(full)} exist.{did_you_mean(str(key), full)}"
+            )
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number or value - value != 0:
+            raise UserError(f"`rewards[{key!r}]` is {value!r} but must be a finite number.")
+        full[key] = float(value)
+    return full

@@ -1,0 +1,260 @@
+"""Macro-actions such as "get tomato": run asynchronously, one primitive action per game step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rllib_llm_comm.envs.overcooked_text import preview as previews
+from rllib_llm_comm.envs.overcooked_text.effects import Effect, Food, StepOutcome
+from rllib_llm_comm.envs.overcooked_text.layouts import (
+    AGENT,
+    COUNTER,
+    DELTAS,
+    FLOOR,
+    MOVES,
+    SHARED_COUNTER_ROWS,
+    SIZE,
+    STAY,
+)
+from rllib_llm_comm.envs.overcooked_text.navigation import DISTANCE, first_step
+from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+
+CHOP_BUMPS = 3
+_FIRST_BOARD_FRONT, _SECOND_BOARD_FRONT, _DELIVERY_FRONT = SIZE + 1, 2 * SIZE + 1, 3 * SIZE + 1
+_FIRST_BOARD = SIZE
+
+
+class Macro(NamedTuple):
+    """A macro-action.
+
+    Attributes:
+        name: Its name, such as "get plate 1".
+        kind: "stay", "food", "plate", "knife", "deliver", "chop", "counter" or "move".
+        goal: Index in `Kitchen.things` of the object it goes to; for a move the primitive action.
+    """
+
+    name: str
+    kind: str
+    goal: int = -1
+
+
+def macros_of(kitchen: Kitchen, include_moves: bool) -> tuple[Macro, ...]:
+    """The macro-actions of a kitchen; those whose object does not exist are left out.
+
+    Args:
+        kitchen: The kitchen.
+        include_moves: Whether to add the four single steps.
+    """
+    index = {thing.name: k for k, thing in enumerate(kitchen.things)}
+    macros = [Macro("stay", "stay")]
+    macros += [Macro(f"get {name}", "food", index[name]) for name in kitchen.foods]
+    macros += [Macro(f"get plate {k}", "plate", index[p.name]) for k, p in enumerate(kitchen.plates, 1)]
+    macros += [Macro(f"go to knife {k}", "knife", index[n.name]) for k, n in enumerate(kitchen.knives, 1)]
+    macros += [Macro("deliver", "deliver", index["delivery"]), Macro("chop", "chop")]
+    if SHARED_COUNTER_ROWS[kitchen.map_name]:
+        macros.append(Macro("go to counter", "counter"))
+    if include_moves:
+        macros += [Macro(name, "move", action) for action, name in enumerate(MOVES)]
+    return tuple(macros)
+
+
+class MacroRunner:
+    """Runs the macro-actions of all agents in one kitchen.
+
+    Attributes:
+        kitchen: The kitchen.
+        macros: The macro-actions; an action is an index into them.
+        names: Their names.
+        current: Per agent the running (or last) macro-action, None at the start.
+        finished: Per agent whether it needs a new macro-action.
+        chop_bumps: Per agent the cuts made by the present "chop".
+    """
+
+    level = "macro"
+
+    def __init__(self, kitchen: Kitchen, include_moves: bool = False) -> None:
+        """Takes over a kitchen in any state, with all agents free.
+
+        Args:
+            kitchen: The kitchen.
+            include_moves: Whether the four single steps are actions, too.
+        """
+        self.kitchen = kitchen
+        self.include_moves = include_moves
+        self.macros = macros_of(kitchen, include_moves)
+        self.names = tuple(macro.name for macro in self.macros)
+        self._counters = tuple(x * SIZE + 3 for x in SHARED_COUNTER_ROWS[kitchen.map_name])
+        self._free()
+
+    def _free(self) -> None:
+        count = self.kitchen.num_agents
+        self.current: list[int | None] = [None] * count
+        self.finished = [True] * count
+        self.chop_bumps = [0] * count
+
+    def reset(self) -> None:
+        """Starts a new episode."""
+        self.kitchen.reset()
+        self._free()
+
+    def step(self, actions: Sequence[int | None]) -> StepOutcome:
+        """One game step.
+
+        Args:
+            actions: Per agent an index into `macros`; ignored (may be None) for an agent that is not
+                `finished`.
+
+        Returns:
+            What the step did; `primitive` has the primitive actions.
+        """
+        primitive = []
+        for i, action in enumerate(actions):
+            if self.finished[i]:
+                self.current[i] = action
+                self.finished[i] = False
+            primitive.append(self._primitive(i))
+        outcome = self.kitchen.step(primitive)
+        for i, finished in enumerate(self.finished):
+            if not finished:
+                self.finished[i] = self._ends(i)
+        return outcome
+
+    def preview(self, agent: int, action: int) -> Effect:
+        """What the macro-action would do now, as far as this agent sees and remembers.
+
+        Args:
+            agent: Index of the agent.
+            action: Index into `macros`.
+
+        Returns:
+            The effect at its end; kind "none" if it would end at once with nothing done.
+        """
+        return previews.preview(self.kitchen, agent, self.macros[action], self._counters)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The kitchen's snapshot plus `macro`: per agent [current macro, finished, cuts of the present chop]."""
+        state = self.kitchen.snapshot()
+        state["macro"] = [list(row) for row in zip(self.current, self.finished, self.chop_bumps, strict=True)]
+        return state
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Takes over a `snapshot`; without the key `macro` all agents are free."""
+        self.kitchen.restore(state)
+        self._free()
+        if "macro" in state:
+            self.current, self.finished, self.chop_bumps = (
+                list(column) for column in zip(*state["macro"], strict=True)
+            )
+
+    # ---- one primitive action ------------------------------------------------------------------------------
+
+    def _primitive(self, i: int) -> int:
+        """The next primitive action of an agent's macro-action; sets `finished` when it is the last one."""
+        macro = self.macros[self.current[i] or 0]
+        kind = macro.kind
+        if kind in ("food", "plate", "knife"):
+            return self._go(i, macro)
+        if kind == "deliver":
+            here = self.kitchen.agents[i].cell
+            if here == _FIRST_BOARD_FRONT and self.kitchen.beliefs[i].map[_SECOND_BOARD_FRONT] == AGENT:
+                return 0  # two cooks in the narrow corner: this one makes room
+            return self._go(i, macro)
+        if kind == "chop":
+            return self._chop(i)
+        if kind == "counter":
+            return self._go_to_counter(i)
+        self.finished[i] = True
+        if kind == "move":
+            kitchen = self.kitchen
+            target = kitchen.agents[i].cell + DELTAS[macro.goal]
+            return macro.goal if kitchen.beliefs[i].map[target] == FLOOR else STAY
+        return STAY
+
+    def _chop(self, i: int) -> int:
+        found = previews.choppable(self.kitchen, i)
+        if found is None:
+            self.finished[i] = True
+            return STAY
+        self.chop_bumps[i] += 1
+        if self.chop_bumps[i] >= CHOP_BUMPS:
+            self.finished[i] = True
+            self.chop_bumps[i] = 0
+        return found[0]
+
+    def _go_to_counter(self, i: int) -> int:
+        kitchen = self.kitchen
+        grid, here = kitchen.beliefs[i].map, kitchen.agents[i].cell
+        target = next((cell for cell in self._counters if grid[cell] == COUNTER), None)
+        if target is None:
+            self.finished[i] = True
+            return STAY
+        action = first_step(grid, here, target)
+        if DISTANCE[here][target] == 1 or (action == STAY and not kitchen.legacy):
+            self.finished[i] = True
+        return action
+
+    def _go(self, i: int, macro: Macro) -> int:
+        """Walks to an object and touches it."""
+        kitchen = self.kitchen
+        belief, cook = kitchen.beliefs[i], kitchen.agents[i]
+        grid, here, target = belief.map, cook.cell, belief.cells[macro.goal]
+        in_sight = kitchen.sight(i)[target]
+        if macro.kind == "food" and in_sight and any(plate.cell == target for plate in kitchen.plates):
+            self.finished[i] = True  # it is in a plate
+            return STAY
+        if target == _FIRST_BOARD and here == _DELIVERY_FRONT and grid[_SECOND_BOARD_FRONT] == AGENT:
+            return 0  # makes room
+        if in_sight and grid[target] == AGENT:
+            self.finished[i] = True  # somebody carries it
+            return STAY
+        action = first_step(grid, here, target)
+        if action == STAY:
+            self.finished[i] = True
+        elif DISTANCE[here][target] == 1:
+            self.finished[i] = True
+            return self._touch(i, macro, target, action)
+        return action
+
+    def _touch(self, i: int, macro: Macro, target: int, action: int) -> int:
+        """The last step of `_go`: touches the object, or stays where touching would do something else."""
+        kitchen = self.kitchen
+        held = kitchen.agents[i].held
+        if macro.kind == "plate" and isinstance(held, Food):
+            if not held.chopped:
+                return STAY
+            self.finished[i] = False  # the food goes in now, the next step picks the plate up
+            return action
+        if macro.kind == "knife" and held is None:
+            return STAY
+        if macro.kind in ("food", "plate") and kitchen.things[macro.goal].cell != target:
+            return STAY
+        if macro.kind == "food" and _raw_on_board(kitchen, target):
+            return STAY
+        return action
+
+    def _ends(self, i: int) -> bool:
+        """Whether a running macro-action ends after a game step."""
+        kitchen = self.kitchen
+        macro = self.macros[self.current[i] or 0]
+        kind = macro.kind
+        if kind not in ("food", "plate", "knife", "deliver"):
+            return False
+        cook, target = kitchen.agents[i], kitchen.beliefs[i].cells[macro.goal]
+        adjacent = DISTANCE[cook.cell][target] == 1
+        if kind in ("knife", "deliver"):
+            return adjacent and cook.held is None
+        thing = kitchen.things[macro.goal]
+        if thing.cell != target:
+            return True
+        return kind == "food" and adjacent and _raw_food_at_board(kitchen, thing, target)
+
+
+def _raw_on_board(kitchen: Kitchen, cell: int) -> bool:
+    """Whether an unchopped food lies on a board at `cell`."""
+    board = kitchen.board_at(cell)
+    return board is not None and isinstance(board.on, Food) and not board.on.chopped
+
+
+def _raw_food_at_board(kitchen: Kitchen, thing: object, cell: int) -> bool:
+    return isinstance(thing, Food) and not thing.chopped and kitchen.board_at(cell) is not None

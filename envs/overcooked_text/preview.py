@@ -1,0 +1,145 @@
+"""What a macro-action would do now, as far as an agent sees and remembers: the ground of phrases and of the mask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rllib_llm_comm.envs.overcooked_text.effects import (
+    NOTHING,
+    WAIT,
+    Agent,
+    Effect,
+    Food,
+    Item,
+    Knife,
+    Lying,
+    Plate,
+    touch,
+)
+from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, COUNTER, DELTAS, FLOOR, MOVES, SIZE, STAY
+from rllib_llm_comm.envs.overcooked_text.navigation import DISTANCE, first_step
+from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.envs.overcooked_text.macro import Macro
+
+
+def choppable(kitchen: Kitchen, agent: int) -> tuple[int, Knife] | None:
+    """The board beside an agent with an unchopped food on it.
+
+    Args:
+        kitchen: The kitchen.
+        agent: Index of the agent.
+
+    Returns:
+        The move that touches it and the board, or None. It is looked for on the right, below, on the left,
+        above.
+    """
+    here = kitchen.agents[agent].cell
+    for action, delta in enumerate(DELTAS):
+        board = kitchen.board_at(here + delta)
+        if board is not None and isinstance(board.on, Food) and not board.on.chopped:
+            return action, board
+    return None
+
+
+def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int]) -> Effect:
+    """What `macro` would do now, by what `agent` sees and believes, if nobody interferes.
+
+    Args:
+        kitchen: The kitchen.
+        agent: Index of the agent.
+        macro: The macro-action.
+        counters: Cells of the shared counter in the order in which "go to counter" tries them.
+
+    Returns:
+        Its effect; kind "none" if it would end at once with nothing done.
+    """
+    kind = macro.kind
+    if kind == "stay":
+        return WAIT
+    if kind == "chop":
+        return _preview_chop(kitchen, agent)
+    belief, here = kitchen.beliefs[agent], kitchen.agents[agent].cell
+    if kind == "move":
+        target = here + DELTAS[macro.goal]
+        return (
+            Effect("move", place=MOVES[macro.goal], cell=divmod(target, SIZE))
+            if belief.map[target] == FLOOR
+            else NOTHING
+        )
+    if kind == "counter":
+        free = next((cell for cell in counters if belief.map[cell] == COUNTER), None)
+        if free is None or first_step(belief.map, here, free) == STAY:
+            return NOTHING
+        return _or_walk(touch(kitchen.agents[agent].held, "counter", free, None), here, free, "counter")
+    target = belief.cells[macro.goal]
+    thing = kitchen.things[macro.goal]
+    in_sight = kitchen.visible(agent, *divmod(target, SIZE))
+    if in_sight and kind in ("food", "plate") and not _lies_open(kitchen, thing, target, belief.map):
+        return NOTHING
+    if first_step(belief.map, here, target) == STAY:
+        return NOTHING
+    if kind == "deliver":
+        return _or_walk(kitchen.touched(kitchen.agents[agent].held, target), here, target, "delivery")
+    return _preview_touch(kitchen, agent, macro, target, bool(in_sight))
+
+
+def _lies_open(kitchen: Kitchen, thing: object, target: int, grid: bytearray) -> bool:
+    """Whether an object in sight lies where it is believed, in nobody's hand and in no plate."""
+    if getattr(thing, "cell", -1) != target or grid[target] == AGENT:
+        return False
+    return not isinstance(thing, Food) or all(plate.cell != target for plate in kitchen.plates)
+
+
+def _preview_chop(kitchen: Kitchen, agent: int) -> Effect:
+    found = choppable(kitchen, agent)
+    if found is None or found[1].on is None:
+        return NOTHING
+    board = found[1]
+    return Effect("chop", board.on.name if board.on else "", board.name, (board.x, board.y))
+
+
+def _preview_touch(kitchen: Kitchen, agent: int, macro: Macro, target: int, in_sight: bool) -> Effect:
+    """The end of "get ..." and "go to knife ..."."""
+    cook: Agent = kitchen.agents[agent]
+    held, here = cook.held, cook.cell
+    board = kitchen.board_at(target)
+    place = board.name if board is not None else "counter"
+    lying = _lying_at(kitchen, agent, macro, target, in_sight)
+    effect = touch(held, place, target, lying)
+    if macro.kind == "knife" and held is None:
+        effect = NOTHING  # goes there only
+    elif macro.kind == "food" and board is not None and lying is not None and not lying.chopped:
+        effect = NOTHING  # never cuts, and a raw food is not taken off a board
+    elif macro.kind == "plate" and isinstance(held, Food) and effect.kind == "add_to_plate":
+        effect = effect._replace(takes_plate=True)
+    return _or_walk(effect, here, target, place)
+
+
+def _lying_at(kitchen: Kitchen, agent: int, macro: Macro, target: int, in_sight: bool) -> Lying | None:
+    """What the agent thinks lies at the target of its macro-action."""
+    belief = kitchen.beliefs[agent]
+
+    def known(item: Item) -> Lying:
+        if not isinstance(item, Food):
+            return Lying(item, False)
+        return Lying(item, item.chopped if in_sight else belief.food_status(item.name) >= 1)
+
+    if macro.kind != "knife":
+        thing = kitchen.things[macro.goal]
+        return known(thing) if isinstance(thing, (Food, Plate)) else None
+    if in_sight:
+        board = kitchen.board_at(target)
+        return known(board.on) if board is not None and board.on is not None else None
+    believed = [item for item in kitchen.items.values() if belief.cell(item.name) == target]
+    # A plate hides the foods in it, as they are believed in the same place.
+    return known(believed[-1]) if believed else None
+
+
+def _or_walk(effect: Effect, here: int, target: int, place: str) -> Effect:
+    """The effect of touching, or the bare walk to where touching does nothing."""
+    if effect.kind != "none":
+        return effect
+    return NOTHING if DISTANCE[here][target] == 1 else Effect("walk", place=place, cell=divmod(target, SIZE))

@@ -1,0 +1,409 @@
+"""The game: state and rules of the textual 7x7 kitchen, in plain Python without gym, numpy or randomness.
+
+`Kitchen` knows primitive actions only; macro-actions are in `macro.py`. With `legacy=True` it behaves exactly
+like the original game; otherwise the deviations listed in `docs/envs/overcooked_text.md` apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rllib_llm_comm.envs.overcooked_text import snapshots
+from rllib_llm_comm.envs.overcooked_text.beliefs import Belief
+from rllib_llm_comm.envs.overcooked_text.effects import (
+    NOTHING,
+    WAIT,
+    Agent,
+    Effect,
+    Food,
+    Item,
+    Knife,
+    Lying,
+    Plate,
+    StepOutcome,
+    Thing,
+    carry,
+    place_item,
+    touch,
+)
+from rllib_llm_comm.envs.overcooked_text.layouts import (
+    AGENT,
+    COUNTER,
+    DELIVERY,
+    DELTAS,
+    FLOOR,
+    KNIFE,
+    MOVES,
+    RECIPES,
+    SIZE,
+    STAY,
+    check_recipe,
+    check_rewards,
+    nearest_free_counter,
+    recipe_foods,
+    start_state,
+    windows,
+)
+
+from rllib_llm_comm.errors import UserError, require_choice
+
+
+class Kitchen:
+    """One kitchen with its cooks.
+
+    Attributes:
+        agents: The cooks, in index order.
+        foods: Food by name.
+        plates: The plates.
+        knives: The cutting boards.
+        delivery: The delivery hatch.
+        beliefs: The memory of each cook.
+        recipe_foods: Names of the foods that the dish needs.
+        game_step: Number of steps since the reset.
+        delivered: Whether the right dish was delivered.
+        paid: Foods whose chop was already rewarded in this episode.
+    """
+
+    def __init__(
+        self,
+        map_name: str = "B",
+        layout: str = "full",
+        recipe: str = "lettuce-tomato salad",
+        num_agents: int = 2,
+        view_radius: int = 2,
+        rewards: Mapping[str, float] | None = None,
+        chop_pays_once: bool = True,
+        legacy: bool = False,
+        shared_collision: bool = False,
+    ) -> None:
+        """Builds and resets the kitchen.
+
+        Args:
+            map_name: "A" (one room), "B" (two rooms, a shared counter between them) or "C" (as B, with a
+                gap).
+            layout: "full", "oneplate" or "tomato".
+            recipe: The dish ordered, one of `layouts.RECIPES`.
+            num_agents: 1 to 3.
+            view_radius: How far a cook sees, in cells; 0 means everything.
+            rewards: Overrides of `layouts.DEFAULT_REWARDS`.
+            chop_pays_once: Whether each food pays its chop only once per episode. Off in legacy mode.
+            legacy: Whether to behave exactly like the original.
+            shared_collision: Whether every cook pays for every collision, not only the blocked one.
+
+        Raises:
+            UserError: For a setting that is not allowed.
+        """
+        start = start_state(map_name, layout, num_agents)
+        check_recipe(recipe, layout, tuple(name for name, _ in start.foods))
+        if isinstance(view_radius, bool) or not isinstance(view_radius, int) or not 0 <= view_radius <= SIZE:
+            raise UserError(
+                f"`view_radius` is {view_radius!r} but must be a whole number from 0 (sees everything) to {SIZE}."
+            )
+        for name, flag in (
+            ("chop_pays_once", chop_pays_once),
+            ("legacy", legacy),
+            ("shared_collision", shared_collision),
+        ):
+            require_choice(name, flag, (False, True))
+        self.map_name, self.layout, self.recipe, self.num_agents = map_name, layout, recipe, num_agents
+        self.view_radius, self.legacy, self.shared_collision = view_radius, legacy, shared_collision
+        self.rewards = check_rewards(rewards)
+        self.chop_pays_once = chop_pays_once and not legacy
+        self.recipe_foods = recipe_foods(recipe)
+        self.skeleton = start.skeleton
+        self._start = start
+        self._windows = windows(view_radius)
+        self.one_hot = [float(name == recipe) for name in RECIPES]
+        self.reset()
+
+    def reset(self) -> None:
+        """Puts everything back to its start."""
+        start = self._start
+        self.cells = bytearray(start.grid)
+        self.foods = {name: Food(name, cell) for name, cell in start.foods}
+        self.plates = [Plate(f"plate{k}", cell) for k, cell in enumerate(start.plates, 1)]
+        self.knives = [Knife(f"knife{k}", cell, KNIFE) for k, cell in enumerate(start.knives, 1)]
+        self.delivery = Knife("delivery", start.delivery, DELIVERY)
+        self.agents = [Agent(f"agent{k}", cell, AGENT) for k, cell in enumerate(start.agents, 1)]
+        self.items: dict[str, Item] = {**self.foods, **{plate.name: plate for plate in self.plates}}
+        self.things: list[Thing] = [
+            *self.foods.values(), *self.plates, *self.knives, self.delivery, *self.agents
+        ]  # fmt: skip
+        self._food_list = list(self.foods.values())
+        self._surfaces = {knife.cell: knife for knife in self.knives}
+        self._start_cells = [thing.cell for thing in self.things]
+        self._movable = [(k, t) for k, t in enumerate(self.things) if not isinstance(t, Knife)]
+        self.forget()
+        self.game_step = 0
+        self.delivered = False
+        self.paid: set[str] = set()
+
+    def forget(self) -> None:
+        """Makes every agent remember the full present truth and nothing else."""
+        first_agent = len(self.things) - self.num_agents
+        self.beliefs = [Belief(self.things, self.skeleton, first_agent + i) for i in range(self.num_agents)]
+
+    # ---- looking -------------------------------------------------------------------------------------------
+
+    @property
+    def grid(self) -> list[list[int]]:
+        """The cell codes as 7 rows of 7 numbers (a copy)."""
+        return [list(self.cells[x * SIZE : x * SIZE + SIZE]) for x in range(SIZE)]
+
+    def sight(self, agent: int) -> bytes:
+        """49 flags, 1 where `agent` sees the cell."""
+        return self._windows[self.agents[agent].cell]
+
+    def visible(self, agent: int, x: int, y: int) -> bool:
+        """Whether `agent` sees the cell `(x, y)`."""
+        return bool(self._windows[self.agents[agent].cell][x * SIZE + y])
+
+    def board_at(self, cell: int) -> Knife | None:
+        """The cutting board in the cell number `cell`, if there is one."""
+        return self._surfaces.get(cell)
+
+    def sees(self, agent: int, name: str) -> bool:
+        """Whether `agent` sees the object `name` (also one that is held or contained)."""
+        thing = next(thing for thing in self.things if thing.name == name)
+        return bool(self._windows[self.agents[agent].cell][thing.cell])
+
+    def seen_vector(self, agent: int) -> list[float]:
+        """What `agent` sees now as numbers, without memory (see `snapshots.seen_vector`)."""
+        return snapshots.seen_vector(self, agent)
+
+    def memory_vector(self, agent: int) -> list[float]:
+        """Like `seen_vector`, but unseen objects stand where `agent` believes them."""
+        return snapshots.memory_vector(self, agent)
+
+    # ---- acting --------------------------------------------------------------------------------------------
+
+    def effect(self, agent: int, action: int) -> Effect:
+        """What the primitive `action` of `agent` does in the present state if nobody else moves.
+
+        Args:
+            agent: Index of the agent.
+            action: 0 right, 1 down, 2 left, 3 up, 4 stay.
+        """
+        if action >= STAY:
+            return WAIT
+        cook = self.agents[agent]
+        target = cook.cell + DELTAS[action]
+        code = self.cells[target]
+        if code == FLOOR:
+            return Effect("move", place=MOVES[action], cell=divmod(target, SIZE))
+        if code == AGENT:
+            return NOTHING
+        return self.touched(cook.held, target)
+
+    def touched(self, held: Item | None, target: int) -> Effect:
+        """What touching the cell `target`, which is neither floor nor agent, does in truth."""
+        code = self.cells[target]
+        if code == DELIVERY:
+            if held is None:
+                return NOTHING
+            return Effect(
+                "deliver", held.name, "delivery", divmod(target, SIZE), correct=self.is_ordered(held)
+            )
+        if code == KNIFE:
+            knife = self._surfaces[target]
+            return touch(held, knife.name, target, _lying(knife.on))
+        if code == COUNTER:
+            return touch(held, "counter", target, None)
+        for item in self.items.values():
+            if item.code == code and item.cell == target:
+                return touch(held, "counter", target, _lying(item))
+        return NOTHING
+
+    def is_ordered(self, item: Item) -> bool:
+        """Whether `item` is a plate with exactly the foods of the recipe."""
+        return isinstance(item, Plate) and {food.name for food in item.contents} == set(self.recipe_foods)
+
+    def step(self, actions: Sequence[int]) -> StepOutcome:
+        """One game step.
+
+        Args:
+            actions: One primitive action per agent: 0 right, 1 down, 2 left, 3 up, anything above stays.
+
+        Returns:
+            Rewards and what happened.
+        """
+        count = self.num_agents
+        agents, cells, rewards = self.agents, self.cells, self.rewards
+        before = [agent.cell for agent in agents]
+        events: list[list[str]] = [[] for _ in agents]
+        swaps: list[tuple[int, int]] = []
+        shared = rewards["step"]
+        acted = [False] * count
+        while not all(acted):
+            for i, cook in enumerate(agents):
+                if acted[i]:
+                    continue
+                acted[i] = True
+                action = actions[i]
+                if action >= STAY:
+                    continue
+                target = cook.cell + DELTAS[action]
+                code = cells[target]
+                if code == FLOOR:
+                    cells[cook.cell] = FLOOR
+                    cells[target] = AGENT
+                    carry(cook, target)
+                elif code == AGENT:
+                    j = next(k for k in range(count) if agents[k].cell == target)
+                    if acted[j]:
+                        continue
+                    other = actions[j]
+                    if other < STAY and target + DELTAS[other] == cook.cell:
+                        carry(agents[j], cook.cell)
+                        carry(cook, target)
+                        acted[j] = True
+                        swaps.append((min(i, j), max(i, j)))
+                    else:
+                        acted[i] = False  # waits for the other to get out of the way
+                else:
+                    shared += self._apply(cook, self.touched(cook.held, target), target, events[i])
+        return self._finish(actions, before, shared, events, swaps)
+
+    def _finish(
+        self,
+        actions: Sequence[int],
+        before: Sequence[int],
+        shared: float,
+        events: list[list[str]],
+        swaps: list[tuple[int, int]],
+    ) -> StepOutcome:
+        """Charges collisions, counts the step and lets everybody look around."""
+        agents = self.agents
+        blocked = [
+            i
+            for i, cook in enumerate(agents)
+            if cook.cell == before[i] and actions[i] < STAY
+            and self.skeleton[cook.cell + DELTAS[actions[i]]] == FLOOR
+        ]  # fmt: skip
+        given = [shared] * self.num_agents
+        for i in blocked:
+            events[i].append("blocked")
+            if not self.legacy:
+                for k in range(self.num_agents) if self.shared_collision else (i,):
+                    given[k] += self.rewards["collision"]
+        for pair in swaps:
+            for i in pair:
+                events[i].append("swapped")
+        self.game_step += 1
+        self._look()
+        return StepOutcome(given, self.delivered, blocked, swaps, events, list(actions))
+
+    def _look(self) -> None:
+        for cook, belief in zip(self.agents, self.beliefs, strict=True):
+            belief.update(self._windows[cook.cell], self._movable, self._start_cells, self.legacy)
+
+    def _apply(self, cook: Agent, effect: Effect, target: int, events: list[str]) -> float:
+        """Carries out what touching `target` does.
+
+        Returns:
+            The shared reward.
+        """
+        kind = effect.kind
+        if kind == "none":
+            return 0.0
+        item = self.items[effect.item]
+        surface = self._surfaces.get(target)
+        if kind == "deliver":
+            return self._deliver(cook, item, bool(effect.correct), events)
+        events.append(f"{kind} {item.name}")
+        if kind == "chop":
+            return self._chop(item, events) if isinstance(item, Food) else 0.0
+        if kind == "put_down":
+            self.cells[target] = item.code
+            cook.held = None
+            place_item(item, target)
+        elif kind == "place_on_board" and surface is not None:
+            surface.on = item
+            cook.held = None
+            place_item(item, target)
+        elif kind == "pick_up":
+            self._clear(target)
+            cook.held = item
+            place_item(item, cook.cell)
+        elif kind == "add_to_plate":
+            plate = self.items[effect.plate]
+            if isinstance(plate, Plate) and isinstance(item, Food):
+                if effect.into_held or effect.takes_plate:
+                    self._clear(target)
+                    cook.held = plate
+                else:
+                    cook.held = None
+                plate.contents.append(item)
+                place_item(plate, cook.cell if cook.held is plate else target)
+        return 0.0
+
+    def _clear(self, target: int) -> None:
+        """Takes whatever lies on a counter or a board away from it."""
+        surface = self._surfaces.get(target)
+        if surface is not None:
+            surface.on = None
+        else:
+            self.cells[target] = COUNTER
+
+    def _chop(self, food: Food, events: list[str]) -> float:
+        food.chops += 1
+        if not food.chopped:
+            return 0.0
+        events.append(f"chopped {food.name}")
+        if food.name not in self.recipe_foods or (self.chop_pays_once and food.name in self.paid):
+            return 0.0
+        self.paid.add(food.name)
+        return self.rewards["chop"]
+
+    def _deliver(self, cook: Agent, item: Item, correct: bool, events: list[str]) -> float:
+        cook.held = None
+        if correct:
+            events.append("correct_delivery")
+            self.delivery.on = item
+            place_item(item, self.delivery.cell)
+            self.delivered = True
+            return self.rewards["correct_delivery"]
+        events.append("wrong_delivery")
+        if isinstance(item, Plate):
+            contents, item.contents = item.contents, []
+            self._respawn(item)
+            for food in contents:
+                self._respawn(food)
+        else:
+            self._respawn(item)
+        return self.rewards["wrong_delivery"]
+
+    def _respawn(self, item: Item) -> None:
+        """Puts an object back to its start cell, foods raw again."""
+        cell = next(c for c, t in zip(self._start_cells, self.things, strict=True) if t is item)
+        if not self.legacy and self.cells[cell] != COUNTER:
+            # The original overwrites whatever lies there, which then can never be picked up.
+            cell = nearest_free_counter(self.cells, self.skeleton, cell)
+        if isinstance(item, Food):
+            item.chops = 0
+        item.cell = cell
+        self.cells[cell] = item.code
+
+    # ---- saving --------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """The whole state as JSON-able data (see `snapshots.snapshot`); `restore` takes it back."""
+        return snapshots.snapshot(self)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes over a `snapshot` of a kitchen with the same settings."""
+        snapshots.restore(self, state)
+
+    def copy(self) -> Kitchen:
+        """An independent copy of the kitchen in its present state."""
+        twin = Kitchen(
+            self.map_name, self.layout, self.recipe, self.num_agents, self.view_radius, self.rewards,
+            self.chop_pays_once, self.legacy, self.shared_collision,
+        )  # fmt: skip
+        twin.restore(self.snapshot())
+        return twin
+
+
+def _lying(item: Item | None) -> Lying | None:
+    return None if item is None else Lying(item, isinstance(item, Food) and item.chopped)

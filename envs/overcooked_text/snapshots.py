@@ -1,0 +1,111 @@
+"""The kitchen's state as data: number vectors for policies, JSON-able snapshots for saving, replays and teachers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.envs.overcooked_text.effects import Food, Knife
+from rllib_llm_comm.envs.overcooked_text.layouts import CELLS, SIZE
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+
+_SCALED = tuple((cell // SIZE / SIZE, cell % SIZE / SIZE) for cell in range(CELLS))
+
+
+def seen_vector(kitchen: Kitchen, agent: int) -> list[float]:
+    """What an agent sees now, without memory.
+
+    Args:
+        kitchen: The kitchen.
+        agent: Index of the agent.
+
+    Returns:
+        Row / 7 and column / 7 of each object in the order tomato, lettuce, onion, plates, knives, delivery,
+        agents (0, 0 if unseen), after those of a food the share of its cuts done, then the recipe one-hot
+        (7). 30 numbers for two agents in layout "full".
+    """
+    seen = kitchen.sight(agent)
+    vector: list[float] = []
+    for thing in kitchen.things:
+        cell = thing.cell
+        if seen[cell]:
+            vector += _SCALED[cell]
+            if isinstance(thing, Food):
+                vector.append(thing.chops / 3)
+        else:
+            vector += (0.0, 0.0, 0.0) if isinstance(thing, Food) else (0.0, 0.0)
+    return vector + kitchen.one_hot
+
+
+def memory_vector(kitchen: Kitchen, agent: int) -> list[float]:
+    """Like `seen_vector`, but unseen objects stand where the agent believes them."""
+    if kitchen.view_radius == 0:
+        return seen_vector(kitchen, agent)
+    belief = kitchen.beliefs[agent]
+    vector: list[float] = []
+    foods = len(belief.status)
+    for k, cell in enumerate(belief.cells):
+        vector += _SCALED[cell]
+        if k < foods:
+            vector.append(belief.status[k])
+    return vector + kitchen.one_hot
+
+
+def snapshot(kitchen: Kitchen) -> dict[str, Any]:
+    """The whole state as JSON-able data; `restore` takes it back.
+
+    Returns:
+        `grid` (7 strings of codes), `agents` ([x, y, held]), `foods` (name -> [x, y, chops, chopped]),
+        `plates` (name -> [x, y, contents]), `knives` and `delivery` ([[x, y, what lies on it]]), `belief`
+        (per agent the believed map), `memory` (per agent believed cells and food status), `game_step`,
+        `delivered`, `paid`.
+    """
+    return {
+        "grid": ["".join(map(str, row)) for row in kitchen.grid],
+        "agents": [[a.x, a.y, a.held.name if a.held else None] for a in kitchen.agents],
+        "foods": {f.name: [f.x, f.y, f.chops, int(f.chopped)] for f in kitchen.foods.values()},
+        "plates": {p.name: [p.x, p.y, [food.name for food in p.contents]] for p in kitchen.plates},
+        "knives": [_surface_state(knife) for knife in kitchen.knives],
+        "delivery": [_surface_state(kitchen.delivery)],
+        "belief": ["/".join(belief.rows) for belief in kitchen.beliefs],
+        "memory": [[list(belief.cells), list(belief.status)] for belief in kitchen.beliefs],
+        "game_step": kitchen.game_step,
+        "delivered": kitchen.delivered,
+        "paid": sorted(kitchen.paid),
+    }
+
+
+def restore(kitchen: Kitchen, state: Mapping[str, Any]) -> None:
+    """Puts a kitchen into the state of a snapshot.
+
+    Without the key `memory` every agent remembers the full truth.
+
+    Args:
+        kitchen: A kitchen with the same settings as the one that made the snapshot.
+        state: The snapshot.
+    """
+    kitchen.reset()
+    kitchen.cells = bytearray(int(code) for row in state["grid"] for code in row)
+    for name, (x, y, chops, _) in state["foods"].items():
+        kitchen.foods[name].cell, kitchen.foods[name].chops = x * SIZE + y, chops
+    for plate in kitchen.plates:
+        x, y, contents = state["plates"][plate.name]
+        plate.cell, plate.contents = x * SIZE + y, [kitchen.foods[name] for name in contents]
+    surfaces = zip([*kitchen.knives, kitchen.delivery], [*state["knives"], *state["delivery"]], strict=True)
+    for surface, (_, _, on) in surfaces:
+        surface.on = kitchen.items[on] if on else None
+    for agent, (x, y, held) in zip(kitchen.agents, state["agents"], strict=True):
+        agent.cell, agent.held = x * SIZE + y, kitchen.items[held] if held else None
+    kitchen.forget()
+    if "memory" in state:
+        for belief, (cells, status) in zip(kitchen.beliefs, state["memory"], strict=True):
+            belief.set(cells, status)
+    kitchen.game_step = state.get("game_step", 0)
+    kitchen.delivered = state.get("delivered", kitchen.delivery.on is not None)
+    kitchen.paid = set(state.get("paid", ()))
+
+
+def _surface_state(surface: Knife) -> list[Any]:
+    return [surface.x, surface.y, surface.on.name if surface.on else None]

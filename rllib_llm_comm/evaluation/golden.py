@@ -1,0 +1,263 @@
+"""Replays recorded episodes of an original game against ours and tells every difference.
+
+A golden file has one JSON object (one episode) per line, gzipped or not. Which game it belongs to is seen
+from the keys of its first episode; a further game needs one entry in `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.errors import UserError
+
+TOLERANCE = 1e-9
+_MAX_KEPT = 200
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One difference.
+
+    Attributes:
+        episode: The episode's id.
+        step: Number of the game step, from 1; 0 is the start state.
+        field: What differs, such as "state.grid".
+        expected: The recorded value.
+        got: Our value.
+    """
+
+    episode: str
+    step: int
+    field: str
+    expected: Any
+    got: Any
+
+    def __str__(self) -> str:
+        return f"episode {self.episode}, step {self.step}, {self.field}: expected {self.expected}, got {self.got}"
+
+
+@dataclass
+class GoldenReport:
+    """The outcome of a check.
+
+    Attributes:
+        game: Name of the game's format.
+        episodes: Number of episodes replayed.
+        steps: Number of game steps replayed.
+        mismatches: The differences, at most the first 200.
+        mismatch_count: Number of all differences.
+    """
+
+    game: str = ""
+    episodes: int = 0
+    steps: int = 0
+    mismatches: list[Mismatch] = field(default_factory=list)
+    mismatch_count: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether at least one episode was replayed and nothing differed."""
+        return self.episodes > 0 and self.mismatch_count == 0
+
+    def add(self, mismatch: Mismatch) -> None:
+        """Notes a difference."""
+        self.mismatch_count += 1
+        if len(self.mismatches) < _MAX_KEPT:
+            self.mismatches.append(mismatch)
+
+    def compare(self, episode: str, step: int, name: str, expected: Any, got: Any) -> None:
+        """Notes a difference where two values are not exactly equal."""
+        if expected != got:
+            self.add(Mismatch(episode, step, name, expected, got))
+
+    def compare_numbers(
+        self, episode: str, step: int, name: str, expected: Sequence[float], got: Sequence[float]
+    ) -> None:
+        """Notes a difference where two lists of numbers differ by more than 1e-9."""
+        same = len(expected) == len(got) and all(
+            abs(a - b) <= TOLERANCE for a, b in zip(expected, got, strict=True)
+        )
+        if not same:
+            self.add(Mismatch(episode, step, name, list(expected), list(got)))
+
+
+def read_episodes(path: str | Path) -> Iterator[dict[str, Any]]:
+    """Reads a golden file.
+
+    Args:
+        path: A file with one JSON object per line, gzipped or not.
+
+    Yields:
+        The episodes.
+
+    Raises:
+        UserError: If the file cannot be read, or a line is not a JSON object.
+    """
+    source = Path(path)
+    try:
+        with source.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(source, "rt", encoding="utf-8") if zipped else source.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    episode = json.loads(line)
+                except ValueError as error:
+                    raise UserError(
+                        f"Line {number} of the golden file {str(source)!r} is not JSON ({error}); "
+                        "each line must be one episode as a JSON object."
+                    ) from error
+                if not isinstance(episode, dict):
+                    raise UserError(
+                        f"Line {number} of the golden file {str(source)!r} is a {type(episode).__name__}; "
+                        "each line must be one episode as a JSON object."
+                    )
+                yield episode
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise UserError(
+            f"The golden file {str(source)!r} cannot be read ({error}); "
+            "give the path of an existing .jsonl or .jsonl.gz file."
+        ) from error
+
+
+def check_golden(path: str | Path) -> GoldenReport:
+    """Replays every episode of a golden file through our game.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What was replayed and what differed.
+
+    Raises:
+        UserError: If the file cannot be read, is empty, or has a format of no known game.
+    """
+    report = GoldenReport()
+    for episode in read_episodes(path):
+        game = next((name for name, fmt in FORMATS.items() if fmt.keys <= episode.keys()), None)
+        if game is None:
+            wanted = "; ".join(f"{name}: {sorted(fmt.keys)}" for name, fmt in FORMATS.items())
+            raise UserError(
+                f"Episode {report.episodes + 1} of the golden file {str(path)!r} has the keys {sorted(episode)}, "
+                f"which belong to no known game; known are {wanted}."
+            )
+        report.game = game
+        try:
+            FORMATS[game].replay(episode, report)
+        except UserError as error:
+            raise UserError(
+                f"Episode {episode.get('id')!r} of the golden file {str(path)!r}: {error}"
+            ) from error
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise UserError(
+                f"Episode {episode.get('id')!r} of the golden file {str(path)!r} is not of the format "
+                f"{game!r} ({type(error).__name__}: {error}); make the file anew."
+            ) from error
+        report.episodes += 1
+    if report.episodes == 0:
+        raise UserError(f"The golden file {str(path)!r} has no episode; give a file with at least one.")
+    return report
+
+
+@dataclass(frozen=True)
+class Format:
+    """How the golden episodes of a game are replayed.
+
+    Attributes:
+        keys: The keys by which an episode of this game is known.
+        replay: Replays one episode and notes differences in the report.
+    """
+
+    keys: frozenset[str]
+    replay: Callable[[Mapping[str, Any], GoldenReport], None]
+
+
+_OVERCOOKED_REWARDS = {
+    "subtask finished": "chop",
+    "correct delivery": "correct_delivery",
+    "wrong delivery": "wrong_delivery",
+    "step penalty": "step",
+}
+
+
+def _replay_overcooked_text(episode: Mapping[str, Any], report: GoldenReport) -> None:
+    from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
+    from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+
+    kitchen = Kitchen(
+        map_name=episode["map"],
+        layout=episode["layout"],
+        recipe=episode["task"],
+        num_agents=episode["n_agents"],
+        view_radius=episode["obs_radius"],
+        rewards={_OVERCOOKED_REWARDS[key]: value for key, value in episode["rewards"].items()},
+        legacy=True,
+    )
+    runner = MacroRunner(kitchen, include_moves=True) if episode["mode"] == "macro" else None
+    name = str(episode["id"])
+    if runner is not None:
+        report.compare(name, 0, "macro_names", list(episode["macro_names"]), list(runner.names))
+    _compare_state(report, name, 0, episode["initial"], (runner or kitchen).snapshot())
+    observed = _observe(kitchen, runner, None)
+    _compare_observations(report, name, 0, episode["initial_obs"], observed)
+    for number, step in enumerate(episode["steps"], 1):
+        outcome = (runner or kitchen).step(step["actions"])
+        observed = _observe(kitchen, runner, observed)
+        report.steps += 1
+        _compare_state(report, name, number, step["state"], (runner or kitchen).snapshot())
+        _compare_observations(report, name, number, step["obs"], observed)
+        report.compare_numbers(name, number, "reward", step["reward"], outcome.rewards)
+        report.compare(name, number, "done", step["done"], outcome.done)
+        report.compare(name, number, "blocked", step["blocked"], outcome.blocked)
+        report.compare(
+            name, number, "swaps", [sorted(s) for s in step["swaps"]], [list(s) for s in outcome.swaps]
+        )
+        if runner is not None:
+            report.compare(name, number, "primitive", step["primitive"], outcome.primitive)
+            report.compare(name, number, "info.cur_mac", step["info"]["cur_mac"], runner.current)
+            report.compare(name, number, "info.mac_done", step["info"]["mac_done"], runner.finished)
+
+
+def _observe(kitchen: Any, runner: Any, last: list[list[float]] | None) -> list[list[float]]:
+    """The original's observations: with memory for primitive, without it (and stale if busy) for macro-actions."""
+    if runner is None:
+        return [kitchen.memory_vector(i) for i in range(kitchen.num_agents)]
+    return [
+        kitchen.seen_vector(i) if last is None or runner.finished[i] else last[i]
+        for i in range(kitchen.num_agents)
+    ]
+
+
+def _compare_state(
+    report: GoldenReport, episode: str, step: int, expected: Mapping[str, Any], got: Mapping[str, Any]
+) -> None:
+    for key, value in expected.items():
+        report.compare(episode, step, f"state.{key}", value, got.get(key))
+
+
+def _compare_observations(
+    report: GoldenReport,
+    episode: str,
+    step: int,
+    expected: Sequence[Sequence[float]],
+    got: Sequence[Sequence[float]],
+) -> None:
+    report.compare(episode, step, "obs (number of agents)", len(expected), len(got))
+    for i, (wanted, ours) in enumerate(zip(expected, got, strict=False)):
+        report.compare_numbers(episode, step, f"obs of agent {i}", wanted, ours)
+
+
+FORMATS: dict[str, Format] = {
+    "overcooked_text": Format(
+        frozenset({"id", "mode", "map", "task", "n_agents", "obs_radius", "layout", "initial", "steps"}),
+        _replay_overcooked_text,
+    ),
+}
+"""The known games."""
