@@ -28,7 +28,7 @@ MAPS: dict[str, tuple[str, ...]] = {
 """Start grids of two agents in layout "full"."""
 
 SHARED_COUNTER_ROWS: dict[str, tuple[int, ...]] = {"A": (), "B": (3, 2, 4, 1, 5), "C": (3, 2, 4, 1)}
-"""Rows of the counter in column 3 that divides the rooms, in the order in which "go to counter" tries them."""
+"""Rows of the counter in column 3 that divides the rooms, in the order of "go to counter"."""
 
 LAYOUTS: dict[str, tuple[tuple[int, int], ...]] = {
     "full": (),

@@ -93,6 +93,11 @@ class MacroRunner:
         self.finished = [True] * count
         self.chop_bumps = [0] * count
 
+    @property
+    def num_actions(self) -> int:
+        """Number of actions."""
+        return len(self.macros)
+
     def reset(self) -> None:
         """Starts a new episode."""
         self.kitchen.reset()
@@ -133,7 +138,7 @@ class MacroRunner:
         return previews.preview(self.kitchen, agent, self.macros[action], self._counters)
 
     def snapshot(self) -> dict[str, Any]:
-        """The kitchen's snapshot plus `macro`: per agent [current macro, finished, cuts of the present chop]."""
+        """The kitchen's snapshot plus `macro`: per agent [current macro, finished, cuts of this chop]."""
         state = self.kitchen.snapshot()
         state["macro"] = [list(row) for row in zip(self.current, self.finished, self.chop_bumps, strict=True)]
         return state

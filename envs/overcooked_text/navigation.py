@@ -1,4 +1,4 @@
-"""The first step of a way through the believed kitchen: A* with the original's exact order among equal ways."""
+"""The first step of a way through the believed kitchen: A* with the original's order among equal ways."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ DISTANCE = tuple(
 
 
 class _Node:
-    """An open cell. Equal nodes compare as smaller both ways, so the heap's mechanics decide (as in the original)."""
+    """An open cell.
+
+    Equal nodes compare as smaller both ways, so the heap's mechanics decide between them, as in the original.
+    """
 
     __slots__ = ("cell", "cost", "estimate", "first", "occupied")
 

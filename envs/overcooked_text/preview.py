@@ -1,4 +1,4 @@
-"""What a macro-action would do now, as far as an agent sees and remembers: the ground of phrases and of the mask."""
+"""What a macro-action would do now, as far as an agent sees and remembers: the ground of phrases and mask."""
 
 from __future__ import annotations
 

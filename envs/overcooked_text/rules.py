@@ -98,7 +98,7 @@ class Kitchen:
         check_recipe(recipe, layout, tuple(name for name, _ in start.foods))
         if isinstance(view_radius, bool) or not isinstance(view_radius, int) or not 0 <= view_radius <= SIZE:
             raise UserError(
-                f"`view_radius` is {view_radius!r} but must be a whole number from 0 (sees everything) to {SIZE}."
+                f"`view_radius` is {view_radius!r} but must be a whole number from 0 (sees all) to {SIZE}."
             )
         for name, flag in (
             ("chop_pays_once", chop_pays_once),

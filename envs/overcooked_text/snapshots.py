@@ -1,4 +1,4 @@
-"""The kitchen's state as data: number vectors for policies, JSON-able snapshots for saving, replays and teachers."""
+"""The kitchen's state as data: number vectors for policies, JSON-able snapshots for saving and replays."""
 
 from __future__ import annotations
 

@@ -39,7 +39,8 @@ class Mismatch:
     got: Any
 
     def __str__(self) -> str:
-        return f"episode {self.episode}, step {self.step}, {self.field}: expected {self.expected}, got {self.got}"
+        where = f"episode {self.episode}, step {self.step}, {self.field}"
+        return f"{where}: expected {self.expected}, got {self.got}"
 
 
 @dataclass
@@ -145,8 +146,8 @@ def check_golden(path: str | Path) -> GoldenReport:
         if game is None:
             wanted = "; ".join(f"{name}: {sorted(fmt.keys)}" for name, fmt in FORMATS.items())
             raise UserError(
-                f"Episode {report.episodes + 1} of the golden file {str(path)!r} has the keys {sorted(episode)}, "
-                f"which belong to no known game; known are {wanted}."
+                f"Episode {report.episodes + 1} of the golden file {str(path)!r} has the keys "
+                f"{sorted(episode)}, which belong to no known game; known are {wanted}."
             )
         report.game = game
         try:
@@ -226,7 +227,7 @@ def _replay_overcooked_text(episode: Mapping[str, Any], report: GoldenReport) ->
 
 
 def _observe(kitchen: Any, runner: Any, last: list[list[float]] | None) -> list[list[float]]:
-    """The original's observations: with memory for primitive, without it (and stale if busy) for macro-actions."""
+    """The original's observations: with memory (primitive), or without it and stale if busy (macro)."""
     if runner is None:
         return [kitchen.memory_vector(i) for i in range(kitchen.num_agents)]
     return [
