@@ -212,7 +212,10 @@ def _worth_getting(
     free_board = any(on is None for _, on in view.boards)
     if view.room != RIGHT and view.boards and not free_board:
         return -0.2
-    return 4.0 - 0.1 * view.dish.index(item.name)
+    rank = view.dish.index(item.name)
+    if view.room == ONE_ROOM and view.name == "bob":
+        rank = len(view.dish) - 1 - rank  # two cooks in one room begin at different ends of the recipe
+    return 4.0 - 0.1 * rank
 
 
 def _worth_bowl(view: View, item: Item, option: Option, promised: Sequence[str]) -> float:

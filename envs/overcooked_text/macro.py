@@ -69,18 +69,22 @@ class MacroRunner:
         current: Per agent the running (or last) macro-action, None at the start.
         finished: Per agent whether it needs a new macro-action.
         chop_bumps: Per agent the cuts made by the present "chop".
+        waited: Per agent the game steps that the present "stay" has lasted.
     """
 
     level = "macro"
 
-    def __init__(self, kitchen: Kitchen, include_moves: bool = False) -> None:
+    def __init__(self, kitchen: Kitchen, include_moves: bool = False, wait_steps: int = 4) -> None:
         """Takes over a kitchen in any state, with all agents free.
 
         Args:
             kitchen: The kitchen.
             include_moves: Whether the four single steps are actions, too.
+            wait_steps: Longest duration of "stay" in game steps; it ends earlier when the cook sees another one do
+                something. 1 in legacy mode.
         """
         self.kitchen = kitchen
+        self.wait_steps = 1 if kitchen.legacy else wait_steps
         self.include_moves = include_moves
         self.macros = macros_of(kitchen, include_moves)
         self.names = tuple(macro.name for macro in self.macros)
@@ -92,6 +96,7 @@ class MacroRunner:
         self.current: list[int | None] = [None] * count
         self.finished = [True] * count
         self.chop_bumps = [0] * count
+        self.waited = [0] * count
 
     @property
     def num_actions(self) -> int:
@@ -118,11 +123,12 @@ class MacroRunner:
             if self.finished[i]:
                 self.current[i] = action
                 self.finished[i] = False
+                self.waited[i] = 0
             primitive.append(self._primitive(i))
         outcome = self.kitchen.step(primitive)
         for i, finished in enumerate(self.finished):
             if not finished:
-                self.finished[i] = self._ends(i)
+                self.finished[i] = self._roused(i, outcome) if self.waited[i] else self._ends(i)
         return outcome
 
     def preview(self, agent: int, action: int) -> Effect:
@@ -169,12 +175,25 @@ class MacroRunner:
             return self._chop(i)
         if kind == "counter":
             return self._go_to_counter(i)
+        if kind == "stay":
+            self.waited[i] += 1
+            self.finished[i] = self.waited[i] >= self.wait_steps
+            return STAY
         self.finished[i] = True
         if kind == "move":
             kitchen = self.kitchen
             target = kitchen.agents[i].cell + DELTAS[macro.goal]
             return macro.goal if kitchen.beliefs[i].map[target] == FLOOR else STAY
         return STAY
+
+    def _roused(self, i: int, outcome: StepOutcome) -> bool:
+        """Whether a waiting cook saw another one do something."""
+        seen = self.kitchen.sight(i)
+        return any(
+            bool(events) and bool(seen[other.cell])
+            for j, (other, events) in enumerate(zip(self.kitchen.agents, outcome.events, strict=True))
+            if j != i
+        )
 
     def _chop(self, i: int) -> int:
         found = previews.choppable(self.kitchen, i)

@@ -167,12 +167,10 @@ def options(runner: Any, index: int) -> list[Option]:
     """What each action index of a cook would do now.
 
     Args:
-        runner: The game with macro-actions; offers `num_actions` and `preview(agent, action)`.
+        runner: The game with macro-actions; offers `macros` and `preview(agent, action)`.
         index: The cook's index.
     """
-    return [
-        option(runner, index, runner.preview(index, action)) for action in range(runner.num_actions)
-    ]
+    return [option(runner, index, runner.preview(index, action)) for action in range(len(runner.macros))]
 
 
 def candidates(runner: Any, index: int) -> tuple[list[str], list[int]]:
