@@ -1,1 +1,24 @@
-"""Games as PettingZoo environments, and their way into RLlib."""
+"""Games as PettingZoo environments, and their way into RLlib.
+
+Importing this package puts the games into PettingZoo's own registry, under names such as
+`rllib_llm_comm/overcooked_text-v0`; the games themselves are imported when one is made.
+"""
+
+from __future__ import annotations
+
+GAMES: dict[str, str] = {
+    "rllib_llm_comm/overcooked_text-v0": "rllib_llm_comm.envs.overcooked_text.env:parallel_env",
+}
+"""Id and constructor of each game."""
+
+
+def register_games() -> None:
+    """Puts all games into PettingZoo's registry of parallel environments; may be called again."""
+    from pettingzoo.env_registry import registration
+
+    for env_id, entry_point in GAMES.items():
+        if env_id not in registration.parallel_registry:
+            registration.register("parallel", env_id, entry_point)
+
+
+register_games()

@@ -16,12 +16,14 @@ class PrimitiveRunner:
     Attributes:
         kitchen: The kitchen.
         names: Names of the actions.
+        macros: The same, under the name that the actions have in `MacroRunner`.
         current: Per agent the last action, None at the start.
         finished: Per agent whether it needs a new action: always.
     """
 
     level = "primitive"
     names = (*MOVES, "stay")
+    macros = names
 
     def __init__(self, kitchen: Kitchen) -> None:
         """Takes over a kitchen in any state."""

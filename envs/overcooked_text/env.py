@@ -1,0 +1,464 @@
+"""# Overcooked Text
+
+Cooks in a small kitchen chop vegetables, collect them in a bowl and deliver the salad that was ordered. Each
+cook sees only what is near, as numbers and as text, and chooses among phrases that say what each action would
+do now. On map B a counter divides the kitchen, so nobody can do it alone.
+
+| Import             | `from rllib_llm_comm.envs import overcooked_text`                             |
+|--------------------|-------------------------------------------------------------------------------|
+| Constructor        | `overcooked_text.parallel_env(**settings)`                                    |
+| Registered id      | `rllib_llm_comm/overcooked_text-v0` (PettingZoo's parallel registry)          |
+| Actions            | Discrete (macro-actions such as "get tomato", or single steps)                |
+| Parallel API       | Yes (`aec_env` gives the AEC form)                                            |
+| Manual control     | No                                                                            |
+| Agents             | `agents= ["alice", "bob", "carol"]` (the first `num_agents`)                  |
+| Action shape       | (1,)                                                                          |
+| Action values      | Discrete(11) on maps B and C, Discrete(10) on A (defaults); 5 if primitive    |
+| Observation shape  | Dict: vector (30,), text, candidates (K texts), action_mask (K,), subgoal     |
+| Observation values | vector in [0, 1], mask in {0, 1}, texts in printable ASCII                    |
+
+### Observation space
+
+Each agent's observation is a dictionary.
+
+* `vector`: float32 (n,). Row / 7 and column / 7 of every object in sight, in the order tomato, lettuce,
+  onion, plates, cutting boards, delivery, agents; after the two numbers of a food the share of its three cuts done; 0 for
+  what is out of sight; at the end the recipe one-hot (7). n is 30 with two agents in layout "full". What
+  somebody holds has its holder's place. There is no memory in it. (With `legacy=True` it is the original's
+  vector: with memory for primitive actions, and for macro-actions as of the agent's last decision.)
+* `text`: what the agent sees and holds, in sentences.
+* `candidates`: one phrase per action, what it would really do now.
+* `action_mask`: int8 (K,), 0 for an action that would do nothing (or the same as an earlier one).
+* `subgoal`: empty; wrappers may fill it.
+
+### Actions
+
+Macro-actions, of which those whose object does not exist are left out: stay, get tomato, get lettuce, get
+onion, get plate 1, get plate 2, go to knife 1, go to knife 2, deliver, chop, go to counter (maps B and C
+only), and with `include_moves` right, down, left, up. A macro-action takes as many game steps as it needs;
+agents get free at different times. Primitive: right, down, left, up, stay; walking into something touches it.
+
+With `advance="decision"` one `step` runs game steps until at least one agent needs a new action; with
+`"game_step"` it runs one. Actions of agents that are busy (`infos[agent]["needs_action"]` is False) are
+ignored and may be left out.
+
+### Rewards
+
+Shared by all: `chop` when a food that the recipe needs gets chopped (once per food and episode if
+`chop_pays_once`), `correct_delivery`, `wrong_delivery` and `step` for each game step. Charged to one agent:
+`collision` when it chose a move into a floor cell and stayed where it was (exchanging places is no
+collision); with `shared_collision` to all.
+
+The episode terminates for all at the correct delivery. After `max_game_steps` game steps it is truncated,
+never terminated.
+
+### Infos
+
+`needs_action` (bool), `step_rewards` (the reward of each game step of this `step`), `game_step` (int),
+`events` (list of texts such as "chopped tomato"), `blocked` (bool: at least one collision), `task_success`
+(bool).
+
+### Arguments
+
+``` python
+overcooked_text.parallel_env(
+    map_name="B", layout="full", recipe="lettuce-tomato salad", num_agents=2, view_radius=2,
+    action_level="macro", max_game_steps=200, rewards=None, shared_collision=False, chop_pays_once=True,
+    legacy=False, advance="decision", mask_useless=True, include_moves=False, render_mode=None,
+)
+```
+
+`map_name`: "A" (one room), "B" (two rooms with a counter between them) or "C" (as B, with a gap).
+
+`layout`: "full", "oneplate" (one plate) or "tomato" (one plate, one cutting board, tomato only).
+
+`recipe`: "tomato salad", "lettuce salad", "onion salad", "lettuce-tomato salad", "onion-tomato salad",
+"lettuce-onion salad" or "lettuce-onion-tomato salad".
+
+`num_agents`: 1 to 3.
+
+`view_radius`: sight in cells in each direction, 0 to 7; 0 means everything.
+
+`action_level`: "macro" or "primitive".
+
+`max_game_steps`: time limit in game steps.
+
+`rewards`: overrides of chop 0.2, correct_delivery 1.0, wrong_delivery -0.1, collision -0.01, step -0.001.
+
+`shared_collision`: whether every agent pays for every collision.
+
+`chop_pays_once`: whether a food pays its chop only once per episode.
+
+`legacy`: behave exactly like the original game (no collision reward, chops pay again and again).
+
+`advance`: "decision" or "game_step".
+
+`mask_useless`: whether `action_mask` excludes useless actions; otherwise it is all ones.
+
+`include_moves`: whether single steps are offered among the macro-actions.
+
+`render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
+
+### Version history
+
+* v0: first version.
+"""
+
+from __future__ import annotations
+
+import inspect
+import string
+import sys
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import AECEnv, ParallelEnv
+from rllib_llm_comm.envs.overcooked_text import render, text
+from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
+from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
+
+ENV_ID = "rllib_llm_comm/overcooked_text-v0"
+MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL = 1000, 100, 300
+"""Longest texts, in characters."""
+
+Observation = dict[str, Any]
+_CHARACTERS = frozenset(string.printable)
+
+
+def parallel_env(**settings: Any) -> OvercookedText:
+    """Makes the environment.
+
+    Args:
+        **settings: The arguments of the module's page.
+
+    Raises:
+        UserError: For an unknown setting or a value that is not allowed.
+    """
+    known = [name for name in inspect.signature(OvercookedText.__init__).parameters if name != "self"]
+    for name in settings:
+        if name not in known:
+            hint = " Did you mean 'max_game_steps'?" if name == "max_cycles" else did_you_mean(name, known)
+            raise UserError(
+                f"`{name}` is no setting of {ENV_ID!r}; its settings are {', '.join(known)}.{hint}"
+            )
+    return OvercookedText(**settings)
+
+
+def aec_env(**settings: Any) -> AECEnv:
+    """Makes the environment in PettingZoo's AEC form (agents act one after the other).
+
+    Args:
+        **settings: The arguments of the module's page.
+    """
+    from pettingzoo.utils.conversions import parallel_to_aec
+
+    return parallel_to_aec(parallel_env(**settings))
+
+
+class OvercookedText(ParallelEnv):
+    """The textual kitchen as a PettingZoo parallel environment; the module's docstring is its page.
+
+    Attributes:
+        env_id: The registered id.
+        settings: All settings, JSON-able.
+        kitchen: The game's state with everything in it (for teachers, tests and replays).
+        runner: What carries out the actions; offers `names`, `preview(agent, action)` and `snapshot()`.
+        task: The goal in words.
+        brief: The game in a few sentences.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "overcooked_text_v0",
+        "render_modes": ["human", "ansi", "rgb_array"],
+        "is_parallelizable": True,
+        "render_fps": 4,
+    }
+    env_id = ENV_ID
+
+    def __init__(
+        self,
+        map_name: str = "B",
+        layout: str = "full",
+        recipe: str = "lettuce-tomato salad",
+        num_agents: int = 2,
+        view_radius: int = 2,
+        action_level: str = "macro",
+        max_game_steps: int = 200,
+        rewards: Mapping[str, float] | None = None,
+        shared_collision: bool = False,
+        chop_pays_once: bool = True,
+        legacy: bool = False,
+        advance: str = "decision",
+        mask_useless: bool = True,
+        include_moves: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        """Builds the environment; call `reset` before `step`.
+
+        Args:
+            map_name: See the module's page, as for all others.
+            layout: See there.
+            recipe: See there.
+            num_agents: See there.
+            view_radius: See there.
+            action_level: See there.
+            max_game_steps: See there.
+            rewards: See there.
+            shared_collision: See there.
+            chop_pays_once: See there.
+            legacy: See there.
+            advance: See there.
+            mask_useless: See there.
+            include_moves: See there.
+            render_mode: See there.
+
+        Raises:
+            UserError: For a value that is not allowed.
+        """
+        require_choice("action_level", action_level, ("macro", "primitive"))
+        require_choice("advance", advance, ("decision", "game_step"))
+        require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
+        require_choice("mask_useless", mask_useless, (False, True))
+        require_choice("include_moves", include_moves, (False, True))
+        whole = isinstance(max_game_steps, int) and not isinstance(max_game_steps, bool)
+        if not whole or max_game_steps < 1:
+            raise UserError(f"`max_game_steps` is {max_game_steps!r} but must be a whole number from 1 up.")
+        self.kitchen = Kitchen(
+            map_name,
+            layout,
+            recipe,
+            num_agents,
+            view_radius,
+            rewards,
+            chop_pays_once,
+            legacy,
+            shared_collision,
+        )
+        self.runner: MacroRunner | PrimitiveRunner = (
+            MacroRunner(self.kitchen, include_moves)
+            if action_level == "macro"
+            else PrimitiveRunner(self.kitchen)
+        )
+        self.settings: dict[str, Any] = {
+            "map_name": map_name,
+            "layout": layout,
+            "recipe": recipe,
+            "num_agents": num_agents,
+            "view_radius": view_radius,
+            "action_level": action_level,
+            "max_game_steps": max_game_steps,
+            "rewards": dict(self.kitchen.rewards),
+            "shared_collision": shared_collision,
+            "chop_pays_once": chop_pays_once,
+            "legacy": legacy,
+            "advance": advance,
+            "mask_useless": mask_useless,
+            "include_moves": include_moves,
+        }
+        self.render_mode = render_mode
+        self.max_game_steps = max_game_steps
+        self.mask_useless = mask_useless
+        self.task = text.task(self.kitchen)
+        self.brief = text.brief(self.kitchen)
+        self.possible_agents = list(text.NAMES[:num_agents])
+        self.agents: list[str] = []
+        self._index = {name: i for i, name in enumerate(self.possible_agents)}
+        self._vectors: list[list[float]] = [[] for _ in self.possible_agents]
+        self._make_spaces()
+
+    def _make_spaces(self) -> None:
+        count = self.runner.num_actions
+        size = len(self.kitchen.seen_vector(0))
+
+        def words(longest: int) -> spaces.Text:
+            return spaces.Text(max_length=longest, min_length=0, charset=_CHARACTERS)
+
+        self.observation_spaces = {
+            agent: spaces.Dict(
+                {
+                    "vector": spaces.Box(0.0, 1.0, (size,), np.float32),
+                    "text": words(MAX_TEXT),
+                    "candidates": spaces.Tuple([words(MAX_PHRASE) for _ in range(count)]),
+                    "action_mask": spaces.Box(0, 1, (count,), np.int8),
+                    "subgoal": words(MAX_SUBGOAL),
+                }
+            )
+            for agent in self.possible_agents
+        }
+        self.action_spaces = {agent: spaces.Discrete(count) for agent in self.possible_agents}
+
+    def observation_space(self, agent: str) -> spaces.Dict:
+        """The space of an agent's observations."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Discrete:
+        """The space of an agent's actions."""
+        return self.action_spaces[agent]
+
+    # ---- episodes ----------------------------------------------------------------------------------------
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        """Starts an episode.
+
+        Args:
+            seed: Accepted; the game has no randomness.
+            options: Accepted; there are none.
+
+        Returns:
+            Observations and infos of all agents.
+        """
+        self.runner.reset()
+        self.agents = list(self.possible_agents)
+        self._vectors = [[] for _ in self.agents]
+        infos = {agent: self._info(i, [], [], False) for i, agent in enumerate(self.agents)}
+        return self._observations(), infos
+
+    def step(
+        self, actions: Mapping[str, int]
+    ) -> tuple[
+        dict[str, Observation],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """Runs one game step, or game steps until an agent needs a new action (`advance`).
+
+        Args:
+            actions: Action per agent; only those of agents that need one count.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos of all agents; empty after the end.
+
+        Raises:
+            UserError: For an unknown agent, or a missing or impossible action.
+        """
+        if not self.agents:
+            return {}, {}, {}, {}, {}
+        chosen = self._check(actions)
+        count = len(self.agents)
+        step_rewards: list[list[float]] = [[] for _ in range(count)]
+        events: list[list[str]] = [[] for _ in range(count)]
+        blocked: set[int] = set()
+        one_only = self.settings["advance"] == "game_step"
+        while True:
+            outcome = self.runner.step(chosen)
+            for i in range(count):
+                step_rewards[i].append(outcome.rewards[i])
+                events[i] += outcome.events[i]
+            blocked.update(outcome.blocked)
+            over = outcome.done or self.kitchen.game_step >= self.max_game_steps
+            if over or one_only or any(self.runner.finished):
+                break
+        names = self.agents
+        infos = {a: self._info(i, step_rewards[i], events[i], i in blocked) for i, a in enumerate(names)}
+        observations = self._observations()
+        truncated = over and not outcome.done
+        if over:
+            self.agents = []
+        return (
+            observations,
+            {agent: float(sum(step_rewards[i])) for i, agent in enumerate(names)},
+            dict.fromkeys(names, outcome.done),
+            dict.fromkeys(names, truncated),
+            infos,
+        )
+
+    def _check(self, actions: Mapping[str, int]) -> list[int | None]:
+        """The action index of each agent that needs one, None for the others."""
+        for agent in actions:
+            if agent not in self._index:
+                raise UserError(
+                    f"`actions` has an entry for {agent!r}, but the agents are {self.possible_agents}."
+                )
+        chosen: list[int | None] = []
+        count = self.runner.num_actions
+        for i, agent in enumerate(self.possible_agents):
+            if not self.runner.finished[i]:
+                chosen.append(None)
+                continue
+            if agent not in actions:
+                raise UserError(
+                    f"`actions` has no entry for {agent!r}, which needs a new action; "
+                    "give one for every agent whose info `needs_action` is true."
+                )
+            action = actions[agent]
+            if not isinstance(action, (int, np.integer)) or not 0 <= action < count:
+                raise UserError(
+                    f"`actions[{agent!r}]` is {action!r} but must be a whole number from 0 to {count - 1}."
+                )
+            chosen.append(int(action))
+        return chosen
+
+    def _observations(self) -> dict[str, Observation]:
+        return {agent: self.observe(agent) for agent in self.possible_agents}
+
+    def observe(self, agent: str) -> Observation:
+        """What an agent observes now.
+
+        Args:
+            agent: Its name.
+        """
+        i = self._index[agent]
+        phrases, mask = text.candidates(self.runner, i)
+        return {
+            "vector": np.asarray(self._vector(i), np.float32),
+            "text": text.describe(self.runner, i),
+            "candidates": tuple(phrases),
+            "action_mask": np.asarray(mask if self.mask_useless else [1] * len(mask), np.int8),
+            "subgoal": "",
+        }
+
+    def _vector(self, i: int) -> list[float]:
+        if not self.kitchen.legacy:
+            return self.kitchen.seen_vector(i)
+        if self.runner.level == "primitive":
+            return self.kitchen.memory_vector(i)
+        if self.runner.finished[i] or not self._vectors[i]:
+            self._vectors[i] = self.kitchen.seen_vector(i)
+        return self._vectors[i]
+
+    def _info(self, i: int, step_rewards: list[float], events: list[str], blocked: bool) -> dict[str, Any]:
+        return {
+            "needs_action": self.runner.finished[i],
+            "step_rewards": step_rewards,
+            "game_step": self.kitchen.game_step,
+            "events": events,
+            "blocked": blocked,
+            "task_success": self.kitchen.delivered,
+        }
+
+    # ---- pictures ----------------------------------------------------------------------------------------
+
+    def render(self, mode: str | None = None) -> str | np.ndarray | None:
+        """Draws the kitchen.
+
+        Args:
+            mode: "ansi", "rgb_array" or "human"; None takes `render_mode`.
+
+        Returns:
+            A string, an array (height, width, 3) of uint8, or None ("human" writes to the terminal).
+        """
+        mode = mode or self.render_mode
+        if mode is None:
+            gymnasium.logger.warn("`render` was called without a `render_mode`; nothing is drawn.")
+            return None
+        require_choice("mode", mode, self.metadata["render_modes"])
+        if mode == "rgb_array":
+            return render.rgb_array(self.kitchen)
+        drawing = render.ansi(self.kitchen)
+        if mode == "ansi":
+            return drawing
+        sys.stdout.write(drawing + "\n")
+        return None
+
+    def close(self) -> None:
+        """Nothing has to be closed."""
