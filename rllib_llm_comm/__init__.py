@@ -1,1 +1,38 @@
-"""Language-model agents that talk, trained with Ray RLlib."""
+"""Language-model agents that talk, trained with Ray RLlib.
+
+What a user imports from here is loaded on first use, so that `import rllib_llm_comm` stays quick and
+`load_policy` needs no Ray.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.algorithms.message_sft import MessageSFT, MessageSFTConfig
+    from rllib_llm_comm.algorithms.registry import register_all
+    from rllib_llm_comm.algorithms.verco import Verco, VercoConfig
+    from rllib_llm_comm.evaluation.policy import load_policy
+
+__version__ = "0.1.0"
+__all__ = ["MessageSFT", "MessageSFTConfig", "Verco", "VercoConfig", "load_policy", "register_all"]
+
+_HOMES = {
+    "MessageSFT": "algorithms.message_sft",
+    "MessageSFTConfig": "algorithms.message_sft",
+    "Verco": "algorithms.verco",
+    "VercoConfig": "algorithms.verco",
+    "load_policy": "evaluation.policy",
+    "register_all": "algorithms.registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

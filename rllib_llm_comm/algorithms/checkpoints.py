@@ -1,0 +1,121 @@
+"""Checkpoints that also hold a policy folder, and message adapters taken from checkpoints."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.core.learner.learner import Learner
+from ray.rllib.utils.annotations import override
+from ray.rllib.utils.checkpoints import Checkpointable
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.modules.llm_comm import LLMCommModule
+from rllib_llm_comm.modules.policy_folder import (
+    POLICY_FOLDER,
+    PolicyManifest,
+    base_model_digest,
+    policy_files,
+    write_policy,
+)
+
+
+class PolicyCheckpointMixin(Algorithm):
+    """Writes `policy/` into every checkpoint of an algorithm with an `LLMCommModule`."""
+
+    @override(Checkpointable)
+    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
+        """Saves as RLlib does, and the policy folder beside it."""
+        where = super().save_to_path(path, **kwargs)
+        if Path(where).is_dir():
+            self.save_policy(os.path.join(where, POLICY_FOLDER))
+        return where
+
+    def save_policy(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the policy folder alone."""
+        files, model_config, digest = self.on_first_learner(_export)
+        config = self.config
+        write_policy(
+            folder,
+            files,
+            PolicyManifest(
+                algorithm=type(self).__name__,
+                model_config=model_config,
+                communication=config.communication_settings().to_dict(),
+                base_model_digest=digest,
+                teacher=getattr(config, "teacher", None),
+                provenance={"training_iteration": self.training_iteration, **self.provenance()},
+                **self.environment(),
+            ),
+        )
+
+    def environment(self) -> dict[str, Any]:
+        """Id and settings of the environment, for the policy folder."""
+        env = self.config.env
+        return {
+            "env": env if isinstance(env, str) else None,
+            "env_config": dict(self.config.env_config or {}),
+        }
+
+    def provenance(self) -> dict[str, Any]:
+        """More about how the policy came about."""
+        return {"message_checkpoint": getattr(self.config, "message_checkpoint", None)}
+
+    def load_message_adapter(self, path: str) -> None:
+        """Loads the message adapter of a checkpoint into Learners and EnvRunners.
+
+        Raises:
+            UserError: If there is none at `path`, or it belongs to another base model.
+        """
+        self.on_first_learner(_load_messages, everywhere=True, path=os.path.abspath(os.path.expanduser(path)))
+        for group in (self.env_runner_group, self.eval_env_runner_group):
+            if group is not None:
+                group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
+
+    def on_first_learner(self, function: Any, *, everywhere: bool = False, **kwargs: Any) -> Any:
+        """Runs a function of a Learner there and returns its result.
+
+        Args:
+            function: Called with the Learner and `kwargs`.
+            everywhere: Run it on all Learners, not only on the first.
+            **kwargs: Passed on.
+        """
+        group = self.learner_group
+        ids = None if everywhere or group.is_local else group._worker_manager.actor_ids()[:1]
+        for result in group.foreach_learner(function, remote_actor_ids=ids, **kwargs):
+            answer = result.get()
+            if isinstance(answer, Exception):
+                cause = getattr(answer, "cause", None)
+                raise cause if isinstance(cause, UserError) else answer
+            first = answer
+            break
+        return first
+
+    @override(Checkpointable)
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The config without `message_checkpoint`: its weights are here, the old file may be gone."""
+        args, kwargs = super().get_ctor_args_and_kwargs()
+        state = dict(args[0])
+        if "message_checkpoint" in state:
+            state["message_checkpoint"] = None
+        return (state, *args[1:]), kwargs
+
+
+def _module(learner: Learner) -> LLMCommModule:
+    for module in learner.module._rl_modules.values():
+        if isinstance(module.unwrapped(), LLMCommModule):
+            return module.unwrapped()
+    raise UserError("no module of this algorithm is an LLMCommModule, so there is no policy folder to write.")
+
+
+def _export(learner: Learner) -> tuple[dict[str, bytes], dict[str, Any], str]:
+    core = _module(learner).core
+    return policy_files(core), core.settings.to_dict(), base_model_digest(core.lm.base)
+
+
+def _load_messages(learner: Learner, path: str) -> None:
+    for module in learner.module._rl_modules.values():
+        if isinstance(module.unwrapped(), LLMCommModule):
+            module.unwrapped().load_message_adapter(path)

@@ -1,0 +1,159 @@
+"""Settings that all algorithms with language-model agents share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
+from ray.tune.result import TRIAL_INFO
+
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.modules.settings import CommunicationSettings, LanguageModelSettings
+
+if TYPE_CHECKING:
+    from typing import Self
+
+SHARED_POLICY = "shared"
+_LANGUAGE_MODEL_FIELDS = tuple(
+    name
+    for name in LanguageModelSettings.names()
+    if name not in ("trainable_roles", "train_critic", "init_seed")
+)
+_SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_stack", TRIAL_INFO)
+
+
+def shared_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
+    """Maps every agent to the one shared policy, as Verco does."""
+    return SHARED_POLICY
+
+
+class LanguageModelConfigMixin(AlgorithmConfig):
+    """Adds `.language_model(...)` and `.communication(...)`, and refuses unknown keys in dicts.
+
+    Every setting is also an attribute, and so a flat key of a YAML file's `config:`.
+    """
+
+    def _set_language_defaults(self) -> None:
+        defaults = LanguageModelSettings().to_dict()
+        for name in _LANGUAGE_MODEL_FIELDS:
+            setattr(self, name, defaults[name])
+        for name, value in CommunicationSettings().to_dict().items():
+            setattr(self, name, value)
+        self.policies = {SHARED_POLICY}
+        self.policy_mapping_fn = shared_policy
+        # A batch counts decisions, not environment steps, in which only some agents are asked.
+        self.count_steps_by = "agent_steps"
+
+    def language_model(
+        self,
+        *,
+        base_model: str = NotProvided,
+        dtype: str = NotProvided,
+        device: str = NotProvided,
+        lora_r: int = NotProvided,
+        lora_alpha: int = NotProvided,
+        lora_dropout: float = NotProvided,
+        lora_target_modules: str | Sequence[str] = NotProvided,
+        critic_hiddens: Sequence[int] = NotProvided,
+        score_normalization: str = NotProvided,
+        temperature: float = NotProvided,
+        max_prompt_tokens: int = NotProvided,
+        max_candidate_tokens: int = NotProvided,
+    ) -> Self:
+        """Sets the language model, its adapters and the critic on it.
+
+        Args:
+            base_model: `"embedded"` (default; a tiny model that comes with the package), a folder with a
+                Hugging Face causal language model in safetensors, or a hub id. Verco: LLaMA-7B.
+            dtype: `"float32"` (default), `"bfloat16"` or `"float16"` of the frozen weights. TWOSOME: float16.
+            device: `"cpu"` (default), `"cuda"`, `"cuda:1"`, ... or `"auto"`: where base, adapters and critic
+                compute, whatever device RLlib gives a Learner or EnvRunner.
+            lora_r: Rank of the adapters, >= 1. Default 8 (TWOSOME; Verco is silent).
+            lora_alpha: LoRA's scale numerator, >= 1. Default 16 (TWOSOME; Verco is silent).
+            lora_dropout: In [0, 1); acts in supervised training only. Default 0 (TWOSOME).
+            lora_target_modules: `"all-linear"` (default, ours) or names of linear maps; TWOSOME: q_proj,
+                v_proj.
+            critic_hiddens: Hidden widths of the critic. Default (128, 128) (ours); TWOSOME: (1024, 512).
+            score_normalization: `"sum"` (default; Verco Eq. 3), `"token"` or `"word"` (TWOSOME).
+            temperature: > 0, divides the scores before the softmax. Default 1 (Verco Eq. 3).
+            max_prompt_tokens: Longest prompt in tokens; longer ones are an error. Default 256 (ours).
+            max_candidate_tokens: Longest action phrase in tokens. Default 16 (ours).
+
+        Returns:
+            This config.
+        """
+        return self._assign(locals())
+
+    def communication(
+        self,
+        *,
+        messages: str = NotProvided,
+        message_checkpoint: str | None = NotProvided,
+        teacher: str | Mapping[str, Any] | None = NotProvided,
+        max_message_words: int = NotProvided,
+        message_temperature: float = NotProvided,
+        constant_message: str = NotProvided,
+    ) -> Self:
+        """Sets how agents talk.
+
+        Args:
+            messages: `"student"` (default; Verco): written by the message adapter. `"teacher"`: by `teacher`.
+                `"none"`, `"shuffled"` (student messages of other moments), `"constant"`: controls (ours).
+            message_checkpoint: Checkpoint of `MessageSFT` (or of `Verco`), or a PEFT adapter folder, whose
+                message adapter is loaded when the algorithm is built. Default `None`: a fresh adapter.
+            teacher: For `messages="teacher"`: a teacher's registered name, or a dict with `name` and its
+                arguments.
+            max_message_words: Longest message in words, >= 1. Default 10 (Verco).
+            message_temperature: 0 (default, ours): greedy; otherwise the sampling temperature.
+            constant_message: What is said with `messages="constant"`. Default "hello" (ours).
+
+        Returns:
+            This config.
+        """
+        return self._assign(locals())
+
+    def _assign(self, values: Mapping[str, Any]) -> Self:
+        for name, value in values.items():
+            if name != "self" and not name.startswith("__") and value is not NotProvided:
+                setattr(self, name, value)
+        return self
+
+    def language_model_settings(self, roles: Sequence[str], train_critic: bool) -> LanguageModelSettings:
+        """The module's `model_config` as checked settings.
+
+        Args:
+            roles: Adapters that are trained.
+            train_critic: Whether the critic is trained.
+        """
+        values = {name: getattr(self, name) for name in _LANGUAGE_MODEL_FIELDS}
+        return LanguageModelSettings(
+            **values, trainable_roles=tuple(roles), train_critic=train_critic, init_seed=self.seed
+        )
+
+    def communication_settings(self) -> CommunicationSettings:
+        """The connector's settings, checked."""
+        return CommunicationSettings(**{name: getattr(self, name) for name in CommunicationSettings.names()})
+
+    def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
+        """As RLlib's, but refuses unknown keys (RLlib would set them and never look at them)."""
+        known = {name for name in vars(self) if not name.startswith("__")} | set(_SPECIAL_KEYS)
+        for key in config_dict:
+            if key not in known and self._translate_special_keys(key, warn_deprecated=False) not in known:
+                public = [name for name in known if not name.startswith("_")]
+                raise UserError(
+                    f"`{key}` is no setting of {type(self).__name__}.{did_you_mean(str(key), public)}"
+                )
+        return super().update_from_dict(dict(config_dict))
+
+    def require_numbers(self, names: Sequence[str]) -> None:
+        """Raises a `UserError` unless each of these settings is a number.
+
+        YAML reads `2e-3` as text (it wants `2.0e-3`): a trap worth a clear word.
+        """
+        for name in names:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UserError(
+                    f"`{name}` is {value!r} but must be a number (in YAML write 2.0e-3 or 0.002, not 2e-3)."
+                )

@@ -1,0 +1,135 @@
+"""Label messages from Parquet through Ray Data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from ray.rllib.offline.offline_data import OfflineData
+from ray.rllib.offline.offline_prelearner import OfflinePreLearner
+from ray.rllib.utils.annotations import override
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.generation import limit_words
+from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.modules.message_loss import encode_examples
+
+logger = logging.getLogger(__name__)
+
+PROMPT = "prompt"
+MESSAGE = "message"
+ENV = "env"
+_READ_ROWS = 4096
+
+
+@dataclass
+class LabelSet:
+    """Distinct label rows, split by prompt.
+
+    Attributes:
+        train: `message_ids` and `message_labels` of the rows to learn from.
+        held_out: The same of rows whose prompts are never learned from.
+        held_out_answers: For each held-out prompt (an agent's observation in words) the teacher's messages.
+        env: The `env` column of the first row: where the labels come from.
+    """
+
+    train: dict[str, np.ndarray]
+    held_out: dict[str, np.ndarray]
+    held_out_answers: dict[str, list[str]] = field(default_factory=dict)
+    env: Mapping[str, Any] = field(default_factory=dict)
+
+
+class MessagePreLearner(OfflinePreLearner):
+    """Turns rows of `prompt` and `message` into token ids and labels.
+
+    RLlib's own would build a whole module in every worker; this one needs the tokenizer only.
+
+    Args:
+        base: The base model whose tokenizer is used.
+        max_tokens: Longest allowed row.
+        max_words: Messages are cut to so many words.
+    """
+
+    def __init__(self, *, base: BaseModel, max_tokens: int, max_words: int) -> None:
+        self._base = base
+        self._max_tokens = max_tokens
+        self._max_words = max_words
+
+    @override(OfflinePreLearner)
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The arrays of `encode_examples`."""
+        return encode_examples(
+            self._base,
+            [message_prompt(str(text)) for text in batch[PROMPT]],
+            [limit_words(str(message), self._max_words) for message in batch[MESSAGE]],
+            self._max_tokens,
+        )
+
+
+class MessageLabels(OfflineData):
+    """Reads the label folder once and keeps its token ids in memory.
+
+    Labels are a few thousand short texts; streaming them anew in every iteration, as RLlib does with
+    episodes, would take longer than to learn them.
+    """
+
+    def load(self, prelearner: MessagePreLearner, held_out_share: float) -> LabelSet:
+        """Reads, de-duplicates, splits and encodes the labels.
+
+        Args:
+            prelearner: Encodes rows.
+            held_out_share: Share of the distinct prompts that is held out, chosen by a hash of the prompt, so
+                that it is the same in every run and for every part of a growing data set.
+
+        Raises:
+            UserError: If columns are missing or nothing is left to learn from.
+        """
+        missing = {PROMPT, MESSAGE} - set(self.data.schema().names)
+        if missing:
+            raise UserError(
+                f"`input_` {self.config.input_!r} has no column {', '.join(sorted(missing))}; give Parquet "
+                "files as `collect_labels` writes them (columns prompt and message)."
+            )
+        pairs: dict[tuple[str, str], None] = {}
+        env: Mapping[str, Any] = {}
+        for batch in self.data.iter_batches(batch_size=_READ_ROWS, batch_format="numpy", prefetch_batches=1):
+            if not env and ENV in batch and len(batch[ENV]):
+                env = _read_json(batch[ENV][0])
+            pairs.update(dict.fromkeys(zip(map(str, batch[PROMPT]), map(str, batch[MESSAGE]), strict=True)))
+        train = [pair for pair in pairs if not is_held_out(pair[0], held_out_share)]
+        held_out = [pair for pair in pairs if is_held_out(pair[0], held_out_share)]
+        if not train:
+            raise UserError(
+                f"`input_` {self.config.input_!r} has no rows to learn from ({len(held_out)} are held out); "
+                "collect more labels or lower `held_out_share`."
+            )
+        answers: dict[str, list[str]] = {}
+        for prompt, message in held_out:
+            answers.setdefault(prompt, []).append(message)
+        logger.info("%d distinct labels, of which %d are held out", len(pairs), len(held_out))
+        return LabelSet(_encode(prelearner, train), _encode(prelearner, held_out), answers, env)
+
+
+def is_held_out(prompt: str, share: float) -> bool:
+    """Whether a prompt belongs to the held-out share, by its hash."""
+    digest = hashlib.blake2b(prompt.encode("utf-8"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2**64
+
+
+def _encode(prelearner: MessagePreLearner, pairs: Iterable[tuple[str, str]]) -> dict[str, np.ndarray]:
+    rows = list(pairs)
+    return prelearner({PROMPT: [prompt for prompt, _ in rows], MESSAGE: [message for _, message in rows]})
+
+
+def _read_json(text: Any) -> Mapping[str, Any]:
+    try:
+        values = json.loads(text)
+    except (TypeError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}

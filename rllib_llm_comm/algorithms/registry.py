@@ -1,0 +1,40 @@
+"""Names of our algorithms and environments for Tune and the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
+
+NAMES = ("Verco", "MessageSFT")
+ENVIRONMENTS = ("rllib_llm_comm/overcooked_text-v0",)
+
+
+def algorithm_class(name: str) -> type[Algorithm]:
+    """The algorithm of a registered name.
+
+    Args:
+        name: One of `NAMES`.
+    """
+    if name == "Verco":
+        from rllib_llm_comm.algorithms.verco import Verco
+
+        return Verco
+    if name == "MessageSFT":
+        from rllib_llm_comm.algorithms.message_sft import MessageSFT
+
+        return MessageSFT
+    raise KeyError(name)
+
+
+def register_all() -> None:
+    """Registers our algorithms and environments with Tune. Doing it again changes nothing."""
+    from ray.tune.registry import register_trainable
+
+    from rllib_llm_comm.algorithms.environments import ensure_registered
+
+    for name in NAMES:
+        register_trainable(name, algorithm_class(name))
+    for env in ENVIRONMENTS:
+        ensure_registered(env)

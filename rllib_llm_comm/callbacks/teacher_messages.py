@@ -1,0 +1,48 @@
+"""Callback that lets a teacher speak in RLlib's environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ray.rllib.callbacks.callbacks import RLlibCallback
+
+from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.teachers.env_wrapper import TeacherMessages
+
+
+class AddTeacherMessages(RLlibCallback):
+    """Wraps the games of every EnvRunner so that observations carry `teacher_message`.
+
+    `Verco` adds it when `messages` is "teacher" and reads the teacher from the config's `teacher`. In a
+    config of your own use `AddTeacherMessages.of("scripted")`.
+    """
+
+    teacher: str | Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, teacher: str | Mapping[str, Any]) -> type[AddTeacherMessages]:
+        """The callback class for a given teacher."""
+        return type("AddTeacherMessages", (cls,), {"teacher": teacher})
+
+    def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
+        """Puts the wrapper between adapter and game, in each sub-environment.
+
+        Raises:
+            UserError: If the environment is no PettingZoo environment behind our adapter.
+        """
+        teacher = self.teacher or getattr(env_runner.config, "teacher", None)
+        if not teacher:
+            raise UserError(
+                "`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'."
+            )
+        seed = (env_runner.config.seed or 0) + 1000 * (env_runner.worker_index or 0)
+        for index, sub in enumerate(env.envs):
+            adapter = sub.unwrapped
+            if not isinstance(adapter, ParallelEnvAdapter):
+                raise UserError(
+                    f"`messages` is 'teacher' but the environment is {type(adapter).__name__}; a teacher "
+                    "needs a PettingZoo environment registered by `register_parallel_env`."
+                )
+            adapter.wrap(lambda game, i=index: TeacherMessages(game, teacher, seed=seed + i))

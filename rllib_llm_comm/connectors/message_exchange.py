@@ -1,0 +1,165 @@
+"""Env-to-module connector: agents talk before they act."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core.rl_module.rl_module import RLModule
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils.annotations import override
+
+from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.modules.encoding import (
+    CANDIDATES,
+    TEXT,
+    ObservationEncoder,
+    encoded_space,
+    is_text_observation,
+    read_observation,
+)
+from rllib_llm_comm.modules.settings import CommunicationSettings, LanguageModelSettings
+
+MAILBOX = "rllib_llm_comm/mailbox"
+METRICS_WINDOW = 100
+
+
+class MessageExchange(ConnectorV2):
+    """Asks the module for the messages of all agents that act now, exchanges them and writes the action
+    prompts.
+
+    Input: multi-agent episodes whose newest observations are dicts with `text`, `candidates` and, optionally,
+    `action_mask`, `subgoal` and `teacher_message`. Output: the same episodes, where these observations are
+    replaced by the token ids of `encoded_space`. So roll-out, learner, bootstrap rows and recorded data see
+    one text.
+
+    Messages of all agents of all environments are written in one batch. The mailbox (latest message of every
+    agent) travels in the episode's `custom_data`: it survives the cuts between roll-out fragments and ends
+    with the episode.
+    Final observations get no new messages: nobody acts on them.
+
+    .. testcode::
+        :skipif: True
+
+        config.env_runners(
+            env_to_module_connector=lambda env, spaces, device: MessageExchange(
+                language_model={"base_model": "embedded"}, communication={"messages": "student"}
+            )
+        )
+
+    Args:
+        input_observation_space: Dict of the agents' text observations.
+        input_action_space: Dict of the agents' Discrete spaces.
+        language_model: The module's `model_config`; gives the widths of the arrays.
+        communication: Fields of `CommunicationSettings`.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space | None = None,
+        input_action_space: gym.Space | None = None,
+        *,
+        language_model: Mapping[str, Any] | None = None,
+        communication: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._settings = LanguageModelSettings.from_mapping(dict(language_model or {}))
+        self._communication = CommunicationSettings.from_mapping(dict(communication or {}))
+        self._protocol: MessageProtocol | None = None
+        self._encoders: dict[str, ObservationEncoder] = {}
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+
+    @override(ConnectorV2)
+    def recompute_output_observation_space(
+        self, input_observation_space: gym.Space, input_action_space: gym.Space
+    ) -> gym.Space:
+        """The agents' observation spaces in token ids."""
+        if not isinstance(input_observation_space, gym.spaces.Dict):
+            return input_observation_space
+        spaces: dict[str, gym.Space] = {}
+        for agent, space in input_observation_space.spaces.items():
+            if not (isinstance(space, gym.spaces.Dict) and {TEXT, CANDIDATES} <= set(space.spaces)):
+                raise UserError(
+                    f"the observation space of agent {agent!r} is {space}, but must be a Dict with `text` "
+                    "and `candidates`; make the environment tell its observation in words."
+                )
+            action_space = input_action_space[agent]  # type: ignore[index]
+            if not isinstance(action_space, gym.spaces.Discrete):
+                raise UserError(
+                    f"the action space of agent {agent!r} is {action_space}, but must be Discrete: one index "
+                    "per candidate phrase."
+                )
+            spaces[agent] = encoded_space(self._settings, int(action_space.n))
+        return gym.spaces.Dict(spaces)
+
+    @override(ConnectorV2)
+    def __call__(
+        self,
+        *,
+        rl_module: RLModule,
+        batch: dict[str, Any],
+        episodes: list[MultiAgentEpisode],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Speaks, listens and writes the prompts into the episodes."""
+        waiting = [
+            (episode, agent, episode.agent_episodes[agent])
+            for episode in episodes
+            for agent in sorted(episode.agent_episodes, key=str)
+            if _has_new_text(episode.agent_episodes[agent])
+        ]
+        observations = {id(single): read_observation(single.get_observations(-1)) for _, _, single in waiting}
+        by_module: dict[str, list[Speaker]] = {}
+        for episode, agent, single in waiting:
+            if not episode.is_done and not single.is_done:
+                mailbox = episode.custom_data.setdefault(MAILBOX, {})
+                speaker = Speaker(str(agent), observations[id(single)], mailbox)
+                by_module.setdefault(episode.module_for(agent), []).append(speaker)
+        said: list[str] = []
+        for module_id, speakers in by_module.items():
+            said += self._speech().speak(speakers, _unwrapped(rl_module, module_id).write_messages)
+        for episode, agent, single in waiting:
+            heard = heard_by(str(agent), episode.custom_data.get(MAILBOX, {}))
+            encoder = self._encoder(rl_module, episode.module_for(agent))
+            single.set_observations(at_indices=-1, new_data=encoder.encode(observations[id(single)], heard))
+            single.observation_space = self.observation_space[agent]
+        if metrics is not None and said and self._communication.messages != "none":
+            metrics.log_value(
+                "message_words", float(np.mean([len(m.split()) for m in said])), window=METRICS_WINDOW
+            )
+            metrics.log_value("message_distinct_share", len(set(said)) / len(said), window=METRICS_WINDOW)
+        return batch
+
+    def _speech(self) -> MessageProtocol:
+        if self._protocol is None:
+            # RLlib seeds numpy in every EnvRunner from `seed` and the runner's index.
+            self._protocol = MessageProtocol(self._communication, seed=int(np.random.randint(2**31 - 1)))
+        return self._protocol
+
+    def _encoder(self, rl_module: RLModule, module_id: str) -> ObservationEncoder:
+        if module_id not in self._encoders:
+            core = _unwrapped(rl_module, module_id).core
+            self._encoders[module_id] = ObservationEncoder(core.lm.base, self._settings)
+        return self._encoders[module_id]
+
+
+def _has_new_text(single: SingleAgentEpisode) -> bool:
+    return len(single.observations) > 0 and is_text_observation(single.get_observations(-1))
+
+
+def _unwrapped(rl_module: RLModule, module_id: str) -> Any:
+    module = rl_module[module_id].unwrapped()
+    if not hasattr(module, "write_messages"):
+        raise UserError(
+            f"module {module_id!r} is {type(module).__name__}, which cannot write messages; use "
+            "LLMCommModule with the MessageExchange connector."
+        )
+    return module

@@ -1,0 +1,136 @@
+"""Who says what and who hears it, without RLlib: the rules shared by training and by a loaded policy."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.generation import limit_words
+from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.modules.encoding import TextObservation
+from rllib_llm_comm.modules.settings import CommunicationSettings
+
+WriteMessages = Callable[..., list[str]]
+_POOL = 2048
+_MOST_SEEDS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """One agent that is about to decide, and so to speak.
+
+    Attributes:
+        agent: Its name.
+        observation: What it is given.
+        mailbox: The messages of its episode, by speaker; shared by all agents of the episode and kept by
+            whoever keeps the episode.
+    """
+
+    agent: str
+    observation: TextObservation
+    mailbox: MutableMapping[str, str]
+
+
+def heard_by(agent: str, mailbox: Mapping[str, str]) -> dict[str, str]:
+    """The latest message of every other agent of the episode.
+
+    Args:
+        agent: The listener.
+        mailbox: Latest message by speaker.
+
+    Returns:
+        Speaker to message, sorted by name (the order in the prompt must not depend on who spoke first);
+        agents that have not spoken yet, or said nothing, are left out.
+    """
+    return {speaker: mailbox[speaker] for speaker in sorted(mailbox) if speaker != agent and mailbox[speaker]}
+
+
+class MessageProtocol:
+    """Turns the agents that are asked in one moment into messages in their mailboxes.
+
+    All of them speak first; what they hear is read afterwards. An agent that is busy is not asked, so its
+    last message stays in the mailbox until it speaks again. A mailbox belongs to one episode.
+
+    Args:
+        settings: The message mode and its limits.
+        seed: Seed of sampled and of shuffled messages.
+    """
+
+    def __init__(self, settings: CommunicationSettings, seed: int = 0) -> None:
+        self.settings = settings
+        self._random = random.Random(seed)
+        self._pool: deque[tuple[str, str]] = deque(maxlen=_POOL)
+
+    def reseed(self, seed: int) -> None:
+        """Starts the random numbers anew and empties the pool of shuffled messages."""
+        self._random = random.Random(seed)
+        self._pool.clear()
+
+    def speak(self, speakers: Sequence[Speaker], write: WriteMessages) -> list[str]:
+        """Lets all speakers of one moment (of any number of episodes) speak, in one batch.
+
+        Args:
+            speakers: Who speaks; their mailboxes are updated.
+            write: `LLMCommCore.write_messages`, or a function with its arguments.
+
+        Returns:
+            One message per speaker.
+        """
+        said = self._messages(speakers, write)
+        for speaker, message in zip(speakers, said, strict=True):
+            speaker.mailbox[speaker.agent] = message
+        return said
+
+    def _messages(self, speakers: Sequence[Speaker], write: WriteMessages) -> list[str]:
+        settings = self.settings
+        if settings.messages == "none" or not speakers:
+            return [""] * len(speakers)
+        if settings.messages == "constant":
+            return [settings.constant_message] * len(speakers)
+        if settings.messages == "teacher":
+            return [
+                limit_words(_teacher_message(speaker), settings.max_message_words) for speaker in speakers
+            ]
+        written = write(
+            [message_prompt(s.observation.text, s.observation.subgoal) for s in speakers],
+            max_words=settings.max_message_words,
+            temperature=settings.message_temperature,
+            seed=self._random.randrange(_MOST_SEEDS) if settings.message_temperature > 0 else None,
+        )
+        if settings.messages == "student":
+            return written
+        return self._shuffled(speakers, written)
+
+    def _shuffled(self, speakers: Sequence[Speaker], written: Sequence[str]) -> list[str]:
+        # Control: right words at the wrong moment. The pool also holds this moment's messages of the others,
+        # so that there is something to draw from at the start.
+        before = list(self._pool)
+        fresh = [(speaker.agent, message) for speaker, message in zip(speakers, written, strict=True)]
+        said = []
+        for index in range(len(fresh)):
+            choices = len(before) + len(fresh) - 1
+            if choices == 0:
+                said.append(fresh[index][1])
+                continue
+            drawn = self._random.randrange(choices)
+            if drawn < len(before):
+                said.append(before[drawn][1])
+            else:
+                other = drawn - len(before)
+                said.append(fresh[other if other < index else other + 1][1])
+        self._pool.extend(fresh)
+        return said
+
+
+def _teacher_message(speaker: Speaker) -> str:
+    message = speaker.observation.teacher_message
+    if message is None:
+        raise UserError(
+            f"`messages` is 'teacher' but the observation of {speaker.agent!r} has no `teacher_message`; "
+            "wrap the environment in `TeacherMessages`, as the callback `AddTeacherMessages` and "
+            "`Policy.env()` do."
+        )
+    return message

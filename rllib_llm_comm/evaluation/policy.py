@@ -1,0 +1,206 @@
+"""A trained policy to act with, message exchange included; needs no Ray."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.prompts import action_prompt
+from rllib_llm_comm.modules.core import LLMCommCore
+from rllib_llm_comm.modules.encoding import ObservationEncoder, read_observation
+from rllib_llm_comm.modules.policy_folder import PolicyManifest, find_policy, load_core, read_manifest
+from rllib_llm_comm.modules.settings import CommunicationSettings
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one agent did, and what it knew.
+
+    Attributes:
+        action: Index of the chosen candidate.
+        said: Its message; empty if it said nothing.
+        heard: The others' latest messages, by speaker.
+        candidates: The phrases that it chose among.
+        probabilities: (K,) probability of each; 0 where forbidden.
+        value: The critic's judgement of its state.
+        prompt: The prompt behind which the candidates were scored.
+    """
+
+    action: int
+    said: str
+    heard: dict[str, str]
+    candidates: list[str]
+    probabilities: np.ndarray
+    value: float
+    prompt: str
+
+
+class Policy:
+    """Acts for all agents of one episode at a time.
+
+    .. code-block:: python
+
+        policy = load_policy("results/verco/checkpoint_000010")
+        env = policy.env()
+        observations, infos = env.reset(seed=0)
+        policy.reset(seed=0)
+        decisions = policy.act(observations)
+
+    Args:
+        core: The network.
+        communication: How agents talk.
+        manifest: Where the policy comes from.
+    """
+
+    def __init__(
+        self, core: LLMCommCore, communication: CommunicationSettings, manifest: PolicyManifest
+    ) -> None:
+        self.core = core
+        self.communication = communication
+        self.manifest = manifest
+        self._encoder = ObservationEncoder(core.lm.base, core.settings)
+        self._protocol = MessageProtocol(communication)
+        self._mailbox: dict[str, str] = {}
+        self._rng = np.random.default_rng()
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begins an episode: all mailboxes are empty.
+
+        Args:
+            seed: Fixes sampled actions and messages from here on; `None` goes on with the random numbers at
+                hand.
+        """
+        self._mailbox = {}
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+            self._protocol.reseed(seed)
+
+    def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
+        """Lets agents speak, listen and choose.
+
+        Args:
+            observations: The environment's observations of the agents that are asked now, and only of these.
+                An agent that is busy is left out; what it said last is still heard.
+            explore: Whether actions are sampled; otherwise the most likely one is taken.
+
+        Returns:
+            One decision per given agent.
+
+        Raises:
+            UserError: If an observation is not one in words, or a prompt is longer than in training.
+        """
+        if not observations:
+            return {}
+        agents = list(observations)
+        seen = [read_observation(observations[agent]) for agent in agents]
+        speakers = [
+            Speaker(str(agent), view, self._mailbox) for agent, view in zip(agents, seen, strict=True)
+        ]
+        said = self._protocol.speak(speakers, self.core.write_messages)
+        heard = [heard_by(str(agent), self._mailbox) for agent in agents]
+        rows = [self._encoder.encode(view, ears) for view, ears in zip(seen, heard, strict=True)]
+        if len({len(view.candidates) for view in seen}) > 1:
+            raise UserError(
+                "all agents need the same number of `candidates`, as their action spaces have in training."
+            )
+        batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+        with torch.no_grad():
+            probabilities = self.core.remembered_logits(batch).double().softmax(-1).numpy()
+            values = self.core.values(batch).tolist()
+        decisions = {}
+        for index, agent in enumerate(agents):
+            chances = np.where(seen[index].mask, probabilities[index], 0.0)
+            chances = chances / chances.sum()
+            chosen = self._rng.choice(len(chances), p=chances) if explore else chances.argmax()
+            decisions[agent] = Decision(
+                action=int(chosen),
+                said=said[index],
+                heard=heard[index],
+                candidates=list(seen[index].candidates),
+                probabilities=chances,
+                value=float(values[index]),
+                prompt=action_prompt(seen[index].text, heard[index], seen[index].subgoal),
+            )
+        return decisions
+
+    def env(self, **settings: Any) -> Any:
+        """Makes the PettingZoo environment that the policy was trained on.
+
+        Args:
+            **settings: Settings that differ from those of the training, such as `render_mode`.
+
+        Raises:
+            UserError: If the checkpoint names none, or PettingZoo does not know it in this process.
+        """
+        from pettingzoo.env_registry import registration
+
+        import rllib_llm_comm.envs  # noqa: F401  (registers our games)
+
+        env_id = self.manifest.env
+        if not env_id:
+            raise UserError("this checkpoint names no environment; make the environment yourself.")
+        try:
+            registration.spec("parallel", env_id)
+        except Exception as error:
+            raise UserError(
+                f"environment {env_id!r} of this checkpoint is not registered with PettingZoo here; import "
+                "the module that registers it first."
+            ) from error
+        env = registration.make("parallel", env_id, **{**self.manifest.env_config, **settings})
+        if self.communication.messages == "teacher":
+            from rllib_llm_comm.teachers.env_wrapper import TeacherMessages
+
+            if not self.manifest.teacher:
+                raise UserError(
+                    "`messages` is 'teacher' but no `teacher` is set; give one, for example 'scripted'."
+                )
+            env = TeacherMessages(env, self.manifest.teacher)
+        return env
+
+
+def load_policy(
+    checkpoint: str | os.PathLike[str],
+    *,
+    device: str | None = None,
+    base_model: str | None = None,
+    messages: str | None = None,
+    teacher: str | Mapping[str, Any] | None = None,
+) -> Policy:
+    """Loads a policy from a checkpoint of `Verco` or `MessageSFT`. Reads safetensors and JSON, never pickles.
+
+    Args:
+        checkpoint: A checkpoint folder, its `policy/` folder, or a trial's folder (the last checkpoint is
+            taken).
+        device: Where to compute, if not as in training (then `"cpu"` where this process sees no GPU).
+        base_model: Where the base model lies, if not where it lay in training.
+        messages: Another message mode than in training: `"none"`, `"student"`, `"teacher"`, `"shuffled"`,
+            `"constant"`.
+        teacher: The teacher for `messages="teacher"`.
+
+    Raises:
+        UserError: If the path is wrong, pieces are missing, or the base model is another one.
+    """
+    folder: Path = find_policy(checkpoint)
+    manifest = read_manifest(folder)
+    overrides: dict[str, Any] = {
+        "device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))
+    }
+    if base_model is not None:
+        overrides["base_model"] = base_model
+    core = load_core(folder, manifest, **overrides)
+    talk = {**manifest.communication, **({"messages": messages} if messages is not None else {})}
+    if teacher is not None:
+        manifest = PolicyManifest(**{**manifest.__dict__, "teacher": teacher})
+    return Policy(core, CommunicationSettings.from_mapping(talk), manifest)
+
+
+def _at_hand(device: str) -> str:
+    return device if not device.startswith("cuda") or torch.cuda.is_available() else "cpu"

@@ -1,0 +1,189 @@
+"""PPO for language-model agents: Verco's losses, an optimizer each for actor and critic, a stop on KL."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import Any
+
+import torch
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
+from ray.rllib.evaluation.postprocessing import Postprocessing
+from ray.rllib.utils.annotations import override
+from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
+
+from rllib_llm_comm.learners.losses import approximate_kl, explained_variance, policy_loss, value_loss
+from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
+from rllib_llm_comm.learners.optimizers import adamw, annealed
+from rllib_llm_comm.learners.semi_markov_gae import SemiMarkovGAE
+
+ACTOR = "actor"
+CRITIC = "critic"
+
+
+class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
+    """Trains the action adapter and the critic of `LLMCommModule`s.
+
+    Minimises -L_clip + `vf_loss_coeff` * L_V - `entropy_coeff` * H (Verco Eq. 4-6, with the signs that make
+    it a minimisation). Actor and critic share no trained weight, so each has its own AdamW and its gradients
+    are clipped apart. When the approximate KL of a minibatch exceeds `kl_target`, the actor stays as it is
+    for the rest of this update and is not even computed; the critic, which stands on frozen features and
+    costs next to nothing, goes on.
+
+    Settings read from the config, beside PPO's: `critic_lr`, `value_clip_mode`, `kl_target`, `anneal`.
+    """
+
+    @override(PPOTorchLearner)
+    def build(self) -> None:
+        """Builds as PPO does and puts the semi-Markov GAE in place of RLlib's."""
+        self._stopped: set[ModuleID] = set()
+        self._minibatches: dict[ModuleID, int] = defaultdict(int)
+        self._policy_steps: dict[ModuleID, int] = defaultdict(int)
+        self._seconds: dict[str, float] = defaultdict(float)
+        super().build()
+        pipeline = self._learner_connector
+        if pipeline is not None and self.config.add_default_connectors_to_learner_pipeline:
+            pipeline.remove("GeneralAdvantageEstimation")
+            pipeline.append(SemiMarkovGAE(gamma=self.config.gamma, lambda_=self.config.lambda_))
+
+    @override(TorchLearner)
+    def get_parameters(self, module: Any) -> list[torch.nn.Parameter]:
+        """Only what is trained."""
+        return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+    @override(TorchLearner)
+    def configure_optimizers_for_module(self, module_id: ModuleID, config: Any = None) -> None:
+        """One AdamW for the adapter, one for the critic."""
+        module = self._module[module_id].unwrapped()
+        for name, parameters, rate in (
+            (ACTOR, module.actor_parameters(), config.lr),
+            (CRITIC, module.critic_parameters(), config.critic_lr),
+        ):
+            if parameters:
+                self.register_optimizer(
+                    module_id=module_id,
+                    optimizer_name=name,
+                    optimizer=adamw(parameters),
+                    params=parameters,
+                    lr_or_lr_schedule=rate,
+                )
+
+    @override(PPOTorchLearner)
+    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Starts an update: nothing is stopped, learning rates as annealed."""
+        super().before_gradient_based_update(timesteps=timesteps)
+        self._stopped.clear()
+        for counts in (self._minibatches, self._policy_steps, self._seconds):
+            counts.clear()
+        for name, optimizer in self._named_optimizers.items():
+            config = self.config.get_config_for_module(self._optimizer_name_to_module[name])
+            if config.anneal:
+                rate = config.lr if name.endswith(f"_{ACTOR}") else config.critic_lr
+                self._set_optimizer_lr(optimizer, annealed(rate, self._weights_seq_no, config.anneal))
+
+    @override(TorchLearner)
+    def _uncompiled_update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
+        self._compute_off_policyness(batch)
+        start = time.perf_counter()
+        # With several Learners DDP wants every trained weight in every loss, so there the actor is computed
+        # anyway and its loss multiplied by 0.
+        live = {
+            m: rows for m, rows in batch.items() if m not in self._stopped or self.config.num_learners > 1
+        }
+        outputs = self.module.forward_train(live) if live else {}
+        outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
+        losses = self.compute_losses(fwd_out=outputs, batch=batch)
+        middle = time.perf_counter()
+        self.apply_gradients(self.postprocess_gradients(self.compute_gradients(losses)))
+        self._seconds["forward"] += middle - start
+        self._seconds["backward"] += time.perf_counter() - middle
+        return outputs, losses, {}
+
+    @override(TorchLearner)
+    def compute_gradients(self, loss_per_module: dict[ModuleID, TensorType], **kwargs: Any) -> ParamDict:
+        """As RLlib's, without the parameters that took no part (those of a stopped actor)."""
+        gradients = super().compute_gradients(loss_per_module, **kwargs)
+        return {ref: gradient for ref, gradient in gradients.items() if gradient is not None}
+
+    @override(PPOTorchLearner)
+    def compute_loss_for_module(
+        self, *, module_id: ModuleID, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
+    ) -> TensorType:
+        """Verco Eq. 6 of one minibatch."""
+        module = self.module[module_id].unwrapped()
+        values = module.compute_values(batch)
+        critic_loss = value_loss(
+            values,
+            batch[Columns.VF_PREDS],
+            batch[Postprocessing.VALUE_TARGETS],
+            config.vf_clip_param,
+            config.value_clip_mode,
+        )
+        self._log(
+            module_id,
+            vf_loss=critic_loss,
+            vf_explained_var=explained_variance(batch[Postprocessing.VALUE_TARGETS], values.detach()),
+        )
+        loss = config.vf_loss_coeff * critic_loss
+        if Columns.ACTION_DIST_INPUTS in fwd_out:
+            loss = loss + self._actor_loss(module_id, module, config, batch, fwd_out)
+        self._minibatches[module_id] += 1
+        return loss
+
+    def _actor_loss(
+        self,
+        module_id: ModuleID,
+        module: Any,
+        config: Any,
+        batch: dict[str, Any],
+        fwd_out: dict[str, TensorType],
+    ) -> TensorType:
+        distribution = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
+        log_ratio = distribution.logp(batch[Columns.ACTIONS]) - batch[Columns.ACTION_LOGP]
+        ratio = log_ratio.exp()
+        entropy = distribution.entropy().mean()
+        surrogate = policy_loss(ratio, batch[Postprocessing.ADVANTAGES], config.clip_param)
+        kl = self._mean_over_learners(approximate_kl(log_ratio.detach()))
+        self._log(
+            module_id,
+            policy_loss=surrogate,
+            entropy=entropy,
+            kl=kl,
+            clip_fraction=((ratio - 1.0).abs() > config.clip_param).float().mean(),
+        )
+        if self._minibatches[module_id] == 0:
+            self._log(module_id, ratio_first_minibatch=(ratio.detach() - 1.0).abs().max())
+        if config.kl_target is not None and float(kl) > config.kl_target:
+            self._stopped.add(module_id)
+        weight = 1.0
+        if module_id in self._stopped:
+            if self.config.num_learners <= 1:
+                return torch.zeros((), device=ratio.device)
+            weight = 0.0
+        else:
+            self._policy_steps[module_id] += 1
+        coefficient = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
+        return weight * (surrogate - coefficient * entropy)
+
+    def _mean_over_learners(self, value: torch.Tensor) -> torch.Tensor:
+        # All Learners must stop together.
+        if self.config.num_learners > 1 and torch.distributed.is_initialized():
+            value = value.clone()
+            torch.distributed.all_reduce(value)
+            value = value / torch.distributed.get_world_size()
+        return value
+
+    @override(PPOTorchLearner)
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Logs what the whole update did."""
+        super().after_gradient_based_update(timesteps=timesteps)
+        for module_id, count in self._minibatches.items():
+            self._log(module_id, minibatches=count, policy_steps=self._policy_steps[module_id])
+        for phase, seconds in self._seconds.items():
+            self._log("__all_modules__", **{f"seconds_{phase}": seconds})
+
+    def _log(self, module_id: ModuleID, **values: Any) -> None:
+        detached = {k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in values.items()}
+        self.metrics.log_dict(detached, key=module_id, window=1)

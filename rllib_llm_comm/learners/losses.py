@@ -1,0 +1,61 @@
+"""Verco's loss terms as plain functions."""
+
+from __future__ import annotations
+
+import torch
+
+VALUE_CLIP_MODES = ("max", "min")
+
+
+def policy_loss(ratio: torch.Tensor, advantages: torch.Tensor, clip_param: float) -> torch.Tensor:
+    """The negated clipped surrogate objective (Verco Eq. 4): to be minimised.
+
+    Args:
+        ratio: (B,) new over old probability of the action taken.
+        advantages: (B,).
+        clip_param: Largest deviation of the ratio from 1 that pays.
+
+    Returns:
+        Mean over the batch.
+    """
+    clipped = ratio.clamp(1.0 - clip_param, 1.0 + clip_param)
+    return -torch.min(ratio * advantages, clipped * advantages).mean()
+
+
+def value_loss(
+    values: torch.Tensor,
+    old_values: torch.Tensor,
+    targets: torch.Tensor,
+    clip_param: float | None,
+    mode: str = "max",
+) -> torch.Tensor:
+    """Squared error of the value or of its clipped change (Verco Eq. 5).
+
+    Args:
+        values: (B,) predictions.
+        old_values: (B,) predictions of the roll-out's critic.
+        targets: (B,) advantage + old value.
+        clip_param: Largest change from the old value; `None` for the plain squared error.
+        mode: `"max"`: the larger of both errors, which keeps the critic near the old one (TWOSOME, PPO
+            practice). `"min"`: the smaller one, as the paper's text says.
+
+    Returns:
+        Mean over the batch.
+    """
+    plain = (values - targets) ** 2
+    if clip_param is None:
+        return plain.mean()
+    near = old_values + (values - old_values).clamp(-clip_param, clip_param)
+    clipped = (near - targets) ** 2
+    return (torch.max(plain, clipped) if mode == "max" else torch.min(plain, clipped)).mean()
+
+
+def approximate_kl(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Mean of (ratio - 1) - log ratio over samples of the old policy: never negative, little variance."""
+    return (log_ratio.exp() - 1.0 - log_ratio).mean()
+
+
+def explained_variance(targets: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """1 - Var(targets - values) / Var(targets); 1 is perfect, 0 no better than a constant."""
+    spread = targets.var(unbiased=False)
+    return 1.0 - (targets - values).var(unbiased=False) / spread.clamp(min=1e-8)

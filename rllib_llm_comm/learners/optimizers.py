@@ -1,0 +1,30 @@
+"""Optimizers of adapters and critic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+_EPSILON = 1e-5
+
+
+def adamw(parameters: Iterable[torch.nn.Parameter], learning_rate: float = 1e-3) -> torch.optim.AdamW:
+    """AdamW without weight decay and with epsilon 1e-5 (TWOSOME; Verco is silent).
+
+    Args:
+        parameters: What is trained.
+        learning_rate: Where it starts; RLlib sets it when the optimizer is registered.
+    """
+    return torch.optim.AdamW(parameters, lr=learning_rate, eps=_EPSILON, weight_decay=0.0)
+
+
+def annealed(learning_rate: float, updates: int, total: int | None) -> float:
+    """The learning rate after some of `total` updates, on a straight line to 0.
+
+    Args:
+        learning_rate: At the start.
+        updates: Updates done.
+        total: Updates until 0; `None` or 0 for a constant rate.
+    """
+    return learning_rate * max(0.0, 1.0 - updates / total) if total else learning_rate

@@ -1,0 +1,130 @@
+"""Learner connector: advantages for decisions of several game steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+import tree
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
+from ray.rllib.core.rl_module.rl_module import RLModule
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.evaluation.postprocessing import Postprocessing
+from ray.rllib.utils.annotations import override
+from ray.rllib.utils.typing import EpisodeType
+
+from rllib_llm_comm.learners.gae import discounted_sum, semi_markov_gae
+from rllib_llm_comm.modules.llm_comm import CRITIC_FEATURES
+
+STEP_REWARDS = "step_rewards"
+DURATION = "duration"
+_LEAST_STD = 1e-4
+
+
+class SemiMarkovGAE(ConnectorV2):
+    """Adds advantages, value targets and old values to the train batch, and drops the rows made for
+    bootstrapping.
+
+    Replaces RLlib's `GeneralAdvantageEstimation` at the end of a learner pipeline that begins with
+    `AddOneTsToEpisodesAndTruncate`. Three differences:
+
+    * An agent's info may tell how many game steps its last decision took and what each paid (`duration`,
+      `step_rewards`, as `ParallelEnvAdapter` does); discounting is per game step then. Without them a
+      decision is one step.
+    * The critic's frozen features are computed once, for every row by its own observation, so that the value
+      of a final state is that of this state; they stay in the batch for the epochs.
+    * Advantages are standardised over real decisions only, and only these stay in the batch.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space | None = None,
+        input_action_space: gym.Space | None = None,
+        *,
+        gamma: float = 0.99,
+        lambda_: float = 0.95,
+        **kwargs: Any,
+    ) -> None:
+        """Sets the discount per game step and lambda per decision."""
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+        self.gamma = gamma
+        self.lambda_ = lambda_
+
+    @override(ConnectorV2)
+    def __call__(
+        self,
+        *,
+        rl_module: RLModule,
+        batch: dict[str, Any],
+        episodes: list[EpisodeType],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Completes the batch of every module that has a critic."""
+        singles = list(self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
+        for module_id in list(batch):
+            module = rl_module[module_id].unwrapped()
+            if isinstance(module, ValueFunctionAPI):
+                own = [single for single in singles if single.module_id in (None, module_id)]
+                batch[module_id] = self._complete(module, batch[module_id], own)
+        return batch
+
+    def _complete(
+        self, module: Any, module_batch: dict[str, Any], episodes: list[SingleAgentEpisode]
+    ) -> dict[str, Any]:
+        with torch.no_grad():
+            if hasattr(module, "critic_features"):
+                module_batch[CRITIC_FEATURES] = module.critic_features(module_batch)
+            predictions = module.compute_values(module_batch)
+        values = predictions.float().cpu().numpy()
+        advantages, targets, start = [], [], 0
+        keep: list[int] = []
+        for episode in episodes:
+            count = len(episode) - 1  # one row was added for the state behind the last decision
+            rewards, durations = self._rewards(episode, count)
+            advantage, target = semi_markov_gae(
+                rewards,
+                durations,
+                values[start : start + count + 1],
+                bool(episode.is_terminated),
+                self.gamma,
+                self.lambda_,
+            )
+            advantages.append(advantage)
+            targets.append(target)
+            keep.extend(range(start, start + count))
+            start += count + 1
+        if start != len(values):
+            raise RuntimeError(f"the batch has {len(values)} rows but the episodes have {start}")
+        rows = torch.as_tensor(keep, dtype=torch.long, device=predictions.device)
+        module_batch.pop(Columns.LOSS_MASK, None)
+        kept: dict[str, Any] = tree.map_structure(
+            lambda column: column[rows.to(column.device)] if isinstance(column, torch.Tensor) else column,
+            module_batch,
+        )
+        joined = np.concatenate(advantages)
+        joined = (joined - joined.mean()) / max(_LEAST_STD, float(joined.std()))
+        kept[Postprocessing.ADVANTAGES] = torch.as_tensor(joined, device=predictions.device)
+        kept[Postprocessing.VALUE_TARGETS] = torch.as_tensor(
+            np.concatenate(targets), device=predictions.device
+        )
+        kept[Columns.VF_PREDS] = predictions[rows]
+        return kept
+
+    def _rewards(self, episode: SingleAgentEpisode, count: int) -> tuple[np.ndarray, np.ndarray]:
+        rewards = np.asarray(episode.get_rewards(slice(0, count)), np.float64)
+        durations = np.ones(count, np.float64)
+        # The info that came with the next observation tells about the decision before it.
+        for t, info in enumerate(episode.get_infos(slice(1, count + 1))):
+            if isinstance(info, Mapping):
+                steps = info.get(STEP_REWARDS)
+                durations[t] = max(1, int(info.get(DURATION, len(steps) if steps else 1)))
+                if steps:
+                    rewards[t] = discounted_sum(steps, self.gamma)
+        return rewards, durations

@@ -1,0 +1,226 @@
+"""The agents' network without RLlib: one frozen language model, two adapters and a critic."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel, AdapterConfig
+from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.features import feature_size, prompt_features
+from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.scoring import score_candidates
+from rllib_llm_comm.modules.encoding import (
+    ACTION_MASK,
+    CANDIDATE_IDS,
+    CANDIDATE_WORDS,
+    CRITIC_IDS,
+    PROMPT_IDS,
+)
+from rllib_llm_comm.modules.memo import Memo
+from rllib_llm_comm.modules.settings import LanguageModelSettings
+
+_SCORES = 32768
+_MESSAGES = 32768
+_FEATURE_BYTES = 2**28
+
+
+class LLMCommCore:
+    """Writes messages, scores candidate actions and judges states.
+
+    Results without gradient are remembered while the weights that they depend on stand still: most texts of a
+    game come back many times.
+
+    Args:
+        settings: What to build.
+    """
+
+    def __init__(self, settings: LanguageModelSettings) -> None:
+        self.settings = settings
+        base = load_base_model(settings.base_model, settings.dtype, resolve_device(settings.device))
+        targets = settings.lora_target_modules
+        with _seeded(settings.init_seed):
+            self.lm = AdaptedModel(
+                base,
+                AdapterConfig(
+                    r=settings.lora_r,
+                    alpha=settings.lora_alpha,
+                    dropout=settings.lora_dropout,
+                    target_modules=targets if isinstance(targets, str) else tuple(targets),
+                ),
+                roles=(MESSAGE, ACTION),
+            )
+            self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
+        self._parameters = {
+            role: [parameter for _, parameter in self.lm.named_adapter_parameters(role)]
+            for role in (MESSAGE, ACTION)
+        }
+        self._scores: Memo[torch.Tensor] = Memo(_SCORES)
+        self._messages: Memo[str] = Memo(_MESSAGES)
+        bytes_per_row = 4 * feature_size(base)
+        self._features: Memo[torch.Tensor] = Memo(max(1024, _FEATURE_BYTES // bytes_per_row))
+
+    def _stamp(self, role: str) -> Hashable:
+        # torch counts in-place changes of a tensor: optimizer steps and loaded weights both show here.
+        return tuple(parameter._version for parameter in self._parameters[role])
+
+    def write_messages(
+        self,
+        prompts: Sequence[str],
+        *,
+        max_words: int = 10,
+        temperature: float = 0.0,
+        seed: int | None = None,
+    ) -> list[str]:
+        """Messages behind the given message prompts, by the message adapter.
+
+        Args:
+            prompts: Filled message prompts.
+            max_words: Upper bound on a message's words.
+            temperature: 0 for greedy decoding.
+            seed: Fixes sampled words.
+
+        Returns:
+            One line of text per prompt.
+        """
+        if temperature > 0:
+            return generate_messages(
+                self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=MESSAGE
+            )
+        self._messages.require((self._stamp(MESSAGE), max_words))
+        known = {prompt: self._messages.get(prompt) for prompt in prompts}
+        missing = [prompt for prompt, message in known.items() if message is None]
+        if missing:
+            written = generate_messages(self.lm, missing, max_words=max_words, role=MESSAGE)
+            for prompt, message in zip(missing, written, strict=True):
+                known[prompt] = message
+                self._messages.put(prompt, message)
+        return [known[prompt] or "" for prompt in prompts]
+
+    def logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Scores of all candidates divided by the temperature (Verco Eq. 2-3); differentiable.
+
+        Args:
+            observations: Batched arrays of `encoded_space`, on any device.
+
+        Returns:
+            (B, K) float32 on the observations' device: the logits of the action distribution.
+        """
+        prompts = observations[PROMPT_IDS]
+        scores = score_candidates(
+            self.lm,
+            prompts,
+            observations[CANDIDATE_IDS],
+            observations[ACTION_MASK],
+            normalization=self.settings.score_normalization,
+            candidate_words=observations[CANDIDATE_WORDS],
+            role=ACTION,
+        )
+        return (scores / self.settings.temperature).to(prompts.device)
+
+    @torch.no_grad()
+    def remembered_logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """As `logits`, without gradient; remembered as long as the action adapter stands still."""
+        self._scores.require(self._stamp(ACTION))
+        names = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
+        keys = _row_keys(observations[name] for name in names)
+        missing = {key: row for row, key in enumerate(keys) if self._scores.get(key) is None}
+        fresh: dict[bytes, torch.Tensor] = {}
+        if missing:
+            rows = torch.tensor(list(missing.values()), device=observations[PROMPT_IDS].device)
+            computed = self.logits({name: observations[name][rows] for name in names}).cpu()
+            fresh = dict(zip(missing, computed, strict=True))
+        return _collect(self._scores, keys, fresh).to(observations[PROMPT_IDS].device)
+
+    @torch.no_grad()
+    def features(self, critic_ids: torch.Tensor) -> torch.Tensor:
+        """Frozen features of critic prompts; a text that is still remembered is not computed again.
+
+        Args:
+            critic_ids: (B, P) token ids.
+
+        Returns:
+            (B, feature_size) float32 on the same device.
+        """
+        keys = _row_keys([critic_ids])
+        fresh: dict[bytes, torch.Tensor] = {}
+        missing = {key: row for row, key in enumerate(keys) if self._features.get(key) is None}
+        if missing:
+            rows = torch.tensor(list(missing.values()), device=critic_ids.device)
+            computed = prompt_features(self.lm, critic_ids[rows]).cpu()
+            fresh = dict(zip(missing, computed, strict=True))
+        return _collect(self._features, keys, fresh).to(critic_ids.device)
+
+    def values(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """State values (B,) from the critic prompt, which carries no messages (Verco Eq. 5)."""
+        return self.values_of(self.features(observations[CRITIC_IDS]))
+
+    def values_of(self, features: torch.Tensor) -> torch.Tensor:
+        """State values (B,) of features (B, feature_size); differentiable with respect to the critic."""
+        return self.critic(features.to(self.lm.device)).squeeze(-1).to(features.device)
+
+
+def build_critic(inputs: int, hiddens: Sequence[int]) -> nn.Sequential:
+    """The critic: tanh layers on normalised features, and one value.
+
+    Args:
+        inputs: Length of the feature vector.
+        hiddens: Widths of the hidden layers.
+    """
+    # Hidden states of different models differ in scale by orders of magnitude; the normalisation has no
+    # weights.
+    layers: list[nn.Module] = [nn.LayerNorm(inputs, elementwise_affine=False)]
+    for width in hiddens:
+        linear = nn.Linear(inputs, width)
+        nn.init.orthogonal_(linear.weight, 2**0.5)
+        nn.init.zeros_(linear.bias)
+        layers += [linear, nn.Tanh()]
+        inputs = width
+    head = nn.Linear(inputs, 1)
+    nn.init.orthogonal_(head.weight, 0.1)
+    nn.init.zeros_(head.bias)
+    return nn.Sequential(*layers, head)
+
+
+def resolve_device(device: str) -> str:
+    """`"auto"` becomes `"cuda"` where this process sees a GPU and `"cpu"` elsewhere; others stay."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(
+            f"`device` is {device!r} but this process sees no GPU; give it one (`num_gpus_per_learner`, "
+            "`num_gpus_per_env_runner`), or set `device` to 'auto' or 'cpu'."
+        )
+    return device
+
+
+def _collect(
+    memo: Memo[torch.Tensor], keys: list[bytes], fresh: Mapping[bytes, torch.Tensor]
+) -> torch.Tensor:
+    rows = [fresh[key] if key in fresh else memo.get(key) for key in keys]
+    for key, row in fresh.items():
+        memo.put(key, row)
+    return torch.stack([row for row in rows if row is not None])
+
+
+def _row_keys(arrays: Sequence[torch.Tensor] | Iterator[torch.Tensor]) -> list[bytes]:
+    flat = [array.detach().cpu().numpy().reshape(len(array), -1) for array in arrays]
+    rows = (
+        np.ascontiguousarray(np.concatenate(flat, axis=1)) if len(flat) > 1 else np.ascontiguousarray(flat[0])
+    )
+    return [row.tobytes() for row in rows]
+
+
+@contextlib.contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield

@@ -1,0 +1,125 @@
+"""The RLModule of agents that talk: frozen language model, message and action adapters, critic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.apis import InferenceOnlyAPI
+from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
+from ray.rllib.core.rl_module.rl_module import RLModule
+from ray.rllib.core.rl_module.torch import TorchRLModule
+from ray.rllib.utils.annotations import override
+from ray.rllib.utils.torch_utils import convert_to_torch_tensor
+from ray.rllib.utils.typing import StateDict
+from torch import nn
+
+from rllib_llm_comm.modules.core import LLMCommCore
+from rllib_llm_comm.modules.encoding import CRITIC_IDS
+from rllib_llm_comm.modules.message_loss import MESSAGE_IDS, MESSAGE_LABELS, message_log_probs
+from rllib_llm_comm.modules.policy_folder import load_message_adapter
+from rllib_llm_comm.modules.settings import LanguageModelSettings
+
+CRITIC_FEATURES = "critic_features"
+MESSAGE_LOG_PROBS = "message_log_probs"
+MESSAGE_HITS = "message_hits"
+# RLlib's algorithm configs mix these keys of their own into every model_config.
+_RLLIB_KEYS = ("vf_share_layers", "beta")
+
+
+class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
+    """One policy that writes messages and chooses among candidate actions.
+
+    `model_config` holds the fields of `LanguageModelSettings`. Observations are those of the
+    `MessageExchange` connector; actions are candidate indices.
+
+    The language model is shared by all modules of a process and hidden from torch's registry: parameters,
+    state, weight sync, DDP and checkpoints carry adapters and critic only. It always runs in eval mode
+    (dropout would make the first PPO ratio differ from 1) and stays on the device named in `model_config`,
+    wherever RLlib moves the module, since others use it too; inputs may come from any device.
+
+    A training batch with the columns of supervised message training is answered with their log-probabilities.
+    """
+
+    @override(TorchRLModule)
+    def setup(self) -> None:
+        """Builds or borrows the base model, and registers adapters and critic."""
+        config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}
+        settings = LanguageModelSettings.from_mapping(config)
+        self.core = LLMCommCore(settings)
+        self.adapters = nn.ParameterDict()
+        for name, parameter in self.core.lm.named_adapter_parameters():
+            parameter.requires_grad_(name.split(".", 1)[0] in settings.trainable_roles)
+            self.adapters[name.replace(".", "/")] = parameter  # torch allows no dots in parameter names
+        self.critic = self.core.critic.requires_grad_(settings.train_critic)
+
+    @override(InferenceOnlyAPI)
+    def get_non_inference_attributes(self) -> list[str]:
+        """The critic is not needed to act."""
+        return ["critic"]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> LLMCommModule:
+        # See the class docstring: the shared base stays where it is, and adapters and critic with it.
+        return self
+
+    def actor_parameters(self) -> list[nn.Parameter]:
+        """The trainable adapter parameters."""
+        return [parameter for parameter in self.adapters.values() if parameter.requires_grad]
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """The trainable critic parameters."""
+        return [parameter for parameter in self.core.critic.parameters() if parameter.requires_grad]
+
+    def write_messages(self, prompts: list[str], **kwargs: Any) -> list[str]:
+        """Messages behind message prompts; see `LLMCommCore.write_messages`."""
+        return self.core.write_messages(prompts, **kwargs)
+
+    def critic_features(self, batch: dict[str, Any]) -> torch.Tensor:
+        """Frozen features (B, F) of a batch's observations, on which the critic stands."""
+        return self.core.features(batch[Columns.OBS][CRITIC_IDS])
+
+    @override(TorchRLModule)
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {Columns.ACTION_DIST_INPUTS: self.core.remembered_logits(batch[Columns.OBS])}
+
+    @override(TorchRLModule)
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        if MESSAGE_IDS in batch:
+            log_probs, hits = message_log_probs(self.core.lm, batch[MESSAGE_IDS], batch[MESSAGE_LABELS])
+            return {MESSAGE_LOG_PROBS: log_probs, MESSAGE_HITS: hits}
+        return {Columns.ACTION_DIST_INPUTS: self.core.logits(batch[Columns.OBS])}
+
+    @override(ValueFunctionAPI)
+    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
+        """Values (B,) of a batch's observations; uses the column of features where the batch has it.
+
+        The column is written by this package's learner connector, where bootstrap rows get features of their
+        own; with RLlib's stock connectors the features are computed (and remembered) here.
+        """
+        features = batch.get(CRITIC_FEATURES)
+        if features is None:
+            features = self.critic_features(batch)
+        return self.core.values_of(features)
+
+    @override(RLModule)
+    def set_state(self, state: StateDict) -> None:
+        """Loads adapters and critic; weights that did not change are left alone.
+
+        So what is remembered about a frozen adapter outlives the weight sync after every update.
+        """
+        own = self.state_dict()
+        missing = own.keys() - state.keys()
+        if self.inference_only and missing:
+            raise ValueError(f"the state misses {sorted(missing)}")
+        incoming = convert_to_torch_tensor({name: state[name] for name in own if name in state})
+        changed = {
+            name: tensor
+            for name, tensor in incoming.items()
+            if not torch.equal(tensor.to(own[name].device), own[name])
+        }
+        self.load_state_dict(changed, strict=False)
+
+    def load_message_adapter(self, path: str) -> None:
+        """Loads the message adapter of a checkpoint or PEFT folder."""
+        load_message_adapter(self.core, path)

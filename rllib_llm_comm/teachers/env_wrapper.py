@@ -1,0 +1,119 @@
+"""A game in which a teacher says what every agent should say."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from pettingzoo import ParallelEnv
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
+
+TEACHER_MESSAGE = "teacher_message"
+_MAX_CHARACTERS = 400
+
+
+class TeacherMessages(ParallelEnv):
+    """Adds `teacher_message` to the observations of a text game.
+
+    With `messages="teacher"` this field is what an agent says. The teacher sees the whole game: the wrapped
+    environment must offer `kitchen` (or `teacher_state`), `task` and `brief`.
+
+    Args:
+        env: A parallel environment whose observations have `text`.
+        teacher: A teacher's registered name, or a dict with `name` and its arguments.
+        seed: Seed of the teacher's choices of words.
+    """
+
+    def __init__(self, env: ParallelEnv, teacher: str | Mapping[str, Any], seed: int = 0) -> None:
+        self.env = env
+        self.teacher = make_teacher(teacher)
+        self._rng = np.random.default_rng(seed)
+        self.metadata = env.metadata
+        self.possible_agents = env.possible_agents
+        if not (hasattr(env, "kitchen") or hasattr(env, "teacher_state")):
+            raise UserError(
+                f"environment {env} offers neither `kitchen` nor `teacher_state`; a teacher needs to see the "
+                "whole game, so give the environment one of these attributes."
+            )
+
+    @property
+    def agents(self) -> list[Any]:  # type: ignore[override]
+        """The agents that are in the game."""
+        return self.env.agents
+
+    @property
+    def unwrapped(self) -> ParallelEnv:
+        """The game itself."""
+        return self.env.unwrapped
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def observation_space(self, agent: Any) -> gym.Space:
+        """The game's space with one text more."""
+        inner = self.env.observation_space(agent)
+        return gym.spaces.Dict(
+            {
+                **inner.spaces,
+                TEACHER_MESSAGE: gym.spaces.Text(_MAX_CHARACTERS, min_length=0, charset=string.printable),
+            }
+        )
+
+    def action_space(self, agent: Any) -> gym.Space:
+        """As in the game."""
+        return self.env.action_space(agent)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Begins an episode."""
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        observations, infos = self.env.reset(seed=seed, options=options)
+        return self._with_messages(observations, infos, {}), infos
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        """One step of the game."""
+        observations, rewards, terminations, truncations, infos = self.env.step(actions)
+        over = {agent: terminations[agent] or truncations[agent] for agent in terminations}
+        return self._with_messages(observations, infos, over), rewards, terminations, truncations, infos
+
+    def render(self) -> Any:
+        """As in the game."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """As in the game."""
+        self.env.close()
+
+    def _with_messages(
+        self, observations: dict[Any, Any], infos: Mapping[Any, Any], over: Mapping[Any, bool]
+    ) -> dict[Any, Any]:
+        asked = [
+            a for a in observations if infos.get(a, {}).get("needs_action", True) and not over.get(a, False)
+        ]
+        messages: dict[str, str] = {}
+        if asked:
+            request = TeacherRequest(
+                agents=tuple(observations),
+                observations={agent: str(observation["text"]) for agent, observation in observations.items()},
+                task=getattr(self.env, "task", ""),
+                brief=getattr(self.env, "brief", ""),
+                state=teacher_state(self.env),
+            )
+            messages = self.teacher.messages(request, rng=self._rng)
+        return {
+            agent: {**observation, TEACHER_MESSAGE: messages.get(agent, "") if agent in asked else ""}
+            for agent, observation in observations.items()
+        }
+
+
+def teacher_state(env: Any) -> Any:
+    """What a teacher may see of a game: its `kitchen`, or its `teacher_state`; `None` if it has neither."""
+    state = getattr(env, "kitchen", None)
+    return state if state is not None else getattr(env, "teacher_state", None)

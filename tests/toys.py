@@ -1,0 +1,173 @@
+"""A tiny game in which messages matter, and a tiny language model on disk."""
+
+from __future__ import annotations
+
+import os
+import string
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+from pettingzoo import ParallelEnv
+
+COLOURS = ("red", "blue", "green")
+ENV_ID = "toys/colour_talk-v0"
+TESTS = str(Path(__file__).parent)
+
+
+class ColourTalk(ParallelEnv):
+    """Two agents; each sees its own colour and is paid for naming the other's: only messages can tell it.
+
+    Args:
+        length: Game steps until truncation (or until the end, if `terminate`).
+        busy: How many game steps each agent's action lasts.
+        pay_busy: Paid to every agent in each game step.
+        terminate: End by termination instead of truncation.
+        obvious: The text tells the other's colour too.
+    """
+
+    metadata = {"name": "colour_talk", "render_modes": ["ansi"]}
+
+    def __init__(
+        self,
+        length: int = 8,
+        busy: tuple[int, ...] = (1, 1),
+        pay_busy: float = 0.0,
+        terminate: bool = False,
+        obvious: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        self.possible_agents = ["alice", "bob"]
+        self.agents: list[str] = []
+        self.length, self.busy, self.pay_busy = (
+            length,
+            dict(zip(self.possible_agents, busy, strict=True)),
+            pay_busy,
+        )
+        self.terminate, self.obvious, self.render_mode = terminate, obvious, render_mode
+        self.rng = np.random.default_rng()
+        self.task, self.brief = "name the other's colour", "Two players see one colour each."
+
+    @property
+    def teacher_state(self) -> dict:
+        return {"colours": dict(self.colours), "t": self.t}
+
+    def observation_space(self, agent):
+        text = gym.spaces.Text(200, charset=string.printable)
+        return gym.spaces.Dict(
+            {
+                "vector": gym.spaces.Box(0, 1, (3,), np.float32),
+                "text": text,
+                "candidates": gym.spaces.Tuple([text] * 3),
+                "action_mask": gym.spaces.Box(0, 1, (3,), np.int8),
+                "subgoal": gym.spaces.Text(50, min_length=0, charset=string.printable),
+            }
+        )
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(3)
+
+    def other(self, agent: str) -> str:
+        return "bob" if agent == "alice" else "alice"
+
+    def observe(self):
+        observations = {}
+        for agent in self.possible_agents:
+            text = f"you are {agent}. you see {self.colours[agent]}."
+            if self.obvious:
+                text += f" the other sees {self.colours[self.other(agent)]}."
+            mask = np.ones(3, np.int8)
+            mask[self.masked] = 0
+            observations[agent] = {
+                "vector": np.eye(3, dtype=np.float32)[COLOURS.index(self.colours[agent])],
+                "text": text,
+                "candidates": tuple(f"name {colour}" for colour in COLOURS),
+                "action_mask": mask if self.obvious is False and self.t % 3 == 2 else np.ones(3, np.int8),
+                "subgoal": "",
+            }
+        return observations
+
+    def infos(self, rewards):
+        return {
+            a: {
+                "needs_action": self.left[a] == 0,
+                "step_rewards": [rewards[a]] if rewards is not None else [],
+                "game_step": self.t,
+                "task_success": False,
+            }
+            for a in self.possible_agents
+        }
+
+    def draw(self):
+        self.colours = {a: COLOURS[self.rng.integers(3)] for a in self.possible_agents}
+        self.masked = int(self.rng.integers(3))
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.agents = list(self.possible_agents)
+        self.t, self.left = 0, dict.fromkeys(self.agents, 0)
+        self.draw()
+        return self.observe(), self.infos(None)
+
+    def step(self, actions):
+        rewards = dict.fromkeys(self.possible_agents, self.pay_busy)
+        for agent in self.possible_agents:
+            if self.left[agent] == 0:
+                if COLOURS[int(actions[agent])] == self.colours[self.other(agent)]:
+                    rewards[agent] += 1.0
+                self.left[agent] = self.busy[agent]
+            self.left[agent] -= 1
+        self.t += 1
+        self.draw()
+        over = self.t >= self.length
+        terminations = dict.fromkeys(self.possible_agents, over and self.terminate)
+        truncations = dict.fromkeys(self.possible_agents, over and not self.terminate)
+        if over:
+            self.agents = []
+        return self.observe(), rewards, terminations, truncations, self.infos(rewards)
+
+    def render(self):
+        return f"step {self.t}: {self.colours}"
+
+
+def make(**settings) -> ColourTalk:
+    return ColourTalk(**settings)
+
+
+def register() -> str:
+    """Registers the game with PettingZoo and Tune; returns its id."""
+    from pettingzoo.env_registry import registration
+
+    try:
+        registration.spec("parallel", ENV_ID)
+    except Exception:
+        registration.register("parallel", ENV_ID, entry_point="toys:make")
+    return ENV_ID
+
+
+def save_tiny_model(folder: str | os.PathLike[str], hidden: int = 32, layers: int = 2) -> str:
+    """Writes a tiny random LLaMA with a tokenizer that knows the toy's words."""
+    import torch
+
+    from rllib_llm_comm.pretraining.corpus import Document
+    from rllib_llm_comm.pretraining.train import build_model, train_tokenizer
+
+    torch.manual_seed(0)
+    texts = [
+        Document(
+            "toy", f"you are {agent}. you see {colour}. the other sees {colour}. i say:", f"i see {colour}"
+        )
+        for agent in ("alice", "bob")
+        for colour in COLOURS
+    ]
+    texts += [Document("toy", "alice says: bob says: next i", f"name {colour}") for colour in COLOURS]
+    tokenizer = train_tokenizer(texts * 50, 400)
+    model = build_model(tokenizer, layers=layers, hidden=hidden, heads=4)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 2:
+                parameter.normal_(std=0.15)
+    tokenizer.save_pretrained(str(folder))
+    model.save_pretrained(str(folder), safe_serialization=True)
+    return str(folder)
