@@ -22,10 +22,10 @@ do now. On map B a counter divides the kitchen, so nobody can do it alone.
 Each agent's observation is a dictionary.
 
 * `vector`: float32 (n,). Row / 7 and column / 7 of every object in sight, in the order tomato, lettuce,
-  onion, plates, cutting boards, delivery, agents; after the two numbers of a food the share of its three cuts done; 0 for
-  what is out of sight; at the end the recipe one-hot (7). n is 30 with two agents in layout "full". What
-  somebody holds has its holder's place. There is no memory in it. (With `legacy=True` it is the original's
-  vector: with memory for primitive actions, and for macro-actions as of the agent's last decision.)
+  onion, plates, cutting boards, delivery, agents; after the two numbers of a food the share of its three cuts
+  done; 0 for what is out of sight; at the end the recipe one-hot (7). n is 30 with two agents in layout
+  "full". What somebody holds has its holder's place. There is no memory in it. (With `legacy=True` it is the
+  original's vector: with memory for primitive actions; as of the agent's last decision for macro-actions.)
 * `text`: what the agent sees and holds, in sentences.
 * `candidates`: one phrase per action, what it would really do now.
 * `action_mask`: int8 (K,), 0 for an action that would do nothing (or the same as an earlier one).
@@ -64,7 +64,8 @@ never terminated.
 overcooked_text.parallel_env(
     map_name="B", layout="full", recipe="lettuce-tomato salad", num_agents=2, view_radius=2,
     action_level="macro", max_game_steps=200, rewards=None, shared_collision=False, chop_pays_once=True,
-    legacy=False, advance="decision", mask_useless=True, include_moves=False, render_mode=None,
+    legacy=False, advance="decision", mask_useless=True, include_moves=False, wait_steps=4,
+    render_mode=None,
 )
 ```
 
@@ -96,6 +97,9 @@ overcooked_text.parallel_env(
 `mask_useless`: whether `action_mask` excludes useless actions; otherwise it is all ones.
 
 `include_moves`: whether single steps are offered among the macro-actions.
+
+`wait_steps`: longest duration of the macro-action stay in game steps; it ends earlier when the agent sees
+another one do something. Always 1 with `legacy`.
 
 `render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
@@ -197,6 +201,7 @@ class OvercookedText(ParallelEnv):
         advance: str = "decision",
         mask_useless: bool = True,
         include_moves: bool = False,
+        wait_steps: int = 4,
         render_mode: str | None = None,
     ) -> None:
         """Builds the environment; call `reset` before `step`.
@@ -216,6 +221,7 @@ class OvercookedText(ParallelEnv):
             advance: See there.
             mask_useless: See there.
             include_moves: See there.
+            wait_steps: See there.
             render_mode: See there.
 
         Raises:
@@ -226,9 +232,9 @@ class OvercookedText(ParallelEnv):
         require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         require_choice("mask_useless", mask_useless, (False, True))
         require_choice("include_moves", include_moves, (False, True))
-        whole = isinstance(max_game_steps, int) and not isinstance(max_game_steps, bool)
-        if not whole or max_game_steps < 1:
-            raise UserError(f"`max_game_steps` is {max_game_steps!r} but must be a whole number from 1 up.")
+        for name, value in (("max_game_steps", max_game_steps), ("wait_steps", wait_steps)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up.")
         self.kitchen = Kitchen(
             map_name,
             layout,
@@ -241,7 +247,7 @@ class OvercookedText(ParallelEnv):
             shared_collision,
         )
         self.runner: MacroRunner | PrimitiveRunner = (
-            MacroRunner(self.kitchen, include_moves)
+            MacroRunner(self.kitchen, include_moves, wait_steps)
             if action_level == "macro"
             else PrimitiveRunner(self.kitchen)
         )
@@ -260,6 +266,7 @@ class OvercookedText(ParallelEnv):
             "advance": advance,
             "mask_useless": mask_useless,
             "include_moves": include_moves,
+            "wait_steps": wait_steps,
         }
         self.render_mode = render_mode
         self.max_game_steps = max_game_steps
@@ -291,7 +298,9 @@ class OvercookedText(ParallelEnv):
             )
             for agent in self.possible_agents
         }
-        self.action_spaces = {agent: spaces.Discrete(count) for agent in self.possible_agents}
+        self.action_spaces: dict[str, spaces.Discrete] = {
+            agent: spaces.Discrete(count) for agent in self.possible_agents
+        }
 
     def observation_space(self, agent: str) -> spaces.Dict:
         """The space of an agent's observations."""

@@ -80,8 +80,8 @@ class MacroRunner:
         Args:
             kitchen: The kitchen.
             include_moves: Whether the four single steps are actions, too.
-            wait_steps: Longest duration of "stay" in game steps; it ends earlier when the cook sees another one do
-                something. 1 in legacy mode.
+            wait_steps: Longest duration of "stay" in game steps; it ends earlier when the cook sees another
+                one do something. 1 in legacy mode.
         """
         self.kitchen = kitchen
         self.wait_steps = 1 if kitchen.legacy else wait_steps
@@ -144,8 +144,9 @@ class MacroRunner:
         return previews.preview(self.kitchen, agent, self.macros[action], self._counters)
 
     def snapshot(self) -> dict[str, Any]:
-        """The kitchen's snapshot plus `macro`: per agent [current macro, finished, cuts of this chop]."""
+        """The kitchen's snapshot plus `macro`: per agent [current macro, finished, cuts of this chop]; and `waited`."""
         state = self.kitchen.snapshot()
+        state["waited"] = list(self.waited)
         state["macro"] = [list(row) for row in zip(self.current, self.finished, self.chop_bumps, strict=True)]
         return state
 
@@ -153,6 +154,7 @@ class MacroRunner:
         """Takes over a `snapshot`; without the key `macro` all agents are free."""
         self.kitchen.restore(state)
         self._free()
+        self.waited = list(state.get("waited", self.waited))
         if "macro" in state:
             self.current, self.finished, self.chop_bumps = (
                 list(column) for column in zip(*state["macro"], strict=True)

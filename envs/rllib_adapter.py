@@ -1,0 +1,254 @@
+"""Any PettingZoo parallel environment as an RLlib `MultiAgentEnv`.
+
+RLlib's own wrapper is wrong in four ways, which this one is not:
+
+* When one agent terminates while the last other one is truncated, it never says that the episode is over.
+* A time limit arrives as a termination, so that no value is bootstrapped. Here only `truncateds["__all__"]`
+is set. * `render()` raises. * The order of the agents comes from a set and changes between processes.
+
+Besides, this one lets agents act at different times. An environment may mark an agent in its info with
+`needs_action=False`: the agent is busy. It then gets no observation, so that RLlib does not ask it for an
+action; what it earns meanwhile comes with its next observation.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from pettingzoo import ParallelEnv
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
+from ray.rllib.utils.annotations import override
+
+from rllib_llm_comm.errors import UserError, did_you_mean
+
+NEEDS_ACTION = "needs_action"
+STEP_REWARDS = "step_rewards"
+DURATION = "duration"
+ALL = "__all__"
+_MAX_SEED = 2**31 - 1
+
+AgentID = Any
+StepResult = tuple[
+    dict[AgentID, Any],
+    dict[AgentID, float],
+    dict[AgentID, bool],
+    dict[AgentID, bool],
+    dict[AgentID, dict[str, Any]],
+]
+
+
+class ParallelEnvAdapter(MultiAgentEnv):
+    """Runs a PettingZoo parallel environment under RLlib.
+
+    Every agent's info gets two keys: `step_rewards`, the rewards of each game step since its last
+    observation, and `duration`, their number (for ordinary environments 1; 0 at the reset). Its reward is
+    their plain sum. Other keys of the infos of a busy agent come with its next observation, too: lists are
+    joined, of true-or-false values it is told whether one was true, of all others the latest counts.
+
+    Only the first reset takes RLlib's seed. Later episodes are seeded from an own generator, so they differ
+    and yet are the same in every run with the same seed.
+
+    Attributes:
+        env: The PettingZoo environment.
+    """
+
+    def __init__(self, env: ParallelEnv) -> None:
+        """Wraps an environment.
+
+        Args:
+            env: The PettingZoo parallel environment.
+
+        Raises:
+            UserError: If it is none.
+        """
+        if not isinstance(env, ParallelEnv):
+            raise UserError(
+                f"`env` is a {type(env).__name__} but must be a PettingZoo ParallelEnv; "
+                "convert an AEC environment with `pettingzoo.utils.conversions.aec_to_parallel`."
+            )
+        self.env = env
+        self._rng = np.random.default_rng()
+        self._pending: dict[AgentID, dict[str, Any]] = {}
+        super().__init__()
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Reads agents, spaces and render settings of the wrapped environment."""
+        if not getattr(self.env, "possible_agents", None):
+            # PettingZoo allows environments that know their agents only after a reset.
+            self.env.reset()
+        self.possible_agents = list(getattr(self.env, "possible_agents", None) or self.env.agents)
+        self.agents = list(self.possible_agents)
+        self.observation_spaces = {a: self.env.observation_space(a) for a in self.possible_agents}
+        self.action_spaces = {a: self.env.action_space(a) for a in self.possible_agents}
+        # RLlib writes into the metadata.
+        self.metadata = dict(getattr(self.env, "metadata", {}))
+        self.render_mode = getattr(self.env, "render_mode", None)
+
+    def wrap(self, wrapper: Callable[[ParallelEnv], ParallelEnv]) -> None:
+        """Puts a PettingZoo wrapper between this adapter and the environment.
+
+        Args:
+            wrapper: Takes the environment and returns the wrapped one. Call it before the first reset.
+        """
+        self.env = wrapper(self.env)
+        self._adopt()
+
+    @override(MultiAgentEnv)
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[AgentID, Any], dict[AgentID, dict[str, Any]]]:
+        """Starts an episode.
+
+        Args:
+            seed: Seed of this episode and of the generator of all later ones; None draws from that generator.
+            options: Handed on.
+
+        Returns:
+            Observations and infos of all agents.
+        """
+        if seed is None:
+            seed = int(self._rng.integers(_MAX_SEED))
+        else:
+            self._rng = np.random.default_rng(seed)
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._pending = {}
+        self.agents = self._ordered(self.env.agents)
+        return (
+            {agent: observations[agent] for agent in self.agents},
+            {a: {**infos.get(a, {}), STEP_REWARDS: [], DURATION: 0} for a in self.agents},
+        )
+
+    @override(MultiAgentEnv)
+    def step(self, action_dict: Mapping[AgentID, Any]) -> StepResult:
+        """One step.
+
+        Args:
+            action_dict: Actions of the agents that were given an observation.
+
+        Returns:
+            Observations, rewards, terminateds, truncateds (both with `__all__`) and infos. At its end every
+            agent gets its last observation, busy or not.
+        """
+        before = self.agents
+        observations, rewards, terminations, truncations, infos = self.env.step(dict(action_dict))
+        self.agents = self._ordered(self.env.agents)
+        over = not self.agents
+        out: StepResult = ({}, {}, {ALL: False}, {ALL: False}, {})
+        for agent in before:
+            ended = over or terminations.get(agent, False) or truncations.get(agent, False)
+            pending = self._collect(agent, float(rewards.get(agent, 0.0)), infos.get(agent) or {})
+            if not ended and not pending.get(NEEDS_ACTION, True):
+                continue
+            del self._pending[agent]
+            if agent not in observations:
+                raise UserError(
+                    f"The environment {self.env} gave {agent!r} no observation in a step in which it was "
+                    "alive; `step` must return one for every agent, also for those that end."
+                )
+            steps = pending[STEP_REWARDS]
+            out[0][agent] = observations[agent]
+            out[1][agent] = float(sum(steps))
+            out[4][agent] = {**pending, DURATION: len(steps)}
+        self._ends(before, terminations, truncations, over, out)
+        return out
+
+    def _collect(self, agent: AgentID, reward: float, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Adds one step of an agent to what it is still to be told."""
+        new = dict(info)
+        new[STEP_REWARDS] = list(new.get(STEP_REWARDS) or [reward])
+        for key, old in self._pending.get(agent, {}).items():
+            if isinstance(old, list) and isinstance(new.get(key, []), list):
+                new[key] = old + new.get(key, [])
+            elif isinstance(old, bool) and key != NEEDS_ACTION:
+                new[key] = old or bool(new.get(key, False))
+            else:
+                new.setdefault(key, old)
+        self._pending[agent] = new
+        return new
+
+    def _ends(
+        self,
+        before: list[AgentID],
+        terminations: Mapping[AgentID, bool],
+        truncations: Mapping[AgentID, bool],
+        over: bool,
+        out: StepResult,
+    ) -> None:
+        """Fills in who is terminated and truncated."""
+        _, _, terminateds, truncateds, _ = out
+        ended_by_limit = [a for a in before if truncations.get(a, False) and not terminations.get(a, False)]
+        for agent in before:
+            terminateds[agent] = bool(terminations.get(agent, False))
+        if not over:
+            truncateds.update({agent: agent in ended_by_limit for agent in before})
+        elif ended_by_limit:
+            # RLlib takes an episode whose agents are all done one by one as terminated, and would bootstrap
+            # nobody's value; so those that ran into the limit are told by `__all__` alone.
+            truncateds[ALL] = True
+        else:
+            terminateds[ALL] = True
+
+    def _ordered(self, agents: list[AgentID]) -> list[AgentID]:
+        alive = set(agents)
+        return [agent for agent in self.possible_agents if agent in alive]
+
+    @override(MultiAgentEnv)
+    def render(self) -> Any:
+        """Whatever the wrapped environment draws in its own render mode."""
+        return self.env.render()
+
+    @override(MultiAgentEnv)
+    def close(self) -> None:
+        """Closes the wrapped environment."""
+        self.env.close()
+
+
+def register_parallel_env(
+    env_id: str, entry: str | Callable[..., ParallelEnv] | type[ParallelEnv] | None = None
+) -> None:
+    """Makes a PettingZoo parallel environment known to RLlib, whose `env_config` becomes its settings.
+
+    Args:
+        env_id: The name for `config.environment(...)`.
+        entry: What makes the environment: a callable or "module:name". None takes the environment that
+            PettingZoo's own registry knows by `env_id`.
+
+    Raises:
+        UserError: If there is no such environment.
+    """
+    from ray.tune.registry import register_env
+
+    make = _maker(env_id, entry)
+    register_env(env_id, lambda context: ParallelEnvAdapter(make(**dict(context))))
+
+
+def _maker(env_id: str, entry: str | Callable[..., ParallelEnv] | None) -> Callable[..., Any]:
+    """A function that makes the environment, also in a process that has registered nothing."""
+    if callable(entry):
+        return entry
+    if entry is None:
+        import rllib_llm_comm.envs  # noqa: F401  (registers our games)
+        from pettingzoo.env_registry import registration
+        from pettingzoo.env_registry.exceptions import PettingZooRegistryError
+
+        try:
+            return registration.spec("parallel", env_id).make
+        except PettingZooRegistryError as error:
+            known = list(registration.parallel_registry)
+            raise UserError(
+                f"`env` is {env_id!r}, which is not in PettingZoo's registry of parallel environments "
+                f"({', '.join(known)}).{did_you_mean(env_id, known)} Register it there or give its `entry`."
+            ) from error
+    module, _, name = entry.partition(":")
+    try:
+        made: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(
+            f"`entry` of {env_id!r} is {entry!r}, which cannot be imported ({error}); "
+            'give "module:name" of a function that makes the environment.'
+        ) from error
+    return made
