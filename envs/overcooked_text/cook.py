@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
 from rllib_llm_comm.envs.overcooked_text.view import BOWL, LEFT, ONE_ROOM, RIGHT, Item, Option, View
 
 
@@ -189,9 +188,7 @@ def _worth_counter(view: View, item: Item | None, options: Sequence[Option]) -> 
     return 2.0 if not _needed(view, item) else 0.5
 
 
-def _worth_getting(
-    view: View, option: Option, options: Sequence[Option], heard: Sequence[Saying]
-) -> float:
+def _worth_getting(view: View, option: Option, options: Sequence[Option], heard: Sequence[Saying]) -> float:
     item = option.item
     if item is None or view.holding is not None:
         return -1.0

@@ -115,7 +115,9 @@ def wrap_base_model(name: str, model: Any, tokenizer: Any) -> BaseModel:
     model = model.eval().requires_grad_(False)
     eos_id = tokenizer.eos_token_id
     if eos_id is None:
-        raise UserError(f"`base_model` {name!r} has a tokenizer without end token; set `eos_token` in its files.")
+        raise UserError(
+            f"`base_model` {name!r} has a tokenizer without end token; set `eos_token` in its files."
+        )
     pad_id = tokenizer.pad_token_id
     if pad_id is None:
         pad_id = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else eos_id

@@ -99,7 +99,11 @@ def score_candidates(
 
 
 def _score_in_chunks(
-    model: AdaptedModel, prompts: torch.Tensor, candidates: torch.Tensor, allowed: torch.Tensor, role: str | None
+    model: AdaptedModel,
+    prompts: torch.Tensor,
+    candidates: torch.Tensor,
+    allowed: torch.Tensor,
+    role: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     # Rows of like length share a forward pass, so that little of it is padding.
     pad = model.base.pad_id
@@ -121,7 +125,11 @@ def _score_in_chunks(
 
 
 def _score_packed(
-    model: AdaptedModel, prompts: torch.Tensor, candidates: torch.Tensor, allowed: torch.Tensor, role: str | None
+    model: AdaptedModel,
+    prompts: torch.Tensor,
+    candidates: torch.Tensor,
+    allowed: torch.Tensor,
+    role: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     packed = pack_candidates(prompts, candidates, allowed, model.base.pad_id)
     with model.use(role):

@@ -1,33 +1,36 @@
 """The embedded model's corpus: what it reads before it meets any game.
 
-Four kinds of documents, each a prompt and an answer:
+Six kinds of documents, each a prompt and an answer:
 
 * *next step*: a made-up kitchen (`kitchens.py`), what the others said, and what a sensible cook does next; one answer
   in eight is random, so that the prior stays soft;
+* *request*: a made-up kitchen whose cook has free hands and is asked for one of the things on the shelf;
 * *message*: a made-up kitchen and what its cook says;
-* *recipes* and *questions*: short sentences on foods, among them the foods of the games;
+* *recipes*: short sentences on foods, among them the foods of the games;
+* *questions*: what lies or is held where, answered from a sentence or two, again with the foods of the games;
 * *dialogues*: a request and the answer to it, without a kitchen around.
 
-The foods of the games (tomato, lettuce, onion) occur in the last two kinds only (the *held* variant): what to do with
+The foods of the games (tomato, lettuce, onion) occur in the last three kinds only (the *held* variant): what to do with
 them in a kitchen has to be carried over from other foods or learnt by reinforcement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_text.cook import Saying, choose, say, word
-from rllib_llm_comm.envs.overcooked_text.view import BOWL, View
+from rllib_llm_comm.envs.overcooked_text.view import BOWL, LEFT, SHELF, View
 from rllib_llm_comm.envs.overcooked_text.words import describe, dish_name, phrase
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.pretraining.kitchens import COOKS, FOODS, HELD_OUT_FOODS, options, random_view
 
 NOISE = 0.125
-_KINDS = ("next step", "message", "recipe", "dialogue")
-_SHARES = (0.58, 0.2, 0.1, 0.12)
+REQUEST_NOISE = 0.05
+_KINDS = ("next step", "request", "message", "recipe", "question", "dialogue")
+_SHARES = (0.4, 0.2, 0.16, 0.05, 0.1, 0.09)
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,13 @@ def documents(count: int, seed: int) -> Iterator[Document]:
         seed: The same seed gives the same documents.
     """
     rng = np.random.default_rng(seed)
-    makers = {"next step": next_step, "message": message, "recipe": recipe, "dialogue": dialogue}
+    makers = {
+        "next step": next_step,
+        "request": request,
+        "message": message,
+        "recipe": recipe,
+        "dialogue": dialogue,
+    }
     for _ in range(count):
         kind = str(rng.choice(_KINDS, p=_SHARES))
         yield makers[kind](rng)
@@ -68,7 +77,11 @@ def heard_words(rng: np.random.Generator, view: View, foods: tuple[str, ...] = F
     heard = {}
     for speaker in speakers:
         thing = str(rng.choice(things)) if rng.random() < 0.9 else str(rng.choice(foods))
-        kind = str(rng.choice(["bring", "carry", "chop", "fill", "serve", "wait"], p=[0.6, 0.2, 0.08, 0.04, 0.03, 0.05]))
+        kind = str(
+            rng.choice(
+                ["bring", "carry", "chop", "fill", "serve", "wait"], p=[0.6, 0.2, 0.08, 0.04, 0.03, 0.05]
+            )
+        )
         heard[speaker] = Saying(kind, thing if kind in ("bring", "carry", "chop") else "")
     return heard
 
@@ -82,6 +95,23 @@ def next_step(rng: np.random.Generator) -> Document:
     taken = int(rng.integers(len(possible))) if rng.random() < NOISE else best
     said = {speaker: word(saying, rng) for speaker, saying in heard.items()}
     return Document("next step", action_prompt(describe(view), said), phrase(possible[taken]))
+
+
+def request(rng: np.random.Generator) -> Document:
+    """A made-up kitchen whose cook is asked for something on the shelf, and gets it."""
+    while True:
+        view = replace(random_view(rng), holding=None)
+        possible = options(view)
+        wanted = [i for i, o in enumerate(possible) if o.kind == "get" and o.place == SHELF]
+        if view.room != LEFT and wanted:
+            break
+    answer = int(rng.choice(wanted))
+    thing = possible[answer].item
+    assert thing is not None
+    taken = int(rng.integers(len(possible))) if rng.random() < REQUEST_NOISE else answer
+    speaker = str(rng.choice([name for name in COOKS if name != view.name]))
+    said = {speaker: word(Saying("bring", thing.name), rng)}
+    return Document("request", action_prompt(describe(view), said), phrase(possible[taken]))
 
 
 def message(rng: np.random.Generator) -> Document:
@@ -105,12 +135,27 @@ def recipe(rng: np.random.Generator) -> Document:
         (f"to make a {name}", f"chop the {food}"),
         (f"what is in a bowl of {' and '.join(dish)}?", f"chopped {food}"),
         (f"what can i do with a raw {food}?", f"chop the {food}"),
-        (f"where does the raw {food} go?", f"put the raw {food} on the {rng.choice(['first', 'second'])} board"),
+        (
+            f"where does the raw {food} go?",
+            f"put the raw {food} on the {rng.choice(['first', 'second'])} board",
+        ),
         (f"where does the chopped {food} go?", f"put my chopped {food} into the bowl"),
         (f"where is the raw {food}?", f"get the raw {food} from the {rng.choice(['shelf', 'counter'])}"),
         (f"is the {food} a food?", "yes"),
     ]
     return Document("recipe", *pairs[int(rng.integers(len(pairs)))])
+
+
+def question(rng: np.random.Generator) -> Document:
+    """One or two facts on foods and a question to which one of them is the answer."""
+    facts: dict[str, str] = {}
+    for subject in rng.permutation(["counter", "shelf", "first board", "second board", *COOKS])[:2]:
+        item = f"{rng.choice(['raw', 'chopped'])} {_any_food(rng)}"
+        facts[str(subject)] = item
+    subject = str(rng.choice(list(facts)))
+    told = [f"{s} holds {item}" if s in COOKS else f"{s}: {item}" for s, item in facts.items()]
+    asked = f"what does {subject} hold?" if subject in COOKS else f"what is on the {subject}?"
+    return Document("question", f"{'. '.join(told)}. {asked}", facts[subject])
 
 
 def dialogue(rng: np.random.Generator) -> Document:

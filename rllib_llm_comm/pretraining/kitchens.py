@@ -69,7 +69,12 @@ def _bowl_weights(room: str) -> list[float]:
 
 
 def _seat(
-    rng: np.random.Generator, room: str, dish: tuple[str, ...], me: str, others: list[str], slots: dict[str, list[Item]]
+    rng: np.random.Generator,
+    room: str,
+    dish: tuple[str, ...],
+    me: str,
+    others: list[str],
+    slots: dict[str, list[Item]],
 ) -> View:
     boards: list[tuple[str, Item | None]] = []
     if room != RIGHT:

@@ -59,9 +59,7 @@ def ask(model: AdaptedModel, questions: Sequence[_Question]) -> float:
         pad = model.base.pad_id
         ids = torch.tensor([[tail + [pad] * (width - len(tail)) for tail in tails]])
         with torch.no_grad():
-            scores = score_candidates(
-                model, torch.tensor([head]), ids, torch.ones(1, len(tails)), role=None
-            )
+            scores = score_candidates(model, torch.tensor([head]), ids, torch.ones(1, len(tails)), role=None)
         right += int(scores[0].argmax()) == answer
     return right / len(questions)
 

@@ -20,7 +20,9 @@ from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.pretraining.corpus import Document, documents
 
 logger = logging.getLogger(__name__)
-PROMPT_WEIGHT = 0.03  # descriptions are read, answers are learnt: with equal weights the model ignores what it reads
+PROMPT_WEIGHT = (
+    0.1  # descriptions are read, answers are learnt: with equal weights the model ignores what it reads
+)
 _PAD, _BOS, _EOS = "<pad>", "<s>", "</s>"
 
 
@@ -43,7 +45,11 @@ def train_tokenizer(corpus: Sequence[Document], vocab_size: int) -> Any:
         single=f"{_BOS} $A", special_tokens=[(_BOS, tokenizer.token_to_id(_BOS))]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token=_PAD, bos_token=_BOS, eos_token=_EOS, clean_up_tokenization_spaces=False
+        tokenizer_object=tokenizer,
+        pad_token=_PAD,
+        bos_token=_BOS,
+        eos_token=_EOS,
+        clean_up_tokenization_spaces=False,
     )
 
 
@@ -164,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--vocab", type=int, default=640, help="tokens of the tokenizer")
     parser.add_argument("--batch-size", type=int, default=24, help="documents per step")
-    parser.add_argument("--lr", type=float, default=3e-3, help="peak learning rate")
+    parser.add_argument("--lr", type=float, default=2.5e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.generation import generate_messages, limit_words
 
-PROMPTS = ["next i", "get the raw kale from the shelf", "bob says wait", "next i", "put the leek on the counter"]
+PROMPTS = [
+    "next i",
+    "get the raw kale from the shelf",
+    "bob says wait",
+    "next i",
+    "put the leek on the counter",
+]
 
 
 def plain_greedy(model, prompt: str, max_words: int) -> str:

@@ -31,7 +31,9 @@ def arrays(base, cases, left: bool):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cases=CASES, left=st.booleans(), normalization=st.sampled_from(["sum", "token", "word"]), data=st.data())
+@given(
+    cases=CASES, left=st.booleans(), normalization=st.sampled_from(["sum", "token", "word"]), data=st.data()
+)
 def test_packed_scores_equal_the_plain_loop(adapted, cases, left, normalization, data):
     prompts, candidates = arrays(adapted.base, cases, left)
     mask = torch.tensor(data.draw(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=len(cases),
@@ -62,7 +64,9 @@ def test_scores_are_log_probabilities_of_the_language_model(adapted):
 
 
 def test_gradient_equals_that_of_the_plain_loop(adapted):
-    prompts, ids = arrays(adapted.base, [("get the kale", ["wait", "chop leek"]), ("put bowl", ["walk", "chop"])], False)
+    prompts, ids = arrays(
+        adapted.base, [("get the kale", ["wait", "chop leek"]), ("put bowl", ["walk", "chop"])], False
+    )
     mask = torch.ones(2, 2)
     parameters = [p for _, p in adapted.named_adapter_parameters("action")]
     for p in parameters:

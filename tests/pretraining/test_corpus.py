@@ -17,8 +17,8 @@ from rllib_llm_comm.pretraining.train import main
 def test_the_games_foods_occur_in_no_kitchen():
     assert not set(FOODS) & set(HELD_OUT_FOODS)
     corpus = list(documents(3000, 7))
-    kitchens = " ".join(d.prompt + d.answer for d in corpus if d.kind in ("next step", "message"))
-    others = " ".join(d.prompt + d.answer for d in corpus if d.kind in ("recipe", "dialogue"))
+    kitchens = " ".join(d.prompt + d.answer for d in corpus if d.kind in ("next step", "request", "message"))
+    others = " ".join(d.prompt + d.answer for d in corpus if d.kind in ("recipe", "question", "dialogue"))
     for food in HELD_OUT_FOODS:
         assert food not in kitchens
         assert food in others
@@ -40,7 +40,18 @@ def test_the_cook_has_an_answer_in_every_kitchen(seed):
 
 def test_one_command_makes_a_model(tmp_path):
     main(
-        ["--output", str(tmp_path / "m"), "--documents", "200", "--epochs", "1", "--hidden", "16", "--layers", "1"]
+        [
+            "--output",
+            str(tmp_path / "m"),
+            "--documents",
+            "200",
+            "--epochs",
+            "1",
+            "--hidden",
+            "16",
+            "--layers",
+            "1",
+        ]
         + ["--vocab", "400"]
     )
     report = json.loads((tmp_path / "m" / "pretraining.json").read_text())
