@@ -61,6 +61,7 @@ def documents(count: int, seed: int) -> Iterator[Document]:
         "request": request,
         "message": message,
         "recipe": recipe,
+        "question": question,
         "dialogue": dialogue,
     }
     for _ in range(count):

@@ -11,7 +11,6 @@ import numpy as np
 from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
 
 TEACHER_MESSAGE = "teacher_message"
 _MAX_CHARACTERS = 400
@@ -30,6 +29,8 @@ class TeacherMessages(ParallelEnv):
     """
 
     def __init__(self, env: ParallelEnv, teacher: str | Mapping[str, Any], seed: int = 0) -> None:
+        from rllib_llm_comm.teachers.base import make_teacher
+
         self.env = env
         self.teacher = make_teacher(teacher)
         self._rng = np.random.default_rng(seed)
@@ -99,6 +100,8 @@ class TeacherMessages(ParallelEnv):
         ]
         messages: dict[str, str] = {}
         if asked:
+            from rllib_llm_comm.teachers.base import TeacherRequest
+
             request = TeacherRequest(
                 agents=tuple(observations),
                 observations={agent: str(observation["text"]) for agent, observation in observations.items()},
