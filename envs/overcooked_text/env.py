@@ -111,7 +111,6 @@ another one do something. Always 1 with `legacy`.
 from __future__ import annotations
 
 import inspect
-import string
 import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -132,7 +131,7 @@ MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL = 1000, 100, 300
 """Longest texts, in characters."""
 
 Observation = dict[str, Any]
-_CHARACTERS = frozenset(string.printable)
+_CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
 
 
 def parallel_env(**settings: Any) -> OvercookedText:

@@ -1,0 +1,297 @@
+"""PettingZoo environments under RLlib: first the four faults of RLlib's own wrapper, then the rest."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from pettingzoo import ParallelEnv
+from pettingzoo.env_registry import registration
+from pettingzoo.utils.wrappers import BaseParallelWrapper
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from rllib_llm_comm.envs.overcooked_text import parallel_env
+from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter, register_parallel_env
+
+from rllib_llm_comm.errors import UserError
+
+
+class Toy(ParallelEnv):
+    """Agents with chosen ends, which earn 1, 10 and 100 per step and are busy at chosen steps."""
+
+    metadata = {"name": "toy", "render_modes": ["ansi"]}
+
+    def __init__(self, terminate=None, truncate=None, busy=None, names=("zoe", "ann", "mia")):
+        self.possible_agents = list(names)
+        self.agents = []
+        self.terminate, self.truncate, self.busy = terminate or {}, truncate or {}, busy or {}
+        self.render_mode = "ansi"
+        self.seeds = []
+        self.spaces = {name: gym.spaces.Box(-1e9, 1e9, (2,), np.float32) for name in names}
+        self.choices = {name: gym.spaces.Discrete(k + 2) for k, name in enumerate(names)}
+
+    def observation_space(self, agent):
+        return self.spaces[agent]
+
+    def action_space(self, agent):
+        return self.choices[agent]
+
+    def _look(self):
+        return {a: np.array([self.time, self.luck], np.float32) for a in self.agents}
+
+    def _infos(self):
+        return {
+            a: {
+                "needs_action": self.time not in self.busy.get(a, ()),
+                "events": [f"{a}{self.time}"],
+                "bumped": self.time == 1,
+                "time": self.time,
+            }
+            for a in self.agents
+        }
+
+    def reset(self, seed=None, options=None):
+        self.seeds.append(seed)
+        self.luck = np.random.default_rng(seed).integers(1000)
+        self.agents, self.time, self.acted = list(self.possible_agents), 0, []
+        return self._look(), self._infos()
+
+    def step(self, actions):
+        self.time += 1
+        self.acted.append(sorted(actions))
+        alive = self.agents
+        observations, infos = self._look(), self._infos()
+        rewards = {a: 10.0 ** self.possible_agents.index(a) for a in alive}
+        terminated = {a: self.time >= self.terminate.get(a, 99) for a in alive}
+        truncated = {a: self.time >= self.truncate.get(a, 99) for a in alive}
+        self.agents = [a for a in alive if not terminated[a] and not truncated[a]]
+        return observations, rewards, terminated, truncated, infos
+
+    def render(self):
+        return f"time {self.time}"
+
+
+def play(env, steps=20):
+    """Runs an adapter as RLlib does: into a MultiAgentEpisode, which checks the protocol."""
+    episode = MultiAgentEpisode(observation_space=env.observation_spaces, action_space=env.action_spaces)
+    observations, infos = env.reset(seed=3)
+    episode.add_env_reset(observations=observations, infos=infos)
+    results = []
+    for _ in range(steps):
+        actions = {agent: 0 for agent in episode.get_agents_to_act()}
+        result = env.step(actions)
+        results.append(result)
+        observations, rewards, terminateds, truncateds, infos = result
+        episode.add_env_step(
+            observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds
+        )
+        if terminateds["__all__"] or truncateds["__all__"]:
+            break
+    return episode, results
+
+
+# ---- the four faults ---------------------------------------------------------------------------------------
+
+
+def test_ends_when_one_agent_terminates_and_the_other_is_truncated():
+    env = ParallelEnvAdapter(Toy(terminate={"zoe": 3}, truncate={"ann": 3, "mia": 3}))
+    episode, results = play(env)
+    assert len(results) == 3 and episode.is_done
+    assert episode.agent_episodes["zoe"].is_terminated
+    # Those that ran into the time limit keep their right to a bootstrapped value.
+    for name in ("ann", "mia"):
+        assert episode.agent_episodes[name].is_truncated
+        assert not episode.agent_episodes[name].is_terminated
+
+
+def test_time_limit_is_a_truncation_only():
+    env = ParallelEnvAdapter(Toy(truncate={"zoe": 2, "ann": 2, "mia": 2}))
+    episode, results = play(env)
+    _, _, terminateds, truncateds, _ = results[-1]
+    assert truncateds == {"__all__": True} and not any(terminateds.values())
+    assert episode.is_truncated and not episode.is_terminated
+    assert all(e.is_truncated and not e.is_terminated for e in episode.agent_episodes.values())
+
+
+def test_renders():
+    env = ParallelEnvAdapter(Toy())
+    env.reset()
+    env.step({"zoe": 0, "ann": 0, "mia": 0})
+    assert env.render() == "time 1"
+    assert env.render_mode == "ansi"
+
+
+def test_order_of_agents_is_that_of_the_environment():
+    # A set of nine names has this order about once in 360,000 processes.
+    names = [f"cook{k}" for k in range(9, 0, -1)]
+    env = ParallelEnvAdapter(Toy(names=names, terminate={"cook8": 1}))
+    observations, infos = env.reset()
+    assert env.agents == env.possible_agents == list(env.observation_spaces) == names
+    assert list(env.action_spaces) == list(observations) == list(infos) == names
+    assert list(env.step(dict.fromkeys(names, 0))[0]) == names
+    assert env.agents == [name for name in names if name != "cook8"]
+
+
+# ---- agents that end and act at different times ------------------------------------------------------------
+
+
+def test_agents_may_end_one_after_the_other():
+    env = ParallelEnvAdapter(Toy(terminate={"zoe": 1}, truncate={"ann": 2, "mia": 4}))
+    episode, results = play(env)
+    assert [r[2]["__all__"] or r[3]["__all__"] for r in results] == [False, False, False, True]
+    assert results[1][3]["ann"] and not results[1][2]["ann"]
+    ends = {name: (e.is_terminated, e.is_truncated) for name, e in episode.agent_episodes.items()}
+    assert ends == {"zoe": (True, False), "ann": (False, True), "mia": (False, True)}
+    lengths = {name: len(e) for name, e in episode.agent_episodes.items()}
+    assert lengths == {"zoe": 1, "ann": 2, "mia": 4}
+
+
+def test_all_terminated_is_a_termination():
+    env = ParallelEnvAdapter(Toy(terminate={"zoe": 1, "ann": 2, "mia": 2}, truncate={"mia": 2}))
+    episode, results = play(env)
+    assert results[-1][2]["__all__"] and not results[-1][3]["__all__"]
+    assert episode.is_terminated
+
+
+def test_busy_agents_are_not_asked_and_lose_nothing():
+    env = ParallelEnvAdapter(Toy(busy={"ann": (1, 2)}, terminate={"zoe": 5, "ann": 5, "mia": 5}))
+    episode, results = play(env)
+    assert [sorted(r[0]) for r in results[:3]] == [["mia", "zoe"], ["mia", "zoe"], ["ann", "mia", "zoe"]]
+    assert env.env.acted[1] == ["mia", "zoe"]
+    assert results[2][1] == {"zoe": 1.0, "ann": 30.0, "mia": 100.0}
+    info = results[2][4]["ann"]
+    assert info["step_rewards"] == [10.0, 10.0, 10.0] and info["duration"] == 3
+    assert info["events"] == ["ann1", "ann2", "ann3"]
+    assert info["bumped"] is True and info["needs_action"] is True and info["time"] == 3
+    assert results[2][4]["zoe"]["step_rewards"] == [1.0] and results[2][4]["zoe"]["bumped"] is False
+    assert episode.agent_episodes["ann"].get_return() == 50.0
+    assert len(episode.agent_episodes["ann"]) == 3
+
+
+@pytest.mark.parametrize("end", ["terminate", "truncate"])
+def test_a_busy_agent_gets_its_last_observation(end):
+    env = ParallelEnvAdapter(Toy(busy={"ann": range(1, 9)}, **{end: {"zoe": 3, "ann": 3, "mia": 3}}))
+    episode, results = play(env)
+    assert results[-1][1]["ann"] == 30.0 and results[-1][4]["ann"]["duration"] == 3
+    ann = episode.agent_episodes["ann"]
+    assert len(ann) == 1 and ann.get_observations(-1)[0] == 3.0
+    assert (ann.is_terminated, ann.is_truncated) == (end == "terminate", end == "truncate")
+
+
+def test_step_rewards_of_the_environment_are_kept():
+    class Summing(Toy):
+        def step(self, actions):
+            result = super().step(actions)
+            for info in result[4].values():
+                info["step_rewards"] = [0.25, 0.75]
+            return result
+
+    env = ParallelEnvAdapter(Summing(busy={"zoe": (1,)}))
+    _, infos = env.reset(seed=0)
+    assert infos["zoe"]["duration"] == 0 and infos["zoe"]["step_rewards"] == []
+    env.step({"zoe": 0, "ann": 0, "mia": 0})
+    _, rewards, _, _, infos = env.step({"ann": 0, "mia": 0})
+    assert infos["zoe"]["step_rewards"] == [0.25, 0.75, 0.25, 0.75] and rewards["zoe"] == 2.0
+
+
+def test_nothing_of_an_episode_leaks_into_the_next():
+    env = ParallelEnvAdapter(Toy(busy={"ann": (1,)}))
+    env.reset(seed=0)
+    env.step({"zoe": 0, "ann": 0, "mia": 0})
+    env.reset()
+    env.env.busy = {}
+    assert env.step({"zoe": 0, "ann": 0, "mia": 0})[1]["ann"] == 10.0
+
+
+# ---- seeds, spaces, registration ---------------------------------------------------------------------------
+
+
+def test_episodes_differ_and_are_reproducible():
+    def lucks(seed):
+        env = ParallelEnvAdapter(Toy())
+        return [int(env.reset(seed=seed if k == 0 else None)[0]["zoe"][1]) for k in range(6)]
+
+    assert lucks(5) == lucks(5)
+    assert len(set(lucks(5))) > 3
+    assert lucks(5) != lucks(6)
+
+
+def test_spaces_and_wrapping():
+    env = ParallelEnvAdapter(Toy())
+    assert env.get_action_space("mia") == gym.spaces.Discrete(4)
+    assert env.get_observation_space("ann").shape == (2,)
+    assert env.metadata is not Toy.metadata
+
+    class Third(Toy):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+            self.spaces = {a: gym.spaces.Box(-1, 1, (3,), np.float32) for a in self.possible_agents}
+
+    inner = env.env
+    env.wrap(Third)
+    assert env.env.inner is inner and env.get_observation_space("ann").shape == (3,)
+
+
+def test_refuses_what_is_no_parallel_environment():
+    with pytest.raises(UserError, match="ParallelEnv"):
+        ParallelEnvAdapter(gym.make("CartPole-v1"))
+
+
+def test_registration_finds_environments_and_explains_typos(monkeypatch):
+    from ray.tune.registry import ENV_CREATOR, _global_registry
+
+    with pytest.raises(UserError, match="Did you mean 'rllib_llm_comm/overcooked_text-v0'"):
+        register_parallel_env("rllib_llm_comm/overcooked_txt-v0")
+    with pytest.raises(UserError, match="cannot be imported"):
+        register_parallel_env("toy", "no_such_module:make")
+    monkeypatch.setitem(registration.parallel_registry, "toy/toy-v0", registration.EnvSpec("toy/toy-v0", Toy))
+    register_parallel_env("toy/toy-v0")
+    register_parallel_env("rllib_llm_comm/overcooked_text-v0")
+    toy = _global_registry.get(ENV_CREATOR, "toy/toy-v0")({"names": ("ann", "bo")})
+    assert toy.possible_agents == ["ann", "bo"]
+    game = _global_registry.get(ENV_CREATOR, "rllib_llm_comm/overcooked_text-v0")({"map_name": "A"})
+    assert game.env.kitchen.map_name == "A"
+
+
+class NumbersOnly(BaseParallelWrapper):
+    """The kitchen without its texts, for RLlib's default module."""
+
+    @classmethod
+    def make(cls, **settings):
+        return cls(parallel_env(**settings))
+
+    def observation_space(self, agent):
+        return self.env.observation_space(agent)["vector"]
+
+    def reset(self, seed=None, options=None):
+        observations, infos = self.env.reset(seed=seed, options=options)
+        return {a: o["vector"] for a, o in observations.items()}, infos
+
+    def step(self, actions):
+        observations, *rest = self.env.step(actions)
+        return {a: o["vector"] for a, o in observations.items()}, *rest
+
+
+def test_rllib_collects_episodes_of_the_kitchen():
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
+
+    register_parallel_env("kitchen", NumbersOnly.make)
+    config = (
+        PPOConfig()
+        .environment("kitchen", env_config={"max_game_steps": 40})
+        .multi_agent(policies={"p"}, policy_mapping_fn=lambda agent, episode, **kwargs: "p")
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=2)
+        .debugging(seed=1)
+    )
+    runner = MultiAgentEnvRunner(config=config, worker_index=0)
+    episodes = runner.sample(num_episodes=4)
+    assert len(episodes) >= 4
+    for episode in episodes:
+        assert episode.is_truncated and not episode.is_terminated
+        for single in episode.agent_episodes.values():
+            infos = single.get_infos()
+            assert sum(info["duration"] for info in infos) == 40
+            paid = sum(sum(info["step_rewards"]) for info in infos)
+            assert paid == pytest.approx(single.get_return())
+    runner.stop()
