@@ -21,6 +21,7 @@ from rllib_llm_comm.language.base_model import BaseModel
 
 MESSAGE = "message"
 ACTION = "action"
+_FOLD_UP_TO_HIDDEN_SIZE = 512
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,8 @@ class AdaptedModel:
             # LoRA stays in float32 also on a bf16/fp16 base: small steps vanish in fp16.
             if "lora_" in name:
                 parameter.data = parameter.data.float()
+        decoder_layers = self.model.base_model.named_modules()
+        self._named_layers = [(n, m) for n, m in decoder_layers if isinstance(m, BaseTunerLayer)]
         self._active: str | None = self.roles[0]
         self._activate(None)
 
@@ -176,13 +179,34 @@ class AdaptedModel:
             attention_mask = torch.zeros(
                 attention_mask.shape, dtype=dtype, device=input_ids.device
             ).masked_fill(~attention_mask, torch.finfo(dtype).min)
-        output = self.model.base_model(
+        output = self.decoder(
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
             use_cache=False,
         )
         return output.last_hidden_state
+
+    def decoder(self, **inputs: Any) -> Any:
+        """The model without its language-model head, under the active adapter.
+
+        In a small model the thin LoRA products take longer than the weights that they correct; there the corrected
+        weights W + (alpha / r) B A are built first, and gradients flow through them (same result).
+
+        Args:
+            **inputs: As of the Hugging Face model.
+        """
+        role = self._active
+        dropout = self.config.dropout > 0 and self.peft_model.training
+        if role is None or dropout or self.model.config.hidden_size > _FOLD_UP_TO_HIDDEN_SIZE:
+            return self.model.base_model(**inputs)
+        folded = {
+            f"{name}.base_layer.weight": layer.base_layer.weight
+            + layer.scaling[role] * (layer.lora_B[role].weight @ layer.lora_A[role].weight)
+            for name, layer in self._named_layers
+        }
+        with self.use(None):
+            return torch.func.functional_call(self.model.base_model, folded, kwargs=inputs)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Vocabulary logits in float32 of hidden states (..., hidden_size)."""

@@ -98,7 +98,7 @@ def _decode(
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     with model.use(role):
         for _ in range(max_words * _TOKENS_PER_WORD):
-            output = model.model.base_model(
+            output = model.decoder(
                 input_ids=step_ids,
                 attention_mask=mask,
                 position_ids=positions,

@@ -42,7 +42,7 @@ def encode_candidates(
         shared = min(shared, common)
     tails = [ids[shared:] for ids in whole]
     for candidate, tail in zip(candidates, tails, strict=True):
-        if not tail:
+        if not tail or not candidate.strip():
             raise UserError(f"candidate {candidate!r} has no tokens; give every action a non-empty phrase.")
     return alone[:shared], tails
 
