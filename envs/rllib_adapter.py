@@ -238,10 +238,9 @@ def _maker(env_id: str, entry: str | Callable[..., ParallelEnv] | None) -> Calla
         try:
             return registration.spec("parallel", env_id).make
         except PettingZooRegistryError as error:
-            known = list(registration.parallel_registry)
             raise UserError(
-                f"`env` is {env_id!r}, which is not in PettingZoo's registry of parallel environments "
-                f"({', '.join(known)}).{did_you_mean(env_id, known)} Register it there or give its `entry`."
+                f"`env` is {env_id!r}, which is not in PettingZoo's registry of parallel environments; "
+                f"register it there or give its `entry`.{did_you_mean(env_id, registration.parallel_registry)}"
             ) from error
     module, _, name = entry.partition(":")
     try:

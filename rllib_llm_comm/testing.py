@@ -1,0 +1,349 @@
+"""Contract tests for environments: what a PettingZoo parallel environment must keep to be trained here.
+
+`check_env` runs PettingZoo's own tests and ours on a registered environment, a constructor or an instance;
+`rllib check env ID` prints its results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.utils.env_checker import data_equivalence
+from pettingzoo import ParallelEnv
+
+from rllib_llm_comm.errors import UserError, did_you_mean
+
+_LONGEST_IDLE = 100
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The outcome of one check.
+
+    Attributes:
+        name: What was checked.
+        status: "passed", "failed" or "skipped".
+        detail: Why it failed or was skipped, or what PettingZoo warned of.
+    """
+
+    name: str
+    status: str
+    detail: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.status != FAILED
+
+
+@dataclass
+class _Step:
+    """One step of a roll-out (the reset has no rewards and no ends)."""
+
+    observations: dict[Any, Any]
+    rewards: dict[Any, float]
+    terminations: dict[Any, bool]
+    truncations: dict[Any, bool]
+    infos: dict[Any, dict[str, Any]]
+    agents: list[Any]
+
+
+class _NotApplicableError(Exception):
+    """The check does not apply."""
+
+
+def check_env(
+    env: str | ParallelEnv | Callable[[], ParallelEnv],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    steps: int = 300,
+    seed: int = 0,
+) -> list[CheckResult]:
+    """Runs all contract tests on an environment.
+
+    Args:
+        env: The id of an environment in PettingZoo's registry, an instance, or a function that makes one.
+        settings: Settings for an environment given by its id.
+        steps: Length of each random roll-out in environment steps, over as many episodes as fit in.
+        seed: Seed of the roll-outs.
+
+    Returns:
+        One result per check.
+
+    Raises:
+        UserError: If there is no such environment or it cannot be made with these settings.
+    """
+    make, fresh = _maker(env, dict(settings or {}))
+    try:
+        episode = list(_roll_out(make(), seed, steps))
+    except UserError:
+        raise
+    except Exception as error:
+        return [CheckResult("plays with random actions", FAILED, _reason(error))]
+    first = make()
+    checks: list[tuple[str, Callable[[], str | None]]] = [
+        ("PettingZoo parallel_api_test", lambda: _pettingzoo_api(make)),
+        ("PettingZoo parallel_seed_test", lambda: _pettingzoo_seed(make, fresh)),
+        ("same seed, same episodes", lambda: _deterministic(make, episode, seed, steps)),
+        ("observations lie in their spaces", lambda: _in_spaces(first, episode)),
+        ("text is not empty", lambda: _text(first, episode)),
+        ("candidates match the actions", lambda: _candidates(first, episode)),
+        ("mask allows an action", lambda: _mask(first, episode)),
+        ("somebody can act until the end", lambda: _somebody_acts(episode)),
+        ("step rewards add up", lambda: _step_rewards(episode)),
+        ("a time limit truncates and does not terminate", lambda: _time_limit(first, episode)),
+        ("runs under RLlib", lambda: _rllib(make, seed, steps)),
+    ]
+    results = [CheckResult("plays with random actions", PASSED)]
+    results += [_run(name, check) for name, check in checks]
+    return results
+
+
+def _maker(env: Any, settings: dict[str, Any]) -> tuple[Callable[[], ParallelEnv], bool]:
+    """A function that makes the environment, and whether it makes a new one each time."""
+    if isinstance(env, ParallelEnv):
+        return (lambda: env), False
+    if not isinstance(env, str):
+        return (lambda: env(**settings)), True
+    from pettingzoo.env_registry import registration
+    from pettingzoo.env_registry.exceptions import PettingZooRegistryError
+
+    import rllib_llm_comm.envs  # noqa: F401  (registers our games)
+
+    try:
+        spec = registration.spec("parallel", env)
+    except PettingZooRegistryError as error:
+        raise UserError(
+            f"`env` is {env!r}, which is not in PettingZoo's registry of parallel environments; register it "
+            f"there first.{did_you_mean(env, registration.parallel_registry)}"
+        ) from error
+    try:
+        spec.make(**settings)
+    except TypeError as error:
+        raise UserError(
+            f"`settings` is {settings}, with which {env!r} cannot be made ({error}); correct them."
+        ) from error
+    return (lambda: spec.make(**settings)), True
+
+
+def _run(name: str, check: Callable[[], str | None]) -> CheckResult:
+    try:
+        with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("always")
+            detail = check()
+    except _NotApplicableError as reason:
+        return CheckResult(name, SKIPPED, str(reason))
+    except Exception as error:
+        return CheckResult(name, FAILED, _reason(error))
+    if detail:
+        return CheckResult(name, FAILED, detail)
+    said = sorted({str(w.message) for w in caught if issubclass(w.category, UserWarning)})
+    return CheckResult(name, PASSED, "; ".join(said))
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _act(env: ParallelEnv, step: _Step, rng: np.random.Generator) -> dict[Any, Any]:
+    """Random actions, allowed by the masks, of all agents that need one."""
+    actions = {}
+    for agent in step.agents:
+        observation = step.observations[agent]
+        if not step.infos.get(agent, {}).get("needs_action", True):
+            continue
+        space = env.action_space(agent)
+        mask = observation.get("action_mask") if isinstance(observation, dict) else None
+        if isinstance(space, spaces.Discrete):
+            every = np.arange(int(space.n))
+            # A mask without any action is told by its own check.
+            allowed = every[np.asarray(mask, bool)] if mask is not None and np.any(mask) else every
+            actions[agent] = int(rng.choice(allowed)) + int(space.start)
+        else:
+            space.seed(int(rng.integers(2**31)))
+            actions[agent] = space.sample()
+    return actions
+
+
+def _roll_out(env: ParallelEnv, seed: int, steps: int) -> Iterator[_Step]:
+    """Random play over as many episodes as fit in."""
+    rng = np.random.default_rng(seed)
+    step: _Step | None = None
+    for k in range(steps):
+        if step is None or not step.agents:
+            observations, infos = env.reset(seed=seed + k)
+            step = _Step(observations, {}, {}, {}, infos, list(env.agents))
+        else:
+            played = env.step(_act(env, step, rng))
+            step = _Step(played[0], played[1], played[2], played[3], played[4], list(env.agents))
+        yield step
+
+
+def _pettingzoo_api(make: Callable[[], ParallelEnv]) -> None:
+    from pettingzoo.test import parallel_api_test
+
+    parallel_api_test(make(), num_cycles=200)
+
+
+def _pettingzoo_seed(make: Callable[[], ParallelEnv], fresh: bool) -> None:
+    from pettingzoo.test import parallel_seed_test
+
+    if not fresh:
+        raise _NotApplicableError("needs two instances; give an id or a function that makes the environment")
+    parallel_seed_test(make, num_cycles=100)
+
+
+def _deterministic(
+    make: Callable[[], ParallelEnv], episode: list[_Step], seed: int, steps: int
+) -> str | None:
+    for k, (one, two) in enumerate(zip(episode, _roll_out(make(), seed, steps), strict=True)):
+        for key in ("observations", "rewards", "terminations", "truncations", "agents"):
+            if not data_equivalence(getattr(one, key), getattr(two, key)):
+                return f"{key} differ at step {k} of two roll-outs with the same seed and actions"
+    return None
+
+
+def _in_spaces(env: ParallelEnv, episode: list[_Step]) -> str | None:
+    for k, step in enumerate(episode):
+        for agent, observation in step.observations.items():
+            space = env.observation_space(agent)
+            if space.contains(observation):
+                continue
+            if isinstance(space, spaces.Dict) and isinstance(observation, dict):
+                for key in sorted(set(space.spaces) | set(observation)):
+                    if key not in observation or key not in space.spaces:
+                        return f"step {k}, {agent}: the key {key!r} is only in the space or the observation"
+                    if not space[key].contains(observation[key]):
+                        return f"step {k}, {agent}: {key} = {observation[key]!r} is not in {space[key]}"
+            return f"step {k}, {agent}: the observation is not in {space}"
+    return None
+
+
+def _field(env: ParallelEnv, key: str, episode: list[_Step]) -> Iterator[tuple[int, Any, Any]]:
+    """Step, agent and value of a field of all observations."""
+    for agent in env.possible_agents:
+        space = env.observation_space(agent)
+        if not isinstance(space, spaces.Dict) or key not in space.spaces:
+            raise _NotApplicableError(f"observations have no `{key}`, which agents with language models need")
+    for k, step in enumerate(episode):
+        for agent, observation in step.observations.items():
+            yield k, agent, observation[key]
+
+
+def _text(env: ParallelEnv, episode: list[_Step]) -> str | None:
+    for k, agent, text in _field(env, "text", episode):
+        if not isinstance(text, str) or not text.strip():
+            return f"step {k}, {agent}: text is {text!r}"
+    return None
+
+
+def _candidates(env: ParallelEnv, episode: list[_Step]) -> str | None:
+    for k, agent, phrases in _field(env, "candidates", episode):
+        space = env.action_space(agent)
+        if not isinstance(space, spaces.Discrete):
+            return f"the action space of {agent} is {space} but must be Discrete to have candidates"
+        if len(phrases) != space.n:
+            return f"step {k}, {agent}: {len(phrases)} candidates for {space.n} actions"
+        if not all(isinstance(phrase, str) and phrase.strip() for phrase in phrases):
+            return f"step {k}, {agent}: an empty candidate among {phrases}"
+    return None
+
+
+def _mask(env: ParallelEnv, episode: list[_Step]) -> str | None:
+    for k, agent, mask in _field(env, "action_mask", episode):
+        space = env.action_space(agent)
+        if not isinstance(space, spaces.Discrete) or np.shape(mask) != (space.n,):
+            return f"step {k}, {agent}: the mask has shape {np.shape(mask)} for the action space {space}"
+        if not np.isin(mask, (0, 1)).all():
+            return f"step {k}, {agent}: the mask {mask} has other values than 0 and 1"
+        if not np.any(mask):
+            return f"step {k}, {agent}: the mask allows no action"
+    return None
+
+
+def _somebody_acts(episode: list[_Step]) -> str | None:
+    idle = 0
+    for k, step in enumerate(episode):
+        needs = [step.infos.get(agent, {}).get("needs_action", True) for agent in step.agents]
+        # All may be busy for a while where the environment runs one game step at a time, but not for ever.
+        idle = idle + 1 if needs and not any(needs) else 0
+        if idle > _LONGEST_IDLE:
+            return f"from step {k - idle + 1} on no agent needs an action, and the episode does not end"
+    return None
+
+
+def _step_rewards(episode: list[_Step]) -> str | None:
+    told = False
+    for k, step in enumerate(episode):
+        for agent, reward in step.rewards.items():
+            rewards = step.infos.get(agent, {}).get("step_rewards")
+            if rewards is None:
+                continue
+            told = True
+            if abs(sum(rewards) - reward) > 1e-6:
+                return f"step {k}, {agent}: the reward is {reward} but the step_rewards are {rewards}"
+    if not told:
+        raise _NotApplicableError(
+            "infos have no `step_rewards`; each environment step counts as one game step"
+        )
+    return None
+
+
+def _time_limit(env: ParallelEnv, episode: list[_Step]) -> str | None:
+    """Nobody is both terminated and truncated; at a known limit everybody left is truncated."""
+    limit = getattr(env, "max_game_steps", None)
+    ended = False
+    for k, step in enumerate(episode):
+        for agent, terminated in step.terminations.items():
+            truncated = step.truncations[agent]
+            ended = ended or terminated or truncated
+            if terminated and truncated:
+                return f"step {k}, {agent}: both terminated and truncated; a time limit only truncates"
+            info = step.infos.get(agent, {})
+            at_limit = limit is not None and info.get("game_step") == limit
+            if at_limit and not truncated and not info.get("task_success", False):
+                return f"step {k}, {agent}: at the limit of {limit} game steps but not truncated"
+            if limit is not None and info.get("game_step", 0) > limit:
+                return f"step {k}, {agent}: game step {info['game_step']} is beyond the limit of {limit}"
+    if not ended:
+        raise _NotApplicableError(
+            "no episode ended within the roll-out; give more `steps` or a shorter time limit"
+        )
+    return None
+
+
+def _rllib(make: Callable[[], ParallelEnv], seed: int, steps: int) -> str | None:
+    """Feeds the adapted environment to RLlib's episodes, which check its protocol."""
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+    from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
+
+    adapter = ParallelEnvAdapter(make())
+    rng = np.random.default_rng(seed)
+    episode: MultiAgentEpisode | None = None
+    step = _Step({}, {}, {}, {}, {}, [])
+    for _ in range(steps):
+        if episode is None or episode.is_done:
+            episode = MultiAgentEpisode(
+                observation_space=adapter.observation_spaces, action_space=adapter.action_spaces
+            )
+            observations, infos = adapter.reset(seed=seed)
+            episode.add_env_reset(observations=observations, infos=infos)
+        else:
+            actions = _act(adapter.env, step, rng)
+            observations, rewards, terminateds, truncateds, infos = adapter.step(actions)
+            episode.add_env_step(
+                observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds
+            )
+        to_act = set(episode.get_agents_to_act()) if not episode.is_done else set()
+        alive = [agent for agent in observations if agent in to_act]
+        step = _Step(observations, {}, {}, {}, {agent: {} for agent in alive}, alive)
+    return None

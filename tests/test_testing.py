@@ -1,0 +1,138 @@
+"""The contract tests find what is wrong with an environment."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+from rllib_llm_comm.envs.overcooked_text import parallel_env
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.testing import check_env
+
+ID = "rllib_llm_comm/overcooked_text-v0"
+
+
+class Talkers(ParallelEnv):
+    """A minimal text environment with a switch for each fault."""
+
+    metadata = {"name": "talkers", "render_modes": []}
+
+    def __init__(self, fault=""):
+        self.fault, self.possible_agents, self.agents = fault, ["ann", "bo"], []
+        words = spaces.Text(20, min_length=0)
+        phrases = 1 if fault == "candidates" else 2
+        self.spaces = {
+            agent: spaces.Dict(
+                {
+                    "text": words,
+                    "candidates": spaces.Tuple([words] * phrases),
+                    "action_mask": spaces.Box(0, 1, (2,), np.int8),
+                }
+            )
+            for agent in self.possible_agents
+        }
+        self.choices = {agent: spaces.Discrete(2) for agent in self.possible_agents}
+
+    def observation_space(self, agent):
+        return self.spaces[agent]
+
+    def action_space(self, agent):
+        return self.choices[agent]
+
+    def _look(self):
+        fault = self.fault
+        text = "" if fault == "text" else "too long for a space of twenty" if fault == "space" else "hello"
+        if fault == "random":
+            text = "hello" + "x" * int(np.random.default_rng().integers(9))
+        phrases = ("go",) if fault == "candidates" else ("go", "stay")
+        mask = np.array([0, 0] if fault == "mask" and self.time == 4 else [1, 0], np.int8)
+        return {a: {"text": text, "candidates": phrases, "action_mask": mask} for a in self.agents}
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.time = list(self.possible_agents), 0
+        return self._look(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        self.time += 1
+        over = self.time == 6
+        observations = self._look()
+        extra = {"step_rewards": [0.5]} if self.fault == "rewards" else {}
+        if self.fault == "busy":
+            extra, over = {"needs_action": False}, False
+        infos = {agent: dict(extra) for agent in self.agents}
+        rewards = dict.fromkeys(self.agents, 1.0)
+        terminated = dict.fromkeys(self.agents, over and self.fault == "limit")
+        truncated = dict.fromkeys(self.agents, over)
+        if over:
+            self.agents = []
+        return observations, rewards, terminated, truncated, infos
+
+
+def failures(results):
+    return {result.name for result in results if not result.ok}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"advance": "game_step", "map_name": "C", "num_agents": 3}, {"action_level": "primitive"}],
+)
+def test_the_kitchen_keeps_the_contract(settings):
+    results = check_env(ID, settings={"max_game_steps": 40, **settings})
+    assert not failures(results), results
+    assert {result.status for result in results} == {"passed"}
+
+
+def test_a_users_environment_may_be_a_class_or_an_instance():
+    results = check_env(Talkers, steps=40)
+    assert not failures(results)
+    assert {result.name for result in results if result.status == "skipped"} == {"step rewards add up"}
+    results = check_env(Talkers(), steps=40)
+    assert not failures(results)
+    assert "PettingZoo parallel_seed_test" in {r.name for r in results if r.status == "skipped"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "check"),
+    [
+        ("text", "text is not empty"),
+        ("space", "observations lie in their spaces"),
+        ("candidates", "candidates match the actions"),
+        ("mask", "mask allows an action"),
+        ("rewards", "step rewards add up"),
+        ("limit", "a time limit truncates and does not terminate"),
+        ("random", "same seed, same episodes"),
+        ("busy", "somebody can act until the end"),
+    ],
+)
+def test_each_fault_is_found(fault, check):
+    results = check_env(lambda: Talkers(fault), steps=150)
+    assert check in failures(results)
+    assert all(result.detail for result in results if result.status == "failed")
+
+
+def test_an_environment_without_text_is_told_so():
+    class Silent(Talkers):
+        def observation_space(self, agent):
+            return self.numbers[agent]
+
+        def __init__(self):
+            super().__init__()
+            self.numbers = {agent: spaces.Discrete(3) for agent in self.possible_agents}
+
+        def _look(self):
+            return dict.fromkeys(self.agents, 1)
+
+    results = {result.name: result for result in check_env(Silent, steps=20)}
+    assert not failures(results.values())
+    assert results["text is not empty"].status == "skipped"
+    assert "`text`" in results["text is not empty"].detail
+
+
+def test_unknown_names_and_settings_are_refused():
+    with pytest.raises(UserError, match="Did you mean"):
+        check_env("rllib_llm_comm/overcooked_txt-v0")
+    with pytest.raises(UserError, match="map_name"):
+        check_env(ID, settings={"map_nam": "A"})
+    assert parallel_env().env_id == ID
