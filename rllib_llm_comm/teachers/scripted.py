@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_text import text
-from rllib_llm_comm.envs.overcooked_text.cook import say, word
+from rllib_llm_comm.envs.overcooked_text.cook import choose, say, word
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
 
@@ -38,3 +40,15 @@ class ScriptedTeacher(Teacher):
             agent: word(say(text.view(request.state, index, everything=True)), rng)
             for index, agent in enumerate(request.agents)
         }
+
+    def advise(self, env: Any, agent: str) -> int | None:
+        """What the scripted cook would do, seeing everything; `None` in other games or with primitive actions."""
+        runner = getattr(env, "runner", None)
+        if runner is None or getattr(runner, "level", "") != "macro" or not text.is_kitchen(runner):
+            return None
+        index = env.possible_agents.index(agent)
+        _, mask = text.candidates(runner, index)
+        found = text.options(runner, index)
+        allowed = [action for action, offered in enumerate(mask) if offered]
+        view = text.view(runner, index, everything=True)
+        return allowed[choose(view, [found[action] for action in allowed])]

@@ -1,0 +1,261 @@
+"""Collects message labels: the initial policy plays, a teacher says what each agent should say (Verco Algorithm 1)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.language.generation import limit_words
+from rllib_llm_comm.teachers.base import Teacher, TeacherRequest, make_teacher
+from rllib_llm_comm.teachers.label_store import LabelStore
+
+POLICIES = ("base", "random")
+
+
+@dataclass(frozen=True)
+class CollectionReport:
+    """What a collection gave.
+
+    Attributes:
+        labels: Rows written.
+        prompts: Distinct prompts among them.
+        decisions: Decisions of agents in all roll-outs.
+        episodes: Roll-outs begun.
+        complete: Whether `target_labels` were reached (else `max_decisions` ended it).
+        output: The folder.
+    """
+
+    labels: int
+    prompts: int
+    decisions: int
+    episodes: int
+    complete: bool
+    output: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return asdict(self)
+
+
+def collect_labels(
+    env: str,
+    output: str | os.PathLike[str],
+    *,
+    env_config: Mapping[str, Any] | None = None,
+    teacher: str | Mapping[str, Any] | Teacher = "scripted",
+    target_labels: int = 4000,
+    max_decisions: int = 200_000,
+    max_labels_per_prompt: int = 3,
+    policy: str = "base",
+    base_model: str = "embedded",
+    random_share: float = 0.25,
+    teacher_share: float = 0.5,
+    num_envs: int = 16,
+    max_message_words: int = 10,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> CollectionReport:
+    """Collects labels into a folder of Parquet files; goes on where a killed call stopped.
+
+    Args:
+        env: Id of a PettingZoo environment with observations in words.
+        output: The folder.
+        env_config: Settings of the environment.
+        teacher: A teacher's name, or a dict with `name` and its settings.
+        target_labels: Ends when so many labels are there, >= 1. Verco: "a small amount"; 4000 (ours).
+        max_decisions: Ends after so many decisions at the latest.
+        max_labels_per_prompt: Most different messages kept of one observation.
+        policy: `"base"`: the base model plays (Verco); `"random"`: every allowed action is as likely.
+        base_model: The language model of `policy="base"`.
+        random_share: Share of actions that are drawn uniformly instead, so that more states are met. 0 in the
+            paper; 0.25 (ours).
+        teacher_share: Share of actions in which the teacher's own advice is followed, if it has one, so that late
+            states are met, too. 0 in the paper; 0.5 (ours).
+        num_envs: Games played side by side.
+        max_message_words: Longer labels are cut. Verco: 10.
+        seed: The same seed gives the same labels.
+        progress: Called with the labels so far and the target.
+
+    Raises:
+        UserError: If a setting is not allowed.
+    """
+    require_choice("policy", policy, POLICIES)
+    for name, value, least in (
+        ("target_labels", target_labels, 1),
+        ("max_decisions", max_decisions, 1),
+        ("max_labels_per_prompt", max_labels_per_prompt, 1),
+        ("num_envs", num_envs, 1),
+        ("max_message_words", max_message_words, 1),
+    ):
+        if value < least:
+            raise UserError(f"`{name}` is {value!r} but must be at least {least}.")
+    for name, share in (("random_share", random_share), ("teacher_share", teacher_share)):
+        if not 0.0 <= share <= 1.0:
+            raise UserError(f"`{name}` is {share!r} but must be between 0 and 1.")
+    settings = {
+        "env": env,
+        "env_config": dict(env_config or {}),
+        "teacher": teacher.name if isinstance(teacher, Teacher) else teacher,
+        "target_labels": target_labels,
+        "max_labels_per_prompt": max_labels_per_prompt,
+        "policy": policy,
+        "base_model": base_model,
+        "shares": [random_share, teacher_share],
+        "num_envs": num_envs,
+        "max_message_words": max_message_words,
+        "seed": seed,
+    }
+    store = LabelStore(output, settings, max_labels_per_prompt)
+    collector = _Collector(
+        store, make_teacher(teacher), settings, _player(policy, base_model), random_share, teacher_share
+    )
+    # An interrupted round is played again from its start: rounds are seeded by their number.
+    while not store.complete and store.labels < target_labels and collector.decisions < max_decisions:
+        collector.play_round(target_labels, progress)
+    store.flush(collector.state(), complete=True)
+    return CollectionReport(
+        labels=store.labels,
+        prompts=store.prompts,
+        decisions=collector.decisions,
+        episodes=collector.round * num_envs,
+        complete=store.labels >= target_labels,
+        output=str(store.folder),
+    )
+
+
+def _player(policy: str, base_model: str) -> Any:
+    if policy == "random":
+        return None
+    from rllib_llm_comm.teachers.initial_policy import InitialPolicy
+
+    return InitialPolicy(base_model)
+
+
+class _Collector:
+    def __init__(
+        self,
+        store: LabelStore,
+        teacher: Teacher,
+        settings: Mapping[str, Any],
+        player: Any,
+        random_share: float,
+        teacher_share: float,
+    ) -> None:
+        from pettingzoo.env_registry import registration
+
+        import rllib_llm_comm.envs  # noqa: F401  (registers our games)
+
+        self._store, self._teacher, self._player = store, teacher, player
+        self._shares = (random_share, teacher_share)
+        self._settings = settings
+        self.round = int(store.state.get("round", 0))
+        self.decisions = int(store.state.get("decisions", 0))
+        try:
+            self._envs = [
+                registration.make("parallel", settings["env"], **settings["env_config"])
+                for _ in range(settings["num_envs"])
+            ]
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(
+                f"`env` {settings['env']!r} cannot be made ({error}); import the module that registers it first."
+            ) from error
+        self._row = {
+            "teacher": teacher.name,
+            "env": json.dumps({"id": settings["env"], "settings": settings["env_config"]}, sort_keys=True),
+        }
+
+    def state(self) -> dict[str, int]:
+        """What is needed to go on."""
+        return {"round": self.round, "decisions": self.decisions}
+
+    def play_round(self, target: int, progress: Callable[[int, int], None] | None) -> None:
+        """One episode in every environment; a part is written at the end."""
+        rng = np.random.default_rng([self._settings["seed"], self.round])
+        games = []
+        for number, env in enumerate(self._envs):
+            observations, infos = env.reset(seed=int(rng.integers(2**31)))
+            games.append((self.round * len(self._envs) + number, env, observations, infos))
+        while games:
+            turns = []
+            for episode, env, observations, infos in games:
+                asked = [a for a in observations if infos.get(a, {}).get("needs_action", True)]
+                self._label(episode, env, observations, infos, asked, rng)
+                turns.append(asked)
+            actions = self._act(games, turns, rng)
+            following = []
+            for (episode, env, _, _), chosen in zip(games, actions, strict=True):
+                observations, _, _, _, infos = env.step(chosen)
+                if env.agents:
+                    following.append((episode, env, observations, infos))
+            games = following
+            if progress:
+                progress(min(self._store.labels, target), target)
+            if self._store.labels >= target:
+                break
+        self.round += 1
+        self._store.flush(self.state())
+
+    def _label(
+        self,
+        episode: int,
+        env: Any,
+        observations: Mapping[str, Any],
+        infos: Mapping[str, Any],
+        asked: list[str],
+        rng: np.random.Generator,
+    ) -> None:
+        game = env.unwrapped
+        state = getattr(game, "kitchen", None)
+        request = TeacherRequest(
+            agents=tuple(observations),
+            observations={a: str(o["text"]) for a, o in observations.items()},
+            task=getattr(game, "task", ""),
+            brief=getattr(game, "brief", ""),
+            state=state if state is not None else getattr(game, "teacher_state", None),
+        )
+        messages = self._teacher.messages(request, rng=rng) if asked else {}
+        for agent in asked:
+            message = limit_words(messages.get(agent, ""), self._settings["max_message_words"])
+            if message:
+                self._store.add(
+                    {
+                        "prompt": request.observations[agent],
+                        "message": message,
+                        "agent": agent,
+                        "episode": episode,
+                        "game_step": int(infos.get(agent, {}).get("game_step", 0)),
+                        **self._row,
+                    }
+                )
+
+    def _act(
+        self, games: list[tuple[int, Any, Any, Any]], turns: list[list[str]], rng: np.random.Generator
+    ) -> list[dict[str, int]]:
+        actions: list[dict[str, int]] = [{} for _ in games]
+        open_turns = []
+        for number, ((_, env, observations, _), asked) in enumerate(zip(games, turns, strict=True)):
+            for agent in asked:
+                self.decisions += 1
+                draw = rng.random()
+                choice: int | None = None
+                if draw < self._shares[1]:
+                    choice = self._teacher.advise(env.unwrapped, agent)
+                if choice is None and (self._player is None or draw >= 1.0 - self._shares[0]):
+                    choice = int(rng.choice(np.flatnonzero(observations[agent]["action_mask"])))
+                if choice is None:
+                    open_turns.append((number, agent, observations[agent]))
+                else:
+                    actions[number][agent] = choice
+        if open_turns:
+            chosen = self._player([observation for *_, observation in open_turns], rng)
+            for (number, agent, _), action in zip(open_turns, chosen, strict=True):
+                actions[number][agent] = action
+        return actions

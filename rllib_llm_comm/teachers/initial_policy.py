@@ -1,0 +1,63 @@
+"""The policy with which labels are collected: the base model before any training (Verco Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.language.adapters import AdaptedModel
+from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.prompts import action_prompt
+from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
+
+
+class InitialPolicy:
+    """Samples actions by the base model's candidate scores, without messages.
+
+    Scores of a text are computed once: the base model never changes.
+    """
+
+    def __init__(self, base_model: str = "embedded", temperature: float = 1.0) -> None:
+        """Loads the base model.
+
+        Args:
+            base_model: `"embedded"`, a path or a hub id.
+            temperature: Scores are divided by it before the softmax.
+        """
+        self._model = AdaptedModel(load_base_model(base_model))
+        self._temperature = temperature
+        self._known: dict[tuple[Any, ...], np.ndarray] = {}
+
+    def __call__(
+        self, observations: Sequence[Mapping[str, Any]], rng: np.random.Generator
+    ) -> list[int]:
+        """One action per observation.
+
+        Args:
+            observations: Each with `text`, `candidates` and `action_mask`.
+            rng: Source of randomness.
+        """
+        keys = [
+            (str(o["text"]), tuple(o["candidates"]), tuple(int(m) for m in o["action_mask"]))
+            for o in observations
+        ]
+        new = [key for key in dict.fromkeys(keys) if key not in self._known]
+        if new:
+            self._score(new)
+        return [int(rng.choice(len(p), p=p)) for p in (self._known[key] for key in keys)]
+
+    def _score(self, keys: Sequence[tuple[Any, ...]]) -> None:
+        pad = self._model.base.pad_id
+        encoded = [encode_candidates(self._model.base, action_prompt(t), c) for t, c, _ in keys]
+        width = max(len(prompt) for prompt, _ in encoded)
+        length = max(len(tail) for _, tails in encoded for tail in tails)
+        prompts = torch.tensor([p + [pad] * (width - len(p)) for p, _ in encoded])
+        tails = torch.tensor([[c + [pad] * (length - len(c)) for c in cs] for _, cs in encoded])
+        mask = torch.tensor([m for *_, m in keys])
+        with torch.no_grad():
+            scores = score_candidates(self._model, prompts, tails, mask, role=None)
+        for key, row in zip(keys, (scores.double() / self._temperature).softmax(-1).numpy(), strict=True):
+            self._known[key] = row / row.sum()
