@@ -78,7 +78,7 @@ class LanguageModelConfigMixin(AlgorithmConfig):
             score_normalization: `"sum"` (default; Verco Eq. 3), `"token"` or `"word"` (TWOSOME).
             temperature: > 0, divides the scores before the softmax. Default 1 (Verco Eq. 3).
             max_prompt_tokens: Longest prompt in tokens; longer ones are an error. Default 256 (ours).
-            max_candidate_tokens: Longest action phrase in tokens. Default 16 (ours).
+            max_candidate_tokens: Longest action phrase in tokens. Default 32 (ours).
 
         Returns:
             This config.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from ray.data import DataContext
 from ray.rllib.offline.offline_data import OfflineData
 from ray.rllib.offline.offline_prelearner import OfflinePreLearner
 from ray.rllib.utils.annotations import override
@@ -98,7 +99,7 @@ class MessageLabels(OfflineData):
             )
         pairs: dict[tuple[str, str], None] = {}
         env: Mapping[str, Any] = {}
-        for batch in self.data.iter_batches(batch_size=_READ_ROWS, batch_format="numpy", prefetch_batches=1):
+        for batch in self._batches():
             if not env and ENV in batch and len(batch[ENV]):
                 env = _read_json(batch[ENV][0])
             pairs.update(dict.fromkeys(zip(map(str, batch[PROMPT]), map(str, batch[MESSAGE]), strict=True)))
@@ -114,6 +115,17 @@ class MessageLabels(OfflineData):
             answers.setdefault(prompt, []).append(message)
         logger.info("%d distinct labels, of which %d are held out", len(pairs), len(held_out))
         return LabelSet(_encode(prelearner, train), _encode(prelearner, held_out), answers, env)
+
+    def _batches(self) -> Iterator[dict[str, np.ndarray]]:
+        # Reading a few rows is not worth a dozen lines on the terminal.
+        DataContext.get_current().enable_progress_bars = False
+        chatter = logging.getLogger("ray.data")
+        level = chatter.level
+        chatter.setLevel(logging.WARNING)
+        try:
+            yield from self.data.iter_batches(batch_size=_READ_ROWS, batch_format="numpy", prefetch_batches=1)
+        finally:
+            chatter.setLevel(level)
 
 
 def is_held_out(prompt: str, share: float) -> bool:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SFT_RESULTS = "message_sft"
+_TRAIN_RESULTS = ("train_loss", "train_token_accuracy")
 _SAMPLES = 5
 
 
@@ -243,7 +244,6 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
                 for prompt, said in list(zip(prompts, written, strict=True))[:_SAMPLES]
             ]
             self._judged = (self._updates_done(), scores, samples)
-        self._log(**self._judged[1])
         return self._judged[1]
 
     @override(Algorithm)
@@ -251,10 +251,9 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
         """RLlib's iteration, with sample messages in the result."""
         results = super().step()
         learned = results.get(LEARNER_RESULTS, {}).get(SHARED_POLICY, {})
-        own = results.setdefault(SFT_RESULTS, {})
-        for name in ("train_loss", "train_token_accuracy"):
-            if name in learned:
-                own[name] = float(learned[name])
+        own = {name: float(value) for name, value in results.get(SFT_RESULTS, {}).items()}
+        own |= {name: float(learned[name]) for name in _TRAIN_RESULTS if name in learned}
+        results[SFT_RESULTS] = {**own, **self._judged[1]}
         if self._judged[2]:
             results["message_samples"] = self._judged[2]
         return results

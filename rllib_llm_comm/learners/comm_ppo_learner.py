@@ -12,6 +12,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.learners.losses import approximate_kl, explained_variance, policy_loss, value_loss
@@ -154,7 +155,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             clip_fraction=((ratio - 1.0).abs() > config.clip_param).float().mean(),
         )
         if self._minibatches[module_id] == 0:
-            self._log(module_id, ratio_first_minibatch=(ratio.detach() - 1.0).abs().max())
+            self._log_first_ratio(module_id, ratio.detach(), batch.get(WEIGHTS_SEQ_NO))
         if config.kl_target is not None and float(kl) > config.kl_target:
             self._stopped.add(module_id)
         weight = 1.0
@@ -166,6 +167,18 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             self._policy_steps[module_id] += 1
         coefficient = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
         return weight * (surrogate - coefficient * entropy)
+
+    def _log_first_ratio(
+        self, module_id: ModuleID, ratio: torch.Tensor, weights_seq_no: torch.Tensor | None
+    ) -> None:
+        # Before the first step the ratio must be 1. The exception is honest: an action that lasted from one
+        # roll-out into the next was chosen by older weights.
+        if weights_seq_no is not None:
+            newest = weights_seq_no >= self._weights_seq_no - 1
+            self._log(module_id, older_weights_share=1.0 - newest.float().mean())
+            ratio = ratio[newest]
+        if len(ratio):
+            self._log(module_id, ratio_first_minibatch=(ratio - 1.0).abs().max())
 
     def _mean_over_learners(self, value: torch.Tensor) -> torch.Tensor:
         # All Learners must stop together.

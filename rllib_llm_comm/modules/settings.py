@@ -86,7 +86,7 @@ class LanguageModelSettings(_FromMapping):
     score_normalization: str = "sum"
     temperature: float = 1.0
     max_prompt_tokens: int = 256
-    max_candidate_tokens: int = 16
+    max_candidate_tokens: int = 32
     trainable_roles: Sequence[str] = ("action",)
     train_critic: bool = True
     init_seed: int | None = None
