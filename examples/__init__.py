@@ -1,0 +1,1 @@
+"""Runnable examples, one use of the package each; `rllib example list` shows them."""

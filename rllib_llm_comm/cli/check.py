@@ -1,0 +1,89 @@
+"""`rllib check`: contract tests of an environment, and golden files against our games."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rllib_llm_comm.cli.console import one_line, say
+from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.cli.options import Imports
+from rllib_llm_comm.errors import UserError
+
+app = typer.Typer(no_args_is_help=True, help="Check an environment, or a golden file against our games.")
+
+
+def import_modules(modules: list[str] | None) -> None:
+    """Imports modules that register a user's own environments, algorithms or teachers.
+
+    Args:
+        modules: Dotted names; the current folder is searched too.
+
+    Raises:
+        UserError: If one cannot be imported.
+    """
+    for module in modules or []:
+        if str(Path.cwd()) not in sys.path:
+            sys.path.insert(0, str(Path.cwd()))
+        try:
+            importlib.import_module(module)
+        except UserError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {one_line(str(error))}"
+            raise UserError(f"`--import` module {module!r} cannot be imported: {reason}") from error
+
+
+@app.command("env")
+def check_env_command(
+    env_id: Annotated[
+        str, typer.Argument(metavar="ID", help="Id in PettingZoo's registry of parallel environments.")
+    ],
+    modules: Imports = None,
+    env_config: Annotated[str | None, typer.Option(help="Settings of the environment, as JSON.")] = None,
+) -> None:
+    """Run the contract tests of a registered environment, ours or your own.
+
+    Examples:
+
+        rllib check env rllib_llm_comm/overcooked_text-v0
+
+        rllib check env mine/game-v0 --import my_package.envs
+    """
+    import_modules(modules)
+    from rllib_llm_comm.testing import check_env
+
+    settings = load_json_option("--env-config", env_config) if env_config else {}
+    check_env(env_id, **settings)
+    say(f"{env_id}: all checks passed.", "green")
+
+
+@app.command("golden")
+def check_golden_command(
+    file: Annotated[
+        Path, typer.Argument(help="Recorded episodes of an original game (.jsonl or .jsonl.gz).")
+    ],
+    show: Annotated[int, typer.Option(min=0, help="Print at most so many mismatches.")] = 20,
+) -> None:
+    """Replay recorded episodes of an original game against ours; exit code 1 at any mismatch.
+
+    Example:
+
+        rllib check golden tests/data/overcooked_text_golden.jsonl.gz
+    """
+    from rllib_llm_comm.evaluation.golden import check_golden
+
+    report = check_golden(file)
+    say(
+        f"{report.game}: {report.episodes} episodes, {report.steps} steps, {report.mismatch_count} mismatches"
+    )
+    for mismatch in report.mismatches[:show]:
+        say(f"  {mismatch}")
+    if report.mismatch_count > len(report.mismatches[:show]):
+        say(f"  ... and {report.mismatch_count - len(report.mismatches[:show])} more")
+    if not report.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,118 @@
+"""`rllib evaluate`: episodes of a checkpoint, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
+from rllib_llm_comm.cli.console import out, say, short_path
+from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.cli.progress import counting_bar
+from rllib_llm_comm.cli.stages import write_atomically
+
+_SHOWN = ("return_mean", "return_std", "success_rate", "length_mean", "episodes", "sampled")
+
+
+def evaluate_checkpoints(
+    checkpoints: Sequence[str | Path],
+    *,
+    episodes: int,
+    seed: int,
+    greedy: bool = False,
+    env_config: Mapping[str, Any] | None = None,
+    messages: str | None = None,
+    json_path: Path | None = None,
+) -> dict[str, Any]:
+    """Plays episodes of one or more checkpoints, prints a table and writes JSON.
+
+    Args:
+        checkpoints: Paths that `find_checkpoint` understands.
+        episodes: Episodes per checkpoint, >= 1.
+        seed: Seed of the first episode; the others count up.
+        greedy: Whether the most likely action is taken instead of a sampled one.
+        env_config: Settings of the environment that differ from training.
+        messages: Another message mode than in training.
+        json_path: Where the figures are written.
+
+    Returns:
+        The figures of the checkpoint; of several, a list of them under `checkpoints`.
+
+    Raises:
+        UserError: If a checkpoint cannot be loaded or played.
+    """
+    from rllib_llm_comm.evaluation.rollout import evaluate
+
+    rows: list[dict[str, Any]] = []
+    for path in checkpoints:
+        found = find_checkpoint(path)
+        policy = load(found, messages)
+        with counting_bar(f"playing {episodes} episodes") as progress:
+            result = evaluate(
+                policy,
+                episodes=episodes,
+                seed=seed,
+                explore=not greedy,
+                env=policy.env(**(env_config or {})),
+                progress=progress,
+            )
+        rows.append({"checkpoint": short_path(found), **result.to_json()})
+    figures = rows[0] if len(rows) == 1 else {"checkpoints": rows}
+    _print(rows)
+    if json_path is not None:
+        write_atomically(json_path, json.dumps(figures, indent=2) + "\n")
+        say(f"Written to {short_path(json_path)}")
+    return figures
+
+
+def command(
+    checkpoint: Annotated[str, typer.Argument(help="Checkpoint, trial, stage or run folder.")],
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode; the others count up.")] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="Take the most likely action instead of sampling.")
+    ] = False,
+    env_config: Annotated[
+        str | None, typer.Option(help="Environment settings that differ from training, as JSON.")
+    ] = None,
+    messages: Annotated[
+        str | None, typer.Option(help="Another message mode: none, student, teacher, shuffled or constant.")
+    ] = None,
+) -> None:
+    """Play episodes with a trained checkpoint and print what came out (no Ray needed).
+
+    Examples:
+
+        rllib evaluate results/verco/verco --episodes 50 --json evaluation.json
+
+        rllib evaluate CHECKPOINT --greedy --env-config '{"map_name": "A"}'
+    """
+    evaluate_checkpoints(
+        [checkpoint],
+        episodes=episodes,
+        seed=seed,
+        greedy=greedy,
+        env_config=load_json_option("--env-config", env_config) if env_config else None,
+        messages=messages,
+        json_path=json_file,
+    )
+
+
+def _print(rows: Sequence[Mapping[str, Any]]) -> None:
+    table = Table()
+    if len(rows) > 1:
+        table.add_column("checkpoint", overflow="fold")
+    shown = [name for name in _SHOWN if name in rows[0]]
+    for name in shown:
+        table.add_column(name.replace("_", " "), justify="right")
+    for row in rows:
+        cells = [f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name]) for name in shown]
+        table.add_row(*([escape(row["checkpoint"])] if len(rows) > 1 else []), *cells)
+    out.print(table)

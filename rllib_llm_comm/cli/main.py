@@ -1,0 +1,65 @@
+"""The `rllib` command."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+import rllib_llm_comm
+from rllib_llm_comm.cli import check, evaluate, example, replay, train
+from rllib_llm_comm.cli.console import StoppedError, err, say, say_error, state
+from rllib_llm_comm.errors import UserError
+
+cli = typer.Typer(
+    name="rllib",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+cli.add_typer(train.app, name="train")
+cli.command("evaluate")(evaluate.command)
+cli.command("replay")(replay.command)
+cli.add_typer(example.app, name="example")
+cli.add_typer(check.app, name="check")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        say(f"rllib_llm_comm {rllib_llm_comm.__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Language-model agents that talk, trained with Ray RLlib.
+
+    Begin with `rllib example run verco`.
+    """
+
+
+def app() -> None:
+    """Entry point of the console script: errors become one sentence and exit code 1, ctrl-C 130."""
+    try:
+        cli()
+    except UserError as error:
+        say_error(error, state.verbosity)
+        sys.exit(1)
+    except (StoppedError, KeyboardInterrupt):
+        err.print("StoppedError. What is done so far is kept; type the same command to continue.")
+        sys.exit(130)
+    except Exception as error:
+        say_error(error, state.verbosity)
+        err.print("This looks like a bug of the program; run again with -vv for the traceback.")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    app()

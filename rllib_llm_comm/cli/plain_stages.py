@@ -1,0 +1,189 @@
+"""Stages that need no Ray: collecting labels, evaluating and replaying a checkpoint."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rllib_llm_comm.cli.console import say, short_path
+from rllib_llm_comm.cli.env_settings import check_environment
+from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
+from rllib_llm_comm.cli.experiment_file import Experiment
+from rllib_llm_comm.cli.replay import replay_checkpoint
+from rllib_llm_comm.cli.stages import Stage, StageResult
+from rllib_llm_comm.cli.validation import one_sentence
+from rllib_llm_comm.errors import UserError, did_you_mean
+
+# Experiment keys that mean something to these stages.
+_USED = {"run", "env", "config", "storage_path"}
+
+
+class PlainStage(ABC):
+    """One kind of stage, named in `run:`."""
+
+    name: ClassVar[str]
+    takes_env: ClassVar[bool] = False
+
+    def check(self, stage: Stage, unresolved: tuple[str, ...] = ()) -> None:
+        """Checks the stage before anything runs.
+
+        Args:
+            stage: The stage, references replaced.
+            unresolved: Paths in it at which nothing is yet.
+
+        Raises:
+            UserError: At the first unknown key or impossible value.
+        """
+        for key in stage.experiment.model_fields_set - _USED:
+            if getattr(stage.experiment, key) != Experiment.model_fields[key].get_default(
+                call_default_factory=True
+            ):
+                raise UserError(f"`{stage.name}.{key}` means nothing to `run: {self.name}`; remove it.")
+        if stage.experiment.env is not None and not self.takes_env:
+            raise UserError(
+                f"`{stage.name}.env` means nothing to `run: {self.name}` (the checkpoint has it); remove it."
+            )
+        self.check_config(stage, unresolved)
+
+    @abstractmethod
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks `config:`."""
+
+    @abstractmethod
+    def run(self, stage: Stage) -> StageResult:
+        """Does the work; what lies in the stage's folder from a killed call is used or overwritten."""
+
+
+class CollectLabels(PlainStage):
+    """`run: collect_labels`: roll-outs in which a teacher says what each agent should say."""
+
+    name = "collect_labels"
+    takes_env = True
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks the keys against the collector's parameters."""
+        config = stage.experiment.config
+        known = [name for name in _parameters() if name not in _COLLECTOR_OWN]
+        known = sorted({*known, "env_config"} - {"env"})
+        for key in config:
+            if key not in known:
+                raise UserError(
+                    f"`{stage.name}.config.{key}` is no setting of collect_labels; known are "
+                    f"{', '.join(known)}.{did_you_mean(key, known)}"
+                )
+        if stage.experiment.env is None:
+            raise UserError(f"`{stage.name}.env` is missing; say where labels are collected.")
+        check_environment(stage.name, stage.experiment.env, config.get("env_config") or {})
+
+    def run(self, stage: Stage) -> StageResult:
+        """Collects the labels into the stage's folder."""
+        raise NotImplementedError
+
+
+_COLLECTOR_OWN = ("out", "progress", "env", "settings")
+
+
+def _parameters() -> Mapping[str, inspect.Parameter]:
+    from rllib_llm_comm.teachers.collect import collect_labels
+
+    return inspect.signature(collect_labels).parameters
+
+
+class CheckpointStageSettings(BaseModel):
+    """`config:` of `run: evaluate` and `run: replay`.
+
+    Attributes:
+        checkpoint: A checkpoint (usually `${stage}`), or several.
+        episodes: How many episodes are played.
+        seed: Seed of the first episode; the others count up.
+        greedy: Whether the most likely action is taken instead of a sampled one.
+        env_config: Settings of the environment that differ from training.
+        messages: Another message mode than in training.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    checkpoint: str | list[str] = Field(examples=["checkpoint: ${verco}"])
+    episodes: int = Field(1, ge=1)
+    seed: int = Field(0, ge=0)
+    greedy: bool = False
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    messages: str | None = None
+
+
+class _OnCheckpoint(PlainStage):
+    default_episodes: ClassVar[int] = 1
+
+    def settings(self, stage: Stage) -> CheckpointStageSettings:
+        """The checked `config:`."""
+        try:
+            return CheckpointStageSettings.model_validate(
+                {"episodes": self.default_episodes, **stage.experiment.config}
+            )
+        except ValidationError as error:
+            sentence = one_sentence(f"{stage.name}.config", error, CheckpointStageSettings)
+            raise UserError(sentence) from None
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks keys, values, and checkpoints that should be there by now."""
+        checkpoint = self.settings(stage).checkpoint
+        for path in [checkpoint] if isinstance(checkpoint, str) else checkpoint:
+            if path not in unresolved and not Path(path).exists():
+                raise UserError(f"`{stage.name}.config.checkpoint` is {path!r} but nothing is there.")
+
+
+class Evaluate(_OnCheckpoint):
+    """`run: evaluate`: episodes of a checkpoint, figures as JSON."""
+
+    name = "evaluate"
+    default_episodes = 50
+
+    def run(self, stage: Stage) -> StageResult:
+        """Plays the episodes and writes `evaluation.json`."""
+        settings = self.settings(stage)
+        path = stage.folder / "evaluation.json"
+        paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
+        figures = evaluate_checkpoints(
+            paths,
+            episodes=settings.episodes,
+            seed=settings.seed,
+            greedy=settings.greedy,
+            env_config=settings.env_config,
+            messages=settings.messages,
+            json_path=path,
+        )
+        return StageResult([path], summary=figures)
+
+
+class Replay(_OnCheckpoint):
+    """`run: replay`: episodes of a checkpoint as a page to open in a browser."""
+
+    name = "replay"
+
+    def run(self, stage: Stage) -> StageResult:
+        """Plays the episodes and writes one page per checkpoint."""
+        settings = self.settings(stage)
+        paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
+        pages: list[Path] = []
+        for number, checkpoint in enumerate(paths):
+            page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
+            replay_checkpoint(
+                checkpoint,
+                page,
+                episodes=settings.episodes,
+                seed=settings.seed,
+                greedy=settings.greedy,
+                env_config=settings.env_config,
+                messages=settings.messages,
+            )
+            pages.append(page)
+            say(f"Open {short_path(page)} in a browser.")
+        return StageResult(pages)
+
+
+KINDS: dict[str, PlainStage] = {kind.name: kind() for kind in (CollectLabels, Evaluate, Replay)}

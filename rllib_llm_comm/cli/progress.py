@@ -1,0 +1,207 @@
+"""One short line per training iteration, and a bar that says how far a trial is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from rllib_llm_comm.cli.console import out
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table.
+
+    Attributes:
+        title: Heading.
+        paths: Places in a result where the figure may be, first match first; `*` stands for any module.
+        form: Format of a finite number.
+        always: Whether the column stands even if the first result lacks the figure.
+    """
+
+    title: str
+    paths: tuple[str, ...]
+    form: str
+    always: bool = False
+
+    def value(self, result: Mapping[str, Any]) -> float | None:
+        """The figure in a result, or `None`."""
+        for path in self.paths:
+            found = lookup(result, path)
+            if found is not None:
+                return found
+        return None
+
+    def text(self, result: Mapping[str, Any]) -> str:
+        """The figure as the table shows it, right-aligned."""
+        value = self.value(result)
+        width = max(len(self.title), 7)
+        if value is None or not math.isfinite(value):
+            return "-".rjust(width)
+        return format(value, self.form).rjust(width)
+
+
+ITERATION = Column("iter", ("training_iteration",), ",.0f", always=True)
+SECONDS = Column("seconds", ("time_this_iter_s",), ".1f", always=True)
+_ACTING = (
+    Column(
+        "decisions",
+        ("env_runners/num_agent_steps_sampled_lifetime", "num_env_steps_sampled_lifetime"),
+        ",.0f",
+        True,
+    ),
+    Column("return", ("env_runners/episode_return_mean",), ".3g", always=True),
+    Column("success", ("env_runners/task_success", "env_runners/success_rate"), ".2f"),
+    Column("length", ("env_runners/episode_game_steps", "env_runners/episode_len_mean"), ".0f", always=True),
+    Column("entropy", ("learners/*/entropy",), ".3f"),
+    Column("KL", ("learners/*/approx_kl", "learners/*/kl", "learners/*/mean_kl_loss"), ".4f"),
+)
+_LABELS = (
+    Column(
+        "train loss",
+        ("message_sft/train_loss", "learners/*/train_loss", "learners/*/total_loss"),
+        ".3f",
+        True,
+    ),
+    Column("held-out loss", ("message_sft/held_out_loss",), ".3f"),
+    Column("token acc.", ("message_sft/held_out_token_accuracy",), ".3f"),
+    Column("exact", ("message_sft/exact_match",), ".2f"),
+    Column("same request", ("message_sft/same_request",), ".2f"),
+)
+
+
+def lookup(result: Mapping[str, Any], path: str) -> float | None:
+    """A number in a nested result.
+
+    Args:
+        result: A Tune result.
+        path: Keys joined by `/`; `*` is any key but `__all_modules__`. A mapping at the end of the path is
+            summed (counts per agent).
+    """
+    nodes: list[Any] = [result]
+    for key in path.split("/"):
+        following: list[Any] = []
+        for node in nodes:
+            if isinstance(node, Mapping):
+                if key == "*":
+                    following += [value for name, value in node.items() if name != "__all_modules__"]
+                elif key in node:
+                    following.append(node[key])
+        nodes = following
+    for node in nodes:
+        values = list(node.values()) if isinstance(node, Mapping) else [node]
+        try:
+            return float(sum(float(value) for value in values))
+        except (TypeError, ValueError):
+            continue
+    return None
+
+
+def columns_of(result: Mapping[str, Any]) -> list[Column]:
+    """The columns that fit a first result: of an algorithm that acts, or of one that learns from labels."""
+    middle = _ACTING if lookup(result, "env_runners/num_env_steps_sampled") is not None else _LABELS
+    return [ITERATION, *(c for c in middle if c.always or c.value(result) is not None), SECONDS]
+
+
+def summary_of(result: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of a result that the table would show, by title."""
+    pairs = ((column.title, column.value(result)) for column in columns_of(result))
+    return {title: round(value, 6) for title, value in pairs if value is not None and math.isfinite(value)}
+
+
+def fraction_done(result: Mapping[str, Any], stop: Mapping[str, Any]) -> float:
+    """How far a trial is, in [0, 1], by the stop criteria that only grow (iterations, steps, time).
+
+    A threshold on a return says nothing about progress; it counts only where nothing else is given.
+    """
+    counters = {k: v for k, v in stop.items() if k.endswith(("iteration", "_lifetime", "_s")) and v}
+    shares = [(lookup(result, key) or 0.0) / value for key, value in (counters or stop).items() if value]
+    return min(1.0, max([0.0, *shares]))
+
+
+class TrainingTable:
+    """Prints results as they come, and moves a bar.
+
+    Args:
+        stop: Stop criteria of a trial.
+        trials: How many trials there will be; with more than one, lines name theirs.
+    """
+
+    def __init__(self, stop: Mapping[str, Any], trials: int = 1) -> None:
+        self._stop = stop
+        self._trials = max(1, trials)
+        self._columns: list[Column] = []
+        self._done: dict[str, float] = {}
+        self._bar = make_bar()
+        self._task = self._bar.add_task("starting the algorithm", total=1.0)
+
+    def __enter__(self) -> TrainingTable:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def show(self, trial: str, result: Mapping[str, Any]) -> None:
+        """Prints one result.
+
+        Args:
+            trial: The trial's name.
+            result: What Tune got from it.
+        """
+        if not self._columns:
+            self._columns = columns_of(result)
+            titles = [column.title.rjust(max(len(column.title), 7)) for column in self._columns]
+            self._line([*titles, *(["trial"] if self._trials > 1 else [])], style="bold")
+        cells = [column.text(result) for column in self._columns]
+        self._line([*cells, *([trial] if self._trials > 1 else [])])
+        self._done[trial] = fraction_done(result, self._stop)
+        share = sum(self._done.values()) / self._trials
+        self._bar.update(self._task, completed=share, description="training")
+
+    def finish(self, trial: str) -> None:
+        """Counts a trial as done."""
+        self._done[trial] = 1.0
+        self._bar.update(self._task, completed=sum(self._done.values()) / self._trials)
+
+    def _line(self, cells: list[str], style: str | None = None) -> None:
+        self._bar.console.print(escape("  ".join(cells)), style=style, soft_wrap=True)
+
+
+def make_bar() -> Progress:
+    """A progress bar; silent where the output is no terminal (log files get the lines alone)."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=out,
+        transient=True,
+        disable=not out.is_terminal,
+    )
+
+
+@contextmanager
+def counting_bar(description: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for work that counts, such as labels or episodes.
+
+    Args:
+        description: What is done, in words.
+
+    Yields:
+        A function of (done, total) that moves the bar.
+    """
+    with make_bar() as bar:
+        task: TaskID = bar.add_task(description, total=None)
+
+        def update(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        yield update

@@ -1,0 +1,87 @@
+"""`rllib replay`: episodes of a checkpoint as one page to open in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
+from rllib_llm_comm.cli.console import out, say, short_path
+from rllib_llm_comm.cli.experiment_file import load_json_option
+
+
+def replay_checkpoint(
+    checkpoint: str | Path,
+    page: Path,
+    *,
+    episodes: int = 1,
+    seed: int = 0,
+    greedy: bool = False,
+    env_config: Mapping[str, Any] | None = None,
+    messages: str | None = None,
+) -> Path:
+    """Plays episodes and writes them as a self-contained HTML page.
+
+    Args:
+        checkpoint: A path that `find_checkpoint` understands.
+        page: The file to write.
+        episodes: How many episodes, >= 1.
+        seed: Seed of the first; the others count up.
+        greedy: Whether the most likely action is taken instead of a sampled one.
+        env_config: Settings of the environment that differ from training.
+        messages: Another message mode than in training.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        UserError: If the checkpoint cannot be loaded or played.
+    """
+    from rllib_llm_comm.evaluation.replay import write_replay
+    from rllib_llm_comm.evaluation.rollout import record
+
+    policy = load(checkpoint, messages)
+    with out.status("playing and drawing"):
+        recorded = record(
+            policy, episodes=episodes, seed=seed, explore=not greedy, env=policy.env(**(env_config or {}))
+        )
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_replay(recorded, page)
+    return page
+
+
+def command(
+    checkpoint: Annotated[str, typer.Argument(help="Checkpoint, trial, stage or run folder.")],
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to record.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode; the others count up.")] = 0,
+    out_file: Annotated[
+        Path | None,
+        typer.Option("--out", help="The page; by default replay_SEED.html beside the checkpoint."),
+    ] = None,
+    greedy: Annotated[
+        bool, typer.Option("--greedy", help="Take the most likely action instead of sampling.")
+    ] = False,
+    env_config: Annotated[
+        str | None, typer.Option(help="Environment settings that differ from training, as JSON.")
+    ] = None,
+    messages: Annotated[
+        str | None, typer.Option(help="Another message mode: none, student, teacher, shuffled or constant.")
+    ] = None,
+) -> None:
+    """Record episodes as one HTML page: the game, what everyone saw, said, heard and thought.
+
+    Examples:
+
+        rllib replay results/verco/verco
+
+        rllib replay CHECKPOINT --seed 7 --out episode.html
+    """
+    settings = load_json_option("--env-config", env_config) if env_config else None
+    page = out_file or find_checkpoint(checkpoint).parent / f"replay_{seed}.html"
+    replay_checkpoint(
+        checkpoint, page, episodes=episodes, seed=seed, greedy=greedy, env_config=settings, messages=messages
+    )
+    say(f"Open {short_path(page)} in a browser.")

@@ -1,0 +1,112 @@
+"""Search spaces in plain data: `{grid_search: [...]}`, `{choice: [...]}`, `{loguniform: [low, high]}`, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rllib_llm_comm.errors import UserError
+
+GRID = "grid_search"
+# Name in a file -> number of arguments of Tune's function of that name; None: one list of options.
+_DISTRIBUTIONS: dict[str, int | None] = {
+    "choice": None,
+    "uniform": 2,
+    "loguniform": 2,
+    "quniform": 3,
+    "qloguniform": 3,
+    "randn": 2,
+    "randint": 2,
+    "qrandint": 3,
+    "lograndint": 2,
+}
+
+
+def search_kind(value: Any) -> str | None:
+    """The kind of search that a config value asks for, or `None` if it is an ordinary value."""
+    if isinstance(value, dict) and len(value) == 1:
+        key = next(iter(value))
+        if key == GRID or key in _DISTRIBUTIONS:
+            return str(key)
+    return None
+
+
+def check_search(setting: str, value: dict[str, Any]) -> list[Any]:
+    """Checks a search space.
+
+    Args:
+        setting: Full name of the setting, for messages.
+        value: A dict for which `search_kind` is not `None`.
+
+    Returns:
+        Values of the space that can be checked as if they had been given alone.
+
+    Raises:
+        UserError: If the arguments do not fit the kind.
+    """
+    kind = next(iter(value))
+    arguments = value[kind]
+    count = None if kind == GRID else _DISTRIBUTIONS[kind]
+    if not isinstance(arguments, list) or not arguments:
+        raise UserError(f"`{setting}.{kind}` is {arguments!r} but must be a list such as [0, 1].")
+    if count is not None and (
+        len(arguments) != count or not all(isinstance(a, int | float) for a in arguments)
+    ):
+        raise UserError(f"`{setting}.{kind}` is {arguments!r} but must be a list of {count} numbers.")
+    return arguments if count is None else arguments[:1]
+
+
+def has_search(value: Any) -> bool:
+    """Whether a search space occurs anywhere in a config (plain data or Tune's own objects)."""
+    return any(True for _ in _spaces(value))
+
+
+def grid_points(value: Any) -> int:
+    """The number of combinations of all `grid_search` lists in a config."""
+    points = 1
+    for space in _spaces(value):
+        if isinstance(space, dict) and GRID in space:
+            points *= len(space[GRID])
+    return points
+
+
+def to_tune(value: Any) -> Any:
+    """Replaces distributions in plain data by Tune's objects; `grid_search` stays, Tune reads it itself."""
+    kind = search_kind(value)
+    if kind == GRID:
+        return value
+    if kind:
+        from ray import tune
+
+        arguments = value[kind]
+        make = getattr(tune, kind)
+        return make(arguments) if _DISTRIBUTIONS[kind] is None else make(*arguments)
+    if isinstance(value, dict):
+        return {key: to_tune(item) for key, item in value.items()}
+    return value
+
+
+def first_point(value: Any) -> Any:
+    """A config with every search space replaced by one value of it."""
+    kind = search_kind(value)
+    if kind:
+        return value[kind][0]
+    if isinstance(value, dict):
+        return {key: first_point(item) for key, item in value.items()}
+    return value.sample() if _is_domain(value) else value
+
+
+def _spaces(value: Any) -> Iterator[Any]:
+    if search_kind(value) or _is_domain(value):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _spaces(item)
+
+
+def _is_domain(value: Any) -> bool:
+    if type(value).__module__ != "ray.tune.search.sample":
+        return False
+    from ray.tune.search.sample import Domain
+
+    return isinstance(value, Domain)

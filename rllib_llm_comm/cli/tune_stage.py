@@ -1,0 +1,265 @@
+"""A stage that trains a registered algorithm through Tune, and continues where a killed one stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.cli.algorithm_settings import check_config, find_algorithm
+from rllib_llm_comm.cli.console import StageFailedError, StoppedError, cause_of, say, short_path
+from rllib_llm_comm.cli.env_settings import check_environment
+from rllib_llm_comm.cli.experiment_file import Experiment
+from rllib_llm_comm.cli.progress import TrainingTable, summary_of
+from rllib_llm_comm.cli.ray_session import RaySession, available_cpus
+from rllib_llm_comm.cli.search_space import first_point, grid_points, has_search, to_tune
+from rllib_llm_comm.cli.stages import Stage, StageResult
+from rllib_llm_comm.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.tune.experiment import Trial
+
+_STATE_FILES = "experiment_state-*.json"
+# Ray Data reads labels in tasks of their own, beside the trial.
+_CPUS_FOR_DATA = 2
+
+
+def check(
+    stage: Stage, kinds: tuple[str, ...], unresolved: tuple[str, ...] = (), trusted: bool = False
+) -> None:
+    """Checks everything about the stage that can be checked before Ray starts.
+
+    Args:
+        stage: The stage, its references replaced by paths.
+        kinds: Names of other things that can run, for the hint.
+        unresolved: Those of the paths at which nothing is yet.
+        trusted: Whether the config comes from an `AlgorithmConfig` object, whose setters have seen it.
+
+    Raises:
+        UserError: At the first unknown key or impossible value.
+    """
+    experiment = stage.experiment
+    algorithm = find_algorithm(experiment.run, kinds)
+    _check_scheduler(stage.name, experiment)
+    _check_resources(stage.name, experiment.resources_per_trial)
+    if experiment.restore and experiment.restore not in unresolved and not Path(experiment.restore).is_dir():
+        raise UserError(
+            f"`{stage.name}.restore` is {experiment.restore!r} but no checkpoint folder is there."
+        )
+    if not trusted:
+        env_config = experiment.config.get("env_config") or {}
+        if isinstance(env_config, dict):
+            check_environment(stage.name, experiment.env, env_config)
+        check_config(stage.name, algorithm, _plain_config(experiment), unresolved)
+
+
+def cpus_needed(stage: Stage) -> int:
+    """Logical CPUs that Ray should have for one trial of a checked stage."""
+    algorithm = find_algorithm(stage.experiment.run)
+    cpus, _ = _demand(algorithm, _config(stage.experiment, algorithm))
+    return math.ceil(cpus)
+
+
+def run(stage: Stage, ray: RaySession) -> StageResult:
+    """Trains all trials of a stage.
+
+    Args:
+        stage: The stage with its references replaced.
+        ray: Starts Ray when needed.
+
+    Returns:
+        The trials' checkpoints and result files.
+
+    Raises:
+        StoppedError: After ctrl-C.
+        StageFailedError: If a trial failed.
+        UserError: If a trial failed because of a setting, or Ray is too small for one.
+    """
+    algorithm = find_algorithm(stage.experiment.run)
+    config = _config(stage.experiment, algorithm)
+    ray.start()
+    cpus, gpus = _demand(algorithm, config)
+    ray.require(stage.name, cpus, gpus)
+    count = stage.experiment.num_samples * grid_points(config)
+    resume, restore = _what_to_continue(stage, count)
+    with TrainingTable(stage.experiment.stop, count) as table:
+        trials = _run_trials(stage, config, table, resume, restore, cpus)
+    _raise_failures(stage, trials, ray.verbosity)
+    return _collect(stage, trials)
+
+
+def _run_trials(
+    stage: Stage, config: dict[str, Any], table: TrainingTable, resume: bool, restore: str | None, cpus: float
+) -> list[Trial]:
+    from ray import tune
+    from ray.tune.schedulers import create_scheduler
+
+    from rllib_llm_comm.algorithms.registry import register_all
+    from rllib_llm_comm.cli.tune_callback import TableCallback, trial_folder, trial_name
+
+    experiment = stage.experiment
+    register_all()
+    checkpoints = experiment.checkpoint_config
+    analysis = tune.run(
+        experiment.run,
+        name=stage.folder.name,
+        storage_path=str(stage.folder.parent.absolute()),
+        config=config,
+        stop=experiment.stop or None,
+        num_samples=experiment.num_samples,
+        time_budget_s=experiment.time_budget_s,
+        max_failures=experiment.max_failures,
+        scheduler=create_scheduler(experiment.scheduler, **experiment.scheduler_config),
+        checkpoint_config=tune.CheckpointConfig(**checkpoints.model_dump()),
+        restore=restore,
+        resume="AUTO+ERRORED" if resume else None,
+        # Ray may have more logical CPUs than there are cores; trials of a sweep should not share cores then.
+        max_concurrent_trials=max(1, int(available_cpus() // max(cpus, 1))) if ray_is_local() else None,
+        trial_name_creator=trial_name,
+        trial_dirname_creator=trial_folder,
+        callbacks=[TableCallback(table)],
+        raise_on_failed_trial=False,
+        verbose=0,
+    )
+    return list(analysis.trials)
+
+
+def ray_is_local() -> bool:
+    """Whether all of Ray runs on this machine."""
+    import ray
+
+    return len(ray.nodes()) == 1
+
+
+def _plain_config(experiment: Experiment) -> dict[str, Any]:
+    """The `config:` with `env` in it, and the CPUs and GPUs that `resources_per_trial` asks for."""
+    config = dict(experiment.config)
+    if experiment.env is not None:
+        config["env"] = experiment.env
+    if "cpu" in experiment.resources_per_trial:
+        config["num_cpus_for_main_process"] = experiment.resources_per_trial["cpu"]
+    if "gpu" in experiment.resources_per_trial:
+        config["num_gpus_per_learner"] = experiment.resources_per_trial["gpu"]
+    return config
+
+
+def _config(experiment: Experiment, algorithm: type[Algorithm]) -> dict[str, Any]:
+    """The config for Tune: with Tune's search spaces, and all cores for a trial that works in one process.
+
+    Ray gives a process as many threads (`OMP_NUM_THREADS`) as it reserves CPUs for it.
+    """
+    config = _plain_config(experiment)
+    default = algorithm.get_default_config()
+    alone = all(not config.get(key, getattr(default, key)) for key in ("num_env_runners", "num_learners"))
+    one_trial = experiment.num_samples == 1 and not has_search(config)
+    if alone and one_trial and not {"num_cpus_for_main_process", "num_cpus_for_driver"} & set(config):
+        config["num_cpus_for_main_process"] = available_cpus()
+    return {key: to_tune(value) for key, value in config.items()}
+
+
+def _demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> tuple[float, float]:
+    """CPUs and GPUs of one trial."""
+    values = first_point(dict(config))
+    request = algorithm.default_resource_request(values)
+    cpus = sum(bundle.get("CPU", 0) for bundle in request.bundles)
+    gpus = sum(bundle.get("GPU", 0) for bundle in request.bundles)
+    offline = bool(algorithm.get_default_config().update_from_dict(values).is_offline)
+    return cpus + (_CPUS_FOR_DATA if offline else 0), gpus
+
+
+def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:
+    """Whether Tune can continue this stage, or else the checkpoint from which to start.
+
+    A kill in the very moment in which Tune writes its state can spoil that file; the one before it or, with a
+    single trial, the newest checkpoint then has to do.
+    """
+    for state in sorted(stage.folder.glob(_STATE_FILES), reverse=True):
+        try:
+            if json.loads(state.read_text(encoding="utf-8"))["trial_data"]:
+                say("Continuing where the last call stopped.")
+                return True, None
+        except (OSError, ValueError, KeyError):
+            pass
+        state.unlink(missing_ok=True)
+    checkpoints = sorted(stage.folder.glob("trial_*/checkpoint_*/algorithm_state*"))
+    restore = stage.experiment.restore
+    if checkpoints and trials == 1:
+        spare = stage.folder / "recovered_checkpoint"
+        shutil.rmtree(spare, ignore_errors=True)
+        shutil.copytree(checkpoints[-1].parent, spare)
+        restore = str(spare)
+        say(f"Continuing from {short_path(checkpoints[-1].parent)}.")
+    for folder in stage.folder.glob("trial_*"):
+        shutil.rmtree(folder)
+    return False, restore
+
+
+def _raise_failures(stage: Stage, trials: list[Trial], verbosity: int) -> None:
+    failed = [trial for trial in trials if trial.status == "ERROR"]
+    if failed:
+        trial = failed[0]
+        error = trial.get_pickled_error() or trial.get_error() or "no reason given"
+        name, message = cause_of(error)
+        if name == "UserError":
+            raise UserError(f"In `{stage.name}`: {message}")
+        text = Path(trial.error_file).read_text(encoding="utf-8") if trial.error_file else str(error)
+        where = (
+            f" (traceback: {short_path(trial.error_file)}, or run again with -vv)" if trial.error_file else ""
+        )
+        raise StageFailedError(
+            f"`{stage.name}` failed with {name}: {message}{where}", text if verbosity else ""
+        )
+    if not trials or any(trial.status != "TERMINATED" for trial in trials):
+        raise StoppedError
+
+
+def _collect(stage: Stage, trials: list[Trial]) -> StageResult:
+    settings = stage.experiment.checkpoint_config
+    outputs: list[Path] = []
+    for trial in trials:
+        best = trial.run_metadata.checkpoint_manager.best_checkpoint_result
+        newest = trial.checkpoint
+        chosen = best.checkpoint if settings.checkpoint_score_attribute and best else newest
+        outputs.append(Path(chosen.path) if chosen else Path(trial.path))
+    files = {"metrics": Path(trials[0].path) / "result.json"} if len(trials) == 1 else {}
+    summaries = {trial.trial_id: summary_of(trial.last_result) for trial in trials}
+    if len(trials) == 1:
+        return StageResult(outputs, files, next(iter(summaries.values())))
+    by_trial = {str(trial): summaries[trial.trial_id] for trial in trials}
+    return StageResult(outputs, {}, {"trials": by_trial})
+
+
+def _check_scheduler(stage: str, experiment: Experiment) -> None:
+    from ray._common.utils import get_function_args
+    from ray.tune.schedulers import SCHEDULER_IMPORT
+
+    names = list(SCHEDULER_IMPORT)
+    if experiment.scheduler.lower() not in names:
+        hint = did_you_mean(experiment.scheduler.lower(), names)
+        raise UserError(
+            f"`{stage}.scheduler` is {experiment.scheduler!r} but must be one of {', '.join(names)}.{hint}"
+        )
+    kind = SCHEDULER_IMPORT[experiment.scheduler.lower()]
+    if isinstance(kind, type):
+        arguments = [name for name in get_function_args(kind) if name != "self"]
+        for key in experiment.scheduler_config:
+            if key not in arguments:
+                listed = ", ".join(arguments) or "none"
+                raise UserError(
+                    f"`{stage}.scheduler_config.{key}` is no argument of {kind.__name__} ({listed})."
+                    f"{did_you_mean(key, arguments)}"
+                )
+
+
+def _check_resources(stage: str, resources: Mapping[str, Any]) -> None:
+    for key, value in resources.items():
+        if key not in ("cpu", "gpu"):
+            raise UserError(f"`{stage}.resources_per_trial.{key}` is no known key; known are cpu, gpu.")
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise UserError(
+                f"`{stage}.resources_per_trial.{key}` is {value!r} but must be a number of at least 0."
+            )
