@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +139,9 @@ class LanguageModelConfigMixin(AlgorithmConfig):
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """As RLlib's, but refuses unknown keys (RLlib would set them and never look at them)."""
         known = {name for name in vars(self) if not name.startswith("__")} | set(_SPECIAL_KEYS)
+        # RLlib keeps some settings behind properties, such as `train_batch_size_per_learner`.
+        properties = inspect.getmembers(type(self), lambda member: isinstance(member, property))
+        known |= {name for name, member in properties if member.fset is not None}
         for key in config_dict:
             if key not in known and self._translate_special_keys(key, warn_deprecated=False) not in known:
                 public = [name for name in known if not name.startswith("_")]
