@@ -9,14 +9,14 @@ from __future__ import annotations
 import inspect
 import math
 import re
-import types
 import typing
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Union
+from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.cli.console import cause_of, one_line, state
 from rllib_llm_comm.cli.ray_session import quiet_loggers
 from rllib_llm_comm.cli.search_space import check_search, first_point, search_kind
+from rllib_llm_comm.cli.validation import check_type, fits
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -125,10 +125,10 @@ def check_config(
         attribute = default._translate_special_keys(key, warn_deprecated=False)
         annotation = annotations.get(attribute)
         # Some of RLlib's annotations are wrong about RLlib's own defaults.
-        if not _fits(getattr(default, attribute, None), annotation):
+        if not fits(getattr(default, attribute, None), annotation):
             annotation = None
         for single in values:
-            _check_type(setting, single, annotation)
+            check_type(setting, single, annotation)
             _check_range(setting, attribute, single)
     return _build(stage, default, first_point(dict(config)), list(unresolved))
 
@@ -199,11 +199,6 @@ def _annotations(config_class: type[AlgorithmConfig]) -> dict[str, Any]:
     return found
 
 
-def _check_type(setting: str, value: Any, annotation: Any) -> None:
-    if not _fits(value, annotation):
-        raise UserError(f"`{setting}` is {one_line(repr(value), 80)} but must be {_describe(annotation)}.")
-
-
 def _check_range(setting: str, attribute: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
@@ -211,53 +206,3 @@ def _check_range(setting: str, attribute: str, value: Any) -> None:
         if pattern.fullmatch(attribute) and not low <= value <= high:
             allowed = f"at least {low}" if high == math.inf else f"in [{low}, {high}]"
             raise UserError(f"`{setting}` is {value!r} but must be {allowed}.")
-
-
-def _fits(value: Any, annotation: Any) -> bool:
-    """Whether a value may be meant by an annotation; `True` for those that are not about plain values."""
-    if value is None or not isinstance(value, bool | int | float | str | list | dict):
-        return True
-    origin = typing.get_origin(annotation)
-    if origin is Union or origin is types.UnionType:
-        return any(_fits(value, option) for option in typing.get_args(annotation))
-    if origin is Literal:
-        return value in typing.get_args(annotation)
-    if annotation is type(None):
-        return False
-    if annotation is bool:
-        return isinstance(value, bool)
-    if annotation is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if annotation is str:
-        return isinstance(value, str)
-    if annotation is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        return isinstance(value, dict)
-    if annotation in (list, tuple) or origin in (list, tuple):
-        return isinstance(value, list)
-    return True
-
-
-def _describe(annotation: Any) -> str:
-    options = (
-        typing.get_args(annotation)
-        if typing.get_origin(annotation) in (Union, types.UnionType)
-        else [annotation]
-    )
-    words: list[str] = []
-    for option in options:
-        origin = typing.get_origin(option)
-        if option is type(None):
-            continue
-        if origin is Literal:
-            word = f"one of {', '.join(repr(a) for a in typing.get_args(option))}"
-        elif option in (int, float, bool, str):
-            word = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[option]
-        elif option is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
-            word = "a mapping"
-        else:
-            word = "a list"
-        if word not in words:
-            words.append(word)
-    return " or ".join(words)

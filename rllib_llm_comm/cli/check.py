@@ -46,7 +46,7 @@ def check_env_command(
     modules: Imports = None,
     env_config: Annotated[str | None, typer.Option(help="Settings of the environment, as JSON.")] = None,
 ) -> None:
-    """Run the contract tests of a registered environment, ours or your own.
+    """Run the contract tests of a registered environment, ours or your own; exit code 1 if one fails.
 
     Examples:
 
@@ -58,8 +58,15 @@ def check_env_command(
     from rllib_llm_comm.testing import check_env
 
     settings = load_json_option("--env-config", env_config) if env_config else {}
-    check_env(env_id, **settings)
-    say(f"{env_id}: all checks passed.", "green")
+    results = check_env(env_id, settings=settings)
+    styles = {"passed": "green", "failed": "red"}
+    for result in results:
+        detail = f" ({one_line(result.detail)})" if result.detail else ""
+        say(f"{result.status:8} {result.name}{detail}", styles.get(result.status, "yellow"))
+    failed = sum(not result.ok for result in results)
+    say(f"{env_id}: {len(results)} checks, {failed} failed")
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command("golden")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,9 +14,10 @@ from rllib_llm_comm.cli.console import say, short_path
 from rllib_llm_comm.cli.env_settings import check_environment
 from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
 from rllib_llm_comm.cli.experiment_file import Experiment
+from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.replay import replay_checkpoint
 from rllib_llm_comm.cli.stages import Stage, StageResult
-from rllib_llm_comm.cli.validation import one_sentence
+from rllib_llm_comm.cli.validation import check_type, one_sentence
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 # Experiment keys that mean something to these stages.
@@ -68,30 +69,52 @@ class CollectLabels(PlainStage):
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the keys against the collector's parameters."""
         config = stage.experiment.config
-        known = [name for name in _parameters() if name not in _COLLECTOR_OWN]
-        known = sorted({*known, "env_config"} - {"env"})
-        for key in config:
+        parameters = _parameters()
+        known = [name for name in parameters if name not in _NOT_SETTINGS]
+        for key, value in config.items():
             if key not in known:
                 raise UserError(
                     f"`{stage.name}.config.{key}` is no setting of collect_labels; known are "
                     f"{', '.join(known)}.{did_you_mean(key, known)}"
                 )
+            check_type(f"{stage.name}.config.{key}", value, parameters[key])
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say where labels are collected.")
+        from rllib_llm_comm.teachers.base import make_teacher
+
         check_environment(stage.name, stage.experiment.env, config.get("env_config") or {})
+        make_teacher(config.get("teacher", "scripted"))
 
     def run(self, stage: Stage) -> StageResult:
-        """Collects the labels into the stage's folder."""
-        raise NotImplementedError
+        """Collects the labels into `labels/` of the stage's folder."""
+        from rllib_llm_comm.teachers.collect import collect_labels
+
+        folder = stage.folder / "labels"
+        with counting_bar("collecting labels") as progress:
+            report = collect_labels(
+                str(stage.experiment.env), folder, progress=progress, **stage.experiment.config
+            )
+        if not report.complete:
+            say(
+                f"Only {report.labels} labels were found in {report.decisions} decisions (`max_decisions`); "
+                "the next stage works with these."
+            )
+        figures = {key: value for key, value in report.to_json().items() if key != "output"}
+        say(
+            f"{report.labels} labels of {report.prompts} different observations, {report.decisions} decisions"
+        )
+        return StageResult([folder], summary=figures)
 
 
-_COLLECTOR_OWN = ("out", "progress", "env", "settings")
+# Parameters of the collector that the stage itself gives.
+_NOT_SETTINGS = ("env", "output", "progress", "return")
 
 
-def _parameters() -> Mapping[str, inspect.Parameter]:
+def _parameters() -> Mapping[str, Any]:
+    """Settings of the collector with their annotations."""
     from rllib_llm_comm.teachers.collect import collect_labels
 
-    return inspect.signature(collect_labels).parameters
+    return typing.get_type_hints(collect_labels)
 
 
 class CheckpointStageSettings(BaseModel):
