@@ -167,6 +167,11 @@ class Lying(NamedTuple):
     chopped: bool
 
 
+def lying_item(item: Item | None) -> Lying | None:
+    """What truly lies somewhere, or None for nothing."""
+    return None if item is None else Lying(item, isinstance(item, Food) and item.chopped)
+
+
 def touch(held: Item | None, place: str, cell: int, lying: Lying | None) -> Effect:
     """What happens when a cook touches a counter or a board.
 

@@ -144,7 +144,7 @@ class MacroRunner:
         return previews.preview(self.kitchen, agent, self.macros[action], self._counters)
 
     def snapshot(self) -> dict[str, Any]:
-        """The kitchen's snapshot plus `macro`: per agent [current macro, finished, cuts of this chop]; and `waited`."""
+        """The kitchen's snapshot, `macro` (per agent [current macro, finished, cuts of this chop]) and `waited`."""
         state = self.kitchen.snapshot()
         state["waited"] = list(self.waited)
         state["macro"] = [list(row) for row in zip(self.current, self.finished, self.chop_bumps, strict=True)]
@@ -199,7 +199,7 @@ class MacroRunner:
 
     def _chop(self, i: int) -> int:
         found = previews.choppable(self.kitchen, i)
-        if found is None:
+        if found is None or (self.kitchen.agents[i].held is not None and not self.kitchen.legacy):
             self.finished[i] = True
             return STAY
         self.chop_bumps[i] += 1
@@ -226,8 +226,8 @@ class MacroRunner:
         belief, cook = kitchen.beliefs[i], kitchen.agents[i]
         grid, here, target = belief.map, cook.cell, belief.cells[macro.goal]
         in_sight = kitchen.sight(i)[target]
-        if macro.kind == "food" and in_sight and any(plate.cell == target for plate in kitchen.plates):
-            self.finished[i] = True  # it is in a plate
+        if previews.out_of_reach(kitchen, i, macro):
+            self.finished[i] = True
             return STAY
         if target == _FIRST_BOARD and here == _DELIVERY_FRONT and grid[_SECOND_BOARD_FRONT] == AGENT:
             return 0  # makes room

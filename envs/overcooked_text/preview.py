@@ -15,6 +15,7 @@ from rllib_llm_comm.envs.overcooked_text.effects import (
     Knife,
     Lying,
     Plate,
+    Thing,
     touch,
 )
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, COUNTER, DELTAS, FLOOR, MOVES, SIZE, STAY
@@ -42,6 +43,29 @@ def choppable(kitchen: Kitchen, agent: int) -> tuple[int, Knife] | None:
         if board is not None and isinstance(board.on, Food) and not board.on.chopped:
             return action, board
     return None
+
+
+def out_of_reach(kitchen: Kitchen, agent: int, macro: Macro) -> bool:
+    """Whether an agent knows at once that it cannot get an object: it is in a plate or in somebody's hand.
+
+    The original looks only at food in plates that are in sight. Otherwise what is remembered counts, too, so
+    that no cook runs after something that it saw somebody carry away.
+
+    Args:
+        kitchen: The kitchen.
+        agent: Index of the agent.
+        macro: The macro-action.
+    """
+    if macro.kind not in ("food", "plate"):
+        return False
+    belief = kitchen.beliefs[agent]
+    target = belief.cells[macro.goal]
+    if kitchen.legacy:
+        in_sight = kitchen.sight(agent)[target]
+        return macro.kind == "food" and bool(in_sight) and any(p.cell == target for p in kitchen.plates)
+    if kitchen.skeleton[target] == FLOOR:
+        return True
+    return macro.kind == "food" and any(belief.cell(plate.name) == target for plate in kitchen.plates)
 
 
 def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int]) -> Effect:
@@ -74,10 +98,12 @@ def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int])
         if free is None or first_step(belief.map, here, free) == STAY:
             return NOTHING
         return _or_walk(touch(kitchen.agents[agent].held, "counter", free, None), here, free, "counter")
+    if out_of_reach(kitchen, agent, macro):
+        return NOTHING
     target = belief.cells[macro.goal]
     thing = kitchen.things[macro.goal]
     in_sight = kitchen.visible(agent, *divmod(target, SIZE))
-    if in_sight and kind in ("food", "plate") and not _lies_open(kitchen, thing, target, belief.map):
+    if in_sight and kind in ("food", "plate") and not _lies_open(thing, target, belief.map):
         return NOTHING
     if first_step(belief.map, here, target) == STAY:
         return NOTHING
@@ -86,16 +112,14 @@ def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int])
     return _preview_touch(kitchen, agent, macro, target, bool(in_sight))
 
 
-def _lies_open(kitchen: Kitchen, thing: object, target: int, grid: bytearray) -> bool:
-    """Whether an object in sight lies where it is believed, in nobody's hand and in no plate."""
-    if getattr(thing, "cell", -1) != target or grid[target] == AGENT:
-        return False
-    return not isinstance(thing, Food) or all(plate.cell != target for plate in kitchen.plates)
+def _lies_open(thing: Thing, target: int, grid: bytearray) -> bool:
+    """Whether an object in sight lies where it is believed, and in nobody's hand."""
+    return thing.cell == target and grid[target] != AGENT
 
 
 def _preview_chop(kitchen: Kitchen, agent: int) -> Effect:
     found = choppable(kitchen, agent)
-    if found is None or found[1].on is None:
+    if found is None or found[1].on is None or kitchen.agents[agent].held is not None:
         return NOTHING
     board = found[1]
     return Effect("chop", board.on.name if board.on else "", board.name, (board.x, board.y))

@@ -19,11 +19,11 @@ from rllib_llm_comm.envs.overcooked_text.effects import (
     Food,
     Item,
     Knife,
-    Lying,
     Plate,
     StepOutcome,
     Thing,
     carry,
+    lying_item,
     place_item,
     touch,
 )
@@ -163,11 +163,6 @@ class Kitchen:
         """The cutting board in the cell number `cell`, if there is one."""
         return self._surfaces.get(cell)
 
-    def sees(self, agent: int, name: str) -> bool:
-        """Whether `agent` sees the object `name` (also one that is held or contained)."""
-        thing = next(thing for thing in self.things if thing.name == name)
-        return bool(self._windows[self.agents[agent].cell][thing.cell])
-
     def seen_vector(self, agent: int) -> list[float]:
         """What `agent` sees now as numbers, without memory (see `snapshots.seen_vector`)."""
         return snapshots.seen_vector(self, agent)
@@ -207,12 +202,12 @@ class Kitchen:
             )
         if code == KNIFE:
             knife = self._surfaces[target]
-            return touch(held, knife.name, target, _lying(knife.on))
+            return touch(held, knife.name, target, lying_item(knife.on))
         if code == COUNTER:
             return touch(held, "counter", target, None)
         for item in self.items.values():
             if item.code == code and item.cell == target:
-                return touch(held, "counter", target, _lying(item))
+                return touch(held, "counter", target, lying_item(item))
         return NOTHING
 
     def is_ordered(self, item: Item) -> bool:
@@ -403,7 +398,3 @@ class Kitchen:
         )  # fmt: skip
         twin.restore(self.snapshot())
         return twin
-
-
-def _lying(item: Item | None) -> Lying | None:
-    return None if item is None else Lying(item, isinstance(item, Food) and item.chopped)
