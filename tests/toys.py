@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import string
+import tempfile
 from pathlib import Path
 
 import gymnasium as gym
@@ -146,6 +150,30 @@ def register() -> str:
     return ENV_ID
 
 
+@functools.cache
+def tiny_model() -> str:
+    """The tiny model's folder, written once per process."""
+    folder = tempfile.mkdtemp(prefix="tiny-lm-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return save_tiny_model(folder)
+
+
+def language_model(**settings) -> dict:
+    """Settings of the tiny model for a config's `.language_model(...)`."""
+    return {
+        "base_model": tiny_model(),
+        "max_prompt_tokens": 160,
+        "max_candidate_tokens": 8,
+        "critic_hiddens": [16],
+        **settings,
+    }
+
+
+def words_of(base, ids) -> str:
+    """The text of a padded row of token ids."""
+    return base.decode([int(token) for token in ids if int(token) != base.pad_id])
+
+
 def save_tiny_model(folder: str | os.PathLike[str], hidden: int = 32, layers: int = 2) -> str:
     """Writes a tiny random LLaMA with a tokenizer that knows the toy's words."""
     import torch
@@ -155,11 +183,9 @@ def save_tiny_model(folder: str | os.PathLike[str], hidden: int = 32, layers: in
 
     torch.manual_seed(0)
     texts = [
-        Document(
-            "toy", f"you are {agent}. you see {colour}. the other sees {colour}. i say:", f"i see {colour}"
-        )
-        for agent in ("alice", "bob")
-        for colour in COLOURS
+        Document("toy", f"you are {who}. you see {hue}. the other sees {hue}. i say:", f"i see {hue}")
+        for who in ("alice", "bob")
+        for hue in COLOURS
     ]
     texts += [Document("toy", "alice says: bob says: next i", f"name {colour}") for colour in COLOURS]
     tokenizer = train_tokenizer(texts * 50, 400)
@@ -171,3 +197,31 @@ def save_tiny_model(folder: str | os.PathLike[str], hidden: int = 32, layers: in
     tokenizer.save_pretrained(str(folder))
     model.save_pretrained(str(folder), safe_serialization=True)
     return str(folder)
+
+
+def randomise(core, role, std=0.1, seed=0) -> None:
+    """Gives an adapter random weights in place of the identity."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for _, parameter in core.lm.named_adapter_parameters(role):
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
+
+
+def batch_of(core, count=6) -> dict:
+    """Encoded observations of the toy, as the module gets them."""
+    import torch
+
+    from rllib_llm_comm.modules.encoding import ObservationEncoder, read_observation
+
+    encoder = ObservationEncoder(core.lm.base, core.settings)
+    env = ColourTalk()
+    rows = []
+    for seed in range(count // 2):
+        observations, _ = env.reset(seed=seed)
+        rows += [
+            encoder.encode(read_observation(o), {"bob": f"i see {('red', 'blue')[seed % 2]}"})
+            for o in observations.values()
+        ]
+    return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
