@@ -143,6 +143,8 @@ class LanguageModelConfigMixin(AlgorithmConfig):
         properties = inspect.getmembers(type(self), lambda member: isinstance(member, property))
         known |= {name for name, member in properties if member.fset is not None}
         for key in config_dict:
+            if str(key).startswith("__"):  # Tune's own, such as `__stdout_file__`
+                continue
             if key not in known and self._translate_special_keys(key, warn_deprecated=False) not in known:
                 public = [name for name in known if not name.startswith("_")]
                 raise UserError(
