@@ -120,6 +120,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 from rllib_llm_comm.envs.overcooked_text import render, text
+from rllib_llm_comm.envs.overcooked_text.interface import check_actions, observation_space
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
@@ -127,11 +128,7 @@ from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 
 ENV_ID = "rllib_llm_comm/overcooked_text-v0"
-MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL = 1000, 100, 300
-"""Longest texts, in characters."""
-
 Observation = dict[str, Any]
-_CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
 
 
 def parallel_env(**settings: Any) -> OvercookedText:
@@ -205,27 +202,12 @@ class OvercookedText(ParallelEnv):
     ) -> None:
         """Builds the environment; call `reset` before `step`.
 
-        Args:
-            map_name: See the module's page, as for all others.
-            layout: See there.
-            recipe: See there.
-            num_agents: See there.
-            view_radius: See there.
-            action_level: See there.
-            max_game_steps: See there.
-            rewards: See there.
-            shared_collision: See there.
-            chop_pays_once: See there.
-            legacy: See there.
-            advance: See there.
-            mask_useless: See there.
-            include_moves: See there.
-            wait_steps: See there.
-            render_mode: See there.
+        All arguments are told on the module's page.
 
         Raises:
             UserError: For a value that is not allowed.
         """
+        settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
         require_choice("action_level", action_level, ("macro", "primitive"))
         require_choice("advance", advance, ("decision", "game_step"))
         require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
@@ -250,23 +232,7 @@ class OvercookedText(ParallelEnv):
             if action_level == "macro"
             else PrimitiveRunner(self.kitchen)
         )
-        self.settings: dict[str, Any] = {
-            "map_name": map_name,
-            "layout": layout,
-            "recipe": recipe,
-            "num_agents": num_agents,
-            "view_radius": view_radius,
-            "action_level": action_level,
-            "max_game_steps": max_game_steps,
-            "rewards": dict(self.kitchen.rewards),
-            "shared_collision": shared_collision,
-            "chop_pays_once": chop_pays_once,
-            "legacy": legacy,
-            "advance": advance,
-            "mask_useless": mask_useless,
-            "include_moves": include_moves,
-            "wait_steps": wait_steps,
-        }
+        self.settings: dict[str, Any] = {**settings, "rewards": dict(self.kitchen.rewards)}
         self.render_mode = render_mode
         self.max_game_steps = max_game_steps
         self.mask_useless = mask_useless
@@ -276,30 +242,9 @@ class OvercookedText(ParallelEnv):
         self.agents: list[str] = []
         self._index = {name: i for i, name in enumerate(self.possible_agents)}
         self._vectors: list[list[float]] = [[] for _ in self.possible_agents]
-        self._make_spaces()
-
-    def _make_spaces(self) -> None:
-        count = self.runner.num_actions
-        size = len(self.kitchen.seen_vector(0))
-
-        def words(longest: int) -> spaces.Text:
-            return spaces.Text(max_length=longest, min_length=0, charset=_CHARACTERS)
-
-        self.observation_spaces = {
-            agent: spaces.Dict(
-                {
-                    "vector": spaces.Box(0.0, 1.0, (size,), np.float32),
-                    "text": words(MAX_TEXT),
-                    "candidates": spaces.Tuple([words(MAX_PHRASE) for _ in range(count)]),
-                    "action_mask": spaces.Box(0, 1, (count,), np.int8),
-                    "subgoal": words(MAX_SUBGOAL),
-                }
-            )
-            for agent in self.possible_agents
-        }
-        self.action_spaces: dict[str, spaces.Discrete] = {
-            agent: spaces.Discrete(count) for agent in self.possible_agents
-        }
+        size, count = len(self.kitchen.seen_vector(0)), self.runner.num_actions
+        self.observation_spaces = {a: observation_space(size, count) for a in self.possible_agents}
+        self.action_spaces: dict[str, spaces.Discrete] = {a: spaces.Discrete(count) for a in self.possible_agents}
 
     def observation_space(self, agent: str) -> spaces.Dict:
         """The space of an agent's observations."""
@@ -351,7 +296,7 @@ class OvercookedText(ParallelEnv):
         """
         if not self.agents:
             return {}, {}, {}, {}, {}
-        chosen = self._check(actions)
+        chosen = check_actions(actions, self.possible_agents, self.runner.finished, self.runner.num_actions)
         count = len(self.agents)
         step_rewards: list[list[float]] = [[] for _ in range(count)]
         events: list[list[str]] = [[] for _ in range(count)]
@@ -379,32 +324,6 @@ class OvercookedText(ParallelEnv):
             dict.fromkeys(names, truncated),
             infos,
         )
-
-    def _check(self, actions: Mapping[str, int]) -> list[int | None]:
-        """The action index of each agent that needs one, None for the others."""
-        for agent in actions:
-            if agent not in self._index:
-                raise UserError(
-                    f"`actions` has an entry for {agent!r}, but the agents are {self.possible_agents}."
-                )
-        chosen: list[int | None] = []
-        count = self.runner.num_actions
-        for i, agent in enumerate(self.possible_agents):
-            if not self.runner.finished[i]:
-                chosen.append(None)
-                continue
-            if agent not in actions:
-                raise UserError(
-                    f"`actions` has no entry for {agent!r}, which needs a new action; "
-                    "give one for every agent whose info `needs_action` is true."
-                )
-            action = actions[agent]
-            if not isinstance(action, (int, np.integer)) or not 0 <= action < count:
-                raise UserError(
-                    f"`actions[{agent!r}]` is {action!r} but must be a whole number from 0 to {count - 1}."
-                )
-            chosen.append(int(action))
-        return chosen
 
     def _observations(self) -> dict[str, Observation]:
         return {agent: self.observe(agent) for agent in self.possible_agents}

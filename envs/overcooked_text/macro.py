@@ -144,7 +144,7 @@ class MacroRunner:
         return previews.preview(self.kitchen, agent, self.macros[action], self._counters)
 
     def snapshot(self) -> dict[str, Any]:
-        """The kitchen's snapshot, `macro` (per agent [current macro, finished, cuts of this chop]) and `waited`."""
+        """The kitchen's snapshot, `macro` (per agent [macro-action, finished, cuts of chop]) and `waited`."""
         state = self.kitchen.snapshot()
         state["waited"] = list(self.waited)
         state["macro"] = [list(row) for row in zip(self.current, self.finished, self.chop_bumps, strict=True)]

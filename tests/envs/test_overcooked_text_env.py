@@ -1,0 +1,324 @@
+"""The kitchen as a PettingZoo environment."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from pettingzoo.env_registry import registration
+from pettingzoo.test import parallel_api_test, parallel_seed_test, render_test
+from rllib_llm_comm.envs import register_games
+from rllib_llm_comm.envs.overcooked_text import ENV_ID, aec_env, parallel_env
+from rllib_llm_comm.envs.overcooked_text import env as env_module
+
+from rllib_llm_comm.errors import UserError
+
+VARIANTS = [
+    {},
+    {"map_name": "A", "num_agents": 3, "view_radius": 0},
+    {"map_name": "A", "num_agents": 1, "layout": "tomato", "recipe": "tomato salad"},
+    {"map_name": "C", "layout": "oneplate", "include_moves": True, "advance": "game_step"},
+    {"action_level": "primitive", "max_game_steps": 50},
+    {"legacy": True, "include_moves": True, "mask_useless": False},
+]
+
+
+def play(env, rng, actions=None):
+    """Random allowed play to the end; yields what each step gives."""
+    observations, infos = env.reset(seed=0)
+    while env.agents:
+        chosen = {
+            agent: int(rng.choice(np.flatnonzero(observations[agent]["action_mask"])))
+            for agent in env.agents
+            if infos[agent]["needs_action"]
+        }
+        result = env.step(chosen)
+        observations, infos = result[0], result[4]
+        yield result
+
+
+# ---- PettingZoo's contract ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_passes_pettingzoos_tests(settings, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parallel_api_test(parallel_env(**settings), num_cycles=200)
+    parallel_seed_test(lambda: parallel_env(**settings))
+
+
+def test_passes_pettingzoos_render_test(capsys):
+    render_test(aec_env)
+    assert "alice holds" in capsys.readouterr().out
+
+
+def test_is_in_pettingzoos_registry_once():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        register_games()
+    env = registration.make("parallel", ENV_ID, map_name="C", max_game_steps=7)
+    assert (env.kitchen.map_name, env.max_game_steps) == ("C", 7)
+    assert env.metadata["name"] == "overcooked_text_v0"
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_observations_lie_in_their_spaces(settings):
+    env = parallel_env(**settings)
+    observations, _ = env.reset()
+    for result in [(observations,), *list(play(env, np.random.default_rng(0)))[:60]]:
+        for agent, observation in result[0].items():
+            assert env.observation_space(agent).contains(observation), agent
+            assert observation["action_mask"].any()
+            assert observation["subgoal"] == ""
+
+
+def test_page_tells_every_setting_and_the_right_numbers():
+    env = parallel_env()
+    page = env_module.__doc__
+    for name in [*env.settings, "render_mode"]:
+        assert f"`{name}`:" in page, name
+    for key, value in env.settings["rewards"].items():
+        assert f"{key} {value}" in page
+    assert env.observation_space("bob")["vector"].shape == (30,) and "vector (30,)" in page
+    sizes = {m: parallel_env(map_name=m).action_space("alice").n for m in "ABC"}
+    assert sizes == {"A": 10, "B": 11, "C": 11}
+    assert "Discrete(11) on maps B and C, Discrete(10) on A" in page
+
+
+# ---- time --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("advance", ["decision", "game_step"])
+@pytest.mark.parametrize("limit", [1, 37])
+def test_the_time_limit_truncates_exactly(advance, limit):
+    env = parallel_env(max_game_steps=limit, advance=advance)
+    results = list(play(env, np.random.default_rng(1)))
+    for _, _, terminations, truncations, infos in results[:-1]:
+        assert not any(terminations.values()) and not any(truncations.values())
+        assert infos["bob"]["game_step"] < limit
+    _, _, terminations, truncations, infos = results[-1]
+    assert terminations == {"alice": False, "bob": False}
+    assert truncations == {"alice": True, "bob": True}
+    assert infos["alice"]["game_step"] == limit and not infos["alice"]["task_success"]
+    assert env.agents == [] and env.step({}) == ({}, {}, {}, {}, {})
+
+
+def cook_tomato_salad(env):
+    """The actions of a cook alone on map A."""
+    names = ["get tomato", "go to knife 1", "chop", "get plate 1", "get tomato", "deliver"]
+    env.reset()
+    for name in names:
+        result = env.step({"alice": env.runner.names.index(name)})
+    return result
+
+
+def test_the_right_dish_terminates_even_at_the_limit():
+    settings = {"map_name": "A", "num_agents": 1, "recipe": "tomato salad"}
+    env = parallel_env(**settings)
+    _, rewards, terminations, truncations, infos = cook_tomato_salad(env)
+    assert terminations == {"alice": True} and truncations == {"alice": False}
+    info = infos["alice"]
+    assert info["task_success"] and info["events"][-1] == "correct_delivery"
+    assert rewards["alice"] == pytest.approx(1 - 0.001 * len(info["step_rewards"]))
+    steps = info["game_step"]
+    _, _, terminations, truncations, _ = cook_tomato_salad(parallel_env(**settings, max_game_steps=steps))
+    assert terminations == {"alice": True} and truncations == {"alice": False}
+
+
+def test_a_decision_runs_until_somebody_needs_an_action():
+    env = parallel_env(map_name="B")
+    env.reset()
+    names = env.runner.names
+    _, rewards, _, _, infos = env.step(
+        {"alice": names.index("go to knife 2"), "bob": names.index("get tomato")}
+    )
+    assert infos["alice"]["game_step"] == 2  # (1, 2) -> (2, 1) or (1, 1), and bob (1, 4) -> (1, 5), bump
+    assert len(infos["bob"]["step_rewards"]) == 2
+    assert infos["bob"]["needs_action"] and infos["bob"]["events"] == ["pick_up tomato"]
+    assert rewards["bob"] == pytest.approx(-0.002)
+
+
+def test_game_step_mode_runs_one_and_ignores_busy_agents():
+    env = parallel_env(map_name="B", advance="game_step")
+    env.reset()
+    names = env.runner.names
+    go = {"alice": names.index("chop"), "bob": names.index("get plate 2")}
+    for step in range(1, 4):
+        _, _, _, _, infos = env.step(go)
+        assert infos["bob"]["game_step"] == step and len(infos["bob"]["step_rewards"]) == 1
+        assert not infos["bob"]["needs_action"]
+        go = {"alice": 0, "bob": names.index("deliver")}
+    assert env.runner.current[1] == names.index("get plate 2")
+    env.step({"alice": 0} if env.runner.finished[0] else {})
+
+
+def test_both_ways_to_advance_play_the_same_game():
+    def returns(advance):
+        env = parallel_env(advance=advance, max_game_steps=120)
+        rng, total = np.random.default_rng(4), {"alice": 0.0, "bob": 0.0}
+        for _, rewards, _, _, infos in play(env, rng):
+            for agent, reward in rewards.items():
+                assert reward == pytest.approx(sum(infos[agent]["step_rewards"]))
+                total[agent] += reward
+        return total, env.kitchen.snapshot()
+
+    one, two = returns("decision"), returns("game_step")
+    assert one[0] == pytest.approx(two[0]) and one[1] == two[1]
+
+
+# ---- observations and masks --------------------------------------------------------------------------
+
+
+def test_masks_forbid_only_what_is_useless():
+    env = parallel_env()
+    seen_useless = False
+    for observations, *_ in play(env, np.random.default_rng(2)):
+        for i, agent in enumerate(env.possible_agents):
+            mask, phrases = observations[agent]["action_mask"], observations[agent]["candidates"]
+            assert mask[0] == 1 and phrases[0] == "wait"
+            kinds = [env.runner.preview(i, k).kind for k in range(len(mask))]
+            for k, kind in enumerate(kinds):
+                if mask[k]:
+                    assert kind != "none"
+                else:
+                    assert kind == "none" or phrases[k] in phrases[:k]
+            seen_useless = seen_useless or "none" in kinds
+    assert seen_useless
+
+
+def test_masks_can_be_switched_off():
+    env = parallel_env(mask_useless=False)
+    observations, _ = env.reset()
+    assert all(o["action_mask"].all() for o in observations.values())
+
+
+def test_useless_actions_may_still_be_taken():
+    env = parallel_env()
+    env.reset()
+    get = env.runner.names.index("get tomato")
+    before = env.kitchen.snapshot()["agents"][0]
+    _, _, _, _, infos = env.step({"alice": get, "bob": get})
+    assert env.kitchen.snapshot()["agents"][0] == before and infos["alice"]["needs_action"]
+
+
+def test_the_vector_has_no_memory_unless_legacy():
+    def vectors(**settings):
+        env = parallel_env(map_name="A", action_level="primitive", **settings)
+        observations, _ = env.reset()
+        return observations["alice"]["vector"]
+
+    assert vectors()[:3].tolist() == [0, 0, 0]  # the tomato is out of alice's sight
+    assert vectors(legacy=True)[:2] == pytest.approx([0, 5 / 7])
+
+
+def test_legacy_vectors_of_busy_agents_are_stale():
+    env = parallel_env(map_name="A", legacy=True, advance="game_step")
+    observations, _ = env.reset()
+    first = observations["alice"]["vector"]
+    names = env.runner.names
+    observations, *_ = env.step({"alice": names.index("deliver"), "bob": 0})
+    assert np.array_equal(observations["alice"]["vector"], first)
+    env = parallel_env(map_name="A", advance="game_step")
+    env.reset()
+    observations, *_ = env.step({"alice": names.index("deliver"), "bob": 0})
+    assert not np.array_equal(observations["alice"]["vector"], first)
+
+
+def test_task_and_settings_are_told():
+    env = parallel_env(recipe="onion salad", rewards={"chop": 0.5})
+    assert "onion" in env.task and len(env.brief) > 50
+    assert env.settings["rewards"]["chop"] == 0.5 and env.settings["rewards"]["step"] == -0.001
+    again = parallel_env(**env.settings)
+    assert again.settings == env.settings
+
+
+def test_can_be_pickled_in_mid_episode():
+    env = parallel_env()
+    env.reset()
+    env.step({"alice": 6, "bob": 1})
+    twin = pickle.loads(pickle.dumps(env))
+    names = env.runner.names
+    actions = {"alice": names.index("go to counter"), "bob": names.index("go to counter")}
+    one, two = env.step(dict(actions)), twin.step(dict(actions))
+    assert one[1] == two[1] and one[4] == two[4]
+    assert one[0]["bob"]["text"] == two[0]["bob"]["text"]
+
+
+# ---- pictures ----------------------------------------------------------------------------------------
+
+
+def test_pictures_show_the_state():
+    env = parallel_env(render_mode="rgb_array")
+    env.reset()
+    start = env.render()
+    assert start.shape == (496, 448, 3) and start.dtype == np.uint8
+    assert len(np.unique(start.reshape(-1, 3), axis=0)) > 500
+    while "Bt" not in env.render("ansi"):
+        env.step({"alice": 0, "bob": 1})
+    assert not np.array_equal(start, env.render())
+    drawing = env.render("ansi")
+    assert "bob holds raw tomato" in drawing
+    assert len({len(line) for line in drawing.splitlines()[1:8]}) == 1
+
+
+def test_every_state_can_be_drawn():
+    rng = np.random.default_rng(3)
+    for settings in VARIANTS[:4]:
+        env = parallel_env(**settings)
+        for k, _ in enumerate(play(env, rng)):
+            if k % 10 == 0:
+                assert env.render("rgb_array").shape == (496, 448, 3)
+                assert env.render("ansi").count("\n") >= 9
+    env = parallel_env(map_name="A", num_agents=1, recipe="tomato salad")
+    cook_tomato_salad(env)
+    assert "delivered" in env.render("ansi") and env.render("rgb_array").any()
+
+
+def test_render_without_mode_warns():
+    env = parallel_env()
+    env.reset()
+    with pytest.warns(UserWarning, match="render_mode"):
+        assert env.render() is None
+
+
+# ---- bad input ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mapname": "B"}, "`mapname` is no setting of .*Did you mean 'map_name'"),
+        ({"max_cycles": 5}, "Did you mean 'max_game_steps'"),
+        ({"action_level": "macros"}, "Did you mean 'macro'"),
+        ({"advance": 1}, "`advance` is 1"),
+        ({"max_game_steps": 0}, "`max_game_steps` is 0"),
+        ({"max_game_steps": 2.0}, "`max_game_steps` is 2.0"),
+        ({"wait_steps": True}, "`wait_steps` is True"),
+        ({"render_mode": "rgb_aray"}, "Did you mean 'rgb_array'"),
+        ({"mask_useless": None}, "`mask_useless` is None"),
+        ({"rewards": {"colision": 0}}, "Did you mean 'collision'"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        parallel_env(**settings)
+
+
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        ({"alice": 0}, "no entry for 'bob'"),
+        ({"alice": 0, "bob": 11}, r"`actions\['bob'\]` is 11 but must be a whole number from 0 to 10"),
+        ({"alice": 0, "bob": "wait"}, "'wait'"),
+        ({"alice": 0, "bob": None}, "None"),
+        ({"alice": 0, "bob": 0, "eve": 0}, "'eve', but the agents are"),
+    ],
+)
+def test_bad_actions_are_refused(actions, message):
+    env = parallel_env()
+    env.reset()
+    with pytest.raises(UserError, match=message):
+        env.step(actions)
