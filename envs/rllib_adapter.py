@@ -240,7 +240,7 @@ def _maker(env_id: str, entry: str | Callable[..., ParallelEnv] | None) -> Calla
         except PettingZooRegistryError as error:
             raise UserError(
                 f"`env` is {env_id!r}, which is not in PettingZoo's registry of parallel environments; "
-                f"register it there or give its `entry`.{did_you_mean(env_id, registration.parallel_registry)}"
+                f"register it there or give `entry`.{did_you_mean(env_id, registration.parallel_registry)}"
             ) from error
     module, _, name = entry.partition(":")
     try:

@@ -244,7 +244,9 @@ class OvercookedText(ParallelEnv):
         self._vectors: list[list[float]] = [[] for _ in self.possible_agents]
         size, count = len(self.kitchen.seen_vector(0)), self.runner.num_actions
         self.observation_spaces = {a: observation_space(size, count) for a in self.possible_agents}
-        self.action_spaces: dict[str, spaces.Discrete] = {a: spaces.Discrete(count) for a in self.possible_agents}
+        self.action_spaces: dict[str, spaces.Discrete] = {
+            a: spaces.Discrete(count) for a in self.possible_agents
+        }
 
     def observation_space(self, agent: str) -> spaces.Dict:
         """The space of an agent's observations."""
