@@ -2,8 +2,8 @@
 
 Six kinds of documents, each a prompt and an answer:
 
-* *next step*: a made-up kitchen (`kitchens.py`), what the others said, and what a sensible cook does next; one answer
-  in eight is random, so that the prior stays soft;
+* *next step*: a made-up kitchen (`kitchens.py`), what the others said, and what a sensible cook does next (all
+  kinds of steps about as often); one answer in eight is random, so that the prior stays soft;
 * *request*: a made-up kitchen whose cook has free hands and is asked for one of the things on the shelf;
 * *message*: a made-up kitchen and what its cook says;
 * *recipes*: short sentences on foods, among them the foods of the games;
@@ -22,13 +22,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_text.cook import Saying, choose, say, word
-from rllib_llm_comm.envs.overcooked_text.view import BOWL, LEFT, SHELF, View
+from rllib_llm_comm.envs.overcooked_text.view import BOWL, LEFT, SHELF, Option, View
 from rllib_llm_comm.envs.overcooked_text.words import describe, dish_name, phrase
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.pretraining.kitchens import COOKS, FOODS, HELD_OUT_FOODS, options, random_view
 
 NOISE = 0.125
 REQUEST_NOISE = 0.05
+STEP_KINDS = ("get", "get", "fill", "add", "place", "counter", "walk", "chop", "serve", "wait")
+_TRIES = 60
 _KINDS = ("next step", "request", "message", "recipe", "question", "dialogue")
 _SHARES = (0.4, 0.2, 0.16, 0.05, 0.1, 0.09)
 
@@ -87,12 +89,27 @@ def heard_words(rng: np.random.Generator, view: View, foods: tuple[str, ...] = F
     return heard
 
 
+def _kitchen_for(rng: np.random.Generator, kind: str) -> tuple[View, list[Option], dict[str, Saying], int]:
+    """A made-up kitchen in which the cook's choice is of this kind, or any kitchen if none turns up soon."""
+    for _ in range(_TRIES):
+        view = random_view(rng)
+        possible = options(view)
+        if not any(option.kind == kind for option in possible):
+            continue
+        heard = heard_words(rng, view)
+        best = choose(view, possible, list(heard.values()))
+        if possible[best].kind == kind:
+            break
+    else:
+        view = random_view(rng)
+        possible, heard = options(view), heard_words(rng, view)
+        best = choose(view, possible, list(heard.values()))
+    return view, possible, heard, best
+
+
 def next_step(rng: np.random.Generator) -> Document:
-    """A made-up kitchen and what its cook does next."""
-    view = random_view(rng)
-    possible = options(view)
-    heard = heard_words(rng, view)
-    best = choose(view, possible, list(heard.values()))
+    """A made-up kitchen and what its cook does next; all kinds of steps are about as frequent."""
+    view, possible, heard, best = _kitchen_for(rng, str(rng.choice(STEP_KINDS)))
     taken = int(rng.integers(len(possible))) if rng.random() < NOISE else best
     said = {speaker: word(saying, rng) for speaker, saying in heard.items()}
     return Document("next step", action_prompt(describe(view), said), phrase(possible[taken]))

@@ -59,7 +59,8 @@ def random_view(rng: np.random.Generator, foods: tuple[str, ...] = FOODS) -> Vie
     in_bowl = tuple(sorted(i.name for i in slots["bowl"] if i.name in dish or rng.random() < 0.1))
     for index in range(int(rng.integers(1, 3))):
         place = str(rng.choice(_PLACES[:5] + ("unseen",), p=_bowl_weights(room)))
-        slots[place].append(Item(BOWL, contents=in_bowl if index == 0 else ()))
+        full = dish if rng.random() < 0.15 else in_bowl  # a finished dish is rare by chance
+        slots[place].append(Item(BOWL, contents=full if index == 0 else ()))
     return _seat(rng, room, dish, me, others, slots)
 
 
