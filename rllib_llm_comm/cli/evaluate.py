@@ -15,6 +15,7 @@ from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
 from rllib_llm_comm.cli.console import out, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.cli.progress import counting_bar
+from rllib_llm_comm.cli.ray_session import quiet_libraries
 from rllib_llm_comm.cli.stages import write_atomically
 
 _SHOWN = ("return_mean", "return_std", "success_rate", "length_mean", "episodes", "sampled")
@@ -94,6 +95,7 @@ def command(
 
         rllib evaluate CHECKPOINT --greedy --env-config '{"map_name": "A"}'
     """
+    quiet_libraries(0)
     evaluate_checkpoints(
         [checkpoint],
         episodes=episodes,
@@ -113,6 +115,13 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     for name in shown:
         table.add_column(name.replace("_", " "), justify="right")
     for row in rows:
-        cells = [f"{row[name]:.3g}" if isinstance(row[name], float) else str(row[name]) for name in shown]
+        cells = [_text(row[name]) for name in shown]
         table.add_row(*([escape(row["checkpoint"])] if len(rows) > 1 else []), *cells)
     out.print(table)
+
+
+def _text(value: Any) -> str:
+    """A figure as the table shows it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{round(value, 3) + 0.0:g}" if isinstance(value, float) else str(value)

@@ -56,6 +56,8 @@ def run_file(file: ExperimentFile, options: TrainOptions) -> None:
                 )
                 continue
             say(f"[{number}/{len(stages)}] {title}", "bold")
+            if not any(_needs_ray(later) for later in stages[number - 1 :] if later.name in to_run):
+                ray.stop()
             records[stage.name] = _run(stage, _outputs(stages, records), ray, options)
     _show_end(stages, records)
 
@@ -68,13 +70,17 @@ def _run(
     stage.write()
     resolved = _resolved(stage, outputs)
     try:
-        if stage.experiment.run in plain_stages.KINDS:
-            result = plain_stages.KINDS[stage.experiment.run].run(resolved)
-        else:
+        if _needs_ray(stage):
             result = tune_stage.run(resolved, ray)
+        else:
+            result = plain_stages.KINDS[stage.experiment.run].run(resolved)
     except KeyboardInterrupt:
         raise StoppedError from None
     return stage.write(result, time.monotonic() - start)
+
+
+def _needs_ray(stage: Stage) -> bool:
+    return stage.experiment.run not in plain_stages.KINDS
 
 
 def _unfinished(stages: list[Stage], resume: bool) -> set[str]:
@@ -102,8 +108,7 @@ def _check(stages: list[Stage], to_run: set[str], trusted: bool) -> int:
                 plain_stages.KINDS[stage.experiment.run].check(resolved, missing)
             else:
                 tune_stage.check(resolved, tuple(plain_stages.KINDS), missing, trusted)
-                if not missing:
-                    cpus = max(cpus, tune_stage.cpus_needed(resolved))
+                cpus = max(cpus, tune_stage.cpus_needed(resolved))
             future = str(stage.folder.absolute() / "(not there yet)")
             missing = (*missing, future)
             outputs[stage.name] = [future]

@@ -23,17 +23,19 @@ class Column:
         paths: Places in a result where the figure may be, first match first; `*` stands for any module.
         form: Format of a finite number.
         always: Whether the column stands even if the first result lacks the figure.
+        mean: Whether figures per agent are averaged; otherwise they are summed.
     """
 
     title: str
     paths: tuple[str, ...]
     form: str
     always: bool = False
+    mean: bool = False
 
     def value(self, result: Mapping[str, Any]) -> float | None:
         """The figure in a result, or `None`."""
         for path in self.paths:
-            found = lookup(result, path)
+            found = lookup(result, path, self.mean)
             if found is not None:
                 return found
         return None
@@ -56,33 +58,36 @@ _ACTING = (
         ",.0f",
         True,
     ),
-    Column("return", ("env_runners/episode_return_mean",), ".3g", always=True),
+    # Per agent, as `rllib evaluate` gives it; `env_runners/episode_return_mean` is the sum over agents.
+    Column(
+        "return",
+        ("env_runners/agent_episode_return_mean", "env_runners/episode_return_mean"),
+        ".3f",
+        True,
+        mean=True,
+    ),
     Column("success", ("env_runners/task_success", "env_runners/success_rate"), ".2f"),
     Column("length", ("env_runners/episode_game_steps", "env_runners/episode_len_mean"), ".0f", always=True),
     Column("entropy", ("learners/*/entropy",), ".3f"),
-    Column("KL", ("learners/*/approx_kl", "learners/*/kl", "learners/*/mean_kl_loss"), ".4f"),
+    Column("KL", ("learners/*/kl", "learners/*/mean_kl_loss"), ".4f"),
 )
 _LABELS = (
-    Column(
-        "train loss",
-        ("message_sft/train_loss", "learners/*/train_loss", "learners/*/total_loss"),
-        ".3f",
-        True,
-    ),
-    Column("held-out loss", ("message_sft/held_out_loss",), ".3f"),
-    Column("token acc.", ("message_sft/held_out_token_accuracy",), ".3f"),
-    Column("exact", ("message_sft/exact_match",), ".2f"),
-    Column("same request", ("message_sft/same_request",), ".2f"),
+    Column("train loss", ("message_sft/train_loss",), ".3f", always=True),
+    Column("held-out loss", ("message_sft/held_out_loss",), ".3f", always=True),
+    Column("token acc.", ("message_sft/held_out_token_accuracy",), ".3f", always=True),
+    Column("exact", ("message_sft/exact_match",), ".2f", always=True),
+    Column("same request", ("message_sft/same_request",), ".2f", always=True),
 )
+_OFFLINE = (Column("loss", ("learners/*/total_loss",), ".3f", always=True),)
 
 
-def lookup(result: Mapping[str, Any], path: str) -> float | None:
+def lookup(result: Mapping[str, Any], path: str, mean: bool = False) -> float | None:
     """A number in a nested result.
 
     Args:
         result: A Tune result.
-        path: Keys joined by `/`; `*` is any key but `__all_modules__`. A mapping at the end of the path is
-            summed (counts per agent).
+        path: Keys joined by `/`; `*` is any key but `__all_modules__`.
+        mean: Whether a mapping at the end of the path (figures per agent) is averaged, not summed.
     """
     nodes: list[Any] = [result]
     for key in path.split("/"):
@@ -97,15 +102,20 @@ def lookup(result: Mapping[str, Any], path: str) -> float | None:
     for node in nodes:
         values = list(node.values()) if isinstance(node, Mapping) else [node]
         try:
-            return float(sum(float(value) for value in values))
+            total = sum(float(value) for value in values)
         except (TypeError, ValueError):
             continue
+        if values:
+            return total / len(values) if mean else total
     return None
 
 
 def columns_of(result: Mapping[str, Any]) -> list[Column]:
     """The columns that fit a first result: of an algorithm that acts, or of one that learns from labels."""
-    middle = _ACTING if lookup(result, "env_runners/num_env_steps_sampled") is not None else _LABELS
+    if lookup(result, "env_runners/num_env_steps_sampled") is not None:
+        middle: tuple[Column, ...] = _ACTING
+    else:
+        middle = _LABELS if "message_sft" in result else _OFFLINE
     return [ITERATION, *(c for c in middle if c.always or c.value(result) is not None), SECONDS]
 
 

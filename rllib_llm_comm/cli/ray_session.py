@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import warnings
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,6 +23,7 @@ _QUIET = {
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
 # Paths in a config mean the folder where the command was typed, not Tune's working folder of a trial.
 # A state of the experiment that is seconds old is what a killed run continues from.
@@ -83,13 +85,7 @@ class RaySession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        import sys
-
-        if "ray" in sys.modules:
-            import ray
-
-            if ray.is_initialized():
-                ray.shutdown()
+        self.stop()
 
     def start(self) -> None:
         """Starts or joins Ray, if that has not happened yet.
@@ -121,6 +117,16 @@ class RaySession:
                     **common,
                 )
         quiet_loggers(self.verbosity)
+        if self.verbosity == 0:
+            _mute_worker_errors()
+
+    def stop(self) -> None:
+        """Shuts Ray down, if it runs; its idle processes would take cores from what follows."""
+        if "ray" in sys.modules:
+            import ray
+
+            if ray.is_initialized():
+                ray.shutdown()
 
     def require(self, stage: str, cpus: float, gpus: float) -> None:
         """Raises a `UserError` if one trial needs more than this Ray has (Tune would wait for ever)."""
@@ -133,3 +139,10 @@ class RaySession:
                     f"A trial of `{stage}` needs {needed:g} {name}s but Ray has {have.get(name, 0):g}; lower "
                     f"what its config asks for or raise `{option}`."
                 )
+
+
+def _mute_worker_errors() -> None:
+    """Stops Ray from printing workers' tracebacks, of which `log_to_driver=False` leaves some."""
+    from ray._private.ray_logging import global_worker_stdstream_dispatcher
+
+    global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")

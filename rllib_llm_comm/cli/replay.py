@@ -11,6 +11,7 @@ import typer
 from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
 from rllib_llm_comm.cli.console import out, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.cli.ray_session import quiet_libraries
 
 
 def replay_checkpoint(
@@ -79,6 +80,7 @@ def command(
 
         rllib replay CHECKPOINT --seed 7 --out episode.html
     """
+    quiet_libraries(0)
     settings = load_json_option("--env-config", env_config) if env_config else None
     page = out_file or find_checkpoint(checkpoint).parent / f"replay_{seed}.html"
     replay_checkpoint(

@@ -60,7 +60,10 @@ def check(
 def cpus_needed(stage: Stage) -> int:
     """Logical CPUs that Ray should have for one trial of a checked stage."""
     algorithm = find_algorithm(stage.experiment.run)
-    cpus, _ = _demand(algorithm, _config(stage.experiment, algorithm))
+    try:
+        cpus, _ = _demand(algorithm, _config(stage.experiment, algorithm))
+    except ValueError:  # it misses a result of an earlier stage, which is not there yet
+        return available_cpus()
     return math.ceil(cpus)
 
 

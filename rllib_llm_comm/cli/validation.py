@@ -21,7 +21,8 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
         error: What pydantic raised.
         model: The model that was validated.
     """
-    first = error.errors()[0]
+    # An unknown key explains a missing one, so it comes first.
+    first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
     location = [str(part) for part in first["loc"]]
     setting = ".".join([name, *location])
     if first["type"] == "extra_forbidden":

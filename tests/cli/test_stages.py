@@ -1,0 +1,206 @@
+"""Stages feed each other, are skipped when done, and run again when a setting changes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rllib_llm_comm.cli.checkpoints import find_checkpoint
+from rllib_llm_comm.cli.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.cli.options import TrainOptions
+from rllib_llm_comm.cli.pipeline import run_file
+from rllib_llm_comm.cli.stages import StageResult, make_stages, resolve
+from rllib_llm_comm.cli.train import apply_options
+from rllib_llm_comm.errors import UserError
+
+KITCHEN = "rllib_llm_comm/overcooked_text-v0"
+
+
+def stages_of(specs, folder, digest=""):
+    return make_stages(parse_experiments(specs, "f"), lambda name, _: folder / name, digest)
+
+
+def three(lr=0.1, labels=10):
+    return {
+        "labels": {"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": labels}},
+        "sft": {"run": "MessageSFT", "config": {"input": "${labels}", "lr": lr}},
+        "verco": {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "${sft}"}},
+    }
+
+
+def test_fingerprints_follow_references(tmp_path):
+    before, same, changed = (stages_of(three(lr), tmp_path) for lr in (0.1, 0.1, 0.2))
+    assert [s.fingerprint for s in before] == [s.fingerprint for s in same]
+    assert before[0].fingerprint == changed[0].fingerprint
+    assert before[1].fingerprint != changed[1].fingerprint
+    assert before[2].fingerprint != changed[2].fingerprint
+    assert before[1].uses == ("labels",)
+
+
+def test_keeping_results_differently_changes_no_fingerprint(tmp_path):
+    specs = three()
+    specs["sft"]["checkpoint_config"] = {"checkpoint_frequency": 7}
+    specs["sft"]["storage_path"] = "elsewhere"
+    assert stages_of(specs, tmp_path)[1].fingerprint == stages_of(three(), tmp_path)[1].fingerprint
+
+
+@pytest.mark.parametrize(
+    ("references", "words"),
+    [
+        ({"a": "${c}", "b": ""}, ["`${c}`", "no other stage"]),
+        ({"labels": "", "b": "${label}"}, ["Did you mean 'labels'?"]),
+        ({"a": "${b}", "b": ""}, ["comes later", "move it up"]),
+        ({"a": "${b}", "b": "${a}"}, ["wait for each other", "`a` uses `b` uses `a`"]),
+        ({"a": "${a}", "b": ""}, ["wait for each other"]),
+    ],
+)
+def test_wrong_references(tmp_path, references, words):
+    specs = {name: {"run": "PPO", "config": {"x": [{"y": text}]}} for name, text in references.items()}
+    with pytest.raises(UserError) as caught:
+        stages_of(specs, tmp_path)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_resolve():
+    outputs = {"one": ["/x"], "two": ["/y", "/z"]}
+    assert resolve({"a": ["${one}/b", 3]}, outputs) == {"a": ["/x/b", 3]}
+    assert resolve("${two}", outputs, many=True) == ["/y", "/z"]
+    with pytest.raises(UserError, match="2 results"):
+        resolve("${two}", outputs)
+
+
+def test_a_stage_is_finished_only_with_its_output_and_settings(tmp_path):
+    (stage,) = stages_of({"a": {"run": "PPO"}}, tmp_path)
+    (other,) = stages_of({"a": {"run": "PPO", "num_samples": 2}}, tmp_path)
+    assert stage.finished() is None
+    stage.write()
+    assert stage.finished() is None
+    output = tmp_path / "a" / "checkpoint_000000"
+    output.mkdir()
+    stage.write(StageResult([output], summary={"return": 1.0}), 2.0)
+    assert stage.finished().outputs == ["checkpoint_000000"]
+    assert other.finished() is None
+    assert find_checkpoint(tmp_path / "a") == find_checkpoint(tmp_path) == output
+    output.rmdir()
+    assert stage.finished() is None
+
+
+def test_spoiled_marker_counts_as_none(tmp_path):
+    (stage,) = stages_of({"a": {"run": "PPO"}}, tmp_path)
+    stage.write(StageResult([tmp_path]))
+    (tmp_path / "a" / "stage.json").write_text('{"stage": "a", "ru')
+    assert stage.record() is None
+
+
+def test_find_checkpoint_says_what_is_wrong(tmp_path):
+    (tmp_path / "verco").mkdir()
+    with pytest.raises(UserError, match=r"Did you mean 'verco'\?"):
+        find_checkpoint(tmp_path / "verko")
+    (stage,) = stages_of({"verco": {"run": "PPO"}}, tmp_path)
+    stage.write()
+    with pytest.raises(UserError, match="no finished checkpoint"):
+        find_checkpoint(tmp_path / "verco")
+
+
+def test_options_stand_above_the_file():
+    file = ExperimentFile("f", parse_experiments(three(), "f"))
+    options = TrainOptions(stop='{"training_iteration": 2}', seed=5, checkpoint_freq=9)
+    with pytest.raises(UserError, match="--stage"):
+        apply_options(file, options, None)
+    with pytest.raises(UserError, match=r"Did you mean 'verco'\?"):
+        apply_options(file, options, "verko")
+    changed = apply_options(file, options, "verco").experiments
+    assert changed["verco"].stop == {"training_iteration": 2} and changed["sft"].stop == {}
+    assert [e.config["seed"] for e in changed.values()] == [5, 5, 5]
+    assert changed["sft"].checkpoint_config.checkpoint_frequency == 9
+
+
+def collect(folder, labels, capsys, **options):
+    specs = {
+        "labels": {
+            "run": "collect_labels",
+            "env": KITCHEN,
+            "config": {
+                "target_labels": labels,
+                "policy": "random",
+                "num_envs": 2,
+                "env_config": {"max_game_steps": 20},
+            },
+        }
+    }
+    run_file(
+        ExperimentFile("f", parse_experiments(specs, "f")), TrainOptions(storage_path=str(folder), **options)
+    )
+    return capsys.readouterr().out
+
+
+def test_labels_are_collected_skipped_and_collected_anew(tmp_path, capsys):
+    folder = tmp_path / "f" / "labels"
+    first = collect(tmp_path, 5, capsys)
+    assert "labels of" in first and "Everything lies here" in first
+    assert list((folder / "labels").glob("*.parquet"))
+    assert "already there, skipped" in collect(tmp_path, 5, capsys)
+    assert "moved to" in collect(tmp_path, 6, capsys)
+    assert json.loads((folder / "stage.json").read_text())["settings"]["config"]["target_labels"] == 6
+    assert (tmp_path / "f" / "labels.old-1" / "stage.json").exists()
+    assert "moved to" in collect(tmp_path, 6, capsys, resume=False)
+
+
+def test_an_interrupted_stage_is_continued_in_its_folder(tmp_path, capsys):
+    collect(tmp_path, 5, capsys)
+    marker = tmp_path / "f" / "labels" / "stage.json"
+    record = json.loads(marker.read_text())
+    marker.write_text(json.dumps({**record, "status": "running", "outputs": []}))
+    assert "moved" not in collect(tmp_path, 5, capsys)
+    assert json.loads(marker.read_text())["status"] == "finished"
+
+
+def test_a_foreign_folder_is_left_alone(tmp_path, capsys):
+    foreign = tmp_path / "f" / "labels" / "precious.txt"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("x")
+    with pytest.raises(UserError, match="not written by this command"):
+        collect(tmp_path, 5, capsys)
+    assert foreign.read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"target_label": 5}, ["`labels.config.target_label`", "'target_labels'"]),
+        ({"target_labels": "many"}, ["`labels.config.target_labels` is 'many'", "whole number"]),
+        ({"teacher": "scriptet"}, ["Did you mean 'scripted'?"]),
+        ({"env_config": {"layout": "ful"}}, ["`layout` is 'ful'"]),
+    ],
+)
+def test_wrong_settings_of_the_collection(tmp_path, config, words):
+    specs = {"labels": {"run": "collect_labels", "env": KITCHEN, "config": config}}
+    with pytest.raises(UserError) as caught:
+        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainOptions(storage_path=str(tmp_path)))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [
+        ({"run": "evaluate", "config": {}}, ["`last.config.checkpoint` is missing"]),
+        ({"run": "evaluate", "config": {"checkpoint": "${sft}", "episode": 1}}, ["Did you mean 'episodes'?"]),
+        ({"run": "replay", "config": {"checkpoint": "nowhere"}}, ["'nowhere'"]),
+        ({"run": "replay", "config": {"checkpoint": "${sft}"}, "num_samples": 2}, ["`last.num_samples`"]),
+        (
+            {"run": "Verco", "env": KITCHEN, "config": {"message_chekpoint": "${sft}"}},
+            ["'message_checkpoint'"],
+        ),
+        ({"run": "PPO", "env": KITCHEN, "scheduler": "fifoo"}, ["`last.scheduler`", "'fifo'"]),
+        ({"run": "PPO", "env": KITCHEN, "resources_per_trial": {"cpus": 1}}, ["resources_per_trial.cpus"]),
+        ({"run": "PPO", "env": KITCHEN, "restore": "nowhere"}, ["`last.restore`"]),
+    ],
+)
+def test_the_last_stage_is_checked_before_the_first_runs(tmp_path, stage, words):
+    specs = {"sft": {"run": "MessageSFT", "config": {"input": str(tmp_path)}}, "last": stage}
+    with pytest.raises(UserError) as caught:
+        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainOptions(storage_path=str(tmp_path)))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert not (tmp_path / "f").exists()
