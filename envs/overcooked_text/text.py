@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rllib_llm_comm.envs.overcooked_text.effects import Effect, Food
+from rllib_llm_comm.envs.overcooked_text.effects import Effect, Food, Plate
 from rllib_llm_comm.envs.overcooked_text.effects import Item as Thing
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.view import (
@@ -151,6 +151,11 @@ def option(state: Any, index: int, effect: Effect) -> Option:
     if isinstance(thing, Food) and not kitchen.visible(index, thing.x, thing.y):
         chopped = kitchen.beliefs[index].food_status(thing.name) >= 1.0 - 1e-9
     item = _item(thing, chopped)
+    if isinstance(thing, Plate) and not kitchen.visible(index, thing.x, thing.y):
+        # Out of sight a bowl holds what was last seen in its place.
+        belief = kitchen.beliefs[index]
+        there = belief.cell(thing.name)
+        item = Item(BOWL, contents=tuple(sorted(f for f in kitchen.foods if belief.cell(f) == there)))
     if effect.kind == "add_to_plate":
         return Option("fill" if effect.into_held else "add", item, place)
     kind = {
