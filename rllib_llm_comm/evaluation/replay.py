@@ -1,0 +1,93 @@
+"""Replay pages: one self-contained HTML file that plays recorded episodes, offline."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.evaluation.rollout import Episode
+
+
+def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[str], *, title: str = "Replay") -> Path:
+    """Writes a page that shows episodes frame by frame: the game, what everyone saw, said, heard and weighed.
+
+    The page needs nothing but itself: no network, no other file. What language models wrote is data in it and is
+    shown as text only.
+
+    Args:
+        episodes: What `record` gave.
+        path: The file; it appears at once or not at all.
+        title: Heading of the page.
+
+    Returns:
+        The path.
+    """
+    from jinja2 import Environment
+
+    played = [episodes] if isinstance(episodes, Episode) else list(episodes)
+    pictures: dict[bytes, int] = {}
+    data = {"episodes": [_episode(episode, pictures) for episode in played], "pictures": []}
+    data["pictures"] = ["data:image/png;base64," + base64.b64encode(png).decode() for png in pictures]
+    template = resources.files(__package__).joinpath("templates", "replay.html").read_text(encoding="utf-8")
+    page = Environment(autoescape=True).from_string(template).render(title=title, data=_json_for_html(data))
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_suffix(target.suffix + ".tmp")
+    scratch.write_text(page, encoding="utf-8")
+    os.replace(scratch, target)
+    return target
+
+
+def _json_for_html(data: Any) -> Any:
+    from markupsafe import Markup
+
+    text = json.dumps(data, ensure_ascii=True, separators=(",", ":"))
+    # Inside <script type="application/json"> only these could end the element or open a comment.
+    return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704
+
+
+def _episode(episode: Episode, pictures: dict[bytes, int]) -> dict[str, Any]:
+    totals = dict.fromkeys(episode.agents, 0.0)
+    frames = []
+    for frame in episode.frames:
+        cards = {}
+        for agent, card in frame["agents"].items():
+            totals[agent] = totals.get(agent, 0.0) + card["reward"]
+            cards[agent] = {**card, "reward": round(card["reward"], 4), "total": round(totals[agent], 4)}
+        frames.append(
+            {
+                "step": frame["game_step"],
+                "ansi": "" if frame["image"] is not None else frame["ansi"],
+                "picture": _picture(frame["image"], pictures),
+                "agents": cards,
+            }
+        )
+    return {
+        "env": episode.env_id,
+        "settings": {k: v for k, v in episode.settings.items() if isinstance(v, str | int | float | bool)},
+        "agents": episode.agents,
+        "seed": episode.seed,
+        "team_return": round(float(np.mean(list(episode.returns.values()) or [0.0])), 3),
+        "success": episode.success,
+        "length": episode.length,
+        "frames": frames,
+    }
+
+
+def _picture(image: np.ndarray | None, pictures: dict[bytes, int]) -> int | None:
+    """The index of a frame's picture; equal pictures are stored once."""
+    if image is None:
+        return None
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(np.asarray(image, dtype=np.uint8)).quantize(64).save(buffer, format="PNG", optimize=True)
+    return pictures.setdefault(buffer.getvalue(), len(pictures))

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from rllib_llm_comm.envs.overcooked_text import parallel_env
+from rllib_llm_comm.evaluation.policy import Decision
+from rllib_llm_comm.evaluation.replay import write_replay
+from rllib_llm_comm.evaluation.rollout import evaluate, record
+
+NASTY = "<script>alert(1)</script> & </script>"
+
+
+class RandomCooks:
+    """Plays uniformly among the allowed actions and says something that no page should run."""
+
+    def reset(self, seed=None):
+        self.rng = np.random.default_rng(seed)
+
+    def act(self, observations, explore=True):
+        decisions = {}
+        for agent, observation in observations.items():
+            chances = observation["action_mask"] / observation["action_mask"].sum()
+            decisions[agent] = Decision(
+                action=int(self.rng.choice(len(chances), p=chances)),
+                said=NASTY,
+                heard={"bob": NASTY},
+                candidates=list(observation["candidates"]),
+                probabilities=chances,
+                value=0.5,
+                prompt="",
+            )
+        return decisions
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    return record(RandomCooks(), episodes=2, seed=5, env=parallel_env(max_game_steps=40))
+
+
+def test_figures_and_traces_agree_and_are_fixed_by_the_seed(episodes):
+    env = parallel_env(max_game_steps=40)
+    result = evaluate(RandomCooks(), episodes=2, seed=5, env=env)
+    assert result == evaluate(RandomCooks(), episodes=2, seed=5, env=env)
+    assert result.lengths == [e.length for e in episodes] == [40, 40]
+    assert result.returns == [pytest.approx(np.mean(list(e.returns.values())), abs=1e-4) for e in episodes]
+    assert result.success_rate == 0.0 and result.sampled
+
+
+def test_rewards_of_the_frames_add_up(episodes):
+    for episode in episodes:
+        for agent in episode.agents:
+            total = sum(frame["agents"][agent]["reward"] for frame in episode.frames)
+            assert total == pytest.approx(episode.returns[agent])
+
+
+def test_page_is_self_contained_and_its_texts_are_data(episodes, tmp_path):
+    page = write_replay(episodes, tmp_path / "a" / "replay.html", title="Two <cooks>").read_text()
+    assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", page)
+    assert NASTY not in page and "Two &lt;cooks&gt;" in page
+    assert page.count("<script") == 2
+    assert len(page) < 2_000_000
+    assert page == write_replay(episodes, tmp_path / "b.html", title="Two <cooks>").read_text()
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_page_works_in_a_browser(episodes, tmp_path):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine, so the page is not opened in a browser")
+    page = write_replay(episodes, tmp_path / "replay.html")
+    dom = subprocess.run(
+        [
+            chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000", "--dump-dom",
+            f"file://{page}#frame=3",
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    ).stdout  # fmt: skip
+    assert 'data-status="ready"' in dom and 'data-frame="3"' in dom
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in dom
