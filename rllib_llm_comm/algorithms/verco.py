@@ -18,6 +18,7 @@ from rllib_llm_comm.algorithms.environments import ensure_registered
 from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
+from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION
 from rllib_llm_comm.learners.comm_ppo_learner import CommPPOLearner
@@ -154,12 +155,14 @@ class VercoConfig(LanguageModelConfigMixin, PPOConfig):
     ) -> ConnectorV2:
         """RLlib's pipeline with `MessageExchange` behind the user's own pieces."""
         pipeline = super().build_env_to_module_connector(env=env, spaces=spaces, device=device)
+        following = "AddObservationsFromEpisodesToBatch"
         if not any(isinstance(piece, MessageExchange) for piece in pipeline.connectors):
             exchange = MessageExchange(
                 language_model=self.language_model_settings((ACTION,), train_critic=True).to_dict(),
                 communication=self.communication_settings().to_dict(),
             )
-            pipeline.insert_before("AddObservationsFromEpisodesToBatch", exchange)
+            pipeline.insert_before(following, exchange)
+        pipeline.insert_before(following, AddObservationsInOrder())
         return pipeline
 
     @override(PPOConfig)

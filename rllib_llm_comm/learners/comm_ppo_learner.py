@@ -66,9 +66,10 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
                 self.register_optimizer(
                     module_id=module_id,
                     optimizer_name=name,
-                    optimizer=adamw(parameters),
+                    optimizer=adamw(parameters, rate),
                     params=parameters,
-                    lr_or_lr_schedule=rate,
+                    # With a rate given here RLlib would set it again after every update.
+                    lr_or_lr_schedule=None if config.anneal else rate,
                 )
 
     @override(PPOTorchLearner)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
 _EPSILON = 1e-5
 
 
-def adamw(parameters: Iterable[torch.nn.Parameter], learning_rate: float = 1e-3) -> torch.optim.AdamW:
+def adamw(parameters: Iterable[torch.nn.Parameter], learning_rate: Any) -> torch.optim.AdamW:
     """AdamW without weight decay and with epsilon 1e-5 (TWOSOME; Verco is silent).
 
     Args:
         parameters: What is trained.
-        learning_rate: Where it starts; RLlib sets it when the optimizer is registered.
+        learning_rate: Where it starts; of a schedule ([[step, rate], ...]) the first rate.
     """
-    return torch.optim.AdamW(parameters, lr=learning_rate, eps=_EPSILON, weight_decay=0.0)
+    start = learning_rate if isinstance(learning_rate, int | float) else learning_rate[0][1]
+    return torch.optim.AdamW(parameters, lr=float(start), eps=_EPSILON, weight_decay=0.0)
 
 
 def annealed(learning_rate: float, updates: int, total: int | None) -> float:

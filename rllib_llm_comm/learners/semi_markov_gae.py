@@ -38,7 +38,8 @@ class SemiMarkovGAE(ConnectorV2):
       decision is one step.
     * The critic's frozen features are computed once, for every row by its own observation, so that the value
       of a final state is that of this state; they stay in the batch for the epochs.
-    * Advantages are standardised over real decisions only, and only these stay in the batch.
+    * Advantages are standardised over real decisions only, and only these stay in the batch, in an order that
+      does not change between processes.
     """
 
     def __init__(
@@ -83,9 +84,8 @@ class SemiMarkovGAE(ConnectorV2):
                 module_batch[CRITIC_FEATURES] = module.critic_features(module_batch)
             predictions = module.compute_values(module_batch)
         values = predictions.float().cpu().numpy()
-        advantages, targets, start = [], [], 0
-        keep: list[int] = []
-        for episode in episodes:
+        advantages, targets, keep = [], [], []
+        for episode, start in _in_order(episodes):
             count = len(episode) - 1  # one row was added for the state behind the last decision
             rewards, durations = self._rewards(episode, count)
             advantage, target = semi_markov_gae(
@@ -98,11 +98,10 @@ class SemiMarkovGAE(ConnectorV2):
             )
             advantages.append(advantage)
             targets.append(target)
-            keep.extend(range(start, start + count))
-            start += count + 1
-        if start != len(values):
-            raise RuntimeError(f"the batch has {len(values)} rows but the episodes have {start}")
-        rows = torch.as_tensor(keep, dtype=torch.long, device=predictions.device)
+            keep.append(np.arange(start, start + count))
+        if sum(len(episode) for episode in episodes) != len(values):
+            raise RuntimeError(f"the batch has {len(values)} rows, which is not the length of its episodes")
+        rows = torch.as_tensor(np.concatenate(keep), device=predictions.device)
         module_batch.pop(Columns.LOSS_MASK, None)
         kept: dict[str, Any] = tree.map_structure(
             lambda column: column[rows.to(column.device)] if isinstance(column, torch.Tensor) else column,
@@ -128,3 +127,17 @@ class SemiMarkovGAE(ConnectorV2):
                 if steps:
                     rewards[t] = discounted_sum(steps, self.gamma)
         return rewards, durations
+
+
+def _in_order(episodes: list[SingleAgentEpisode]) -> list[tuple[SingleAgentEpisode, int]]:
+    """Episodes with the index of their first row, sorted by agent within each multi-agent episode.
+
+    RLlib takes the agents of an episode from a set; in this order a batch is the same in every process.
+    """
+    numbers: dict[Any, int] = {}
+    starts, start = [], 0
+    for episode in episodes:
+        number = numbers.setdefault(episode.multi_agent_episode_id, len(numbers))
+        starts.append((number, str(episode.agent_id), start, episode))
+        start += len(episode)
+    return [(episode, start) for _, _, start, episode in sorted(starts, key=lambda entry: entry[:3])]

@@ -32,7 +32,10 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
         """One AdamW for the adapter."""
         parameters = self.get_parameters(self._module[module_id])
         self.register_optimizer(
-            module_id=module_id, optimizer=adamw(parameters), params=parameters, lr_or_lr_schedule=config.lr
+            module_id=module_id,
+            optimizer=adamw(parameters, config.lr),
+            params=parameters,
+            lr_or_lr_schedule=None if config.anneal else config.lr,
         )
 
     @override(TorchLearner)

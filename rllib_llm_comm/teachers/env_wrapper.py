@@ -10,8 +10,6 @@ import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from rllib_llm_comm.errors import UserError
-
 TEACHER_MESSAGE = "teacher_message"
 _MAX_CHARACTERS = 400
 
@@ -19,8 +17,8 @@ _MAX_CHARACTERS = 400
 class TeacherMessages(ParallelEnv):
     """Adds `teacher_message` to the observations of a text game.
 
-    With `messages="teacher"` this field is what an agent says. The teacher sees the whole game: the wrapped
-    environment must offer `kitchen` (or `teacher_state`), `task` and `brief`.
+    With `messages="teacher"` this field is what an agent says. The teacher is shown all observations, `task`
+    and `brief` of the environment and, if it can read it, its state (`kitchen` or `teacher_state`).
 
     Args:
         env: A parallel environment whose observations have `text`.
@@ -36,11 +34,6 @@ class TeacherMessages(ParallelEnv):
         self._rng = np.random.default_rng(seed)
         self.metadata = env.metadata
         self.possible_agents = env.possible_agents
-        if not (hasattr(env, "kitchen") or hasattr(env, "teacher_state")):
-            raise UserError(
-                f"environment {env} offers neither `kitchen` nor `teacher_state`; a teacher needs to see the "
-                "whole game, so give the environment one of these attributes."
-            )
 
     @property
     def agents(self) -> list[Any]:  # type: ignore[override]
@@ -117,6 +110,6 @@ class TeacherMessages(ParallelEnv):
 
 
 def teacher_state(env: Any) -> Any:
-    """What a teacher may see of a game: its `kitchen`, or its `teacher_state`; `None` if it has neither."""
+    """What a scripted teacher may see of a game that has begun: `kitchen`, `teacher_state`, or nothing."""
     state = getattr(env, "kitchen", None)
     return state if state is not None else getattr(env, "teacher_state", None)

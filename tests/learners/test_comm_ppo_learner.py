@@ -1,0 +1,203 @@
+"""The PPO learner on real roll-outs of the toy."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
+from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
+from toys import ColourTalk, language_model, words_of
+
+from rllib_llm_comm import VercoConfig
+from rllib_llm_comm.learners.gae import discounted_sum, semi_markov_gae
+
+MODULE = "shared"
+
+
+def config(env_config=None, fragment=10, **training):
+    register_parallel_env("toys/learn", entry=ColourTalk)
+    return (
+        VercoConfig()
+        .environment("toys/learn", env_config=env_config or {}, disable_env_checking=True)
+        .language_model(**language_model(temperature=2.0))
+        .env_runners(num_envs_per_env_runner=3, rollout_fragment_length=fragment)
+        .training(**{"train_batch_size_per_learner": 3 * fragment, "num_epochs": 3, "lr": 5e-4, **training})
+        .debugging(seed=0)
+    )
+
+
+class Loop:
+    """An EnvRunner and a Learner in this process."""
+
+    def __init__(self, settings):
+        settings.validate()
+        self.config = settings
+        self.runner = MultiAgentEnvRunner(config=settings, worker_index=0)
+        spaces = self.runner.get_spaces()
+        self.learner = settings.build_learner(
+            spaces={**spaces, "__env__": spaces["__env_single__"]},
+        )
+        self.sync()
+
+    def sync(self):
+        state = self.learner.get_state(components="rl_module", inference_only=True)
+        self.runner.set_state(state)
+
+    @property
+    def module(self):
+        return self.learner.module[MODULE].unwrapped()
+
+    def update(self):
+        self.episodes = self.runner.sample()
+        results = self.learner.update(
+            episodes=copy.deepcopy(self.episodes),
+            num_epochs=self.config.num_epochs,
+            minibatch_size=self.config.minibatch_size,
+            shuffle_batch_per_epoch=True,
+            timesteps={"num_env_steps_sampled_lifetime": 0},
+        )
+        self.sync()
+        return {
+            name: float(stats.peek()) for name, stats in results[MODULE].items() if hasattr(stats, "peek")
+        }
+
+    def batch(self, episodes):
+        return self.learner._learner_connector(
+            rl_module=self.learner.module, batch={}, episodes=copy.deepcopy(episodes), shared_data={}
+        )[MODULE]
+
+
+def test_first_ratio_is_one_and_frozen_parts_stay():
+    loop = Loop(config())
+    base = {n: p.clone() for n, p in loop.module.core.lm.base.model.named_parameters()}
+    before = {n: p.clone() for n, p in loop.module.named_parameters()}
+    for _ in range(3):
+        results = loop.update()
+        assert results["ratio_first_minibatch"] < 1e-5
+        assert results["policy_steps"] == results["minibatches"] == 3
+        assert np.isfinite(
+            [results[k] for k in ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")]
+        ).all()
+    for name, parameter in loop.module.core.lm.base.model.named_parameters():
+        assert torch.equal(parameter, base[name]), name
+    changed = {n for n, p in loop.module.named_parameters() if not torch.equal(p, before[n])}
+    assert not any("message/" in name for name in changed)
+    assert any("action/" in name for name in changed) and any("critic" in name for name in changed)
+
+
+def test_first_ratio_is_one_also_with_actions_that_outlast_a_fragment():
+    loop = Loop(config({"busy": (2, 5), "length": 13}, fragment=7))
+    older = 0.0
+    for _ in range(4):
+        results = loop.update()
+        assert results["ratio_first_minibatch"] < 1e-5
+        older = max(older, results["older_weights_share"])
+    assert 0 < older < 0.5
+
+
+@pytest.mark.parametrize("terminate", [False, True])
+def test_advantages_and_bootstrap_values(terminate):
+    settings = config(
+        {"busy": (1, 3), "length": 7, "pay_busy": 0.1, "terminate": terminate}, gamma=0.9, lambda_=0.8
+    )
+    loop = Loop(settings)
+    episodes = loop.runner.sample()
+    batch = loop.batch(episodes)
+    core = loop.module.core
+    targets, advantages = [], []
+    for episode in episodes:
+        for _, single in sorted(episode.agent_episodes.items()):
+            rows = single.get_observations(slice(0, len(single) + 1))
+            with torch.no_grad():  # every state's value by its own text, the last one's too
+                values = core.values({"critic_ids": torch.from_numpy(rows["critic_ids"])}).numpy()
+            infos = single.get_infos(slice(1, len(single) + 1))
+            advantage, target = semi_markov_gae(
+                np.array([discounted_sum(info["step_rewards"], 0.9) for info in infos]),
+                np.array([info["duration"] for info in infos]),
+                values,
+                single.is_terminated,
+                0.9,
+                0.8,
+            )
+            targets.append(target)
+            advantages.append(advantage)
+    advantages = np.concatenate(advantages)
+    decisions = sum(len(s) for e in episodes for s in e.agent_episodes.values())
+    assert all(len(column) == decisions for key, column in batch.items() if key != "obs")
+    assert "loss_mask" not in batch
+    np.testing.assert_allclose(batch["value_targets"].numpy(), np.concatenate(targets), atol=1e-5)
+    np.testing.assert_allclose(
+        batch["advantages"].numpy(), (advantages - advantages.mean()) / advantages.std(), atol=1e-4
+    )
+    assert abs(float(batch["advantages"].mean())) < 1e-5
+    assert abs(float(batch["advantages"].std(unbiased=False)) - 1) < 1e-4
+    ended = [s.is_terminated for e in episodes for s in e.agent_episodes.values() if e.is_done]
+    assert ended and all(flag == terminate for flag in ended)
+
+
+def test_learner_batch_holds_the_words_of_the_rollout():
+    loop = Loop(config())
+    episodes = loop.runner.sample()
+    base = loop.module.core.lm.base
+    seen = [
+        words_of(base, ids)
+        for episode in episodes
+        for _, single in sorted(episode.agent_episodes.items())
+        for ids in single.get_observations(slice(0, len(single)))["prompt_ids"]
+    ]
+    learned = [words_of(base, ids) for ids in loop.batch(episodes)["obs"]["prompt_ids"]]
+    assert seen == learned and all("says:" in text for text in learned)
+
+
+def test_kl_stop_rests_the_actor_and_not_the_critic():
+    loop = Loop(config(kl_target=1e-7, num_epochs=5))
+    forwards = []
+    inner = loop.module.core.logits
+    loop.module.core.logits = lambda observations: (forwards.append(1), inner(observations))[1]
+    before = [p.clone() for p in loop.module.critic_parameters()]
+    results = loop.update()
+    assert results["policy_steps"] == 1 and results["minibatches"] == 5
+    assert len(forwards) == 2  # the first step, and the one that found the ratio too far away
+    steps = {
+        name: opt.state[next(iter(opt.state))]["step"] for name, opt in loop.learner._named_optimizers.items()
+    }
+    assert int(steps["shared_actor"]) == 1 and int(steps["shared_critic"]) == 5
+    assert not torch.equal(before[0], loop.module.critic_parameters()[0])
+
+
+def test_two_optimizers_with_their_own_rates_and_annealing():
+    loop = Loop(config(lr=1e-3, critic_lr=4e-3, anneal=4))
+    rates = []
+    for _ in range(3):
+        loop.update()
+        rates.append([opt.param_groups[0]["lr"] for opt in loop.learner._named_optimizers.values()])
+    np.testing.assert_allclose(rates, np.outer([1.0, 0.75, 0.5], [1e-3, 4e-3]))
+    groups = [opt.param_groups[0] for opt in loop.learner._named_optimizers.values()]
+    assert all(g["eps"] == 1e-5 and g["weight_decay"] == 0.0 for g in groups)
+
+
+def test_gradients_are_clipped_apart():
+    loop = Loop(config(grad_clip=1e-3, num_epochs=1))
+    loop.update()
+    for parameters in (loop.module.actor_parameters(), loop.module.critic_parameters()):
+        norm = torch.stack([p.grad.norm() for p in parameters if p.grad is not None]).norm()
+        assert float(norm) <= 1e-3 * 1.01
+
+
+def test_minibatches_use_every_decision_once():
+    loop = Loop(config(minibatch_size=8, num_epochs=2))
+    results = loop.update()
+    decisions = sum(len(s) for e in loop.episodes for s in e.agent_episodes.values())
+    assert results["minibatches"] == 2 * -(-decisions // 8)
+    assert results["num_module_steps_trained"] == 2 * decisions
+
+
+def test_loss_is_the_weighted_sum():
+    loop = Loop(config(entropy_coeff=0.0, vf_loss_coeff=0.25, num_epochs=1))
+    results = loop.update()
+    assert results["total_loss"] == pytest.approx(
+        results["policy_loss"] + 0.25 * results["vf_loss"], rel=1e-5
+    )
