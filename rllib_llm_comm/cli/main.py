@@ -53,7 +53,7 @@ def app() -> None:
         say_error(error, state.verbosity)
         sys.exit(1)
     except (StoppedError, KeyboardInterrupt):
-        err.print("StoppedError. What is done so far is kept; type the same command to continue.")
+        err.print("Stopped. What is done so far is kept; type the same command to continue.")
         sys.exit(130)
     except Exception as error:
         say_error(error, state.verbosity)

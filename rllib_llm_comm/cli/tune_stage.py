@@ -91,7 +91,7 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
     resume, restore = _what_to_continue(stage, count)
     with TrainingTable(stage.experiment.stop, count) as table:
         trials = _run_trials(stage, config, table, resume, restore, cpus)
-    _raise_failures(stage, trials, ray.verbosity)
+    _raise_failures(stage, trials)
     return _collect(stage, trials)
 
 
@@ -102,32 +102,33 @@ def _run_trials(
     from ray.tune.schedulers import create_scheduler
 
     from rllib_llm_comm.algorithms.registry import register_all
-    from rllib_llm_comm.cli.tune_callback import TableCallback, trial_folder, trial_name
+    from rllib_llm_comm.cli.tune_callback import TableCallback, catch_ctrl_c, trial_folder, trial_name
 
     experiment = stage.experiment
     register_all()
     checkpoints = experiment.checkpoint_config
-    analysis = tune.run(
-        experiment.run,
-        name=stage.folder.name,
-        storage_path=str(stage.folder.parent.absolute()),
-        config=config,
-        stop=experiment.stop or None,
-        num_samples=experiment.num_samples,
-        time_budget_s=experiment.time_budget_s,
-        max_failures=experiment.max_failures,
-        scheduler=create_scheduler(experiment.scheduler, **experiment.scheduler_config),
-        checkpoint_config=tune.CheckpointConfig(**checkpoints.model_dump()),
-        restore=restore,
-        resume="AUTO+ERRORED" if resume else None,
-        # Ray may have more logical CPUs than there are cores; trials of a sweep should not share cores then.
-        max_concurrent_trials=max(1, int(available_cpus() // max(cpus, 1))) if ray_is_local() else None,
-        trial_name_creator=trial_name,
-        trial_dirname_creator=trial_folder,
-        callbacks=[TableCallback(table)],
-        raise_on_failed_trial=False,
-        verbose=0,
-    )
+    with catch_ctrl_c() as interrupted:
+        analysis = tune.run(
+            experiment.run,
+            name=stage.folder.name,
+            storage_path=str(stage.folder.parent.absolute()),
+            config=config,
+            stop=experiment.stop or None,
+            num_samples=experiment.num_samples,
+            time_budget_s=experiment.time_budget_s,
+            max_failures=experiment.max_failures,
+            scheduler=create_scheduler(experiment.scheduler, **experiment.scheduler_config),
+            checkpoint_config=tune.CheckpointConfig(**checkpoints.model_dump()),
+            restore=restore,
+            resume="AUTO+ERRORED" if resume else None,
+            # Ray may have more logical CPUs than there are cores; trials should not share cores then.
+            max_concurrent_trials=max(1, int(available_cpus() // max(cpus, 1))) if ray_is_local() else None,
+            trial_name_creator=trial_name,
+            trial_dirname_creator=trial_folder,
+            callbacks=[TableCallback(table, interrupted)],
+            raise_on_failed_trial=False,
+            verbose=0,
+        )
     return list(analysis.trials)
 
 
@@ -201,21 +202,17 @@ def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:
     return False, restore
 
 
-def _raise_failures(stage: Stage, trials: list[Trial], verbosity: int) -> None:
+def _raise_failures(stage: Stage, trials: list[Trial]) -> None:
     failed = [trial for trial in trials if trial.status == "ERROR"]
     if failed:
         trial = failed[0]
-        error = trial.get_pickled_error() or trial.get_error() or "no reason given"
-        name, message = cause_of(error)
+        report = Path(trial.path) / "error.txt"
+        text = report.read_text(encoding="utf-8") if report.exists() else str(trial.get_error())
+        name, message = cause_of(text)
         if name == "UserError":
             raise UserError(f"In `{stage.name}`: {message}")
-        text = Path(trial.error_file).read_text(encoding="utf-8") if trial.error_file else str(error)
-        where = (
-            f" (traceback: {short_path(trial.error_file)}, or run again with -vv)" if trial.error_file else ""
-        )
-        raise StageFailedError(
-            f"`{stage.name}` failed with {name}: {message}{where}", text if verbosity else ""
-        )
+        where = f" (traceback: {short_path(report)}, or run again with -vv)" if report.exists() else ""
+        raise StageFailedError(f"`{stage.name}` failed with {name}: {message}{where}", text)
     if not trials or any(trial.status != "TERMINATED" for trial in trials):
         raise StoppedError
 

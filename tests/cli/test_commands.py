@@ -1,0 +1,144 @@
+"""The command itself, in a process of its own: answers, exit codes, one clear sentence for every mistake."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import rllib_llm_comm
+from tests.cli.command import rllib
+
+GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_text_golden.jsonl.gz"
+KITCHEN = "rllib_llm_comm/overcooked_text-v0"
+
+
+def write(folder, spec, name="file.json"):
+    (folder / name).write_text(json.dumps(spec))
+    return name
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"a": {"run": "PPO", "env": "CartPole-v1", "config": {"lrr": 1}}},
+            "Error: `a.config.lrr` is no setting of PPO. Did you mean 'lr'?\n",
+        ),
+        (
+            {"a": {"run": "Verco", "env": KITCHEN, "config": {"env_config": {"layout": "ful"}}}},
+            "Error: In `a.config.env_config`: `layout` is 'ful' but must be one of 'full', 'oneplate', 'tomato'. "
+            "Did you mean 'full'?\n",
+        ),
+    ],
+)
+def test_one_sentence_and_exit_code(tmp_path, spec, sentence):
+    done = rllib("train", "file", write(tmp_path, spec), cwd=tmp_path)
+    assert (done.returncode, done.stderr, done.stdout) == (1, sentence, "")
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "file", "nothing.yaml"], "There is no file 'nothing.yaml'"),
+        (["train", "--env", "CartPole-v1"], "`--run` is missing"),
+        (["train", "--run", "PPO", "--stop", "ten"], "`--stop` is 'ten'"),
+        (["evaluate", "nowhere"], "There is no checkpoint at 'nowhere'."),
+        (["replay", "nowhere"], "There is no checkpoint at 'nowhere'."),
+        (["check", "env", "nothing-v0"], "nothing-v0"),
+        (["check", "env", "x-v0", "--import", "not_a_module"], "`--import` module 'not_a_module'"),
+        (["check", "golden", "nothing.jsonl"], "nothing.jsonl"),
+        (["example", "get", "vercoo"], "Did you mean 'verco'?"),
+    ],
+)
+def test_wrong_arguments(tmp_path, arguments, words):
+    done = rllib(*arguments, cwd=tmp_path)
+    assert done.returncode == 1 and words in done.stderr
+    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
+
+
+def test_unknown_option_is_a_usage_error(tmp_path):
+    done = rllib("train", "--episodes", "3", cwd=tmp_path)
+    assert done.returncode == 2 and "--episodes" in done.stderr
+
+
+def test_version_and_help(tmp_path):
+    assert rllib_llm_comm.__version__ in rllib("--version", cwd=tmp_path).stdout
+    text = rllib("train", "file", "--help", cwd=tmp_path).stdout
+    assert "--checkpoint-freq" in text and "rllib train file verco.yaml" in text
+
+
+def test_check_golden(tmp_path):
+    good = rllib("check", "golden", str(GOLDEN), cwd=tmp_path)
+    assert good.returncode == 0 and "41 episodes" in good.stdout and " 0 mismatches" in good.stdout
+    with gzip.open(GOLDEN, "rt") as lines:
+        episode = json.loads(next(iter(lines)))
+    episode["steps"][2]["obs"][0][0] += 0.5
+    (tmp_path / "bad.jsonl").write_text(json.dumps(episode))
+    bad = rllib("check", "golden", "bad.jsonl", cwd=tmp_path)
+    assert bad.returncode == 1 and " 1 mismatches" in bad.stdout and "step 3" in bad.stdout
+
+
+OWN_ENV = """
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+from pettingzoo.env_registry import registration
+
+
+class Corridor(ParallelEnv):
+    metadata = {"name": "corridor_v0", "render_modes": []}
+    render_mode = None
+
+    def __init__(self, length=3):
+        self.length, self.possible_agents = length, ["ann", "ben"]
+        self.spaces = {a: (spaces.Box(0, 10, (1,), np.float32), spaces.Discrete(2)) for a in ("ann", "ben")}
+
+    def observation_space(self, agent):
+        return self.spaces[agent][0]
+
+    def action_space(self, agent):
+        return self.spaces[agent][1]
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.place = list(self.possible_agents), 0
+        return self._see(), {a: {} for a in self.agents}
+
+    def step(self, actions):
+        self.place += 1
+        over = self.place >= self.length
+        agents = list(self.agents)
+        seen = self._see()
+        if over:
+            self.agents = []
+        return (seen, {a: 1.0 for a in agents}, dict.fromkeys(agents, over), dict.fromkeys(agents, False),
+                {a: {} for a in agents})
+
+    def _see(self):
+        return {a: np.array([self.place], dtype=np.float32) for a in self.agents}
+
+
+registration.register("parallel", "mine/corridor-v0", Corridor)
+"""
+
+
+def test_check_env_of_a_user(tmp_path):
+    (tmp_path / "corridor.py").write_text(OWN_ENV)
+    good = rllib("check", "env", "mine/corridor-v0", "--import", "corridor", cwd=tmp_path)
+    assert good.returncode == 0 and " 0 failed" in good.stdout, good.stdout + good.stderr
+    (tmp_path / "broken.py").write_text(OWN_ENV.replace("Box(0, 10", "Box(0, 1"))
+    bad = rllib("check", "env", "mine/corridor-v0", "--import", "broken", cwd=tmp_path)
+    assert bad.returncode == 1 and "failed" in bad.stdout
+
+
+def test_examples(tmp_path):
+    listed = rllib("example", "list", cwd=tmp_path).stdout
+    for name in ("verco", "message_sft", "verco_seeds", "verco_llama7b"):
+        assert name in listed
+    assert rllib("example", "get", "verco", cwd=tmp_path).returncode == 0
+    assert "collect_labels" in (tmp_path / "verco.yaml").read_text()
+    again = rllib("example", "get", "verco", cwd=tmp_path)
+    assert again.returncode == 1 and "exists already" in again.stderr
