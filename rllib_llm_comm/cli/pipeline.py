@@ -43,7 +43,7 @@ def run_file(file: ExperimentFile, options: TrainOptions) -> None:
 
     stages = make_stages(file.experiments, folder, file.digest)
     to_run = _unfinished(stages, options.resume)
-    cpus = _check(stages, to_run, file.checked_by_python)
+    cpus = check_stages(stages, to_run, file.checked_by_python)
     records: dict[str, StageRecord] = {}
     with _lock({stage.folder.parent for stage in stages}), _session(options, cpus) as ray:
         for number, stage in enumerate(stages, 1):
@@ -92,11 +92,19 @@ def _unfinished(stages: list[Stage], resume: bool) -> set[str]:
     return names
 
 
-def _check(stages: list[Stage], to_run: set[str], trusted: bool) -> int:
+def check_stages(stages: list[Stage], to_run: set[str], trusted: bool = False) -> int:
     """Checks all stages that will run, with their references replaced by the paths that there will be.
+
+    Args:
+        stages: All stages of the file.
+        to_run: Names of those without a result.
+        trusted: Whether settings come from `AlgorithmConfig` objects, whose setters have seen them.
 
     Returns:
         Logical CPUs that a local Ray should have.
+
+    Raises:
+        UserError: At the first unknown key or impossible value.
     """
     outputs: dict[str, list[str]] = {}
     missing: tuple[str, ...] = ()

@@ -1,0 +1,32 @@
+"""The experiment files that come with the package can be run, and explain each of their keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rllib_llm_comm.cli import pipeline
+from rllib_llm_comm.cli.example import examples
+from rllib_llm_comm.cli.experiment_file import read_experiment_file
+from rllib_llm_comm.cli.stages import make_stages
+
+FILES = [path for path in examples().values() if path.suffix == ".yaml"]
+SMOKE = Path(__file__).parents[1] / "data" / "verco_smoke.yaml"
+
+
+@pytest.mark.parametrize("path", [*FILES, SMOKE], ids=lambda path: path.stem)
+def test_everything_in_the_file_is_known(path, tmp_path):
+    file = read_experiment_file(path)
+    stages = make_stages(file.experiments, lambda name, _: tmp_path / name)
+    assert pipeline.check_stages(stages, set(file.experiments)) >= 1
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_key_is_commented(path):
+    bare = [line for line in path.read_text().splitlines() if line.strip() and "#" not in line]
+    assert not bare
+
+
+def test_the_promised_files_are_there():
+    assert {"verco", "message_sft", "verco_seeds", "verco_llama7b"} <= {path.stem for path in FILES}
