@@ -13,8 +13,8 @@ the labels; called again with the same folder, a finished collection is not repe
 
 Results to expect
 -----------------
-A line with the number of labels (200; 20 with `--smoke`) and distinct observations, and five pairs of an observation
-and the message of that cook, such as "i see a knife" or "i see nothing of use".
+A line with the number of labels (about 200; about 20 with `--smoke`) and of distinct observations, and five pairs of
+an observation and the message of that cook, such as "i see a tomato" or "i see nothing of use".
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ class ReportingTeacher(Teacher):
 
     name = "reporting"
 
-    def __init__(self, things: tuple[str, ...] = ("tomato", "lettuce", "plate", "knife")) -> None:
+    def __init__(self, things: tuple[str, ...] = ("tomato", "lettuce", "onion", "bowl")) -> None:
         self.things = tuple(things)
 
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
         said = {}
         for agent in request.agents:
             # Only what this agent sees: `request.state`, the true game, would tell more than it could learn to say.
-            seen = [thing for thing in self.things if thing in request.observations[agent].lower()]
+            _, _, view = request.observations[agent].lower().partition(". ")  # the first sentence is the task
+            seen = [thing for thing in self.things if thing in view]
             said[agent] = f"i see a {rng.choice(seen)}" if seen else "i see nothing of use"
         return said
 
@@ -59,7 +60,7 @@ def main() -> None:
             "rllib_llm_comm/overcooked_text-v0",
             arguments.output or scratch,
             env_config={"map_name": "A", "recipe": "tomato salad"},
-            teacher={"name": "reporting", "things": ["tomato", "plate", "knife"]},
+            teacher={"name": "reporting", "things": ["tomato", "bowl"]},
             target_labels=20 if arguments.smoke else 200,
             policy="random",
             num_envs=2,
