@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
@@ -70,9 +71,27 @@ class PolicyCheckpointMixin(Algorithm):
             UserError: If there is none at `path`, or it belongs to another base model.
         """
         self.on_first_learner(_load_messages, everywhere=True, path=os.path.abspath(os.path.expanduser(path)))
+        self._sync_runners()
+
+    @override(Checkpointable)
+    def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        """Restores as RLlib does, and makes sure that all EnvRunners act with the restored weights."""
+        if self.env_runner_group is None:  # RLlib's own would look for it
+            Checkpointable.restore_from_path(self, path, *args, **kwargs)
+        else:
+            super().restore_from_path(path, *args, **kwargs)
+            self._sync_runners()
+
+    def _sync_runners(self) -> None:
+        # RLlib's own sync does not wait, and drops its request if an earlier one is still on its way, as the one
+        # from building the algorithm may be: remote runners would then act with untrained weights.
+        state = self.learner_group.get_state(
+            components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=True
+        )[COMPONENT_LEARNER]
+        weights = {COMPONENT_RL_MODULE: state[COMPONENT_RL_MODULE]}
         for group in (self.env_runner_group, self.eval_env_runner_group):
             if group is not None:
-                group.sync_weights(from_worker_or_learner_group=self.learner_group, inference_only=True)
+                group.foreach_env_runner(lambda runner: runner.set_state(weights))
 
     def on_first_learner(self, function: Any, *, everywhere: bool = False, **kwargs: Any) -> Any:
         """Runs a function of a Learner there and returns its result.

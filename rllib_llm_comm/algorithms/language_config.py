@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 SHARED_POLICY = "shared"
 _LANGUAGE_MODEL_FIELDS = tuple(
-    name
-    for name in LanguageModelSettings.names()
-    if name not in ("trainable_roles", "train_critic", "init_seed")
+    name for name in LanguageModelSettings.names() if name not in ("trainable_roles", "train_critic", "init_seed")
 )
 _SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_stack", TRIAL_INFO)
 
@@ -147,9 +145,7 @@ class LanguageModelConfigMixin(AlgorithmConfig):
                 continue
             if key not in known and self._translate_special_keys(key, warn_deprecated=False) not in known:
                 public = [name for name in known if not name.startswith("_")]
-                raise UserError(
-                    f"`{key}` is no setting of {type(self).__name__}.{did_you_mean(str(key), public)}"
-                )
+                raise UserError(f"`{key}` is no setting of {type(self).__name__}.{did_you_mean(str(key), public)}")
         return super().update_from_dict(dict(config_dict))
 
     def require_numbers(self, names: Sequence[str]) -> None:

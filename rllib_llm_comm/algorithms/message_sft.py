@@ -14,7 +14,6 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.annotations import override
-from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 
 from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
@@ -268,11 +267,6 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
         """The environment that the labels come from."""
         env = self.labels.env
         return {"env": env.get("id"), "env_config": dict(env.get("settings") or {})}
-
-    @override(Checkpointable)
-    def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
-        """Restores the Learners; there are no EnvRunners to sync, for which RLlib's own would look."""
-        Checkpointable.restore_from_path(self, path, *args, **kwargs)
 
     def _updates_done(self) -> int:
         return int(self.on_first_learner(_updates))

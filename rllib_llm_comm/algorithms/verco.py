@@ -150,9 +150,7 @@ class VercoConfig(LanguageModelConfigMixin, PPOConfig):
         return CommPPOLearner
 
     @override(AlgorithmConfig)
-    def build_env_to_module_connector(
-        self, env: Any = None, spaces: Any = None, device: Any = None
-    ) -> ConnectorV2:
+    def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> ConnectorV2:
         """RLlib's pipeline with `MessageExchange` behind the user's own pieces."""
         pipeline = super().build_env_to_module_connector(env=env, spaces=spaces, device=device)
         following = "AddObservationsFromEpisodesToBatch"
@@ -178,21 +176,15 @@ class VercoConfig(LanguageModelConfigMixin, PPOConfig):
         self._validate_training()
         if self.messages == "teacher":
             if not self.teacher:
-                raise UserError(
-                    "`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'."
-                )
+                raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
             self._add_teacher_callback()
         super().validate()
 
     def _validate_training(self) -> None:
         require_choice("value_clip_mode", self.value_clip_mode, VALUE_CLIP_MODES)
         names = ["clip_param", "vf_loss_coeff", "gamma", "lambda_"]
-        names += [
-            name for name in ("lr", "critic_lr", "entropy_coeff") if not isinstance(getattr(self, name), list)
-        ]
-        names += [
-            n for n in ("vf_clip_param", "kl_target", "grad_clip", "anneal") if getattr(self, n) is not None
-        ]
+        names += [name for name in ("lr", "critic_lr", "entropy_coeff") if not isinstance(getattr(self, name), list)]
+        names += [n for n in ("vf_clip_param", "kl_target", "grad_clip", "anneal") if getattr(self, n) is not None]
         self.require_numbers(names)
         for name in ("clip_param", "vf_clip_param", "kl_target", "grad_clip"):
             value = getattr(self, name)

@@ -34,9 +34,7 @@ class AddTeacherMessages(RLlibCallback):
         """
         teacher = self.teacher or getattr(env_runner.config, "teacher", None)
         if not teacher:
-            raise UserError(
-                "`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'."
-            )
+            raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
         seed = (env_runner.config.seed or 0) + 1000 * (env_runner.worker_index or 0)
         for index, sub in enumerate(env.envs):
             adapter = sub.unwrapped

@@ -132,9 +132,7 @@ class MessageExchange(ConnectorV2):
             single.set_observations(at_indices=-1, new_data=encoder.encode(observations[id(single)], heard))
             single.observation_space = self.observation_space[agent]
         if metrics is not None and said and self._communication.messages != "none":
-            metrics.log_value(
-                "message_words", float(np.mean([len(m.split()) for m in said])), window=METRICS_WINDOW
-            )
+            metrics.log_value("message_words", float(np.mean([len(m.split()) for m in said])), window=METRICS_WINDOW)
             metrics.log_value("message_distinct_share", len(set(said)) / len(said), window=METRICS_WINDOW)
         return batch
 

@@ -91,9 +91,7 @@ class MessageProtocol:
         if settings.messages == "constant":
             return [settings.constant_message] * len(speakers)
         if settings.messages == "teacher":
-            return [
-                limit_words(_teacher_message(speaker), settings.max_message_words) for speaker in speakers
-            ]
+            return [limit_words(_teacher_message(speaker), settings.max_message_words) for speaker in speakers]
         written = write(
             [message_prompt(s.observation.text, s.observation.subgoal) for s in speakers],
             max_words=settings.max_message_words,

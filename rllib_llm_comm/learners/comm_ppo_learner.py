@@ -91,9 +91,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         start = time.perf_counter()
         # With several Learners DDP wants every trained weight in every loss, so there the actor is computed
         # anyway and its loss multiplied by 0.
-        live = {
-            m: rows for m, rows in batch.items() if m not in self._stopped or self.config.num_learners > 1
-        }
+        live = {m: rows for m, rows in batch.items() if m not in self._stopped or self.config.num_learners > 1}
         outputs = self.module.forward_train(live) if live else {}
         outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
         losses = self.compute_losses(fwd_out=outputs, batch=batch)
@@ -169,9 +167,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         coefficient = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
         return weight * (surrogate - coefficient * entropy)
 
-    def _log_first_ratio(
-        self, module_id: ModuleID, ratio: torch.Tensor, weights_seq_no: torch.Tensor | None
-    ) -> None:
+    def _log_first_ratio(self, module_id: ModuleID, ratio: torch.Tensor, weights_seq_no: torch.Tensor | None) -> None:
         # Before the first step the ratio must be 1. The exception is honest: an action that lasted from one
         # roll-out into the next was chosen by older weights.
         if weights_seq_no is not None:

@@ -110,9 +110,7 @@ class SemiMarkovGAE(ConnectorV2):
         joined = np.concatenate(advantages)
         joined = (joined - joined.mean()) / max(_LEAST_STD, float(joined.std()))
         kept[Postprocessing.ADVANTAGES] = torch.as_tensor(joined, device=predictions.device)
-        kept[Postprocessing.VALUE_TARGETS] = torch.as_tensor(
-            np.concatenate(targets), device=predictions.device
-        )
+        kept[Postprocessing.VALUE_TARGETS] = torch.as_tensor(np.concatenate(targets), device=predictions.device)
         kept[Columns.VF_PREDS] = predictions[rows]
         return kept
 

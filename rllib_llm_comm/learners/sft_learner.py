@@ -44,9 +44,7 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
         super().before_gradient_based_update(timesteps=timesteps)
         if self.config.anneal:
             for optimizer in self._named_optimizers.values():
-                self._set_optimizer_lr(
-                    optimizer, annealed(self.config.lr, self._weights_seq_no, self.config.anneal)
-                )
+                self._set_optimizer_lr(optimizer, annealed(self.config.lr, self._weights_seq_no, self.config.anneal))
 
     @override(TorchLearner)
     def compute_loss_for_module(

@@ -57,8 +57,7 @@ class LLMCommCore:
             )
             self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
         self._parameters = {
-            role: [parameter for _, parameter in self.lm.named_adapter_parameters(role)]
-            for role in (MESSAGE, ACTION)
+            role: [parameter for _, parameter in self.lm.named_adapter_parameters(role)] for role in (MESSAGE, ACTION)
         }
         self._scores: Memo[torch.Tensor] = Memo(_SCORES)
         self._messages: Memo[str] = Memo(_MESSAGES)
@@ -199,9 +198,7 @@ def resolve_device(device: str) -> str:
     return device
 
 
-def _collect(
-    memo: Memo[torch.Tensor], keys: list[bytes], fresh: Mapping[bytes, torch.Tensor]
-) -> torch.Tensor:
+def _collect(memo: Memo[torch.Tensor], keys: list[bytes], fresh: Mapping[bytes, torch.Tensor]) -> torch.Tensor:
     rows = [fresh[key] if key in fresh else memo.get(key) for key in keys]
     for key, row in fresh.items():
         memo.put(key, row)
@@ -210,9 +207,7 @@ def _collect(
 
 def _row_keys(arrays: Sequence[torch.Tensor] | Iterator[torch.Tensor]) -> list[bytes]:
     flat = [array.detach().cpu().numpy().reshape(len(array), -1) for array in arrays]
-    rows = (
-        np.ascontiguousarray(np.concatenate(flat, axis=1)) if len(flat) > 1 else np.ascontiguousarray(flat[0])
-    )
+    rows = np.ascontiguousarray(np.concatenate(flat, axis=1)) if len(flat) > 1 else np.ascontiguousarray(flat[0])
     return [row.tobytes() for row in rows]
 
 

@@ -114,9 +114,7 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
             raise ValueError(f"the state misses {sorted(missing)}")
         incoming = convert_to_torch_tensor({name: state[name] for name in own if name in state})
         changed = {
-            name: tensor
-            for name, tensor in incoming.items()
-            if not torch.equal(tensor.to(own[name].device), own[name])
+            name: tensor for name, tensor in incoming.items() if not torch.equal(tensor.to(own[name].device), own[name])
         }
         self.load_state_dict(changed, strict=False)
 

@@ -82,15 +82,11 @@ def policy_files(core: LLMCommCore) -> dict[str, bytes]:
             core.lm.save_adapter(role, Path(scratch) / role)
             for path in sorted((Path(scratch) / role).iterdir()):
                 files[f"adapters/{role}/{path.name}"] = path.read_bytes()
-    files[_CRITIC] = save(
-        {name: tensor.cpu().contiguous() for name, tensor in core.critic.state_dict().items()}
-    )
+    files[_CRITIC] = save({name: tensor.cpu().contiguous() for name, tensor in core.critic.state_dict().items()})
     return files
 
 
-def write_policy(
-    folder: str | os.PathLike[str], files: Mapping[str, bytes], manifest: PolicyManifest
-) -> Path:
+def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], manifest: PolicyManifest) -> Path:
     """Writes a policy folder, which appears at once or not at all; one of that name is replaced.
 
     Args:
@@ -156,8 +152,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> PolicyManifest:
         raise UserError(f"{str(path)!r} cannot be read ({error}); save the checkpoint again.") from error
     if manifest.format > FORMAT:
         raise UserError(
-            f"{str(path)!r} has format {manifest.format} but this version reads up to {FORMAT}; update "
-            "rllib_llm_comm."
+            f"{str(path)!r} has format {manifest.format} but this version reads up to {FORMAT}; update rllib_llm_comm."
         )
     return manifest
 

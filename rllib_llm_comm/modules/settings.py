@@ -35,8 +35,7 @@ class _FromMapping:
         for name in values:
             if name not in known:
                 raise UserError(
-                    f"`{name}` is no setting here; known are "
-                    f"{', '.join(known)}.{did_you_mean(str(name), known)}"
+                    f"`{name}` is no setting here; known are {', '.join(known)}.{did_you_mean(str(name), known)}"
                 )
         return cls(**values)
 
@@ -105,9 +104,7 @@ class LanguageModelSettings(_FromMapping):
         for width in self.critic_hiddens:
             _require_at_least("critic_hiddens", width, 1)
         if not self.temperature > 0:
-            raise UserError(
-                f"`temperature` is {self.temperature!r} but must be larger than 0 (1 is the paper's)."
-            )
+            raise UserError(f"`temperature` is {self.temperature!r} but must be larger than 0 (1 is the paper's).")
         if not 0.0 <= self.lora_dropout < 1.0:
             raise UserError(f"`lora_dropout` is {self.lora_dropout!r} but must be in [0, 1).")
 
@@ -135,9 +132,7 @@ class CommunicationSettings(_FromMapping):
         require_choice("messages", self.messages, MESSAGE_MODES)
         _require_at_least("max_message_words", self.max_message_words, 1)
         if self.message_temperature < 0:
-            raise UserError(
-                f"`message_temperature` is {self.message_temperature!r} but must be 0 (greedy) or larger."
-            )
+            raise UserError(f"`message_temperature` is {self.message_temperature!r} but must be 0 (greedy) or larger.")
         if len(self.constant_message.split()) > self.max_message_words:
             raise UserError(
                 f"`constant_message` is {self.constant_message!r}, which is longer than `max_message_words` "

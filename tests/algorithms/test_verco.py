@@ -1,0 +1,226 @@
+"""Verco as an algorithm: runners, learners, checkpoints, and its pieces in other people's configs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from toys import TESTS, ColourTalk, language_model, randomise, register
+
+from rllib_llm_comm import VercoConfig, load_policy, register_all
+from rllib_llm_comm.connectors.message_exchange import MessageExchange
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.modules.llm_comm import LLMCommModule
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def config(**training):
+    return (
+        VercoConfig()
+        .environment(register(), env_config={"busy": (1, 2), "length": 6})
+        .language_model(**language_model(temperature=2.0))
+        .env_runners(num_envs_per_env_runner=2)
+        .training(**{"train_batch_size_per_learner": 24, "num_epochs": 2, "lr": 1e-3, **training})
+        .debugging(seed=0)
+    )
+
+
+@pytest.fixture(scope="module")
+def message_source(tmp_path_factory):
+    """A checkpoint with a message adapter of its own."""
+    algo = config().build_algo()
+    module = algo.learner_group._learner.module["shared"].unwrapped()
+    randomise(module.core, "message", std=0.5, seed=9)
+    path = algo.save_to_path(str(tmp_path_factory.mktemp("source") / "checkpoint"))
+    algo.stop()
+    return path
+
+
+@pytest.mark.parametrize(("runners", "learners"), [(0, 0), (1, 0), (2, 0), (0, 1)])
+def test_runners_and_learners(runners, learners, message_source):
+    algo = (
+        config()
+        .communication(message_checkpoint=message_source)
+        .env_runners(num_env_runners=runners)
+        .learners(num_learners=learners)
+        .build_algo()
+    )
+    try:
+        spoken = algo.env_runner_group.foreach_env_runner(
+            lambda runner: runner.module["shared"].write_messages(["you see red. i say:"]),
+            local_env_runner=runners == 0,
+        )
+        expected = load_policy(message_source).core.write_messages(["you see red. i say:"])
+        assert spoken == [expected] * max(1, runners)
+        for _ in range(2):
+            results = algo.train()
+            learned = results["learners"]["shared"]
+            assert float(learned["ratio_first_minibatch"]) < 1e-5
+            assert results["env_runners"]["message_words"] > 0
+        assert algo.load_message_adapter(message_source) is None
+    finally:
+        algo.stop()
+
+
+def test_what_is_synced_and_saved_is_adapters_and_critic_only():
+    algo = config().build_algo()
+    try:
+        core = algo.learner_group._learner.module["shared"].unwrapped().core
+        adapters = sum(p.numel() for _, p in core.lm.named_adapter_parameters())
+        critic = sum(p.numel() for p in core.critic.parameters())
+
+        def bytes_of(**kwargs):
+            state = algo.learner_group.get_state(components="learner/rl_module", **kwargs)
+            return sum(array.nbytes for array in state["learner"]["rl_module"]["shared"].values())
+
+        assert bytes_of() == 4 * (adapters + critic)
+        assert bytes_of(inference_only=True) == 4 * adapters
+        runner = algo.env_runner.module["shared"]
+        assert sum(p.numel() for p in runner.parameters()) == adapters
+    finally:
+        algo.stop()
+
+
+def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
+    algo = config(anneal=10).communication(message_checkpoint=message_source).build_algo()
+    for _ in range(2):
+        results = algo.train()
+    path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    learner = algo.learner_group._learner
+    steps = [int(next(iter(o.state.values()))["step"]) for o in learner._named_optimizers.values()]
+    algo.stop()
+    policy = load_policy(path)
+    run = subprocess.run(
+        [sys.executable, f"{TESTS}/algorithms/restore_and_train.py", path],
+        env={**os.environ, "PYTHONPATH": TESTS},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert "RESULT" in run.stdout, run.stderr[-3000:]
+    restored = json.loads(run.stdout.split("RESULT")[1].splitlines()[0])
+    assert restored["iteration"] == 2 and restored["after"]["iteration"] == 3
+    assert restored["after"]["ratio"] < 1e-5
+    assert restored["after"]["sampled"] > int(results["num_env_steps_sampled_lifetime"])
+    assert restored["steps"] == steps
+    np.testing.assert_allclose(restored["after"]["rates"], [1e-3 * 0.8, 1e-3 * 0.8])  # annealing goes on
+    assert restored["messages"] == policy.core.write_messages(["you see red. i say:"])
+    observations, _ = ColourTalk().reset(seed=5)
+    silent = load_policy(path, messages="none").act(observations)
+    for agent, row in zip(observations, restored["probabilities"], strict=True):
+        np.testing.assert_allclose(silent[agent].probabilities, row, atol=1e-5)
+
+
+def test_pieces_in_an_own_ppo_config():
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+    from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
+
+    register()
+    register_parallel_env("toys/own", entry=ColourTalk)
+    model = language_model(temperature=2.0)
+    algo = (
+        PPOConfig()
+        .environment("toys/own", disable_env_checking=True)
+        .env_runners(
+            num_env_runners=0,
+            env_to_module_connector=lambda env, spaces, device: MessageExchange(
+                language_model=model, communication={"messages": "student"}
+            ),
+        )
+        .training(train_batch_size_per_learner=16, minibatch_size=16, num_epochs=1, use_kl_loss=False)
+        .multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **kwargs: "shared")
+        .rl_module(rl_module_spec=RLModuleSpec(module_class=LLMCommModule, model_config=model))
+        .build_algo()
+    )
+    try:
+        assert np.isfinite(float(algo.train()["learners"]["shared"]["policy_loss"]))
+    finally:
+        algo.stop()
+
+
+def test_a_message_checkpoint_that_does_not_fit_is_refused(tmp_path, message_source):
+    with pytest.raises(UserError, match="is no folder"):
+        config().communication(message_checkpoint=str(tmp_path / "nowhere")).build_algo()
+    with pytest.raises(UserError, match="`lora_r` 2"):
+        config().language_model(lora_r=2).communication(message_checkpoint=message_source).build_algo()
+
+
+def test_evaluation_runners_may_talk_in_another_way():
+    algo = (
+        config()
+        .evaluation(
+            evaluation_interval=1,
+            evaluation_duration=2,
+            evaluation_num_env_runners=0,
+            evaluation_config={"messages": "none", "explore": True},
+        )
+        .build_algo()
+    )
+    try:
+        results = algo.train()
+        assert results["evaluation"]["env_runners"]["num_episodes"] == 2
+        assert "message_words" not in results["evaluation"]["env_runners"]
+        assert "message_words" in results["env_runners"]
+    finally:
+        algo.stop()
+
+
+def test_same_seed_same_run():
+    def returns():
+        algo = config().build_algo()
+        try:
+            results = [algo.train() for _ in range(2)]
+            weights = algo.learner_group._learner.module["shared"].get_state()
+            return [r["env_runners"]["episode_return_mean"] for r in results], weights
+        finally:
+            algo.stop()
+
+    (one, first), (other, second) = returns(), returns()
+    assert one == other
+    assert all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_registered_names_reach_tune():
+    from ray.tune.registry import ENV_CREATOR, _global_registry, get_trainable_cls
+
+    register_all()
+    register_all()
+    for name in ("Verco", "MessageSFT"):
+        assert get_trainable_cls(name).__name__ == name
+    assert _global_registry.contains(ENV_CREATOR, "rllib_llm_comm/overcooked_text-v0")
+
+
+@pytest.mark.slow
+def test_learns_to_use_messages():
+    """With constant messages two thirds of the guesses must be wrong; with a telling partner none."""
+    from rllib_llm_comm.teachers.base import Teacher, register_teacher
+
+    class Telling(Teacher):
+        name = "telling"
+
+        def messages(self, request, *, rng):
+            return {agent: f"i see {request.state['colours'][agent]}" for agent in request.agents}
+
+    register_teacher("telling", Telling)
+    best = {}
+    for messages in ("teacher", "constant"):
+        algo = (
+            config(train_batch_size_per_learner=256, lr=1e-2, num_epochs=4, kl_target=0.1)
+            .environment(register(), env_config={"length": 8})
+            .env_runners(num_envs_per_env_runner=8)
+            .communication(messages=messages, teacher="telling")
+            .build_algo()
+        )
+        best[messages] = max(algo.train()["env_runners"].get("episode_return_mean", 0) for _ in range(25))
+        algo.stop()
+    assert best["teacher"] > 13  # of 16
+    assert best["constant"] < 8
+    assert torch.get_num_threads() >= 1
