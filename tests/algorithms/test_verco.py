@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from toys import TESTS, ColourTalk, language_model, randomise, register
 
 from rllib_llm_comm import VercoConfig, load_policy, register_all
@@ -198,9 +197,8 @@ def test_registered_names_reach_tune():
     assert _global_registry.contains(ENV_CREATOR, "rllib_llm_comm/overcooked_text-v0")
 
 
-@pytest.mark.slow
 def test_learns_to_use_messages():
-    """With constant messages two thirds of the guesses must be wrong; with a telling partner none."""
+    """With constant messages two thirds of the guesses must be wrong; with a telling partner hardly one."""
     from rllib_llm_comm.teachers.base import Teacher, register_teacher
 
     class Telling(Teacher):
@@ -213,14 +211,13 @@ def test_learns_to_use_messages():
     best = {}
     for messages in ("teacher", "constant"):
         algo = (
-            config(train_batch_size_per_learner=256, lr=1e-2, num_epochs=4, kl_target=0.1)
+            config(train_batch_size_per_learner=256, lr=5e-3, num_epochs=4, kl_target=None, gamma=0.0)
             .environment(register(), env_config={"length": 8})
             .env_runners(num_envs_per_env_runner=8)
             .communication(messages=messages, teacher="telling")
             .build_algo()
         )
-        best[messages] = max(algo.train()["env_runners"].get("episode_return_mean", 0) for _ in range(25))
+        best[messages] = max(algo.train()["env_runners"].get("episode_return_mean", 0) for _ in range(15))
         algo.stop()
-    assert best["teacher"] > 13  # of 16
+    assert best["teacher"] > 13  # of 14.7: now and then the right colour is forbidden
     assert best["constant"] < 8
-    assert torch.get_num_threads() >= 1
