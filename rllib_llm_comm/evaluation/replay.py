@@ -34,8 +34,9 @@ def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[
 
     played = [episodes] if isinstance(episodes, Episode) else list(episodes)
     pictures: dict[bytes, int] = {}
-    data = {"episodes": [_episode(episode, pictures) for episode in played], "pictures": []}
-    data["pictures"] = ["data:image/png;base64," + base64.b64encode(png).decode() for png in pictures]
+    recorded = [_episode(episode, pictures) for episode in played]
+    encoded = ["data:image/png;base64," + base64.b64encode(png).decode() for png in pictures]
+    data = {"episodes": recorded, "pictures": encoded}
     template = resources.files(__package__).joinpath("templates", "replay.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True).from_string(template).render(title=title, data=_json_for_html(data))
     target = Path(path)

@@ -13,7 +13,8 @@ from rllib_llm_comm.language.scoring import (
     score_candidates_reference,
 )
 
-WORDS = st.sampled_from(["wait", "get", "put", "the", "raw", "kale", "leek", "bowl", "counter", "shelf", "chop", "walk", "first", "board"])
+VOCABULARY = "wait get put the raw kale leek bowl counter shelf chop walk first board"
+WORDS = st.sampled_from(VOCABULARY.split())
 PHRASES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
 CASES = st.lists(st.tuples(PHRASES, st.lists(PHRASES, min_size=3, max_size=3)), min_size=1, max_size=4)
 
