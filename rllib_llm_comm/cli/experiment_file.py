@@ -288,6 +288,9 @@ def _read_python(path: Path) -> ExperimentFile:
             f"`config` of {path} is a bare AlgorithmConfig; take an algorithm's own, such as PPOConfig."
         )
     settings = config.to_dict()
+    if settings["num_cpus_for_main_process"] == AlgorithmConfig().num_cpus_for_main_process:
+        # Not given, so it is for `rllib train` to choose, as with the other kinds of files.
+        del settings["num_cpus_for_main_process"]
     spec = {
         "run": config.algo_class.__name__,
         "env": settings.pop("env", None),

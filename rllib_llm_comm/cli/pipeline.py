@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,13 +16,16 @@ from rich.panel import Panel
 from rich.table import Table
 
 from rllib_llm_comm.cli import plain_stages, tune_stage
+from rllib_llm_comm.cli.checkpoints import find_checkpoint
 from rllib_llm_comm.cli.console import StoppedError, out, say, short_path
 from rllib_llm_comm.cli.experiment_file import ExperimentFile
 from rllib_llm_comm.cli.options import TrainOptions
 from rllib_llm_comm.cli.ray_session import RaySession, available_cpus
-from rllib_llm_comm.cli.stages import MARKER, Stage, StageRecord, make_stages, resolve
+from rllib_llm_comm.cli.stages import MARKER, Stage, StageRecord, make_stages, read_record, resolve
 from rllib_llm_comm.errors import UserError
 
+# Settings that may be a trained stage's folder instead of the checkpoint in it.
+_CHECKPOINTS = ("checkpoint", "message_checkpoint")
 DEFAULT_STORAGE = "results"
 
 
@@ -42,14 +46,14 @@ def run_file(file: ExperimentFile, options: TrainOptions) -> None:
         return Path(storage).expanduser() / file.name / name
 
     stages = make_stages(file.experiments, folder, file.digest)
-    to_run = _unfinished(stages, options.resume)
-    cpus = check_stages(stages, to_run, file.checked_by_python)
-    records: dict[str, StageRecord] = {}
+    records = _finished(stages, options.resume)
+    to_run = [stage.name for stage in stages if stage.name not in records]
+    with out.status("checking all settings"):
+        cpus = check_stages(stages, records, file.checked_by_python)
     with _lock({stage.folder.parent for stage in stages}), _session(options, cpus) as ray:
         for number, stage in enumerate(stages, 1):
             title = f"{stage.name} ({stage.experiment.run})"
             if stage.name not in to_run:
-                records[stage.name] = stage.finished() or stage.write()
                 say(
                     f"[{number}/{len(stages)}] {title}: already there, skipped ({short_path(stage.folder)})",
                     "dim",
@@ -83,21 +87,22 @@ def _needs_ray(stage: Stage) -> bool:
     return stage.experiment.run not in plain_stages.KINDS
 
 
-def _unfinished(stages: list[Stage], resume: bool) -> set[str]:
-    """Names of the stages that have to run: those without a result, and those behind them."""
-    names: set[str] = set()
+def _finished(stages: list[Stage], resume: bool) -> dict[str, StageRecord]:
+    """The stages that need not run: those with a result, unless a stage that they use has to run."""
+    finished: dict[str, StageRecord] = {}
     for stage in stages:
-        if not resume or stage.finished() is None or names & set(stage.uses):
-            names.add(stage.name)
-    return names
+        record = stage.finished()
+        if resume and record is not None and set(stage.uses) <= set(finished):
+            finished[stage.name] = record
+    return finished
 
 
-def check_stages(stages: list[Stage], to_run: set[str], trusted: bool = False) -> int:
+def check_stages(stages: list[Stage], finished: Mapping[str, StageRecord], trusted: bool = False) -> int:
     """Checks all stages that will run, with their references replaced by the paths that there will be.
 
     Args:
         stages: All stages of the file.
-        to_run: Names of those without a result.
+        finished: Records of those that need not run.
         trusted: Whether settings come from `AlgorithmConfig` objects, whose setters have seen them.
 
     Returns:
@@ -111,28 +116,35 @@ def check_stages(stages: list[Stage], to_run: set[str], trusted: bool = False) -
     cpus = available_cpus()
     for stage in stages:
         resolved = _resolved(stage, outputs)
-        if stage.name in to_run:
-            if stage.experiment.run in plain_stages.KINDS:
-                plain_stages.KINDS[stage.experiment.run].check(resolved, missing)
-            else:
+        if stage.name not in finished:
+            if _needs_ray(stage):
                 tune_stage.check(resolved, tuple(plain_stages.KINDS), missing, trusted)
                 cpus = max(cpus, tune_stage.cpus_needed(resolved))
+            else:
+                plain_stages.KINDS[stage.experiment.run].check(resolved, missing)
             future = str(stage.folder.absolute() / "(not there yet)")
             missing = (*missing, future)
             outputs[stage.name] = [future]
         else:
-            record = stage.finished()
-            outputs[stage.name] = _absolute(stage, record.outputs if record else [])
+            outputs[stage.name] = _absolute(stage, finished[stage.name].outputs)
     return cpus
 
 
 def _resolved(stage: Stage, outputs: Mapping[str, list[str]]) -> Stage:
     many = stage.experiment.run in plain_stages.KINDS
+    config = resolve(stage.experiment.config, outputs, many)
     changes = {
-        "config": resolve(stage.experiment.config, outputs, many),
-        "restore": resolve(stage.experiment.restore, outputs),
+        "config": {
+            key: _checkpoint_of(value) if key in _CHECKPOINTS else value for key, value in config.items()
+        },
+        "restore": _checkpoint_of(resolve(stage.experiment.restore, outputs)),
     }
     return replace(stage, experiment=stage.experiment.model_copy(update=changes))
+
+
+def _checkpoint_of(value: Any) -> Any:
+    """The checkpoint of a stage that is given by its folder; anything else as it is."""
+    return str(find_checkpoint(value)) if isinstance(value, str) and read_record(Path(value)) else value
 
 
 def _outputs(stages: list[Stage], records: Mapping[str, StageRecord]) -> dict[str, list[str]]:
@@ -156,6 +168,13 @@ def _make_room(stage: Stage, resume: bool) -> None:
             "choose another `--experiment-name` or move it away."
         )
     if resume and record.fingerprint == stage.fingerprint and record.status == "running":
+        return
+    if (
+        record.status == "running"
+        and _needs_ray(stage)
+        and not any(stage.folder.glob("trial_*/checkpoint_*"))
+    ):
+        shutil.rmtree(stage.folder)  # it failed before there was anything to keep
         return
     number = 1
     while (aside := stage.folder.with_name(f"{stage.folder.name}.old-{number}")).exists():
@@ -202,35 +221,40 @@ def _session(options: TrainOptions, cpus: int) -> RaySession:
 def _show_end(stages: list[Stage], records: Mapping[str, StageRecord]) -> None:
     """The panel with where everything lies and what to type next."""
     table = Table.grid(padding=(0, 2))
-    checkpoint = ""
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    trained: list[tuple[Stage, Path]] = []
     for stage in stages:
         record = records[stage.name]
-        results = _absolute(stage, record.outputs)
+        results = [Path(place) for place in _absolute(stage, record.outputs)]
         for place in results:
             table.add_row(escape(stage.name), escape(short_path(place)))
-        if (Path(results[-1]) / "policy").is_dir() or any(Path(results[-1]).glob("*algorithm_state*")):
-            checkpoint = short_path(results[-1])
-            if (Path(results[-1]) / "policy" / "adapters").is_dir():
-                table.add_row("  adapters", escape(short_path(Path(results[-1]) / "policy" / "adapters")))
-        for name, place in record.files.items():
-            table.add_row(f"  {escape(name)}", escape(short_path(stage.folder / place)))
+        if _needs_ray(stage):
+            trained.append((stage, results[-1]))
+            if (results[-1] / "policy" / "adapters").is_dir():
+                table.add_row("  adapters", escape(short_path(results[-1] / "policy" / "adapters")))
+        for name, file in record.files.items():
+            table.add_row(f"  {escape(name)}", escape(short_path(stage.folder / file)))
         figures = _figures(record.summary)
         if figures:
             table.add_row("", f"[dim]{escape(figures)}[/]")
-    out.print(Panel(table, title="Everything lies here", title_align="left", expand=False), soft_wrap=True)
-    if checkpoint and _has_policy(checkpoint):
-        say(f"Next: rllib evaluate {checkpoint}\n      rllib replay {checkpoint}")
-    elif checkpoint:
-        say(f"Next: rllib train file ... --restore {checkpoint}")
+    out.print(Panel(table, title="Everything lies here", title_align="left", expand=False))
+    if trained:
+        _say_next(*trained[-1], alone=len(records[trained[-1][0].name].outputs) == 1)
 
 
-def _has_policy(checkpoint: str) -> bool:
-    return (Path(checkpoint) / "policy").is_dir()
+def _say_next(stage: Stage, checkpoint: Path, alone: bool) -> None:
+    where = short_path(stage.folder if alone else checkpoint)
+    if (checkpoint / "policy").is_dir():
+        say(f"Next: rllib evaluate {where}\n      rllib replay {where}")
+    say(f"Curves: tensorboard --logdir {short_path(stage.folder)}")
 
 
 def _figures(summary: Mapping[str, Any]) -> str:
     """A few figures of a stage on one line."""
-    numbers = {key: value for key, value in summary.items() if isinstance(value, int | float | str)}
-    return ", ".join(
-        f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in list(numbers.items())[:8]
-    )
+    numbers = {
+        key: value
+        for key, value in summary.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and key != "seed"
+    }
+    return ", ".join(f"{k.replace('_', ' ')} {round(v, 3) + 0:g}" for k, v in list(numbers.items())[:8])

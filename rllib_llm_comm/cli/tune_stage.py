@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 _STATE_FILES = "experiment_state-*.json"
+# Settings that are paths of something that must be there.
+_PATH_SETTINGS = ("input", "input_", "message_checkpoint")
 # Ray Data reads labels in tasks of their own, beside the trial.
 _CPUS_FOR_DATA = 2
 
@@ -50,6 +52,7 @@ def check(
         raise UserError(
             f"`{stage.name}.restore` is {experiment.restore!r} but no checkpoint folder is there."
         )
+    _check_paths(stage.name, experiment.config, unresolved)
     if not trusted:
         env_config = experiment.config.get("env_config") or {}
         if isinstance(env_config, dict):
@@ -253,6 +256,15 @@ def _check_scheduler(stage: str, experiment: Experiment) -> None:
                     f"`{stage}.scheduler_config.{key}` is no argument of {kind.__name__} ({listed})."
                     f"{did_you_mean(key, arguments)}"
                 )
+
+
+def _check_paths(stage: str, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
+    for key in _PATH_SETTINGS:
+        value = config.get(key)
+        if not isinstance(value, str) or value in unresolved or value == "sampler":
+            continue
+        if "://" not in value and "*" not in value and not Path(value).expanduser().exists():
+            raise UserError(f"`{stage}.config.{key}` is {value!r} but nothing is there.")
 
 
 def _check_resources(stage: str, resources: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ SMOKE = Path(__file__).parents[1] / "data" / "verco_smoke.yaml"
 def test_everything_in_the_file_is_known(path, tmp_path):
     file = read_experiment_file(path)
     stages = make_stages(file.experiments, lambda name, _: tmp_path / name)
-    assert pipeline.check_stages(stages, set(file.experiments)) >= 1
+    assert pipeline.check_stages(stages, {}) >= 1
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
