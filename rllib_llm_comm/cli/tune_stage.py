@@ -64,7 +64,7 @@ def cpus_needed(stage: Stage) -> int:
     """Logical CPUs that Ray should have for one trial of a checked stage."""
     algorithm = find_algorithm(stage.experiment.run)
     try:
-        cpus, _ = _demand(algorithm, _config(stage.experiment, algorithm))
+        cpus, _ = _demand(algorithm, tune_config(stage.experiment, algorithm))
     except ValueError:  # it misses a result of an earlier stage, which is not there yet
         return available_cpus()
     return math.ceil(cpus)
@@ -86,7 +86,7 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
         UserError: If a trial failed because of a setting, or Ray is too small for one.
     """
     algorithm = find_algorithm(stage.experiment.run)
-    config = _config(stage.experiment, algorithm)
+    config = tune_config(stage.experiment, algorithm)
     ray.start()
     cpus, gpus = _demand(algorithm, config)
     ray.require(stage.name, cpus, gpus)
@@ -154,7 +154,7 @@ def _plain_config(experiment: Experiment) -> dict[str, Any]:
     return config
 
 
-def _config(experiment: Experiment, algorithm: type[Algorithm]) -> dict[str, Any]:
+def tune_config(experiment: Experiment, algorithm: type[Algorithm]) -> dict[str, Any]:
     """The config for Tune: with Tune's search spaces, and all cores for a trial that works in one process.
 
     Ray gives a process as many threads (`OMP_NUM_THREADS`) as it reserves CPUs for it.

@@ -6,7 +6,10 @@ import pytest
 
 from rllib_llm_comm.cli.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.cli.env_settings import check_environment
+from rllib_llm_comm.cli.experiment_file import make_experiment
+from rllib_llm_comm.cli.ray_session import available_cpus
 from rllib_llm_comm.cli.search_space import first_point, grid_points, has_search, to_tune
+from rllib_llm_comm.cli.tune_stage import tune_config
 from rllib_llm_comm.errors import UserError
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
@@ -88,3 +91,19 @@ def test_environments():
         check_environment("a", KITCHEN, {"map_name": {"grid_search": ["A", "Z"]}})
     with pytest.raises(UserError, match=r"Did you mean 'CartPole-v1'\?"):
         check_environment("a", "CartPol-v1", {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "cpus"),
+    [
+        ({}, available_cpus()),
+        ({"num_cpus_for_main_process": 1}, 1),
+        ({"num_env_runners": 1}, None),
+        ({"seed": {"grid_search": [0, 1]}}, None),
+    ],
+)
+def test_a_trial_in_one_process_gets_all_cores(ppo, settings, cpus):
+    experiment = make_experiment(
+        "a", {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0, **settings}}
+    )
+    assert tune_config(experiment, ppo).get("num_cpus_for_main_process") == cpus
