@@ -6,15 +6,22 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 import tree
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
+TEXT_GROUP = "text_group"
+
 
 class WholeEpochs:
     """Splits a multi-agent batch into minibatches of nearly equal size, anew in every epoch.
+
+    Rows with an equal number in the column `text_group` stay together: a language model computes a text once
+    per minibatch however many rows show it, so a game in which half of the decisions meet a text again costs
+    half.
 
     RLlib's own iterator goes round the batch in steps of `minibatch_size`: rows at the seam are used twice,
     and without `minibatch_size` it takes the number of environment steps for the number of rows.
@@ -37,7 +44,8 @@ class WholeEpochs:
         num_total_minibatches: int = 0,
     ) -> None:
         self._rows = {module_id: dict(rows) for module_id, rows in batch.policy_batches.items() if len(rows)}
-        self._counts = {module_id: _count(rows) for module_id, rows in self._rows.items()}
+        self._groups = {module_id: _groups(rows) for module_id, rows in self._rows.items()}
+        self._counts = {module_id: len(groups) for module_id, groups in self._groups.items()}
         self._epochs = num_epochs
         largest = max(self._counts.values(), default=0)
         self._parts = math.ceil(largest / minibatch_size) if minibatch_size else min(1, largest)
@@ -55,19 +63,25 @@ class WholeEpochs:
             epoch += 1
 
     def _epoch(self) -> Iterator[MultiAgentBatch]:
-        orders = {
-            module_id: torch.randperm(count) if self._shuffle else torch.arange(count)
-            for module_id, count in self._counts.items()
-        }
+        splits = {module_id: self._split(groups) for module_id, groups in self._groups.items()}
         for part in range(self._parts):
             chosen = {}
-            for module_id, order in orders.items():
-                count = self._counts[module_id]
-                rows = order[part * count // self._parts : (part + 1) * count // self._parts]
-                if len(rows):
-                    chosen[module_id] = self._take(module_id, rows)
+            for module_id, rows_of_part in splits.items():
+                if len(rows_of_part[part]):
+                    chosen[module_id] = self._take(module_id, rows_of_part[part])
             if chosen:
                 yield MultiAgentBatch(chosen, env_steps=max(len(rows) for rows in chosen.values()))
+
+    def _split(self, groups: np.ndarray) -> list[torch.Tensor]:
+        # Groups in random order, rows in the order of their groups, cut at the ends of groups where a part is
+        # full.
+        count = int(groups.max()) + 1
+        rank = torch.randperm(count).numpy() if self._shuffle else np.arange(count)
+        order = np.argsort(rank[groups], kind="stable")
+        ends = np.cumsum(np.bincount(rank[groups], minlength=count))
+        targets = [part * len(groups) / self._parts for part in range(1, self._parts)]
+        cuts = [int(ends[np.abs(ends - target).argmin()]) for target in targets]
+        return [torch.from_numpy(rows) for rows in np.split(order, cuts)]
 
     def _take(self, module_id: str, rows: torch.Tensor) -> SampleBatch:
         columns = self._rows[module_id]
@@ -76,8 +90,10 @@ class WholeEpochs:
         return SampleBatch(tree.map_structure(lambda column: column[rows.to(column.device)], columns))
 
 
-def _count(rows: dict[str, Any]) -> int:
-    return len(tree.flatten(rows)[0])
+def _groups(rows: dict[str, Any]) -> np.ndarray:
+    groups = rows.pop(TEXT_GROUP, None)
+    count = len(tree.flatten(rows)[0])
+    return np.arange(count) if groups is None else groups.cpu().numpy()
 
 
 class WholeEpochsMixin(Learner):

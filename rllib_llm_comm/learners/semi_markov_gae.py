@@ -18,7 +18,10 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType
 
+from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.learners.gae import discounted_sum, semi_markov_gae
+from rllib_llm_comm.learners.minibatches import TEXT_GROUP
+from rllib_llm_comm.modules.encoding import ACTION_MASK, CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.modules.llm_comm import CRITIC_FEATURES
 
 STEP_REWARDS = "step_rewards"
@@ -112,6 +115,8 @@ class SemiMarkovGAE(ConnectorV2):
         kept[Postprocessing.ADVANTAGES] = torch.as_tensor(joined, device=predictions.device)
         kept[Postprocessing.VALUE_TARGETS] = torch.as_tensor(np.concatenate(targets), device=predictions.device)
         kept[Columns.VF_PREDS] = predictions[rows]
+        if PROMPT_IDS in kept[Columns.OBS]:
+            kept[TEXT_GROUP] = _text_groups(kept[Columns.OBS])
         return kept
 
     def _rewards(self, episode: SingleAgentEpisode, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -139,3 +144,9 @@ def _in_order(episodes: list[SingleAgentEpisode]) -> list[tuple[SingleAgentEpiso
         starts.append((number, str(episode.agent_id), start, episode))
         start += len(episode)
     return [(episode, start) for _, _, start, episode in sorted(starts, key=lambda entry: entry[:3])]
+
+
+def _text_groups(observations: dict[str, torch.Tensor]) -> torch.Tensor:
+    # Rows that show the same prompt and candidates get the same number.
+    columns = [observations[name].flatten(1).long().cpu() for name in (PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK)]
+    return distinct_rows(torch.cat(columns, dim=1))[1]

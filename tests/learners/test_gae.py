@@ -69,7 +69,5 @@ def test_lambda_one_is_the_discounted_return_per_game_step():
 
 def test_truncation_counts_the_last_value_and_termination_does_not():
     for terminated, expected in ((True, 1.0), (False, 1.0 + 0.9**2 * 5.0)):
-        _, targets = semi_markov_gae(
-            np.array([1.0]), np.array([2]), np.array([0.0, 5.0]), terminated, 0.9, 0.95
-        )
+        _, targets = semi_markov_gae(np.array([1.0]), np.array([2]), np.array([0.0, 5.0]), terminated, 0.9, 0.95)
         assert targets[0] == pytest.approx(expected)

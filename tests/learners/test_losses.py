@@ -23,9 +23,7 @@ def test_no_gradient_beyond_the_clip():
     assert ratio.grad.tolist() == [0.0, 0.0]
 
 
-@pytest.mark.parametrize(
-    ("mode", "by_hand"), [("max", (0.25 + 0.64 + 0.01) / 3), ("min", (0.04 + 0.49 + 0.01) / 3)]
-)
+@pytest.mark.parametrize(("mode", "by_hand"), [("max", (0.25 + 0.64 + 0.01) / 3), ("min", (0.04 + 0.49 + 0.01) / 3)])
 def test_value_loss(mode, by_hand):
     old = torch.tensor([0.0, 0.0, 0.0])
     values = torch.tensor([0.5, 0.3, 0.1])
@@ -41,9 +39,7 @@ def test_value_loss_without_clip_is_the_squared_error():
 
 def test_approximate_kl():
     log_ratio = torch.tensor([0.0, 0.5])
-    assert float(approximate_kl(log_ratio)) == pytest.approx(
-        (0.0 + (2.718281828**0.5 - 1 - 0.5)) / 2, rel=1e-5
-    )
+    assert float(approximate_kl(log_ratio)) == pytest.approx((0.0 + (2.718281828**0.5 - 1 - 0.5)) / 2, rel=1e-5)
     assert float(approximate_kl(torch.randn(1000) * 0.1)) >= 0
 
 

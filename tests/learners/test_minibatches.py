@@ -12,10 +12,7 @@ from rllib_llm_comm.learners.minibatches import WholeEpochs
 
 def batch(**counts):
     return MultiAgentBatch(
-        {
-            m: SampleBatch({"x": torch.arange(n), "obs": {"y": torch.arange(n) * 10}})
-            for m, n in counts.items()
-        },
+        {m: SampleBatch({"x": torch.arange(n), "obs": {"y": torch.arange(n) * 10}}) for m, n in counts.items()},
         3,
     )
 
@@ -30,6 +27,20 @@ def test_every_row_once_per_epoch(rows, size, epochs, shuffle):
     counts = [len(p["a"]["x"]) for p in parts]
     assert max(counts) <= size and max(counts) - min(counts) <= 1
     assert all(torch.equal(p["a"]["obs"]["y"], p["a"]["x"] * 10) for p in parts)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.integers(1, 30), st.booleans())
+def test_rows_of_one_text_stay_together(texts, size, shuffle):
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    groups = torch.tensor([numbers[text] for text in texts])
+    rows = MultiAgentBatch({"a": SampleBatch({"x": torch.arange(len(texts)), "text_group": groups})}, 1)
+    parts = list(WholeEpochs(rows, minibatch_size=size, shuffle=shuffle))
+    seen = [set(groups[p["a"]["x"]].tolist()) for p in parts]
+    assert sorted(torch.cat([p["a"]["x"] for p in parts]).tolist()) == list(range(len(texts)))
+    assert sum(map(len, seen)) == len(set.union(*seen))  # no text in two minibatches
+    largest = int(torch.bincount(groups).max())
+    assert all(len(p["a"]["x"]) <= size + largest for p in parts)
+    assert all("text_group" not in p["a"] for p in parts)
 
 
 def test_no_size_means_the_whole_batch():
