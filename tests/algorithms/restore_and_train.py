@@ -36,5 +36,10 @@ report["after"] = {
     "sampled": int(result["num_env_steps_sampled_lifetime"]),
     "rates": [optimizer.param_groups[0]["lr"] for optimizer in optimizers],
 }
-print("RESULT" + json.dumps(report))
+# Saving what was restored, and restoring that, must work as well.
+again = algo.save_to_path(sys.argv[1] + "-again")
 algo.stop()
+algo = Verco.from_checkpoint(again)
+report["again"] = algo.training_iteration
+algo.stop()
+print("RESULT" + json.dumps(report))

@@ -106,7 +106,7 @@ def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
     assert "RESULT" in run.stdout, run.stderr[-3000:]
     restored = json.loads(run.stdout.split("RESULT")[1].splitlines()[0])
     assert restored["iteration"] == 2 and restored["after"]["iteration"] == 3
-    assert restored["after"]["ratio"] < 1e-5
+    assert restored["after"]["ratio"] < 1e-5 and restored["again"] == 3
     assert restored["after"]["sampled"] > int(results["num_env_steps_sampled_lifetime"])
     assert restored["steps"] == steps
     np.testing.assert_allclose(restored["after"]["rates"], [1e-3 * 0.8, 1e-3 * 0.8])  # annealing goes on
@@ -120,6 +120,7 @@ def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
 def test_pieces_in_an_own_ppo_config():
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
     from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 
     register()
