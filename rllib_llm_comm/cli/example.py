@@ -104,7 +104,7 @@ def run_command(
         raise typer.Exit(code)
     from rllib_llm_comm.cli.main import cli
 
-    cli(["train", "file", str(path), *context.args], standalone_mode=False)
+    cli(["train", "file", str(path), *context.args])
 
 
 def _folder(name: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import warnings
 from dataclasses import dataclass
@@ -102,13 +103,11 @@ class RaySession:
         common = {"log_to_driver": self.verbosity > 0, "logging_level": level, "ignore_reinit_error": True}
         with out.status("starting Ray"):
             if self.address:
+                _require_server(self.address)
                 try:
                     ray.init(address=self.address, **common)
                 except (ConnectionError, ValueError, RuntimeError) as error:
-                    raise UserError(
-                        f"`--ray-address` is {self.address!r} but no Ray cluster answers there: "
-                        f"{one_line(str(error))}"
-                    ) from error
+                    raise UserError(_no_cluster(self.address, error)) from error
             else:
                 ray.init(
                     num_cpus=self.cpus,
@@ -147,3 +146,18 @@ def _mute_worker_errors() -> None:
     from ray._private.ray_logging import global_worker_stdstream_dispatcher
 
     global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
+
+
+def _require_server(address: str) -> None:
+    """Raises a `UserError` if nothing answers at `[ray://]host:port`; Ray itself would try for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(_no_cluster(address, error)) from None
+
+
+def _no_cluster(address: str, error: Exception) -> str:
+    return f"`--ray-address` is {address!r} but no Ray cluster answers there: {one_line(str(error))}."

@@ -46,6 +46,10 @@ def test_one_sentence_and_exit_code(tmp_path, spec, sentence):
         (["train", "file", "nothing.yaml"], "There is no file 'nothing.yaml'"),
         (["train", "--env", "CartPole-v1"], "`--run` is missing"),
         (["train", "--run", "PPO", "--stop", "ten"], "`--stop` is 'ten'"),
+        (
+            ["train", "--run", "PPO", "--env", "CartPole-v1", "--ray-address", "127.0.0.1:9"],
+            "`--ray-address`",
+        ),
         (["evaluate", "nowhere"], "There is no checkpoint at 'nowhere'."),
         (["replay", "nowhere"], "There is no checkpoint at 'nowhere'."),
         (["check", "env", "nothing-v0"], "nothing-v0"),
@@ -142,3 +146,16 @@ def test_examples(tmp_path):
     assert "collect_labels" in (tmp_path / "verco.yaml").read_text()
     again = rllib("example", "get", "verco", cwd=tmp_path)
     assert again.returncode == 1 and "exists already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["verco", "--stage", "verko"], 1, "Did you mean 'verco'?"),
+        (["verco", "--nonsense"], 2, "--nonsense"),
+        (["nothing"], 1, "There is no example 'nothing'"),
+    ],
+)
+def test_options_reach_the_example(tmp_path, arguments, code, words):
+    done = rllib("example", "run", *arguments, cwd=tmp_path)
+    assert done.returncode == code and words in done.stderr
