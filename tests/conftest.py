@@ -39,7 +39,7 @@ def random_base():
 @pytest.fixture
 def adapted(random_base):
     """The random base with random (not identity) adapters."""
-    from rllib_llm_comm.language.adapters import AdapterConfig, AdaptedModel
+    from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 
     torch.manual_seed(1)
     model = AdaptedModel(random_base, AdapterConfig(r=4, alpha=8))
