@@ -201,9 +201,7 @@ def _pettingzoo_seed(make: Callable[[], ParallelEnv], fresh: bool) -> None:
     parallel_seed_test(make, num_cycles=100)
 
 
-def _deterministic(
-    make: Callable[[], ParallelEnv], episode: list[_Step], seed: int, steps: int
-) -> str | None:
+def _deterministic(make: Callable[[], ParallelEnv], episode: list[_Step], seed: int, steps: int) -> str | None:
     for k, (one, two) in enumerate(zip(episode, _roll_out(make(), seed, steps), strict=True)):
         for key in ("observations", "rewards", "terminations", "truncations", "agents"):
             if not data_equivalence(getattr(one, key), getattr(two, key)):
@@ -291,9 +289,7 @@ def _step_rewards(episode: list[_Step]) -> str | None:
             if abs(sum(rewards) - reward) > 1e-6:
                 return f"step {k}, {agent}: the reward is {reward} but the step_rewards are {rewards}"
     if not told:
-        raise _NotApplicableError(
-            "infos have no `step_rewards`; each environment step counts as one game step"
-        )
+        raise _NotApplicableError("infos have no `step_rewards`; each environment step counts as one game step")
     return None
 
 
@@ -314,9 +310,7 @@ def _time_limit(env: ParallelEnv, episode: list[_Step]) -> str | None:
             if limit is not None and info.get("game_step", 0) > limit:
                 return f"step {k}, {agent}: game step {info['game_step']} is beyond the limit of {limit}"
     if not ended:
-        raise _NotApplicableError(
-            "no episode ended within the roll-out; give more `steps` or a shorter time limit"
-        )
+        raise _NotApplicableError("no episode ended within the roll-out; give more `steps` or a shorter time limit")
     return None
 
 
@@ -340,9 +334,7 @@ def _rllib(make: Callable[[], ParallelEnv], seed: int, steps: int) -> str | None
         else:
             actions = _act(adapter.env, step, rng)
             observations, rewards, terminateds, truncateds, infos = adapter.step(actions)
-            episode.add_env_step(
-                observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds
-            )
+            episode.add_env_step(observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds)
         to_act = set(episode.get_agents_to_act()) if not episode.is_done else set()
         alive = [agent for agent in observations if agent in to_act]
         step = _Step(observations, {}, {}, {}, {agent: {} for agent in alive}, alive)

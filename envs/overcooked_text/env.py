@@ -144,9 +144,7 @@ def parallel_env(**settings: Any) -> OvercookedText:
     for name in settings:
         if name not in known:
             hint = " Did you mean 'max_game_steps'?" if name == "max_cycles" else did_you_mean(name, known)
-            raise UserError(
-                f"`{name}` is no setting of {ENV_ID!r}; its settings are {', '.join(known)}.{hint}"
-            )
+            raise UserError(f"`{name}` is no setting of {ENV_ID!r}; its settings are {', '.join(known)}.{hint}")
     return OvercookedText(**settings)
 
 
@@ -244,9 +242,7 @@ class OvercookedText(ParallelEnv):
         self._vectors: list[list[float]] = [[] for _ in self.possible_agents]
         size, count = len(self.kitchen.seen_vector(0)), self.runner.num_actions
         self.observation_spaces = {a: observation_space(size, count) for a in self.possible_agents}
-        self.action_spaces: dict[str, spaces.Discrete] = {
-            a: spaces.Discrete(count) for a in self.possible_agents
-        }
+        self.action_spaces: dict[str, spaces.Discrete] = {a: spaces.Discrete(count) for a in self.possible_agents}
 
     def observation_space(self, agent: str) -> spaces.Dict:
         """The space of an agent's observations."""

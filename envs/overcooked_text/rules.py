@@ -97,9 +97,7 @@ class Kitchen:
         start = start_state(map_name, layout, num_agents)
         check_recipe(recipe, layout, tuple(name for name, _ in start.foods))
         if isinstance(view_radius, bool) or not isinstance(view_radius, int) or not 0 <= view_radius <= SIZE:
-            raise UserError(
-                f"`view_radius` is {view_radius!r} but must be a whole number from 0 (sees all) to {SIZE}."
-            )
+            raise UserError(f"`view_radius` is {view_radius!r} but must be a whole number from 0 (sees all) to {SIZE}.")
         for name, flag in (
             ("chop_pays_once", chop_pays_once),
             ("legacy", legacy),
@@ -197,9 +195,7 @@ class Kitchen:
         if code == DELIVERY:
             if held is None:
                 return NOTHING
-            return Effect(
-                "deliver", held.name, "delivery", divmod(target, SIZE), correct=self.is_ordered(held)
-            )
+            return Effect("deliver", held.name, "delivery", divmod(target, SIZE), correct=self.is_ordered(held))
         if code == KNIFE:
             knife = self._surfaces[target]
             return touch(held, knife.name, target, lying_item(knife.on))

@@ -29,9 +29,7 @@ class _Canvas:
     def _scaled(self, *values: float) -> list[float]:
         return [value * self.side for value in values]
 
-    def oval(
-        self, x: float, y: float, rx: float, ry: float, fill: Colour | None, line: Colour | None = None
-    ) -> None:
+    def oval(self, x: float, y: float, rx: float, ry: float, fill: Colour | None, line: Colour | None = None) -> None:
         """An ellipse around (x, y)."""
         box = self._scaled(x - rx, y - ry, x + rx, y + ry)
         self.draw.ellipse(box, fill=fill, outline=line, width=max(1, self.side // 64) if line else 0)
@@ -140,14 +138,10 @@ def _lettuce(c: _Canvas) -> None:
     c.oval(0.50, 0.82, 0.30, 0.07, _SHADOW)
     for k in range(8):
         angle = 2 * math.pi * k / 8
-        c.dot(
-            0.50 + 0.21 * math.cos(angle), 0.52 + 0.19 * math.sin(angle), 0.14, (66, 146, 58), (46, 112, 44)
-        )
+        c.dot(0.50 + 0.21 * math.cos(angle), 0.52 + 0.19 * math.sin(angle), 0.14, (66, 146, 58), (46, 112, 44))
     for k in range(6):
         angle = 2 * math.pi * k / 6 + 0.4
-        c.dot(
-            0.50 + 0.12 * math.cos(angle), 0.51 + 0.11 * math.sin(angle), 0.11, (112, 186, 78), (80, 152, 62)
-        )
+        c.dot(0.50 + 0.12 * math.cos(angle), 0.51 + 0.11 * math.sin(angle), 0.11, (112, 186, 78), (80, 152, 62))
     c.dot(0.50, 0.50, 0.10, (182, 224, 128))
 
 
@@ -160,9 +154,7 @@ def _lettuce_chopped(c: _Canvas) -> None:
         for k in range(16):
             t = 2 * math.pi * k / 16
             length, width = 0.17 * math.cos(t), (0.085 + 0.012 * (-1) ** k) * math.sin(t)
-            corners.append(
-                (x + length * along[0] + width * across[0], y + length * along[1] + width * across[1])
-            )
+            corners.append((x + length * along[0] + width * across[0], y + length * along[1] + width * across[1]))
         c.shape([(a + 0.01, b + 0.03) for a, b in corners], _SHADOW)
         c.shape(corners, (88, 168, 66))
         ends = [(x - 0.12 * along[0], y - 0.12 * along[1]), (x + 0.12 * along[0], y + 0.12 * along[1])]

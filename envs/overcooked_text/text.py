@@ -71,8 +71,7 @@ def _lying(kitchen: Kitchen, index: int, everything: bool) -> dict[str, tuple[It
             assert item is not None
             found[_surface(kitchen, thing.x, thing.y)].append(item)
     return {
-        place: tuple(sorted(items, key=lambda i: (i.is_bowl, i.name, i.contents)))
-        for place, items in found.items()
+        place: tuple(sorted(items, key=lambda i: (i.is_bowl, i.name, i.contents))) for place, items in found.items()
     }
 
 
@@ -104,9 +103,7 @@ def view(state: Any, index: int, everything: bool = False) -> View:
         at=at,
         holding=_item(cook.held),
         boards=tuple(
-            (name, _item(knife.on))
-            for name, knife in boards
-            if everything or kitchen.visible(index, knife.x, knife.y)
+            (name, _item(knife.on)) for name, knife in boards if everything or kitchen.visible(index, knife.x, knife.y)
         ),
         counter=counter,
         shelf=lying[SHELF],

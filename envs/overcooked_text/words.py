@@ -41,9 +41,7 @@ def describe(view: View) -> str:
         sentences.append(f"counter: {_listed(view.counter)}")
     if view.shelf:
         sentences.append(f"shelf: {_listed(view.shelf)}")
-    sentences.extend(
-        f"{p.name} holds {item_words(p.holding) if p.holding else 'nothing'}" for p in view.partners
-    )
+    sentences.extend(f"{p.name} holds {item_words(p.holding) if p.holding else 'nothing'}" for p in view.partners)
     return ". ".join(sentences) + "."
 
 

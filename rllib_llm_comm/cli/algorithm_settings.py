@@ -165,9 +165,7 @@ def _check_key(stage: str, algorithm: str, key: str, known: list[str], default: 
     raise UserError(f"`{stage}.config.{key}` is no setting of {algorithm}.{hint}")
 
 
-def _build(
-    stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolved: list[str]
-) -> AlgorithmConfig:
+def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolved: list[str]) -> AlgorithmConfig:
     try:
         config.update_from_dict(values)
         config.validate()

@@ -40,9 +40,7 @@ def import_modules(modules: list[str] | None) -> None:
 
 @app.command("env")
 def check_env_command(
-    env_id: Annotated[
-        str, typer.Argument(metavar="ID", help="Id in PettingZoo's registry of parallel environments.")
-    ],
+    env_id: Annotated[str, typer.Argument(metavar="ID", help="Id in PettingZoo's registry of parallel environments.")],
     modules: Imports = None,
     env_config: Annotated[str | None, typer.Option(help="Settings of the environment, as JSON.")] = None,
 ) -> None:
@@ -71,9 +69,7 @@ def check_env_command(
 
 @app.command("golden")
 def check_golden_command(
-    file: Annotated[
-        Path, typer.Argument(help="Recorded episodes of an original game (.jsonl or .jsonl.gz).")
-    ],
+    file: Annotated[Path, typer.Argument(help="Recorded episodes of an original game (.jsonl or .jsonl.gz).")],
     show: Annotated[int, typer.Option(min=0, help="Print at most so many mismatches.")] = 20,
 ) -> None:
     """Replay recorded episodes of an original game against ours; exit code 1 at any mismatch.
@@ -85,9 +81,7 @@ def check_golden_command(
     from rllib_llm_comm.evaluation.golden import check_golden
 
     report = check_golden(file)
-    say(
-        f"{report.game}: {report.episodes} episodes, {report.steps} steps, {report.mismatch_count} mismatches"
-    )
+    say(f"{report.game}: {report.episodes} episodes, {report.steps} steps, {report.mismatch_count} mismatches")
     for mismatch in report.mismatches[:show]:
         say(f"  {mismatch}")
     if report.mismatch_count > len(report.mismatches[:show]):

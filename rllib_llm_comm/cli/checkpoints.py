@@ -29,23 +29,15 @@ def find_checkpoint(path: str | Path) -> Path:
         raise UserError(f"There is no checkpoint at {str(path)!r}.{did_you_mean(folder.name, near)}")
     record = read_record(folder)
     if record is None:
-        below = (
-            sorted(folder.glob(f"*/{MARKER}"), key=lambda marker: marker.stat().st_mtime)
-            if folder.is_dir()
-            else []
-        )
+        below = sorted(folder.glob(f"*/{MARKER}"), key=lambda marker: marker.stat().st_mtime) if folder.is_dir() else []
         trained = [marker.parent for marker in below if _outputs(marker.parent)]
         return find_checkpoint(trained[-1]) if trained else folder
     outputs = _outputs(folder)
     if not outputs:
-        raise UserError(
-            f"Stage {str(path)!r} has no finished checkpoint; it is {record.run} and {record.status}."
-        )
+        raise UserError(f"Stage {str(path)!r} has no finished checkpoint; it is {record.run} and {record.status}.")
     if len(outputs) > 1:
         listed = ", ".join(str(output) for output in outputs)
-        raise UserError(
-            f"Stage {str(path)!r} is a sweep with {len(outputs)} checkpoints; give one of {listed}."
-        )
+        raise UserError(f"Stage {str(path)!r} is a sweep with {len(outputs)} checkpoints; give one of {listed}.")
     return outputs[0]
 
 

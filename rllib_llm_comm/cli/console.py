@@ -16,9 +16,7 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 # The last line of a traceback, as Ray hands it on from another process: "package.SomeError: what happened".
-_TRACEBACK_END = re.compile(
-    r"^\s*(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt))(?:\([\w.]+\))?: (.+)$", re.MULTILINE
-)
+_TRACEBACK_END = re.compile(r"^\s*(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt))(?:\([\w.]+\))?: (.+)$", re.MULTILINE)
 
 
 @dataclass
@@ -66,9 +64,7 @@ def say_error(error: BaseException, verbosity: int = 0) -> None:
     if verbosity >= 2:
         details = error.details if isinstance(error, StageFailedError) and error.details else ""
         err.print(escape(details or "".join(traceback.format_exception(error))), soft_wrap=True)
-    sentence = (
-        str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {one_line(str(error))}"
-    )
+    sentence = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {one_line(str(error))}"
     err.print(f"[bold red]Error:[/] {escape(sentence)}", soft_wrap=True)
 
 

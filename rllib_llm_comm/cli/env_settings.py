@@ -86,9 +86,7 @@ def _is_gymnasium(stage: str, env: str) -> bool:
         try:
             importlib.import_module(module)
         except ImportError as error:
-            raise UserError(
-                f"`{stage}.env` is {env!r} but module {module!r} cannot be imported: {error}."
-            ) from None
+            raise UserError(f"`{stage}.env` is {env!r} but module {module!r} cannot be imported: {error}.") from None
     try:
         gymnasium.spec(name)
     except gymnasium.error.Error:

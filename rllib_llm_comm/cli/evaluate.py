@@ -77,9 +77,7 @@ def command(
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 50,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode; the others count up.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
-    greedy: Annotated[
-        bool, typer.Option("--greedy", help="Take the most likely action instead of sampling.")
-    ] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Take the most likely action instead of sampling.")] = False,
     env_config: Annotated[
         str | None, typer.Option(help="Environment settings that differ from training, as JSON.")
     ] = None,

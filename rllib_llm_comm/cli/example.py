@@ -75,9 +75,7 @@ def get_command(
     if target.is_dir():
         target = target / source.name
     if target.exists():
-        raise UserError(
-            f"{short_path(target)} exists already; move it away or choose another place with `--out`."
-        )
+        raise UserError(f"{short_path(target)} exists already; move it away or choose another place with `--out`.")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(source.read_bytes())
     say(f"Copied to {short_path(target)}")
@@ -98,9 +96,7 @@ def run_command(
     """
     path = find_example(name)
     if path.suffix == ".py":
-        code = subprocess.run(
-            [sys.executable, str(path), *context.args], check=False, env=dict(os.environ)
-        ).returncode
+        code = subprocess.run([sys.executable, str(path), *context.args], check=False, env=dict(os.environ)).returncode
         raise typer.Exit(code)
     from rllib_llm_comm.cli.main import cli
 

@@ -155,12 +155,8 @@ def read_experiment_file(path: Path) -> ExperimentFile:
         UserError: If the file is missing, is not what its ending says, or holds an unknown key or bad value.
     """
     if not path.exists():
-        near = did_you_mean(
-            path.name, [p.name for p in path.parent.glob("*")] if path.parent.is_dir() else []
-        )
-        raise UserError(
-            f"There is no file {str(path)!r}; give the path of a YAML, JSON or Python file.{near}"
-        )
+        near = did_you_mean(path.name, [p.name for p in path.parent.glob("*")] if path.parent.is_dir() else [])
+        raise UserError(f"There is no file {str(path)!r}; give the path of a YAML, JSON or Python file.{near}")
     if path.is_dir():
         raise UserError(f"{str(path)!r} is a folder; give the path of a YAML, JSON or Python file in it.")
     suffix = path.suffix.lower()
@@ -182,20 +178,14 @@ def parse_experiments(data: Any, source: str) -> dict[str, Experiment]:
         UserError: At the first unknown key or impossible value.
     """
     if not isinstance(data, Mapping) or not data:
-        raise UserError(
-            f"{source} must hold `name: {{run: ..., env: ..., stop: ..., config: ...}}` but does not."
-        )
+        raise UserError(f"{source} must hold `name: {{run: ..., env: ..., stop: ..., config: ...}}` but does not.")
     experiments: dict[str, Experiment] = {}
     for name, spec in data.items():
         if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
-            raise UserError(
-                f"{name!r} in {source} cannot name a folder; use letters, digits, '_', '-', '.' and '+'."
-            )
+            raise UserError(f"{name!r} in {source} cannot name a folder; use letters, digits, '_', '-', '.' and '+'.")
         if not isinstance(spec, Mapping):
             hint = (
-                did_you_mean(name, Experiment.model_fields)
-                if len(data) > 1 or name in Experiment.model_fields
-                else ""
+                did_you_mean(name, Experiment.model_fields) if len(data) > 1 or name in Experiment.model_fields else ""
             )
             raise UserError(
                 f"`{name}` in {source} is {one_line(repr(spec), 60)} but must be an experiment with keys "
@@ -237,9 +227,7 @@ def check_stop(stop: Mapping[str, Any], prefix: str = "", any_root: bool = False
             flat |= check_stop(value, f"{path}/", any_root)
             continue
         if path in _OLD_RESULTS:
-            raise UserError(
-                f"`stop` key {path!r} is of RLlib's old API stack; write {_OLD_RESULTS[path]!r} instead."
-            )
+            raise UserError(f"`stop` key {path!r} is of RLlib's old API stack; write {_OLD_RESULTS[path]!r} instead.")
         if not any_root and path.split("/")[0] not in _RESULT_ROOTS:
             known = [*_RESULT_ROOTS, "env_runners/episode_return_mean"]
             raise UserError(
@@ -284,9 +272,7 @@ def _read_python(path: Path) -> ExperimentFile:
             f"optionally `stop`; its `config` is {one_line(repr(config), 60)}."
         )
     if config.algo_class is None:
-        raise UserError(
-            f"`config` of {path} is a bare AlgorithmConfig; take an algorithm's own, such as PPOConfig."
-        )
+        raise UserError(f"`config` of {path} is a bare AlgorithmConfig; take an algorithm's own, such as PPOConfig.")
     settings = config.to_dict()
     if settings["num_cpus_for_main_process"] == AlgorithmConfig().num_cpus_for_main_process:
         # Not given, so it is for `rllib train` to choose, as with the other kinds of files.
@@ -299,9 +285,7 @@ def _read_python(path: Path) -> ExperimentFile:
     }
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     name = path.stem if NAME_PATTERN.fullmatch(path.stem) else "experiment"
-    return ExperimentFile(
-        path.stem, {name: make_experiment(name, spec)}, checked_by_python=True, digest=digest
-    )
+    return ExperimentFile(path.stem, {name: make_experiment(name, spec)}, checked_by_python=True, digest=digest)
 
 
 class _Loader(yaml.SafeLoader):

@@ -62,9 +62,7 @@ def command(
         Path | None,
         typer.Option("--out", help="The page; by default replay_SEED.html beside the checkpoint."),
     ] = None,
-    greedy: Annotated[
-        bool, typer.Option("--greedy", help="Take the most likely action instead of sampling.")
-    ] = False,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Take the most likely action instead of sampling.")] = False,
     env_config: Annotated[
         str | None, typer.Option(help="Environment settings that differ from training, as JSON.")
     ] = None,

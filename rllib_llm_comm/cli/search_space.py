@@ -49,9 +49,7 @@ def check_search(setting: str, value: dict[str, Any]) -> list[Any]:
     count = None if kind == GRID else _DISTRIBUTIONS[kind]
     if not isinstance(arguments, list) or not arguments:
         raise UserError(f"`{setting}.{kind}` is {arguments!r} but must be a list such as [0, 1].")
-    if count is not None and (
-        len(arguments) != count or not all(isinstance(a, int | float) for a in arguments)
-    ):
+    if count is not None and (len(arguments) != count or not all(isinstance(a, int | float) for a in arguments)):
         raise UserError(f"`{setting}.{kind}` is {arguments!r} but must be a list of {count} numbers.")
     return arguments if count is None else arguments[:1]
 

@@ -34,13 +34,9 @@ app = typer.Typer(
 def train(
     context: typer.Context,
     options: TrainOptions,
-    algo: Annotated[
-        str | None, Option("--run", "--algo", "-a", help="Algorithm, such as Verco or PPO.")
-    ] = None,
+    algo: Annotated[str | None, Option("--run", "--algo", "-a", help="Algorithm, such as Verco or PPO.")] = None,
     env: Annotated[str | None, Option("--env", "-e", help="Environment id.")] = None,
-    config: Annotated[
-        str | None, Option("--config", "-c", metavar="JSON", help="Algorithm settings.")
-    ] = None,
+    config: Annotated[str | None, Option("--config", "-c", metavar="JSON", help="Algorithm settings.")] = None,
 ) -> None:
     """Train what a file says (`rllib train file FILE`), or one algorithm given by options.
 
@@ -53,9 +49,7 @@ def train(
     if context.invoked_subcommand is not None:
         return
     if algo is None:
-        raise UserError(
-            "`--run` is missing; name an algorithm, or train a file with `rllib train file FILE`."
-        )
+        raise UserError("`--run` is missing; name an algorithm, or train a file with `rllib train file FILE`.")
     spec: dict[str, Any] = {"run": algo, "env": env}
     if config is not None:
         spec["config"] = load_json_option("--config", config)
@@ -141,9 +135,7 @@ def apply_options(file: ExperimentFile, options: TrainOptions, stage: str | None
     spec = options.experiment_keys()
     if spec and stage is None and len(training) != 1:
         option = "--" + next(iter(spec)).replace("_", "-")
-        raise UserError(
-            f"`{option}` could be about several stages ({listed}); say which with `--stage NAME`."
-        )
+        raise UserError(f"`{option}` could be about several stages ({listed}); say which with `--stage NAME`.")
     target = stage or (training[0] if training else None)
     changed: dict[str, Experiment] = {}
     for name, experiment in file.experiments.items():

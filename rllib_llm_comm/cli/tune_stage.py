@@ -30,9 +30,7 @@ _PATH_SETTINGS = ("input", "input_", "message_checkpoint")
 _CPUS_FOR_DATA = 2
 
 
-def check(
-    stage: Stage, kinds: tuple[str, ...], unresolved: tuple[str, ...] = (), trusted: bool = False
-) -> None:
+def check(stage: Stage, kinds: tuple[str, ...], unresolved: tuple[str, ...] = (), trusted: bool = False) -> None:
     """Checks everything about the stage that can be checked before Ray starts.
 
     Args:
@@ -49,9 +47,7 @@ def check(
     _check_scheduler(stage.name, experiment)
     _check_resources(stage.name, experiment.resources_per_trial)
     if experiment.restore and experiment.restore not in unresolved and not Path(experiment.restore).is_dir():
-        raise UserError(
-            f"`{stage.name}.restore` is {experiment.restore!r} but no checkpoint folder is there."
-        )
+        raise UserError(f"`{stage.name}.restore` is {experiment.restore!r} but no checkpoint folder is there.")
     _check_paths(stage.name, experiment.config, unresolved)
     if not trusted:
         env_config = experiment.config.get("env_config") or {}
@@ -243,9 +239,7 @@ def _check_scheduler(stage: str, experiment: Experiment) -> None:
     names = list(SCHEDULER_IMPORT)
     if experiment.scheduler.lower() not in names:
         hint = did_you_mean(experiment.scheduler.lower(), names)
-        raise UserError(
-            f"`{stage}.scheduler` is {experiment.scheduler!r} but must be one of {', '.join(names)}.{hint}"
-        )
+        raise UserError(f"`{stage}.scheduler` is {experiment.scheduler!r} but must be one of {', '.join(names)}.{hint}")
     kind = SCHEDULER_IMPORT[experiment.scheduler.lower()]
     if isinstance(kind, type):
         arguments = [name for name in get_function_args(kind) if name != "self"]
@@ -272,6 +266,4 @@ def _check_resources(stage: str, resources: Mapping[str, Any]) -> None:
         if key not in ("cpu", "gpu"):
             raise UserError(f"`{stage}.resources_per_trial.{key}` is no known key; known are cpu, gpu.")
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise UserError(
-                f"`{stage}.resources_per_trial.{key}` is {value!r} but must be a number of at least 0."
-            )
+            raise UserError(f"`{stage}.resources_per_trial.{key}` is {value!r} but must be a number of at least 0.")

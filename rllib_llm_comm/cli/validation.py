@@ -31,9 +31,7 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
             if isinstance(nested, type) and issubclass(nested, BaseModel):
                 model = nested
         known = list(model.model_fields)
-        return (
-            f"`{setting}` is no known key; known are {', '.join(known)}.{did_you_mean(location[-1], known)}"
-        )
+        return f"`{setting}` is no known key; known are {', '.join(known)}.{did_you_mean(location[-1], known)}"
     if first["type"] == "missing":
         examples = model.model_fields[location[-1]].examples or []
         return f"`{setting}` is missing{f'; write for example `{examples[0]}`' if examples else ''}."
@@ -83,11 +81,7 @@ def fits(value: Any, annotation: Any) -> bool:
 
 
 def _describe(annotation: Any) -> str:
-    options = (
-        typing.get_args(annotation)
-        if typing.get_origin(annotation) in (Union, types.UnionType)
-        else [annotation]
-    )
+    options = typing.get_args(annotation) if typing.get_origin(annotation) in (Union, types.UnionType) else [annotation]
     words: list[str] = []
     for option in options:
         origin = typing.get_origin(option)

@@ -81,9 +81,7 @@ class GoldenReport:
         self, episode: str, step: int, name: str, expected: Sequence[float], got: Sequence[float]
     ) -> None:
         """Notes a difference where two lists of numbers differ by more than 1e-9."""
-        same = len(expected) == len(got) and all(
-            abs(a - b) <= TOLERANCE for a, b in zip(expected, got, strict=True)
-        )
+        same = len(expected) == len(got) and all(abs(a - b) <= TOLERANCE for a, b in zip(expected, got, strict=True))
         if not same:
             self.add(Mismatch(episode, step, name, list(expected), list(got)))
 
@@ -153,9 +151,7 @@ def check_golden(path: str | Path) -> GoldenReport:
         try:
             FORMATS[game].replay(episode, report)
         except UserError as error:
-            raise UserError(
-                f"Episode {episode.get('id')!r} of the golden file {str(path)!r}: {error}"
-            ) from error
+            raise UserError(f"Episode {episode.get('id')!r} of the golden file {str(path)!r}: {error}") from error
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise UserError(
                 f"Episode {episode.get('id')!r} of the golden file {str(path)!r} is not of the format "
@@ -217,9 +213,7 @@ def _replay_overcooked_text(episode: Mapping[str, Any], report: GoldenReport) ->
         report.compare_numbers(name, number, "reward", step["reward"], outcome.rewards)
         report.compare(name, number, "done", step["done"], outcome.done)
         report.compare(name, number, "blocked", step["blocked"], outcome.blocked)
-        report.compare(
-            name, number, "swaps", [sorted(s) for s in step["swaps"]], [list(s) for s in outcome.swaps]
-        )
+        report.compare(name, number, "swaps", [sorted(s) for s in step["swaps"]], [list(s) for s in outcome.swaps])
         if runner is not None:
             report.compare(name, number, "primitive", step["primitive"], outcome.primitive)
             report.compare(name, number, "info.cur_mac", step["info"]["cur_mac"], runner.current)
@@ -231,8 +225,7 @@ def _observe(kitchen: Any, runner: Any, last: list[list[float]] | None) -> list[
     if runner is None:
         return [kitchen.memory_vector(i) for i in range(kitchen.num_agents)]
     return [
-        kitchen.seen_vector(i) if last is None or runner.finished[i] else last[i]
-        for i in range(kitchen.num_agents)
+        kitchen.seen_vector(i) if last is None or runner.finished[i] else last[i] for i in range(kitchen.num_agents)
     ]
 
 

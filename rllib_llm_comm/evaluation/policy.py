@@ -60,9 +60,7 @@ class Policy:
         manifest: Where the policy comes from.
     """
 
-    def __init__(
-        self, core: LLMCommCore, communication: CommunicationSettings, manifest: PolicyManifest
-    ) -> None:
+    def __init__(self, core: LLMCommCore, communication: CommunicationSettings, manifest: PolicyManifest) -> None:
         self.core = core
         self.communication = communication
         self.manifest = manifest
@@ -101,16 +99,12 @@ class Policy:
             return {}
         agents = list(observations)
         seen = [read_observation(observations[agent]) for agent in agents]
-        speakers = [
-            Speaker(str(agent), view, self._mailbox) for agent, view in zip(agents, seen, strict=True)
-        ]
+        speakers = [Speaker(str(agent), view, self._mailbox) for agent, view in zip(agents, seen, strict=True)]
         said = self._protocol.speak(speakers, self.core.write_messages)
         heard = [heard_by(str(agent), self._mailbox) for agent in agents]
         rows = [self._encoder.encode(view, ears) for view, ears in zip(seen, heard, strict=True)]
         if len({len(view.candidates) for view in seen}) > 1:
-            raise UserError(
-                "all agents need the same number of `candidates`, as their action spaces have in training."
-            )
+            raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
         batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
         with torch.no_grad():
             probabilities = self.core.remembered_logits(batch).double().softmax(-1).numpy()
@@ -159,9 +153,7 @@ class Policy:
             from rllib_llm_comm.teachers.env_wrapper import TeacherMessages
 
             if not self.manifest.teacher:
-                raise UserError(
-                    "`messages` is 'teacher' but no `teacher` is set; give one, for example 'scripted'."
-                )
+                raise UserError("`messages` is 'teacher' but no `teacher` is set; give one, for example 'scripted'.")
             env = TeacherMessages(env, self.manifest.teacher)
         return env
 
@@ -190,9 +182,7 @@ def load_policy(
     """
     folder: Path = find_policy(checkpoint)
     manifest = read_manifest(folder)
-    overrides: dict[str, Any] = {
-        "device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))
-    }
+    overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
     if base_model is not None:
         overrides["base_model"] = base_model
     core = load_core(folder, manifest, **overrides)

@@ -112,9 +112,7 @@ def evaluate(
     )
 
 
-def record(
-    policy: Any, *, episodes: int = 1, seed: int = 0, explore: bool = True, env: Any = None
-) -> list[Episode]:
+def record(policy: Any, *, episodes: int = 1, seed: int = 0, explore: bool = True, env: Any = None) -> list[Episode]:
     """Plays episodes and keeps all that was seen, said, heard and weighed.
 
     Arguments as in `evaluate`.

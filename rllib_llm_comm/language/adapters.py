@@ -176,9 +176,9 @@ class AdaptedModel:
         """
         if attention_mask.dim() == 4:
             dtype = self.model.dtype
-            attention_mask = torch.zeros(
-                attention_mask.shape, dtype=dtype, device=input_ids.device
-            ).masked_fill(~attention_mask, torch.finfo(dtype).min)
+            attention_mask = torch.zeros(attention_mask.shape, dtype=dtype, device=input_ids.device).masked_fill(
+                ~attention_mask, torch.finfo(dtype).min
+            )
         output = self.decoder(
             input_ids=input_ids,
             attention_mask=attention_mask,

@@ -95,9 +95,7 @@ def load_base_model(name: str = EMBEDDED, dtype: str = "float32", device: str = 
     try:
         key = (str(name), dtype, str(torch.device(device)))
     except RuntimeError as error:
-        raise UserError(
-            f"`device` is {device!r} but must be a torch device such as 'cpu' or 'cuda:0'."
-        ) from error
+        raise UserError(f"`device` is {device!r} but must be a torch device such as 'cpu' or 'cuda:0'.") from error
     with _LOCK:
         if key not in _LOADED:
             _LOADED[key] = _load(str(name), DTYPES[dtype], key[2])
@@ -115,9 +113,7 @@ def wrap_base_model(name: str, model: Any, tokenizer: Any) -> BaseModel:
     model = model.eval().requires_grad_(False)
     eos_id = tokenizer.eos_token_id
     if eos_id is None:
-        raise UserError(
-            f"`base_model` {name!r} has a tokenizer without end token; set `eos_token` in its files."
-        )
+        raise UserError(f"`base_model` {name!r} has a tokenizer without end token; set `eos_token` in its files.")
     pad_id = tokenizer.pad_token_id
     if pad_id is None:
         pad_id = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else eos_id

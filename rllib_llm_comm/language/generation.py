@@ -131,9 +131,7 @@ def _is_open(text: str, max_words: int) -> bool:
     return "\n" not in text and len(text.split()) <= max_words
 
 
-def _choose(
-    logits: torch.Tensor, temperature: float, draws: list[np.random.Generator] | None
-) -> torch.Tensor:
+def _choose(logits: torch.Tensor, temperature: float, draws: list[np.random.Generator] | None) -> torch.Tensor:
     if draws is None:
         return logits.argmax(-1)
     probabilities = (logits / temperature).softmax(-1).double()

@@ -16,9 +16,7 @@ MASKED = -1e9  # not -inf: its gradient would be NaN
 _TOKENS_PER_FORWARD = 16384
 
 
-def encode_candidates(
-    base: BaseModel, prompt: str, candidates: Sequence[str]
-) -> tuple[list[int], list[list[int]]]:
+def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -> tuple[list[int], list[list[int]]]:
     """Token ids of a prompt and of the candidates behind it, by prefix difference.
 
     A tokenizer may join characters across the border of prompt and candidate; so prompt and candidate are
@@ -78,9 +76,7 @@ def score_candidates(
     require_choice("score_normalization", normalization, NORMALIZATIONS)
     batch, width, length = candidate_ids.shape
     mask = candidate_mask.to(torch.bool)
-    flat = torch.cat(
-        [prompt_ids.long().cpu(), candidate_ids.reshape(batch, -1).long().cpu(), mask.long().cpu()], dim=1
-    )
+    flat = torch.cat([prompt_ids.long().cpu(), candidate_ids.reshape(batch, -1).long().cpu(), mask.long().cpu()], dim=1)
     rows, inverse = distinct_rows(flat)
     prompt_width = prompt_ids.shape[1]
     prompts = rows[:, :prompt_width].to(model.device)

@@ -81,9 +81,7 @@ def heard_words(rng: np.random.Generator, view: View, foods: tuple[str, ...] = F
     for speaker in speakers:
         thing = str(rng.choice(things)) if rng.random() < 0.9 else str(rng.choice(foods))
         kind = str(
-            rng.choice(
-                ["bring", "carry", "chop", "fill", "serve", "wait"], p=[0.6, 0.2, 0.08, 0.04, 0.03, 0.05]
-            )
+            rng.choice(["bring", "carry", "chop", "fill", "serve", "wait"], p=[0.6, 0.2, 0.08, 0.04, 0.03, 0.05])
         )
         heard[speaker] = Saying(kind, thing if kind in ("bring", "carry", "chop") else "")
     return heard

@@ -20,9 +20,7 @@ from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.pretraining.corpus import Document, documents
 
 logger = logging.getLogger(__name__)
-PROMPT_WEIGHT = (
-    0.1  # descriptions are read, answers are learnt: with equal weights the model ignores what it reads
-)
+PROMPT_WEIGHT = 0.1  # descriptions are read, answers are learnt: with equal weights the model ignores what it reads
 _PAD, _BOS, _EOS = "<pad>", "<s>", "</s>"
 
 
@@ -102,9 +100,7 @@ def batches(
     return result
 
 
-def fit(
-    model: Any, rows: list[tuple[list[int], int]], *, epochs: int, batch_size: int, lr: float, seed: int
-) -> float:
+def fit(model: Any, rows: list[tuple[list[int], int]], *, epochs: int, batch_size: int, lr: float, seed: int) -> float:
     """Trains by AdamW with warm-up and cosine decay.
 
     Returns:
@@ -117,9 +113,7 @@ def fit(
     warm_up = max(1, len(plan) // 20)
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda step: min(
-            (step + 1) / warm_up, 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / max(1, len(plan))))
-        ),
+        lambda step: min((step + 1) / warm_up, 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / max(1, len(plan))))),
     )
     model.train()
     recent: list[float] = []
@@ -183,9 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     size = sum(p.numel() for p in model.parameters())
     tokens = sum(len(ids) for ids, _ in rows)
     logger.info("%d documents, %d tokens; %d parameters", len(corpus), tokens, size)
-    loss = fit(
-        model, rows, epochs=options.epochs, batch_size=options.batch_size, lr=options.lr, seed=options.seed
-    )
+    loss = fit(model, rows, epochs=options.epochs, batch_size=options.batch_size, lr=options.lr, seed=options.seed)
     report = {
         "settings": {k: v for k, v in vars(options).items() if k != "output"},
         "parameters": size,

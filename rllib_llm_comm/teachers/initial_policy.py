@@ -31,19 +31,14 @@ class InitialPolicy:
         self._temperature = temperature
         self._known: dict[tuple[Any, ...], np.ndarray] = {}
 
-    def __call__(
-        self, observations: Sequence[Mapping[str, Any]], rng: np.random.Generator
-    ) -> list[int]:
+    def __call__(self, observations: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> list[int]:
         """One action per observation.
 
         Args:
             observations: Each with `text`, `candidates` and `action_mask`.
             rng: Source of randomness.
         """
-        keys = [
-            (str(o["text"]), tuple(o["candidates"]), tuple(int(m) for m in o["action_mask"]))
-            for o in observations
-        ]
+        keys = [(str(o["text"]), tuple(o["candidates"]), tuple(int(m) for m in o["action_mask"])) for o in observations]
         new = [key for key in dict.fromkeys(keys) if key not in self._known]
         if new:
             self._score(new)

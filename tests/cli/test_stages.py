@@ -129,9 +129,7 @@ def collect(folder, labels, capsys, **options):
             },
         }
     }
-    run_file(
-        ExperimentFile("f", parse_experiments(specs, "f")), TrainOptions(storage_path=str(folder), **options)
-    )
+    run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainOptions(storage_path=str(folder), **options))
     return capsys.readouterr().out
 
 

@@ -34,9 +34,7 @@ def test_killed_run_continues_and_finished_one_is_skipped(tmp_path):
     done = rllib(*command, cwd=tmp_path)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert "Continuing where the last call stopped." in done.stdout
-    assert (
-        "Everything lies here" in done.stdout and "results/tiny/cartpole/trial_0/checkpoint_" in done.stdout
-    )
+    assert "Everything lies here" in done.stdout and "results/tiny/cartpole/trial_0/checkpoint_" in done.stdout
     rows = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
     assert 1 < int(rows[0]) <= 41 and rows[-1] == "60"
     seen = iterations(tmp_path)

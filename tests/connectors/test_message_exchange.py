@@ -119,9 +119,7 @@ def test_nothing_is_lost_at_cuts():
             for agent, single in episode.agent_episodes.items():
                 rewards[number, agent] += float(np.sum(single.get_rewards()))
                 decisions[number, agent] += len(single)
-                durations[number, agent] += sum(
-                    i["duration"] for i in single.get_infos(slice(1, len(single) + 1))
-                )
+                durations[number, agent] += sum(i["duration"] for i in single.get_infos(slice(1, len(single) + 1)))
     assert len(done) > 3
     for number in done:
         assert decisions[number, "alice"] == 7 and decisions[number, "bob"] == 3
@@ -193,10 +191,7 @@ def test_teacher_messages_reach_the_prompts():
     base = made.module["shared"].core.lm.base
     for episode in made.sample():
         own, other = (
-            [
-                words_of(base, ids)
-                for ids in episode.agent_episodes[agent].get_observations(slice(0, 3))["prompt_ids"]
-            ]
+            [words_of(base, ids) for ids in episode.agent_episodes[agent].get_observations(slice(0, 3))["prompt_ids"]]
             for agent in ("alice", "bob")
         )
         for mine, theirs in zip(own, other, strict=True):
@@ -212,9 +207,7 @@ def test_an_environment_without_words_is_refused():
         MessageExchange(box, gym.spaces.Dict({"alice": gym.spaces.Discrete(2)}))
     words = ColourTalk().observation_space("alice")
     with pytest.raises(UserError, match="must be Discrete"):
-        MessageExchange(
-            gym.spaces.Dict({"alice": words}), gym.spaces.Dict({"alice": gym.spaces.Box(0, 1, (1,))})
-        )
+        MessageExchange(gym.spaces.Dict({"alice": words}), gym.spaces.Dict({"alice": gym.spaces.Box(0, 1, (1,))}))
 
 
 def test_the_connector_restores_from_its_constructor_arguments():

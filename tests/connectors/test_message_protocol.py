@@ -84,9 +84,7 @@ def test_shuffled_messages_are_the_students_but_of_other_moments_and_agents():
 def test_same_seed_same_shuffle():
     def run(seed):
         talk = protocol("shuffled", seed=seed)
-        return [
-            talk.speak([speaker(a, f"{a} {step}", {}) for a in ("alice", "bob")], echo) for step in range(20)
-        ]
+        return [talk.speak([speaker(a, f"{a} {step}", {}) for a in ("alice", "bob")], echo) for step in range(20)]
 
     assert run(3) == run(3) != run(4)
 

@@ -132,9 +132,7 @@ def test_a_decision_runs_until_somebody_needs_an_action():
     env = parallel_env(map_name="B")
     env.reset()
     names = env.runner.names
-    _, rewards, _, _, infos = env.step(
-        {"alice": names.index("go to knife 2"), "bob": names.index("get tomato")}
-    )
+    _, rewards, _, _, infos = env.step({"alice": names.index("go to knife 2"), "bob": names.index("get tomato")})
     assert infos["alice"]["game_step"] == 2  # (1, 2) -> (2, 1) or (1, 1), and bob (1, 4) -> (1, 5), bump
     assert len(infos["bob"]["step_rewards"]) == 2
     assert infos["bob"]["needs_action"] and infos["bob"]["events"] == ["pick_up tomato"]

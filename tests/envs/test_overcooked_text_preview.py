@@ -44,9 +44,7 @@ def knows_the_truth(kitchen, agent):
     """Whether everything is where the agent believes it, and as it believes it."""
     belief = kitchen.beliefs[agent]
     placed = all(belief.cell(thing.name) == thing.cell for thing in kitchen.things)
-    return placed and all(
-        abs(belief.food_status(food.name) - food.chops / 3) < 1e-9 for food in kitchen.foods.values()
-    )
+    return placed and all(abs(belief.food_status(food.name) - food.chops / 3) < 1e-9 for food in kitchen.foods.values())
 
 
 def carry_out(kitchen, agent, action):
@@ -135,11 +133,7 @@ def test_an_agent_learns_nothing_from_previews_that_it_does_not_see_or_remember(
         for food in kitchen.foods.values()
         if not kitchen.visible(agent, food.x, food.y) and kitchen.cells[food.cell] == food.code
     ]
-    free = [
-        cell
-        for cell in range(49)
-        if kitchen.cells[cell] == 1 and not kitchen.visible(agent, *divmod(cell, SIZE))
-    ]
+    free = [cell for cell in range(49) if kitchen.cells[cell] == 1 and not kitchen.visible(agent, *divmod(cell, SIZE))]
     if not hidden or not free:
         return
     runner = MacroRunner(kitchen)

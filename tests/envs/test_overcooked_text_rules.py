@@ -63,9 +63,7 @@ def test_all_recorded_episodes_of_the_original_are_reproduced():
     assert report.ok
 
 
-@pytest.mark.parametrize(
-    ("map_name", "layout", "num_agents"), list(itertools.product(MAPS, LAYOUTS, (1, 2, 3)))
-)
+@pytest.mark.parametrize(("map_name", "layout", "num_agents"), list(itertools.product(MAPS, LAYOUTS, (1, 2, 3))))
 def test_every_start_can_be_built(map_name, layout, num_agents):
     for recipe in RECIPES:
         if layout == "tomato" and recipe != "tomato salad":
@@ -180,9 +178,7 @@ def test_two_blocked_agents_pay_each():
     assert outcome.rewards == pytest.approx([STEP - 0.01, STEP, STEP - 0.01])
 
 
-@pytest.mark.parametrize(
-    ("actions", "swaps"), [([RIGHT, LEFT], [(0, 1)]), ([RIGHT, RIGHT], []), ([STAY, STAY], [])]
-)
+@pytest.mark.parametrize(("actions", "swaps"), [([RIGHT, LEFT], [(0, 1)]), ([RIGHT, RIGHT], []), ([STAY, STAY], [])])
 def test_swapping_and_following_are_no_collisions(actions, swaps):
     outcome = beside_each_other().step(actions)
     assert outcome.blocked == [] and outcome.swaps == swaps

@@ -81,9 +81,7 @@ def play(env, steps=20):
         result = env.step(actions)
         results.append(result)
         observations, rewards, terminateds, truncateds, infos = result
-        episode.add_env_step(
-            observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds
-        )
+        episode.add_env_step(observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds)
         if terminateds["__all__"] or truncateds["__all__"]:
             break
     return episode, results

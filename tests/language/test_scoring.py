@@ -32,9 +32,7 @@ def arrays(base, cases, left: bool):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    cases=CASES, left=st.booleans(), normalization=st.sampled_from(["sum", "token", "word"]), data=st.data()
-)
+@given(cases=CASES, left=st.booleans(), normalization=st.sampled_from(["sum", "token", "word"]), data=st.data())
 def test_packed_scores_equal_the_plain_loop(adapted, cases, left, normalization, data):
     prompts, candidates = arrays(adapted.base, cases, left)
     mask = torch.tensor(data.draw(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=len(cases),
@@ -73,9 +71,7 @@ def test_gradient_equals_that_of_the_plain_loop(adapted):
     for p in parameters:
         p.requires_grad_(True)
     fast = torch.autograd.grad(score_candidates(adapted, prompts, ids, mask).logsumexp(1).sum(), parameters)
-    plain = torch.autograd.grad(
-        score_candidates_reference(adapted, prompts, ids, mask).logsumexp(1).sum(), parameters
-    )
+    plain = torch.autograd.grad(score_candidates_reference(adapted, prompts, ids, mask).logsumexp(1).sum(), parameters)
     for a, b in zip(fast, plain, strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
 

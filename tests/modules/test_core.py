@@ -45,9 +45,7 @@ def test_what_is_remembered_is_not_computed_again(core, monkeypatch):
     batch = batch_of(core)
     computed = []
     inner = core.logits
-    monkeypatch.setattr(
-        core, "logits", lambda rows: (computed.append(len(rows["prompt_ids"])), inner(rows))[1]
-    )
+    monkeypatch.setattr(core, "logits", lambda rows: (computed.append(len(rows["prompt_ids"])), inner(rows))[1])
     twice = {name: torch.cat([tensor, tensor]) for name, tensor in batch.items()}
     core.remembered_logits(twice)
     core.remembered_logits(batch)
@@ -87,9 +85,7 @@ def test_features_do_not_depend_on_adapters(core):
 def test_same_seed_same_start():
     settings = LanguageModelSettings.from_mapping(language_model(init_seed=3))
     one, other = LLMCommCore(settings), LLMCommCore(settings)
-    for (name, a), (_, b) in zip(
-        one.lm.named_adapter_parameters(), other.lm.named_adapter_parameters(), strict=True
-    ):
+    for (name, a), (_, b) in zip(one.lm.named_adapter_parameters(), other.lm.named_adapter_parameters(), strict=True):
         assert torch.equal(a, b), name
     assert one.lm.base is other.lm.base  # one frozen model per process
 

@@ -48,9 +48,7 @@ def test_equal_observations_share_their_arrays(parts, raw):
     _, _, encoder = parts
     one, other = encoder.encode(read_observation(raw), {}), encoder.encode(read_observation(raw), {})
     assert one["prompt_ids"] is other["prompt_ids"]
-    assert not np.array_equal(
-        encoder.encode(read_observation(raw), {"bob": "hi"})["prompt_ids"], one["prompt_ids"]
-    )
+    assert not np.array_equal(encoder.encode(read_observation(raw), {"bob": "hi"})["prompt_ids"], one["prompt_ids"])
 
 
 def test_mask_may_be_missing(raw):

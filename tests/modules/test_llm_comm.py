@@ -55,9 +55,7 @@ def test_inference_only_module_has_no_critic_and_takes_a_synced_state(module):
 def test_only_the_named_roles_are_trained():
     for roles, critic in ((("action",), True), (("message",), False)):
         module = build(trainable_roles=list(roles), train_critic=critic)
-        trained = {
-            name.split(".")[1].split("/")[0] for name, p in module.named_parameters() if p.requires_grad
-        }
+        trained = {name.split(".")[1].split("/")[0] for name, p in module.named_parameters() if p.requires_grad}
         assert {name for name in trained if name in ("message", "action")} == set(roles)
         assert bool(module.critic_parameters()) == critic
     assert not any(p.requires_grad for p in module.core.lm.base.model.parameters())

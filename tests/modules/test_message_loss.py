@@ -38,9 +38,7 @@ def test_log_probs_equal_a_plain_loop(adapted):
             else:
                 expected = plain[column - 1, labels[row, column].long()]
                 torch.testing.assert_close(log_probs[row, column], expected, atol=1e-4, rtol=1e-4)
-                assert bool(hits[row, column]) == (
-                    int(plain[column - 1].argmax()) == int(labels[row, column])
-                )
+                assert bool(hits[row, column]) == (int(plain[column - 1].argmax()) == int(labels[row, column]))
 
 
 def test_too_long_rows_are_refused(random_base):

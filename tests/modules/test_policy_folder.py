@@ -75,9 +75,7 @@ def test_adapters_load_in_plain_peft(core, tmp_path):
 
     folder = save(core, tmp_path / "policy")
     for role in ("message", "action"):
-        plain = PeftModel.from_pretrained(
-            copy.deepcopy(core.lm.base.model), str(folder / "adapters" / role)
-        ).eval()
+        plain = PeftModel.from_pretrained(copy.deepcopy(core.lm.base.model), str(folder / "adapters" / role)).eval()
         ids = torch.tensor([core.lm.base.encode("you see red. i say:")])
         with core.lm.use(role), torch.no_grad():
             own = core.lm.logits(core.lm.hidden_states(ids, torch.ones_like(ids)))
