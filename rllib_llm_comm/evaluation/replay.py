@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import os
 from collections.abc import Sequence
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.evaluation.rollout import Episode
+from rllib_llm_comm.evaluation.tiles import TileSheets
 
 
 def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[str], *, title: str = "Replay") -> Path:
@@ -33,16 +32,16 @@ def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[
     from jinja2 import Environment
 
     played = [episodes] if isinstance(episodes, Episode) else list(episodes)
-    pictures: dict[bytes, int] = {}
-    recorded = [_episode(episode, pictures) for episode in played]
-    encoded = ["data:image/png;base64," + base64.b64encode(png).decode() for png in pictures]
-    data = {"episodes": recorded, "pictures": encoded}
+    sheets = TileSheets()
+    recorded = [_episode(episode, sheets) for episode in played]
+    data = {"episodes": recorded, "drawing": sheets.layout()}
     template = resources.files(__package__).joinpath("templates", "replay.html").read_text(encoding="utf-8")
-    page = Environment(autoescape=True).from_string(template).render(title=title, data=_json_for_html(data))
+    page = Environment(autoescape=True).from_string(template)
+    text = page.render(title=title, data=_json_for_html(data), sheets=sheets.data_urls())
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = target.with_suffix(target.suffix + ".tmp")
-    scratch.write_text(page, encoding="utf-8")
+    scratch.write_text(text, encoding="utf-8")
     os.replace(scratch, target)
     return target
 
@@ -55,7 +54,7 @@ def _json_for_html(data: Any) -> Any:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704
 
 
-def _episode(episode: Episode, pictures: dict[bytes, int]) -> dict[str, Any]:
+def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
     totals = dict.fromkeys(episode.agents, 0.0)
     frames = []
     for frame in episode.frames:
@@ -67,7 +66,7 @@ def _episode(episode: Episode, pictures: dict[bytes, int]) -> dict[str, Any]:
             {
                 "step": frame["game_step"],
                 "ansi": "" if frame["image"] is not None else frame["ansi"],
-                "picture": _picture(frame["image"], pictures),
+                "picture": None if frame["image"] is None else sheets.add(frame["image"]),
                 "agents": cards,
             }
         )
@@ -81,14 +80,3 @@ def _episode(episode: Episode, pictures: dict[bytes, int]) -> dict[str, Any]:
         "length": episode.length,
         "frames": frames,
     }
-
-
-def _picture(image: np.ndarray | None, pictures: dict[bytes, int]) -> int | None:
-    """The index of a frame's picture; equal pictures are stored once."""
-    if image is None:
-        return None
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(np.asarray(image, dtype=np.uint8)).quantize(64).save(buffer, format="PNG", optimize=True)
-    return pictures.setdefault(buffer.getvalue(), len(pictures))

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import base64
+import io
 import re
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
+from PIL import Image
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 
 from rllib_llm_comm.evaluation.policy import Decision
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
+from rllib_llm_comm.evaluation.tiles import TileSheets
 
 NASTY = "<script>alert(1)</script> & </script>"
 
@@ -63,9 +67,30 @@ def test_page_is_self_contained_and_its_texts_are_data(episodes, tmp_path):
     assert not re.search(r"(src|href)\s*=\s*[\"']?(https?:)?//", page)
     assert NASTY not in page and "Two &lt;cooks&gt;" in page
     assert page.count("<script") == 2
-    assert len(page) < 2_000_000
+    assert len(page) < 400_000
     assert page == write_replay(episodes, tmp_path / "b.html", title="Two <cooks>").read_text()
     assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_tiles_give_the_pictures_back():
+    rng = np.random.default_rng(0)
+    pictures = [rng.integers(0, 255, (100, 150, 3), dtype=np.uint8) for _ in range(3)]
+    pictures.append(pictures[1].copy())
+    pictures[2][:64, :64] = pictures[0][:64, :64]
+    sheets = TileSheets()
+    assert [sheets.add(picture) for picture in pictures] == [0, 1, 2, 1]
+    drawing = sheets.layout()
+    (source,) = sheets.data_urls()
+    sheet = np.asarray(Image.open(io.BytesIO(base64.b64decode(source.split(",")[1]))))
+    size, across = drawing["tile"], 3
+    assert len({tile for layout in drawing["pictures"] for tile in layout["tiles"]}) == 17
+    for picture, layout in zip(pictures, drawing["pictures"], strict=False):
+        canvas = np.zeros((2 * size, 3 * size, 3), np.uint8)
+        for place, tile in enumerate(layout["tiles"]):
+            y, x = size * (place // across), size * (place % across)
+            v, u = size * (tile // drawing["columns"]), size * (tile % drawing["columns"])
+            canvas[y : y + size, x : x + size] = sheet[v : v + size, u : u + size]
+        assert np.array_equal(canvas[: layout["height"], : layout["width"]], picture)
 
 
 def test_page_works_in_a_browser(episodes, tmp_path):
