@@ -16,6 +16,7 @@ from ray.rllib.utils.typing import LearningRateOrSchedule
 from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.environments import ensure_registered
 from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
+from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
@@ -28,6 +29,7 @@ from rllib_llm_comm.modules.llm_comm import LLMCommModule
 if TYPE_CHECKING:
     from typing import Self
 
+    from ray.rllib.callbacks.callbacks import RLlibCallback
     from ray.rllib.connectors.connector_v2 import ConnectorV2
     from ray.rllib.core.learner import Learner
 
@@ -177,7 +179,8 @@ class VercoConfig(LanguageModelConfigMixin, PPOConfig):
         if self.messages == "teacher":
             if not self.teacher:
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
-            self._add_teacher_callback()
+            self._add_callback(AddTeacherMessages)
+        self._add_callback(EpisodeMetrics)
         super().validate()
 
     def _validate_training(self) -> None:
@@ -203,10 +206,10 @@ class VercoConfig(LanguageModelConfigMixin, PPOConfig):
                 "several learners must agree on the number of minibatches, so set `minibatch_size`."
             )
 
-    def _add_teacher_callback(self) -> None:
+    def _add_callback(self, callback: type[RLlibCallback]) -> None:
         present: list[Any] = force_list(getattr(self, "callbacks_class"))  # noqa: B009  (untyped in RLlib)
-        if not any(isinstance(cls, type) and issubclass(cls, AddTeacherMessages) for cls in present):
-            self.callbacks_class = [*present, AddTeacherMessages]
+        if not any(isinstance(cls, type) and issubclass(cls, callback) for cls in present):
+            self.callbacks_class = [*present, callback]
 
 
 class Verco(PolicyCheckpointMixin, PPO):

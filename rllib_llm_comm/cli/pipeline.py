@@ -45,7 +45,7 @@ def run_file(file: ExperimentFile, options: TrainOptions) -> None:
         storage = options.storage_path or experiment.storage_path or DEFAULT_STORAGE
         return Path(storage).expanduser() / file.name / name
 
-    stages = make_stages(file.experiments, folder, file.digest)
+    stages = make_stages(file.experiments, folder, file.digest, plain_stages.config_identity)
     records = _finished(stages, options.resume)
     to_run = [stage.name for stage in stages if stage.name not in records]
     with out.status("checking all settings"):
@@ -66,9 +66,7 @@ def run_file(file: ExperimentFile, options: TrainOptions) -> None:
     _show_end(stages, records)
 
 
-def _run(
-    stage: Stage, outputs: Mapping[str, list[str]], ray: RaySession, options: TrainOptions
-) -> StageRecord:
+def _run(stage: Stage, outputs: Mapping[str, list[str]], ray: RaySession, options: TrainOptions) -> StageRecord:
     start = time.monotonic()
     _make_room(stage, options.resume)
     stage.write()
@@ -134,9 +132,7 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]]) -> Stage:
     many = stage.experiment.run in plain_stages.KINDS
     config = resolve(stage.experiment.config, outputs, many)
     changes = {
-        "config": {
-            key: _checkpoint_of(value) if key in _CHECKPOINTS else value for key, value in config.items()
-        },
+        "config": {key: _checkpoint_of(value) if key in _CHECKPOINTS else value for key, value in config.items()},
         "restore": _checkpoint_of(resolve(stage.experiment.restore, outputs)),
     }
     return replace(stage, experiment=stage.experiment.model_copy(update=changes))
@@ -148,9 +144,7 @@ def _checkpoint_of(value: Any) -> Any:
 
 
 def _outputs(stages: list[Stage], records: Mapping[str, StageRecord]) -> dict[str, list[str]]:
-    return {
-        stage.name: _absolute(stage, records[stage.name].outputs) for stage in stages if stage.name in records
-    }
+    return {stage.name: _absolute(stage, records[stage.name].outputs) for stage in stages if stage.name in records}
 
 
 def _absolute(stage: Stage, paths: list[str]) -> list[str]:
@@ -169,11 +163,7 @@ def _make_room(stage: Stage, resume: bool) -> None:
         )
     if resume and record.fingerprint == stage.fingerprint and record.status == "running":
         return
-    if (
-        record.status == "running"
-        and _needs_ray(stage)
-        and not any(stage.folder.glob("trial_*/checkpoint_*"))
-    ):
+    if record.status == "running" and _needs_ray(stage) and not any(stage.folder.glob("trial_*/checkpoint_*")):
         shutil.rmtree(stage.folder)  # it failed before there was anything to keep
         return
     number = 1

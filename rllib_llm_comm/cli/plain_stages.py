@@ -41,9 +41,7 @@ class PlainStage(ABC):
             UserError: At the first unknown key or impossible value.
         """
         for key in stage.experiment.model_fields_set - _USED:
-            if getattr(stage.experiment, key) != Experiment.model_fields[key].get_default(
-                call_default_factory=True
-            ):
+            if getattr(stage.experiment, key) != Experiment.model_fields[key].get_default(call_default_factory=True):
                 raise UserError(f"`{stage.name}.{key}` means nothing to `run: {self.name}`; remove it.")
         if stage.experiment.env is not None and not self.takes_env:
             raise UserError(
@@ -54,6 +52,10 @@ class PlainStage(ABC):
     @abstractmethod
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks `config:`."""
+
+    def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The part of `config:` that decides the result; all of it, if a stage knows no better."""
+        return config
 
     @abstractmethod
     def run(self, stage: Stage) -> StageResult:
@@ -85,24 +87,29 @@ class CollectLabels(PlainStage):
         check_environment(stage.name, stage.experiment.env, config.get("env_config") or {})
         make_teacher(config.get("teacher", "scripted"))
 
+    def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without the teacher's time-outs, prices and the like: more budget continues a collection."""
+        from rllib_llm_comm.teachers.base import teacher_identity
+
+        teacher = config.get("teacher", "scripted")
+        if not isinstance(teacher, str | Mapping):
+            return config  # refused later, with the name of the setting
+        return {**config, "teacher": teacher_identity(teacher)}
+
     def run(self, stage: Stage) -> StageResult:
         """Collects the labels into `labels/` of the stage's folder."""
         from rllib_llm_comm.teachers.collect import collect_labels
 
         folder = stage.folder / "labels"
         with counting_bar("collecting labels") as progress:
-            report = collect_labels(
-                str(stage.experiment.env), folder, progress=progress, **stage.experiment.config
-            )
+            report = collect_labels(str(stage.experiment.env), folder, progress=progress, **stage.experiment.config)
         if not report.complete:
             say(
                 f"Only {report.labels} labels were found in {report.decisions} decisions (`max_decisions`); "
                 "the next stage works with these."
             )
         figures = {key: value for key, value in report.to_json().items() if key != "output"}
-        say(
-            f"{report.labels} labels of {report.prompts} different observations, {report.decisions} decisions"
-        )
+        say(f"{report.labels} labels of {report.prompts} different observations, {report.decisions} decisions")
         return StageResult([folder], summary=figures)
 
 
@@ -210,3 +217,9 @@ class Replay(_OnCheckpoint):
 
 
 KINDS: dict[str, PlainStage] = {kind.name: kind() for kind in (CollectLabels, Evaluate, Replay)}
+
+
+def config_identity(experiment: Experiment) -> Mapping[str, Any]:
+    """The part of an experiment's `config:` that decides its result."""
+    kind = KINDS.get(experiment.run)
+    return kind.config_identity(experiment.config) if kind else experiment.config

@@ -61,12 +61,12 @@ _ACTING = (
     # Per agent, as `rllib evaluate` gives it; `env_runners/episode_return_mean` is the sum over agents.
     Column(
         "return",
-        ("env_runners/agent_episode_return_mean", "env_runners/episode_return_mean"),
+        ("env_runners/agent_episode_returns_mean", "env_runners/episode_return_mean"),
         ".3f",
         True,
         mean=True,
     ),
-    Column("success", ("env_runners/task_success", "env_runners/success_rate"), ".2f"),
+    Column("success", ("env_runners/success_rate",), ".2f"),
     Column("length", ("env_runners/episode_game_steps", "env_runners/episode_len_mean"), ".0f", always=True),
     Column("entropy", ("learners/*/entropy",), ".3f"),
     Column("KL", ("learners/*/kl", "learners/*/mean_kl_loss"), ".4f"),

@@ -133,7 +133,10 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def make_stages(
-    experiments: Mapping[str, Experiment], folder: Callable[[str, Experiment], Path], digest: str = ""
+    experiments: Mapping[str, Experiment],
+    folder: Callable[[str, Experiment], Path],
+    digest: str = "",
+    config_identity: Callable[[Experiment], Mapping[str, Any]] = lambda experiment: experiment.config,
 ) -> list[Stage]:
     """Puts experiments in order and links them.
 
@@ -141,6 +144,7 @@ def make_stages(
         experiments: Name -> experiment, in the order in which they run.
         folder: Gives each stage's folder.
         digest: Stands for settings that have no text of their own (Python files).
+        config_identity: Gives the part of a stage's `config:` that decides its result.
 
     Raises:
         UserError: If a reference is unknown, points forwards, or stages wait for each other.
@@ -150,7 +154,8 @@ def make_stages(
     stages: list[Stage] = []
     fingerprints: dict[str, str] = {}
     for name, experiment in experiments.items():
-        settings = experiment.model_dump(exclude=_WITHOUT_EFFECT | ({"config"} if digest else set()))
+        settings = experiment.model_dump(exclude=_WITHOUT_EFFECT | {"config"})
+        settings["config"] = {} if digest else dict(config_identity(experiment))
         upstream = {used: fingerprints[used] for used in uses[name]}
         text = _canonical({"settings": settings, "uses": upstream, "digest": digest})
         fingerprints[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -226,9 +231,7 @@ def _check_references(uses: Mapping[str, tuple[str, ...]]) -> None:
     for position, name in enumerate(names):
         for reference in uses[name]:
             if names.index(reference) > position:
-                raise UserError(
-                    f"`{name}` uses `${{{reference}}}`, which comes later in the file; move it up."
-                )
+                raise UserError(f"`{name}` uses `${{{reference}}}`, which comes later in the file; move it up.")
 
 
 def _circle(start: str, uses: Mapping[str, tuple[str, ...]]) -> list[str]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,9 +33,16 @@ class TeacherRequest:
 
 
 class Teacher(ABC):
-    """Says what each agent should say (Verco Eq. 1: the labels of the message adapter)."""
+    """Says what each agent should say (Verco Eq. 1: the labels of the message adapter).
+
+    Attributes:
+        name: Its name in files and label rows.
+        without_effect: Names of settings that change how it works but not what it says, such as a time-out. A
+            collection of labels goes on when they have changed.
+    """
 
     name: str = "teacher"
+    without_effect: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
@@ -83,17 +90,42 @@ def make_teacher(settings: str | Mapping[str, Any] | Teacher) -> Teacher:
     """
     if isinstance(settings, Teacher):
         return settings
+    name, values = _split(settings)
+    try:
+        return _teacher_class(name)(**values)
+    except TypeError as error:
+        raise UserError(f"`teacher` {name!r} does not take these settings ({error}).") from error
+
+
+def teacher_identity(settings: str | Mapping[str, Any] | Teacher) -> dict[str, Any]:
+    """What decides a teacher's words: its name and the settings that have an effect on them.
+
+    Args:
+        settings: As for `make_teacher`. Of a teacher that was made already its `settings` are taken, if it has them.
+
+    Raises:
+        UserError: If the name is unknown.
+    """
+    if isinstance(settings, Teacher):
+        name, values, kind = settings.name, dict(getattr(settings, "settings", {})), type(settings)
+    else:
+        name, values = _split(settings)
+        kind = _teacher_class(name)
+    return {"name": name, **{key: value for key, value in values.items() if key not in kind.without_effect}}
+
+
+def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     values = {"name": settings} if isinstance(settings, str) else dict(settings)
-    name = values.pop("name", None)
+    return str(values.pop("name", None)), values
+
+
+def _teacher_class(name: str) -> type[Teacher]:
     if name not in _TEACHERS:
         known = ", ".join(repr(key) for key in _TEACHERS)
-        raise UserError(f"`teacher` is {name!r} but must be one of {known}.{did_you_mean(str(name), _TEACHERS)}")
+        raise UserError(f"`teacher` is {name!r} but must be one of {known}.{did_you_mean(name, _TEACHERS)}")
     found = _TEACHERS[name]
     if isinstance(found, str):
         module, _, attribute = found.partition(":")
         found = getattr(import_module(module), attribute)
         assert isinstance(found, type)
-    try:
-        return found(**values)
-    except TypeError as error:
-        raise UserError(f"`teacher` {name!r} does not take these settings ({error}).") from error
+    return found

@@ -43,11 +43,18 @@ class ChatTeacher(Teacher):
 
     Attributes:
         client: The client, with its counters of requests and cost.
+        settings: What decides its answers.
         counts: Requests to this teacher, and agents by what became of them: labels, missing, refusals, garbage,
             failures.
     """
 
     name = "chat"
+    without_effect = frozenset(
+        {
+            "api_key_env", "timeout", "max_retries", "requests_per_minute", "budget", "price_per_million_input",
+            "price_per_million_output", "cache_dir", "on_error",
+        }
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -91,6 +98,9 @@ class ChatTeacher(Teacher):
             price_per_million_output, temperature, max_tokens, cache_dir,
         )  # fmt: skip
         self.on_error = on_error
+        self.settings = {
+            "model": model, "base_url": base_url, "temperature": temperature, "max_tokens": max_tokens,
+        }  # fmt: skip
         self.counts: Counter[str] = Counter()
         self._template = resources.files(__package__).joinpath("prompts/chat.txt").read_text(encoding="utf-8")
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.generation import limit_words
-from rllib_llm_comm.teachers.base import Teacher, TeacherRequest, make_teacher
+from rllib_llm_comm.teachers.base import Teacher, TeacherRequest, make_teacher, teacher_identity
 from rllib_llm_comm.teachers.label_store import LabelStore
 
 POLICIES = ("base", "random")
+_ROWS_PER_PART = 256
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def collect_labels(
     settings = {
         "env": env,
         "env_config": dict(env_config or {}),
-        "teacher": teacher.name if isinstance(teacher, Teacher) else teacher,
+        "teacher": teacher_identity(teacher),
         "target_labels": target_labels,
         "max_labels_per_prompt": max_labels_per_prompt,
         "policy": policy,
@@ -115,7 +116,6 @@ def collect_labels(
     collector = _Collector(
         store, make_teacher(teacher), settings, _player(policy, base_model), random_share, teacher_share
     )
-    # An interrupted round is played again from its start: rounds are seeded by their number.
     while not store.complete and store.labels < target_labels and collector.decisions < max_decisions:
         collector.play_round(target_labels, progress)
     store.flush(collector.state(), complete=True)
@@ -177,7 +177,22 @@ class _Collector:
         return {"round": self.round, "decisions": self.decisions}
 
     def play_round(self, target: int, progress: Callable[[int, int], None] | None) -> None:
-        """One episode in every environment; a part is written at the end."""
+        """One episode in every environment.
+
+        Parts are written on the way and also when the teacher gives up, so that answers that were paid for are
+        on disk. An interrupted round is played again from its start: rounds are seeded by their number, and rows
+        that are there already are not taken twice.
+        """
+        begun = self.state()
+        try:
+            self._play(target, progress, begun)
+        except BaseException:
+            self._store.flush(begun)
+            raise
+        self.round += 1
+        self._store.flush(self.state())
+
+    def _play(self, target: int, progress: Callable[[int, int], None] | None, begun: Mapping[str, int]) -> None:
         rng = np.random.default_rng([self._settings["seed"], self.round])
         games = []
         for number, env in enumerate(self._envs):
@@ -200,8 +215,8 @@ class _Collector:
                 progress(min(self._store.labels, target), target)
             if self._store.labels >= target:
                 break
-        self.round += 1
-        self._store.flush(self.state())
+            if self._store.buffered >= _ROWS_PER_PART:
+                self._store.flush(begun)
 
     def _label(
         self,

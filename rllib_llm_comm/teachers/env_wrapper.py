@@ -14,6 +14,20 @@ TEACHER_MESSAGE = "teacher_message"
 _MAX_CHARACTERS = 400
 
 
+class AnyText(gym.spaces.Text):
+    """Texts of up to `max_length` characters of any script; samples stay with ASCII.
+
+    Gymnasium's own space holds texts of a listed alphabet only, but a teacher may write in any language.
+    """
+
+    def __init__(self, max_length: int) -> None:
+        super().__init__(max_length, min_length=0, charset=string.printable)
+
+    def contains(self, x: Any) -> bool:
+        """Whether this is a text that is not too long."""
+        return isinstance(x, str) and len(x) <= self.max_length
+
+
 class TeacherMessages(ParallelEnv):
     """Adds `teacher_message` to the observations of a text game.
 
@@ -53,12 +67,7 @@ class TeacherMessages(ParallelEnv):
     def observation_space(self, agent: Any) -> gym.Space:
         """The game's space with one text more."""
         inner = self.env.observation_space(agent)
-        return gym.spaces.Dict(
-            {
-                **inner.spaces,
-                TEACHER_MESSAGE: gym.spaces.Text(_MAX_CHARACTERS, min_length=0, charset=string.printable),
-            }
-        )
+        return gym.spaces.Dict({**inner.spaces, TEACHER_MESSAGE: AnyText(_MAX_CHARACTERS)})
 
     def action_space(self, agent: Any) -> gym.Space:
         """As in the game."""
@@ -88,9 +97,7 @@ class TeacherMessages(ParallelEnv):
     def _with_messages(
         self, observations: dict[Any, Any], infos: Mapping[Any, Any], over: Mapping[Any, bool]
     ) -> dict[Any, Any]:
-        asked = [
-            a for a in observations if infos.get(a, {}).get("needs_action", True) and not over.get(a, False)
-        ]
+        asked = [a for a in observations if infos.get(a, {}).get("needs_action", True) and not over.get(a, False)]
         messages: dict[str, str] = {}
         if asked:
             from rllib_llm_comm.teachers.base import TeacherRequest
@@ -102,7 +109,8 @@ class TeacherMessages(ParallelEnv):
                 brief=getattr(self.env, "brief", ""),
                 state=teacher_state(self.env),
             )
-            messages = self.teacher.messages(request, rng=self._rng)
+            said = self.teacher.messages(request, rng=self._rng)
+            messages = {agent: message[:_MAX_CHARACTERS] for agent, message in said.items()}
         return {
             agent: {**observation, TEACHER_MESSAGE: messages.get(agent, "") if agent in asked else ""}
             for agent, observation in observations.items()

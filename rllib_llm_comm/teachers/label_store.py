@@ -45,7 +45,7 @@ class LabelStore:
         """
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._settings = json.loads(json.dumps(dict(settings)))
+        self._settings = json.loads(json.dumps(dict(settings), default=str))
         self._max = max_per_prompt
         self._rows: list[dict[str, Any]] = []
         self._seen: dict[str, set[str]] = defaultdict(set)
@@ -54,6 +54,11 @@ class LabelStore:
         self.state: dict[str, Any] = {}
         if (self.folder / _STATE).is_file():
             self._resume()
+
+    @property
+    def buffered(self) -> int:
+        """Number of rows that are not yet on disk."""
+        return len(self._rows)
 
     @property
     def prompts(self) -> int:

@@ -67,6 +67,25 @@ def test_runners_and_learners(runners, learners, message_source):
         algo.stop()
 
 
+def test_results_tell_how_episodes_ended():
+    for ends in (False, True):
+        algo = (
+            config()
+            .environment(register(), env_config={"length": 6, "terminate": ends})
+            .reporting(metrics_num_episodes_for_smoothing=12)
+            .build_algo()
+        )
+        try:
+            results = [algo.train()["env_runners"] for _ in range(6)]
+        finally:
+            algo.stop()
+        assert results[-1]["success_rate"] == float(ends) and results[-1]["episode_game_steps"] == 6
+        assert results[0]["num_episodes_lifetime"] < 12 and np.isnan(results[0]["team_return_mean"])
+        assert results[-1]["num_episodes_lifetime"] >= 12
+        returns = results[-1]["agent_episode_returns_mean"].values()
+        assert results[-1]["team_return_mean"] == pytest.approx(np.mean(list(returns)))
+
+
 def test_what_is_synced_and_saved_is_adapters_and_critic_only():
     algo = config().build_algo()
     try:

@@ -14,7 +14,7 @@ ACTING = {
     "env_runners": {
         "num_env_steps_sampled": 10,
         "num_agent_steps_sampled_lifetime": {"alice": 600, "bob": 424},
-        "agent_episode_return_mean": {"alice": 1.0, "bob": 0.5},
+        "agent_episode_returns_mean": {"alice": 1.0, "bob": 0.5},
         "episode_return_mean": 1.5,
     },
     "learners": {"__all_modules__": {"entropy": 9.0}, "shared": {"entropy": 0.5, "kl": float("nan")}},
@@ -25,7 +25,7 @@ LEARNING = {"training_iteration": 1, "message_sft": {"train_loss": 2.0}, "time_t
 def test_lookup():
     assert lookup(ACTING, "learners/*/entropy") == 0.5
     assert lookup(ACTING, "env_runners/num_agent_steps_sampled_lifetime") == 1024
-    assert lookup(ACTING, "env_runners/agent_episode_return_mean", mean=True) == 0.75
+    assert lookup(ACTING, "env_runners/agent_episode_returns_mean", mean=True) == 0.75
     assert lookup(ACTING, "env_runners/nothing") is None
     assert lookup({"a": {}}, "a") is None and lookup({"a": "text"}, "a") is None
 

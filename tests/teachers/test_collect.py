@@ -135,3 +135,29 @@ def test_a_chat_teacher_that_fails_does_not_stop_it(tmp_path, monkeypatch):
     }
     assert {row["teacher"] for row in found} == {"chat"}
     assert len(server.requests) <= asked + 4  # only the failed moments are asked again
+
+
+def test_a_spent_budget_keeps_what_was_paid_for_and_more_budget_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    answer = "alice: please bring the tomato\nbob: i chop the tomato now"
+    settings: dict[str, Any] = {"target_labels": 60, "teacher_share": 0.0, "num_envs": 2}
+    with ChatServer(answer) as server:
+        teacher = {
+            "name": "chat", "model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "budget": 0.003,
+            "price_per_million_input": 1.0, "price_per_million_output": 1.0, "cache_dir": str(tmp_path / "cache"),
+        }  # fmt: skip
+        with pytest.raises(UserError, match="budget"):
+            collect(tmp_path / "labels", teacher=teacher, **settings)
+        paid = len(server.requests)
+        kept = rows(tmp_path / "labels")
+        assert paid > 0 and len(kept) > 0
+        richer = {**teacher, "budget": 5.0, "timeout": 7.0}
+        assert collect(tmp_path / "labels", teacher=richer, **settings).complete
+        assert rows(tmp_path / "labels")[: len(kept)] == kept
+        asked = [json.dumps(request) for request in server.requests]
+        assert len(set(asked)) == len(asked)  # nothing was paid for twice
+        collect(tmp_path / "whole", teacher=richer, **settings)
+    assert rows(tmp_path / "labels") == rows(tmp_path / "whole")
+    with pytest.raises(UserError, match="other settings"):
+        collect(tmp_path / "labels", teacher={**richer, "temperature": 1.0}, **settings)
