@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from typing import Any
@@ -20,8 +21,11 @@ from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
 from rllib_llm_comm.learners.semi_markov_gae import SemiMarkovGAE
 
+logger = logging.getLogger(__name__)
+
 ACTOR = "actor"
 CRITIC = "critic"
+_RIGID = 1e-3
 
 
 class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
@@ -40,6 +44,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def build(self) -> None:
         """Builds as PPO does and puts the semi-Markov GAE in place of RLlib's."""
         self._stopped: set[ModuleID] = set()
+        self._checked_entropy = False
         self._minibatches: dict[ModuleID, int] = defaultdict(int)
         self._policy_steps: dict[ModuleID, int] = defaultdict(int)
         self._seconds: dict[str, float] = defaultdict(float)
@@ -155,6 +160,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         )
         if self._minibatches[module_id] == 0:
             self._log_first_ratio(module_id, ratio.detach(), batch.get(WEIGHTS_SEQ_NO))
+            self._warn_if_rigid(float(entropy.detach()))
         if config.kl_target is not None and float(kl) > config.kl_target:
             self._stopped.add(module_id)
         weight = 1.0
@@ -176,6 +182,17 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             ratio = ratio[newest]
         if len(ratio):
             self._log(module_id, ratio_first_minibatch=(ratio - 1.0).abs().max())
+
+    def _warn_if_rigid(self, entropy: float) -> None:
+        # The usual trap with a language model that has never read a game's phrases.
+        if not self._checked_entropy and entropy < _RIGID:
+            logger.warning(
+                "The untrained policy takes the same action nearly always (entropy %.1e), so it will hardly learn: the "
+                "language model finds one candidate far likelier than the others. Raise `temperature`, or set "
+                "`score_normalization` to 'token' or 'word'.",
+                entropy,
+            )
+        self._checked_entropy = True
 
     def _mean_over_learners(self, value: torch.Tensor) -> torch.Tensor:
         # All Learners must stop together.

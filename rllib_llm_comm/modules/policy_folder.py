@@ -116,8 +116,8 @@ def find_policy(path: str | os.PathLike[str]) -> Path:
     """The policy folder of a checkpoint.
 
     Args:
-        path: A policy folder, a checkpoint with a `policy/` in it, or a trial's folder with `checkpoint_*`
-            folders, of which the last is taken.
+        path: A policy folder, a checkpoint with a `policy/` in it, a trial's folder with `checkpoint_*` folders,
+            of which the last is taken, or the folder of a stage or Tune run with one such trial.
 
     Raises:
         UserError: If there is none.
@@ -127,8 +127,16 @@ def find_policy(path: str | os.PathLike[str]) -> Path:
         raise UserError(
             f"checkpoint {str(path)!r} is no folder; give the folder of a checkpoint of Verco or MessageSFT."
         )
-    trials = sorted(root.glob("checkpoint_*"))
-    for candidate in (root, root / POLICY_FOLDER, *(trial / POLICY_FOLDER for trial in reversed(trials))):
+    checkpoints = sorted(root.glob("checkpoint_*"))
+    if not checkpoints:
+        trials = sorted({found.parent for found in root.glob("*/checkpoint_*")})
+        if len(trials) > 1:
+            raise UserError(
+                f"checkpoint {str(path)!r} holds {len(trials)} trials; give the folder of one of them, such as "
+                f"{str(trials[0])!r}."
+            )
+        checkpoints = sorted(root.glob("*/checkpoint_*"))
+    for candidate in (root, root / POLICY_FOLDER, *(found / POLICY_FOLDER for found in reversed(checkpoints))):
         if (candidate / MANIFEST).is_file():
             return candidate
     held = ", ".join(sorted(entry.name for entry in root.iterdir())[:8]) or "nothing"

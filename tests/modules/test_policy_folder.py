@@ -70,6 +70,14 @@ def test_last_checkpoint_of_a_trial_is_found(core, tmp_path):
     assert find_policy(tmp_path).parent.name == "checkpoint_000010"
 
 
+def test_the_only_trial_of_a_stage_is_found_but_none_of_several_is_guessed(core, tmp_path):
+    save(core, tmp_path / "stage" / "trial_0" / "checkpoint_000003" / "policy")
+    assert find_policy(tmp_path / "stage").parent.name == "checkpoint_000003"
+    save(core, tmp_path / "stage" / "trial_1" / "checkpoint_000004" / "policy")
+    with pytest.raises(UserError, match="holds 2 trials"):
+        find_policy(tmp_path / "stage")
+
+
 def test_adapters_load_in_plain_peft(core, tmp_path):
     from peft import PeftModel
 
