@@ -18,9 +18,10 @@ adapter is untrained and the cooks babble.
 
 Results to expect
 -----------------
-A line per iteration: decisions so far, mean return per cook, share of solved episodes. With a trained message adapter it
-went from about 0 to 0.5 in 5,000 decisions (half a minute on two cores), slower than Verco, since stock PPO counts time
-in decisions and knows nothing of actions that last several game steps. The first lines flatter: short episodes end first.
+A line per iteration: decisions so far, mean return per cook, share of solved episodes. With a trained message adapter
+the return went from about 0 to 0.5 in 5,000 decisions (seed 0, half a minute on two cores). That is slower than Verco,
+since stock PPO counts time in decisions and knows nothing of actions that last several game steps. The first lines
+flatter: short episodes end first.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
-from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
 LANGUAGE_MODEL = {"base_model": "embedded", "temperature": 1.5}

@@ -34,11 +34,11 @@ from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch import TorchRLModule
+from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from torch import nn
 
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
-from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from rllib_llm_comm.learners.comm_ppo_learner import CommPPOLearner
 
 VECTOR, MASK = "vector", "action_mask"
@@ -134,8 +134,8 @@ def make_config(seed: int, lr: float, decisions: int) -> PPOConfig:
             )
         )
         .training(
-            learner_class=CommPPOLearner, train_batch_size_per_learner=decisions, minibatch_size=min(decisions, 256), num_epochs=4,
-            lr=lr, gamma=0.99, lambda_=0.95, clip_param=0.2, vf_clip_param=0.2, vf_loss_coeff=0.5, entropy_coeff=0.01,
+            learner_class=CommPPOLearner, train_batch_size_per_learner=decisions, minibatch_size=min(decisions, 256),
+            num_epochs=4, lr=lr, gamma=0.99, lambda_=0.95, clip_param=0.2, vf_clip_param=0.2, vf_loss_coeff=0.5, entropy_coeff=0.01,
             grad_clip=0.5, use_kl_loss=False, kl_coeff=0.0,
         )
         .callbacks(EpisodeMetrics)
