@@ -135,8 +135,8 @@ def make_config(seed: int, lr: float, decisions: int) -> PPOConfig:
         )
         .training(
             learner_class=CommPPOLearner, train_batch_size_per_learner=decisions, minibatch_size=min(decisions, 256),
-            num_epochs=4, lr=lr, gamma=0.99, lambda_=0.95, clip_param=0.2, vf_clip_param=0.2, vf_loss_coeff=0.5, entropy_coeff=0.01,
-            grad_clip=0.5, use_kl_loss=False, kl_coeff=0.0,
+            num_epochs=4, lr=lr, gamma=0.99, lambda_=0.95, clip_param=0.2, vf_clip_param=0.2, vf_loss_coeff=0.5,
+            entropy_coeff=0.01, grad_clip=0.5, use_kl_loss=False, kl_coeff=0.0,
         )
         .callbacks(EpisodeMetrics)
         .debugging(seed=seed)
