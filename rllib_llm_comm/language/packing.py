@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -40,14 +40,15 @@ def distinct_rows(array: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 @dataclass(frozen=True)
 class PackedCandidates:
-    """Prompts, each followed by all its candidates in one row.
+    """Prompts, each followed by the trie of all its candidates in one row.
 
-    A candidate's last token is not part of the row: nothing is predicted from it.
+    Candidates that begin with the same tokens share them. A candidate's last token is not part of the row unless
+    another candidate goes on behind it: nothing else is predicted from it.
 
     Attributes:
         input_ids: (B, T) token ids; what lies behind a row's end is padding.
-        position_ids: (B, T); every candidate starts at its prompt's length.
-        attention_mask: (B, 1, T, T) bool: a token sees its prompt and the earlier tokens of its own candidate.
+        position_ids: (B, T); a node's position is its prompt's length plus its depth in the trie.
+        attention_mask: (B, 1, T, T) bool: a token sees its prompt and its ancestors.
         source: (M, 2) row and column of every position from which tokens are predicted; the first B are the
             prompts' last tokens.
         owner: (N,) index into B * K: the candidate to which each predicted token belongs.
@@ -65,58 +66,110 @@ class PackedCandidates:
     target: torch.Tensor
     lengths: torch.Tensor
 
+    def to(self, device: torch.device) -> PackedCandidates:
+        """The same on another device."""
+        return PackedCandidates(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
+
 
 def pack_candidates(
     prompt_ids: torch.Tensor, candidate_ids: torch.Tensor, candidate_mask: torch.Tensor, pad_id: int
 ) -> PackedCandidates:
     """Packs each prompt with its allowed candidates for one forward pass.
 
+    Works on the CPU, where thousands of small index operations are quicker than on a GPU.
+
     Args:
         prompt_ids: (B, P), padded on either side.
         candidate_ids: (B, K, C), padded on either side.
         candidate_mask: (B, K) bool.
         pad_id: The id that marks padding.
-    """
-    device = prompt_ids.device
-    prompts, prompt_len = compact(prompt_ids, pad_id)
-    candidates, lengths = compact(candidate_ids, pad_id)
-    lengths = lengths * candidate_mask
-    batch, width = candidate_mask.shape
-    inner = (lengths - 1).clamp(min=0)
-    start = prompt_len[:, None] + inner.cumsum(1) - inner  # where a candidate's tokens begin in its row
-    total = int((prompt_len + inner.sum(1)).max())
 
-    column = torch.arange(total, device=device)
-    ids = torch.full((batch, total), pad_id, dtype=prompts.dtype, device=device)
+    Returns:
+        Arrays on the CPU.
+    """
+    prompts, prompt_len = (array.numpy() for array in compact(prompt_ids.cpu(), pad_id))
+    candidates, counts = (array.numpy() for array in compact(candidate_ids.cpu(), pad_id))
+    lengths = counts * candidate_mask.cpu().numpy()
+    trie = _grow_trie(candidates, lengths, prompt_len)
+
+    batch, total = len(prompts), int(trie.ends.max())
+    column = np.arange(total)
+    ids = np.full((batch, total), pad_id, prompts.dtype)
     head = min(total, prompts.shape[1])
     ids[:, :head] = prompts[:, :head]
-    positions = column.expand(batch, total).clone()
-    segment = torch.where(column < prompt_len[:, None], 0, -1)
+    positions = np.tile(column, (batch, 1))
+    in_prompt = column < prompt_len[:, None]
+    visible = (column[None, :] <= column[:, None]) & in_prompt[:, None, :] & in_prompt[:, :, None]
+    first = batch
+    for depth, count in enumerate(trie.level_sizes):
+        rows, at = trie.source[first : first + count].T
+        up = trie.source[trie.parent[first : first + count], 1]
+        ids[rows, at] = trie.token[first : first + count]
+        positions[rows, at] = prompt_len[rows] + depth
+        visible[rows, at] = visible[rows, up]
+        visible[rows, at, at] = True
+        first += count
 
-    offset = torch.arange(candidates.shape[2], device=device)
-    row, which, step = torch.nonzero(offset < inner[..., None], as_tuple=True)
-    at = start[row, which] + step
-    ids[row, at] = candidates[row, which, step]
-    positions[row, at] = prompt_len[row] + step
-    segment[row, at] = which + 1
-
-    same = segment[:, :, None] == segment[:, None, :]
-    visible = (same | (segment == 0)[:, None, :]) & (column[None, :] <= column[:, None])
-
-    first_row = torch.arange(batch, device=device)
-    source = torch.cat([torch.stack([first_row, prompt_len - 1], 1), torch.stack([row, at], 1)])
-    # Index of inner position (row, which, step) inside `source`.
-    index = torch.zeros((batch, width, candidates.shape[2]), dtype=torch.long, device=device)
-    index[row, which, step] = batch + torch.arange(len(row), device=device)
-    t_row, t_which, t_step = torch.nonzero(offset < lengths[..., None], as_tuple=True)
-    predicted_from = torch.where(t_step == 0, t_row, index[t_row, t_which, (t_step - 1).clamp(min=0)])
+    t_row, t_which, t_step = np.nonzero(np.arange(candidates.shape[2]) < lengths[..., None])
     return PackedCandidates(
-        input_ids=ids,
-        position_ids=positions,
-        attention_mask=visible[:, None],
-        source=source,
-        owner=t_row * width + t_which,
-        predicted_from=predicted_from,
-        target=candidates[t_row, t_which, t_step],
-        lengths=lengths,
+        input_ids=torch.from_numpy(ids),
+        position_ids=torch.from_numpy(positions),
+        attention_mask=torch.from_numpy(visible[:, None]),
+        source=torch.from_numpy(trie.source),
+        owner=torch.from_numpy(t_row * lengths.shape[1] + t_which),
+        predicted_from=torch.from_numpy(trie.predicted_from[t_row, t_which, t_step]),
+        target=torch.from_numpy(candidates[t_row, t_which, t_step]),
+        lengths=torch.from_numpy(lengths),
     )
+
+
+@dataclass(frozen=True)
+class _Trie:
+    """Nodes of all rows, level by level; the first B stand for the prompts' last tokens.
+
+    Attributes:
+        source: (M, 2) row and column of each node.
+        parent: (M,) index of the node above.
+        token: (M,) token id (of the first B: not used).
+        level_sizes: Nodes per depth.
+        predicted_from: (B, K, C) node from which each candidate token is predicted.
+        ends: (B,) columns used per row.
+    """
+
+    source: np.ndarray
+    parent: np.ndarray
+    token: np.ndarray
+    level_sizes: list[int]
+    predicted_from: np.ndarray
+    ends: np.ndarray
+
+
+def _grow_trie(candidates: np.ndarray, lengths: np.ndarray, prompt_len: np.ndarray) -> _Trie:
+    batch, width, steps = candidates.shape
+    vocabulary = int(candidates.max(initial=0)) + 1
+    at = np.repeat(np.arange(batch)[:, None], width, axis=1)  # the node that each candidate has reached
+    predicted_from = np.zeros((batch, width, steps), np.int64)
+    row_of = np.arange(batch)
+    sources = [np.stack([row_of, prompt_len - 1], 1)]
+    parents, tokens = [row_of], [np.zeros(batch, candidates.dtype)]
+    ends = prompt_len.copy()
+    sizes: list[int] = []
+    for step in range(steps):
+        predicted_from[:, :, step] = at
+        grows = step < lengths - 1
+        if not grows.any():
+            break
+        edges, which = np.unique(at[grows] * vocabulary + candidates[grows, step], return_inverse=True)
+        above, token = edges // vocabulary, (edges % vocabulary).astype(candidates.dtype)
+        # Nodes are numbered row by row within a level, so sorted edges are sorted by row, too.
+        rows = row_of[above]
+        per_row = np.bincount(rows, minlength=batch)
+        rank = np.arange(len(rows)) - (np.cumsum(per_row) - per_row)[rows]
+        at[grows] = len(row_of) + which.reshape(-1)
+        row_of = np.concatenate([row_of, rows])
+        sources.append(np.stack([rows, ends[rows] + rank], 1))
+        parents.append(above)
+        tokens.append(token)
+        sizes.append(len(rows))
+        ends = ends + per_row
+    return _Trie(np.concatenate(sources), np.concatenate(parents), np.concatenate(tokens), sizes, predicted_from, ends)

@@ -57,8 +57,8 @@ def score_candidates(
 ) -> torch.Tensor:
     """Scores every allowed candidate behind its prompt.
 
-    The prompt is computed once with all candidates behind it in one packed row (a tree mask keeps the candidates
-    apart), and each distinct row only once. Differentiable with respect to the adapter.
+    The prompt is computed once with the trie of all candidates behind it in one packed row (a mask lets a token see its
+    prompt and its ancestors only), and each distinct row only once. Differentiable with respect to the adapter.
 
     Args:
         model: The adapted model.
@@ -79,10 +79,9 @@ def score_candidates(
     flat = torch.cat([prompt_ids.long().cpu(), candidate_ids.reshape(batch, -1).long().cpu(), mask.long().cpu()], dim=1)
     rows, inverse = distinct_rows(flat)
     prompt_width = prompt_ids.shape[1]
-    prompts = rows[:, :prompt_width].to(model.device)
-    candidates = rows[:, prompt_width:-width].reshape(-1, width, length).to(model.device)
-    allowed = rows[:, -width:].bool().to(model.device)
-    sums, lengths = _score_in_chunks(model, prompts, candidates, allowed, role)
+    prompts = rows[:, :prompt_width]
+    candidates = rows[:, prompt_width:-width].reshape(-1, width, length)
+    sums, lengths = _score_in_chunks(model, prompts, candidates, rows[:, -width:].bool(), role)
     inverse = inverse.to(model.device)
     scores, lengths = sums[inverse], lengths[inverse]
     if normalization == "token":
@@ -116,7 +115,7 @@ def _score_in_chunks(
         sums.append(chunk_sums)
         lengths.append(chunk_lengths)
         start = stop
-    back = torch.argsort(order)
+    back = torch.argsort(order).to(model.device)
     return torch.cat(sums)[back], torch.cat(lengths)[back]
 
 
@@ -127,7 +126,7 @@ def _score_packed(
     allowed: torch.Tensor,
     role: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    packed = pack_candidates(prompts, candidates, allowed, model.base.pad_id)
+    packed = pack_candidates(prompts, candidates, allowed, model.base.pad_id).to(model.device)
     with model.use(role):
         hidden = model.hidden_states(packed.input_ids, packed.attention_mask, packed.position_ids)
     logits = model.logits(hidden[packed.source[:, 0], packed.source[:, 1]])
