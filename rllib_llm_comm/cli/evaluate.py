@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -109,13 +110,21 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     table = Table()
     if len(rows) > 1:
         table.add_column("checkpoint", overflow="fold")
+    labels = _labels([row["checkpoint"] for row in rows])
     shown = [name for name in _SHOWN if name in rows[0]]
     for name in shown:
         table.add_column(name.replace("_", " "), justify="right")
-    for row in rows:
+    for label, row in zip(labels, rows, strict=True):
         cells = [_text(row[name]) for name in shown]
-        table.add_row(*([escape(row["checkpoint"])] if len(rows) > 1 else []), *cells)
+        table.add_row(*([escape(label)] if len(rows) > 1 else []), *cells)
     out.print(table)
+
+
+def _labels(checkpoints: Sequence[str]) -> list[str]:
+    """The parts of the paths in which they differ, so that a row fits in a line."""
+    columns = list(itertools.zip_longest(*(Path(path).parts for path in checkpoints)))
+    differing = [column for column in columns if len(set(column)) > 1] or columns
+    return ["/".join(part for part in row if part) for row in zip(*differing, strict=True)]
 
 
 def _text(value: Any) -> str:
