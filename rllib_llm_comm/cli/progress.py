@@ -24,6 +24,7 @@ class Column:
         form: Format of a finite number.
         always: Whether the column stands even if the first result lacks the figure.
         mean: Whether figures per agent are averaged; otherwise they are summed.
+        beside: A figure with which the column stands, too: that of a first result in which no episode has ended.
     """
 
     title: str
@@ -31,6 +32,11 @@ class Column:
     form: str
     always: bool = False
     mean: bool = False
+    beside: str = ""
+
+    def stands(self, first: Mapping[str, Any]) -> bool:
+        """Whether a table that begins with this result has the column."""
+        return self.always or self.value(first) is not None or lookup(first, self.beside) is not None
 
     def value(self, result: Mapping[str, Any]) -> float | None:
         """The figure in a result, or `None`."""
@@ -58,6 +64,8 @@ _ACTING = (
         ",.0f",
         True,
     ),
+    # The first to end are the quickest: a mean over few episodes says little.
+    Column("episodes", ("env_runners/num_episodes_lifetime",), ",.0f", always=True),
     # Per agent, as `rllib evaluate` gives it; `env_runners/episode_return_mean` is the sum over agents.
     Column(
         "return",
@@ -66,7 +74,7 @@ _ACTING = (
         True,
         mean=True,
     ),
-    Column("success", ("env_runners/success_rate",), ".2f"),
+    Column("success", ("env_runners/success_rate",), ".2f", beside="env_runners/team_return_mean"),
     Column("length", ("env_runners/episode_game_steps", "env_runners/episode_len_mean"), ".0f", always=True),
     Column("entropy", ("learners/*/entropy",), ".3f"),
     Column("KL", ("learners/*/kl", "learners/*/mean_kl_loss"), ".4f"),
@@ -116,7 +124,7 @@ def columns_of(result: Mapping[str, Any]) -> list[Column]:
         middle: tuple[Column, ...] = _ACTING
     else:
         middle = _LABELS if "message_sft" in result else _OFFLINE
-    return [ITERATION, *(c for c in middle if c.always or c.value(result) is not None), SECONDS]
+    return [ITERATION, *(c for c in middle if c.stands(result)), SECONDS]
 
 
 def summary_of(result: Mapping[str, Any]) -> dict[str, float]:

@@ -32,7 +32,9 @@ def test_lookup():
 
 def test_columns_fit_the_algorithm():
     titles = [column.title for column in columns_of(ACTING)]
-    assert titles == ["iter", "decisions", "return", "length", "entropy", "KL", "seconds"]
+    assert titles == ["iter", "decisions", "episodes", "return", "length", "entropy", "KL", "seconds"]
+    none_ended = {**ACTING, "env_runners": {**ACTING["env_runners"], "team_return_mean": float("nan")}}
+    assert "success" in [column.title for column in columns_of(none_ended)]
     assert "same request" in [column.title for column in columns_of(LEARNING)]
     assert summary_of(ACTING) == {
         "iter": 2, "decisions": 1024, "return": 0.75, "entropy": 0.5, "seconds": 1.25,
@@ -51,8 +53,8 @@ def test_table_prints_one_line_per_result(capsys):
         table.show("0_seed=1", ACTING)
         table.finish("0_seed=1")
     header, line = capsys.readouterr().out.strip("\n").split("\n")
-    assert header.split()[:3] == ["iter", "decisions", "return"] and header.split()[-1] == "trial"
-    assert line.split() == ["2", "1,024", "0.750", "-", "0.500", "-", "1.2", "0_seed=1"]
+    assert header.split()[:3] == ["iter", "decisions", "episodes"] and header.split()[-1] == "trial"
+    assert line.split() == ["2", "1,024", "-", "0.750", "-", "0.500", "-", "1.2", "0_seed=1"]
 
 
 def test_cause_of_finds_the_users_sentence():
