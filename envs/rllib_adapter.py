@@ -231,9 +231,10 @@ def _maker(env_id: str, entry: str | Callable[..., ParallelEnv] | None) -> Calla
     if callable(entry):
         return entry
     if entry is None:
-        import rllib_llm_comm.envs  # noqa: F401  (registers our games)
         from pettingzoo.env_registry import registration
         from pettingzoo.env_registry.exceptions import PettingZooRegistryError
+
+        import rllib_llm_comm.envs  # noqa: F401  (registers our games)
 
         try:
             return registration.spec("parallel", env_id).make

@@ -32,10 +32,10 @@ import ray
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
-from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
+from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
 LANGUAGE_MODEL = {"base_model": "embedded", "temperature": 1.5}

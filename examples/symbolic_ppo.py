@@ -34,11 +34,11 @@ from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.core.rl_module.torch import TorchRLModule
-from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from torch import nn
 
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
+from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from rllib_llm_comm.learners.comm_ppo_learner import CommPPOLearner
 
 VECTOR, MASK = "vector", "action_mask"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
-from rllib_llm_comm.envs.overcooked_text import parallel_env
 
+from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env
 

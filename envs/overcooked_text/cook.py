@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from rllib_llm_comm.envs.overcooked_text.view import BOWL, LEFT, ONE_ROOM, RIGHT, Item, Option, View
 
 

@@ -119,12 +119,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
+
 from rllib_llm_comm.envs.overcooked_text import render, text
 from rllib_llm_comm.envs.overcooked_text.interface import check_actions, observation_space
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 
 ENV_ID = "rllib_llm_comm/overcooked_text-v0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+
 from rllib_llm_comm.envs.overcooked_text import sprites
 from rllib_llm_comm.envs.overcooked_text.effects import CHOPS_NEEDED, Food, Item, Plate
 from rllib_llm_comm.envs.overcooked_text.layouts import COUNTER, SIZE

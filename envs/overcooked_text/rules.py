@@ -45,7 +45,6 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     start_state,
     windows,
 )
-
 from rllib_llm_comm.errors import UserError, require_choice
 
 

@@ -139,6 +139,7 @@ def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
 def test_pieces_in_an_own_ppo_config():
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
     from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 
     register()

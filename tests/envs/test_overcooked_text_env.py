@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from pettingzoo.env_registry import registration
 from pettingzoo.test import parallel_api_test, parallel_seed_test, render_test
+
 from rllib_llm_comm.envs import register_games
 from rllib_llm_comm.envs.overcooked_text import ENV_ID, aec_env, parallel_env
 from rllib_llm_comm.envs.overcooked_text import env as env_module
-
 from rllib_llm_comm.errors import UserError
 
 VARIANTS = [

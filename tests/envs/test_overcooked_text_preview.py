@@ -7,6 +7,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rllib_llm_comm.envs.overcooked_text.layouts import SIZE
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner

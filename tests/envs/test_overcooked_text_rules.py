@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     DEFAULT_REWARDS,
     LAYOUTS,
@@ -19,7 +20,6 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
 )
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden import check_golden
 

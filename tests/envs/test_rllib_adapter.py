@@ -9,9 +9,9 @@ from pettingzoo import ParallelEnv
 from pettingzoo.env_registry import registration
 from pettingzoo.utils.wrappers import BaseParallelWrapper
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter, register_parallel_env
-
 from rllib_llm_comm.errors import UserError
 
 

@@ -9,8 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 from PIL import Image
-from rllib_llm_comm.envs.overcooked_text import parallel_env
 
+from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.evaluation.policy import Decision
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
-from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from toys import ColourTalk, language_model, words_of
 
 from rllib_llm_comm import VercoConfig
+from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from rllib_llm_comm.learners.gae import discounted_sum, semi_markov_gae
 
 MODULE = "shared"

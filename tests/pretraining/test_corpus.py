@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rllib_llm_comm.envs.overcooked_text.cook import choose, say, understand
 
+from rllib_llm_comm.envs.overcooked_text.cook import choose, say, understand
 from rllib_llm_comm.pretraining.corpus import documents
 from rllib_llm_comm.pretraining.kitchens import FOODS, HELD_OUT_FOODS, options, random_view
 from rllib_llm_comm.pretraining.probe import probe
