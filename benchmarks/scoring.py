@@ -1,0 +1,140 @@
+"""Decisions per second: candidate scores and values, ours against the plain reference.
+
+    python benchmarks/scoring.py --json docs/results/benchmarks/scoring.json
+
+Three questions: how many times the reference's rate at three model sizes; how near the plain forward pass over the
+fewest tokens; and how many times the reference's rate on the prompts of a real roll-out, where many come back.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import nn
+
+from harness import Row, compare, main
+from models import SIZES, parameter_count, random_model
+from rllib_llm_comm.language.adapters import AdaptedModel
+from rllib_llm_comm.language.features import feature_size, prompt_features
+from rllib_llm_comm.language.packing import pack_candidates
+from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
+from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
+from rllib_llm_comm.modules.encoding import ObservationEncoder
+from stream import Ask, new_core, record_stream, to_batch
+from twosome_reference import TwosomeReference
+
+PROMPT_TOKENS, CANDIDATES, ROWS = 90, 8, 64
+
+
+def questions(model: AdaptedModel, rows: int) -> tuple[list[str], list[list[str]]]:
+    """Different prompts of 90 tokens made of the game's sentences, eight of its phrases behind each."""
+    asks = [ask for step in record_stream(rows * 6) for ask in step if len(ask.seen.candidates) >= CANDIDATES]
+    phrases = list(dict.fromkeys(phrase for ask in asks for phrase in ask.seen.candidates))
+    words = " ".join(dict.fromkeys(ask.seen.text for ask in asks)).split()
+    prompts, begin = [], 0
+    while len(prompts) < rows:
+        count = PROMPT_TOKENS // 2
+        while len(model.base.encode(" ".join(words[begin : begin + count]))) < PROMPT_TOKENS:
+            count += 1
+        prompts.append(" ".join(words[begin : begin + count]))
+        begin = (begin + 7) % (len(words) - PROMPT_TOKENS)
+    return prompts, [[phrases[(row + k) % len(phrases)] for k in range(CANDIDATES)] for row in range(rows)]
+
+
+def padded(model: AdaptedModel, prompts: Sequence[str], candidates: Sequence[Sequence[str]]) -> list[torch.Tensor]:
+    """Token ids of prompts (B, P) and candidates (B, K, C), and the mask (B, K)."""
+    pad = model.base.pad_id
+    pairs = [encode_candidates(model.base, p, c) for p, c in zip(prompts, candidates, strict=True)]
+    wide = max(len(head) for head, _ in pairs)
+    long = max(len(tail) for _, tails in pairs for tail in tails)
+    heads = torch.tensor([head + [pad] * (wide - len(head)) for head, _ in pairs])
+    tails = torch.tensor([[tail + [pad] * (long - len(tail)) for tail in tails] for _, tails in pairs])
+    return [heads, tails, torch.ones(tails.shape[:2], dtype=torch.bool)]
+
+
+def by_size(size: str, rows: int, rounds: int) -> list[Row]:
+    """Rate against the reference and share of the plain forward pass for one size."""
+    model = random_model(size)
+    reference = TwosomeReference(model, nn.Linear(feature_size(model.base), 1))
+    prompts, candidates = questions(model, rows)
+    heads, tails, mask = padded(model, prompts, candidates)
+    packed = pack_candidates(heads, tails, mask, model.base.pad_id)
+    tokens = packed.input_ids.shape[1]
+    settings = {"parameters": parameter_count(model), "prompts": rows, "candidates": CANDIDATES,
+                "prompt_tokens": int((heads != model.base.pad_id).sum(1).float().mean()),
+                "row_tokens": tokens}  # fmt: skip
+
+    @torch.no_grad()
+    def ours() -> torch.Tensor:
+        prompt_features(model, heads)
+        return score_candidates(model, *padded(model, prompts, candidates))
+
+    @torch.no_grad()
+    def theirs() -> torch.Tensor:
+        reference.values(prompts)
+        return reference.scores(prompts, candidates)
+
+    difference = float((ours() - theirs()).abs().max())
+    assert difference < 1e-3, f"scores differ by {difference}"
+    seconds, other = compare(ours, theirs, rounds)
+    rate = Row(f"scoring/decisions {size}", rows / seconds, rows / other, "decisions/s", 10.0,
+               {**settings, "largest_difference": difference})  # fmt: skip
+
+    ids = torch.randint(5, 300, (rows, tokens))
+
+    @torch.no_grad()
+    def plain() -> None:
+        model.model.base_model(input_ids=ids, use_cache=False)
+
+    @torch.no_grad()
+    def scores() -> None:
+        score_candidates(model, heads, tails, mask)
+
+    seconds, least = compare(scores, plain, rounds)
+    share = Row(f"scoring/of plain forward {size}", rows / seconds, rows / least, "rows/s", 0.9, settings)
+    return [rate, share]
+
+
+def on_stream(decisions: int, rounds: int) -> Row:
+    """Rate over a recorded roll-out with the embedded model."""
+    steps = record_stream(decisions)
+    core = new_core()
+    reference = TwosomeReference(core.lm, core.critic)
+
+    def ours() -> None:
+        # Nothing is known at the start: neither texts nor scores nor features.
+        fresh, encoder = new_core(), ObservationEncoder(core.lm.base, core.settings)
+        for asks in steps:
+            batch = to_batch(encoder, asks)
+            fresh.remembered_logits(batch)
+            fresh.features(batch["critic_ids"])
+
+    seconds, other = compare(ours, partial(_stream_by_reference, reference, steps), rounds)
+    count = sum(map(len, steps))
+    distinct = len({(ask.seen, tuple(ask.heard.items())) for asks in steps for ask in asks})
+    settings = {"decisions": count, "distinct": distinct, "steps": len(steps), "base_model": "embedded"}
+    return Row("scoring/recorded roll-out", count / seconds, count / other, "decisions/s", 20.0, settings)
+
+
+@torch.no_grad()
+def _stream_by_reference(reference: TwosomeReference, steps: list[list[Ask]]) -> None:
+    for asks in steps:
+        prompts = [action_prompt(ask.seen.text, ask.heard) for ask in asks]
+        # As TWOSOME does: every candidate is scored, the mask comes afterwards.
+        reference.scores(prompts, [ask.seen.candidates for ask in asks])
+        reference.values([critic_prompt(ask.seen.text) for ask in asks])
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    """All rows."""
+    rows, decisions = (8, 32) if options.smoke else (ROWS, 1024)
+    sizes = list(SIZES)[:1] if options.smoke else list(SIZES)
+    found = [row for size in sizes for row in by_size(size, rows, options.rounds)]
+    return [*found, on_stream(decisions, min(options.rounds, 3))]
+
+
+if __name__ == "__main__":
+    main(__doc__.splitlines()[0], measure)
