@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from torch import nn
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.folding import FoldedDecoder, folded_weights, pays_to_fold
+from rllib_llm_comm.language.prompt_head import PromptHead, PromptHeads
 
 MESSAGE = "message"
 ACTION = "action"
-_FOLD_UP_TO_HIDDEN_SIZE = 512
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,9 @@ class AdaptedModel:
         self._named_layers = [(n, m) for n, m in decoder_layers if isinstance(m, BaseTunerLayer)]
         self._active: str | None = self.roles[0]
         self._activate(None)
+        self._parameters = {role: [p for _, p in self.named_adapter_parameters(role)] for role in self.roles}
+        self._folded: dict[str, FoldedDecoder] = {}
+        self.heads = PromptHeads(self)
 
     @property
     def model(self) -> Any:
@@ -141,6 +145,11 @@ class AdaptedModel:
         finally:
             self._activate(before)
 
+    def stamp(self, role: str | None) -> Hashable:
+        """Changes whenever the weights do on which results under a role depend (`None`: the frozen base, never)."""
+        # torch counts in-place changes of a tensor: optimizer steps and loaded weights both show here.
+        return None if role is None else tuple((p._version, p.data_ptr()) for p in self._parameters[role])
+
     def named_adapter_parameters(self, role: str | None = None) -> Iterator[tuple[str, nn.Parameter]]:
         """The LoRA parameters, of one role or of all, under stable short names.
 
@@ -162,6 +171,7 @@ class AdaptedModel:
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor,
         position_ids: torch.Tensor | None = None,
+        head: PromptHead | None = None,
     ) -> torch.Tensor:
         """Last hidden states under the active adapter.
 
@@ -170,10 +180,16 @@ class AdaptedModel:
             attention_mask: (B, T) of 0/1, or a boolean mask (B, 1, T, T) that is True where row t may look at
                 column s.
             position_ids: (B, T); default 0, 1, 2, ...
+            head: What every row has read before, under the same adapter; ids, mask and positions count from its end.
 
         Returns:
             (B, T, hidden_size).
         """
+        cache = None
+        if head is not None:
+            cache = head.to_cache(self.model.config, len(input_ids))
+            attention_mask = torch.nn.functional.pad(attention_mask, (len(head), 0), value=1)
+            position_ids = None if position_ids is None else position_ids + len(head)
         if attention_mask.dim() == 4:
             dtype = self.model.dtype
             attention_mask = torch.zeros(attention_mask.shape, dtype=dtype, device=input_ids.device).masked_fill(
@@ -183,29 +199,31 @@ class AdaptedModel:
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            use_cache=False,
+            past_key_values=cache,
+            use_cache=cache is not None,
         )
         return output.last_hidden_state
 
     def decoder(self, **inputs: Any) -> Any:
         """The model without its language-model head, under the active adapter.
 
-        In a small model the thin LoRA products take longer than the weights that they correct; there the corrected
-        weights W + (alpha / r) B A are built first, and gradients flow through them (same result).
+        In a small model the adapter is folded into the weights (same result, see `folding.py`).
 
         Args:
             **inputs: As of the Hugging Face model.
         """
         role = self._active
+        if role is None:
+            return self.base.model.base_model(**inputs)
         dropout = self.config.dropout > 0 and self.peft_model.training
-        if role is None or dropout or self.model.config.hidden_size > _FOLD_UP_TO_HIDDEN_SIZE:
+        if dropout or not pays_to_fold(self.base.hidden_size):
             return self.model.base_model(**inputs)
-        folded = {
-            f"{name}.base_layer.weight": layer.base_layer.weight
-            + layer.scaling[role] * (layer.lora_B[role].weight @ layer.lora_A[role].weight)
-            for name, layer in self._named_layers
-        }
+        if not torch.is_grad_enabled():
+            if role not in self._folded:
+                self._folded[role] = FoldedDecoder(self.base.model.base_model, self._named_layers, role)
+            return self._folded[role](self.stamp(role), **inputs)
         with self.use(None):
+            folded = folded_weights(self._named_layers, role)
             return torch.func.functional_call(self.model.base_model, folded, kwargs=inputs)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 _LOADED: dict[tuple[str, str, str], BaseModel] = {}
 _LOCK = threading.Lock()
+_ANY_WORD = "a"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +62,17 @@ class BaseModel:
         Cached: the same sentences come back in every episode.
         """
         return list(_encode_cached(self, text))
+
+    @functools.cached_property
+    def encodes_by_word(self) -> bool:
+        """Whether the tokenizer cuts a text at blanks first, so that no token depends on words before its own."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        cutter = getattr(backend, "pre_tokenizer", None)
+        return cutter is not None and len(cutter.pre_tokenize_str("one two")) >= 2
+
+    def encode_after_blank(self, text: str) -> list[int]:
+        """The token ids that a text adds behind any text and a blank; for tokenizers that encode by word. Cached."""
+        return list(_encode_cached(self, f"{_ANY_WORD} {text}"))[len(_encode_cached(self, _ANY_WORD)) :]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, without special tokens and outer blanks."""

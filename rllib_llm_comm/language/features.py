@@ -31,14 +31,18 @@ def prompt_features(model: AdaptedModel, prompt_ids: torch.Tensor) -> torch.Tens
         (B, `feature_size`) float32.
     """
     rows, inverse = distinct_rows(prompt_ids)
-    ids, lengths = compact(rows.to(model.device), model.base.pad_id)
+    ids, lengths = compact(rows.cpu(), model.base.pad_id)
+    head = model.heads.find(None, ids, lengths)
+    read = 0 if head is None else len(head)
+    before = torch.zeros(()) if head is None else head.hidden.float().sum(0)
+    ids, rest = ids[:, read:].to(model.device), (lengths - read).to(model.device)
     features = []
     with model.use(None):
-        for chunk, length in zip(ids.split(_CHUNK_ROWS), lengths.split(_CHUNK_ROWS), strict=True):
+        for chunk, length in zip(ids.split(_CHUNK_ROWS), rest.split(_CHUNK_ROWS), strict=True):
             chunk = chunk[:, : int(length.max())]
             mask = torch.arange(chunk.shape[1], device=chunk.device) < length[:, None]
-            hidden = model.hidden_states(chunk, mask.long()).float()
+            hidden = model.hidden_states(chunk, mask.long(), head=head).float()
             last = hidden[torch.arange(len(chunk), device=chunk.device), length - 1]
-            mean = (hidden * mask[..., None]).sum(1) / length[:, None]
+            mean = ((hidden * mask[..., None]).sum(1) + before.to(hidden)) / (length[:, None] + read)
             features.append(torch.cat([last, mean], dim=-1))
     return torch.cat(features)[inverse.to(model.device)]

@@ -87,15 +87,22 @@ def _decode(
     from transformers import DynamicCache
 
     base, device = model.base, model.device
-    width = max(len(row) for row in rows)
+    longest = max(len(row) for row in rows)
+    aligned = torch.tensor([row + [base.pad_id] * (longest - len(row)) for row in rows])
+    head = model.heads.find(role, aligned, torch.tensor([len(row) for row in rows]))
+    read = 0 if head is None else len(head)
+    rows = [row[read:] for row in rows]
+    width = longest - read
     # Left padding: every row's next token then stands in the same column.
     ids = torch.tensor([[base.pad_id] * (width - len(row)) + row for row in rows], device=device)
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
-    cache: Any = DynamicCache(config=model.model.config)
+    config = model.model.config
+    cache: Any = DynamicCache(config=config) if head is None else head.to_cache(config, len(rows))
     written: list[list[int]] = [[] for _ in rows]
     active = np.arange(len(rows))
     step_ids = ids
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    positions = (mask.cumsum(1) - 1).clamp(min=0) + read
+    mask = torch.cat([mask.new_ones((len(rows), read)), mask], dim=1)
     with model.use(role):
         for _ in range(max_words * _TOKENS_PER_WORD):
             output = model.decoder(

@@ -10,6 +10,7 @@ from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import compact, distinct_rows, pack_candidates
+from rllib_llm_comm.language.prompt_head import PromptHead
 
 NORMALIZATIONS = ("sum", "token", "word")
 MASKED = -1e9  # not -inf: its gradient would be NaN
@@ -20,7 +21,8 @@ def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -
     """Token ids of a prompt and of the candidates behind it, by prefix difference.
 
     A tokenizer may join characters across the border of prompt and candidate; so prompt and candidate are
-    encoded together and what all share with the encoded prompt is the prompt.
+    encoded together and what all share with the encoded prompt is the prompt. Where the tokenizer cuts at blanks
+    first, nothing can be joined, and each candidate is encoded once for all prompts.
 
     Args:
         base: The model whose tokenizer is used.
@@ -31,6 +33,10 @@ def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -
         The prompt's ids and one list of ids per candidate; each pair, joined, encodes prompt + " " + candidate.
     """
     alone = base.encode(prompt)
+    if base.encodes_by_word and not any(text[:1].isspace() for text in (prompt[::-1], *candidates)):
+        tails = [base.encode_after_blank(candidate) for candidate in candidates]
+        _require_tokens(candidates, tails)
+        return alone, tails
     whole = [base.encode(f"{prompt} {candidate}") for candidate in candidates]
     shared = len(alone)
     for ids in whole:
@@ -39,10 +45,14 @@ def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -
             common += 1
         shared = min(shared, common)
     tails = [ids[shared:] for ids in whole]
+    _require_tokens(candidates, tails)
+    return alone[:shared], tails
+
+
+def _require_tokens(candidates: Sequence[str], tails: Sequence[list[int]]) -> None:
     for candidate, tail in zip(candidates, tails, strict=True):
         if not tail or not candidate.strip():
             raise UserError(f"candidate {candidate!r} has no tokens; give every action a non-empty phrase.")
-    return alone[:shared], tails
 
 
 def score_candidates(
@@ -79,9 +89,12 @@ def score_candidates(
     flat = torch.cat([prompt_ids.long().cpu(), candidate_ids.reshape(batch, -1).long().cpu(), mask.long().cpu()], dim=1)
     rows, inverse = distinct_rows(flat)
     prompt_width = prompt_ids.shape[1]
-    prompts = rows[:, :prompt_width]
+    prompts, lengths = compact(rows[:, :prompt_width], model.base.pad_id)
+    head = model.heads.find(role, prompts, lengths)
+    if head is not None:
+        prompts = prompts[:, len(head) :]
     candidates = rows[:, prompt_width:-width].reshape(-1, width, length)
-    sums, lengths = _score_in_chunks(model, prompts, candidates, rows[:, -width:].bool(), role)
+    sums, lengths = _score_in_chunks(model, prompts, candidates, rows[:, -width:].bool(), role, head)
     inverse = inverse.to(model.device)
     scores, lengths = sums[inverse], lengths[inverse]
     if normalization == "token":
@@ -99,6 +112,7 @@ def _score_in_chunks(
     candidates: torch.Tensor,
     allowed: torch.Tensor,
     role: str | None,
+    head: PromptHead | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     # Rows of like length share a forward pass, so that little of it is padding.
     pad = model.base.pad_id
@@ -111,7 +125,7 @@ def _score_in_chunks(
         while stop < len(order) and (stop + 1 - start) * int(size[order[stop]]) <= _TOKENS_PER_FORWARD:
             stop += 1
         part = order[start:stop]
-        chunk_sums, chunk_lengths = _score_packed(model, prompts[part], candidates[part], allowed[part], role)
+        chunk_sums, chunk_lengths = _score_packed(model, prompts[part], candidates[part], allowed[part], role, head)
         sums.append(chunk_sums)
         lengths.append(chunk_lengths)
         start = stop
@@ -125,10 +139,11 @@ def _score_packed(
     candidates: torch.Tensor,
     allowed: torch.Tensor,
     role: str | None,
+    head: PromptHead | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     packed = pack_candidates(prompts, candidates, allowed, model.base.pad_id).to(model.device)
     with model.use(role):
-        hidden = model.hidden_states(packed.input_ids, packed.attention_mask, packed.position_ids)
+        hidden = model.hidden_states(packed.input_ids, packed.attention_mask, packed.position_ids, head)
     logits = model.logits(hidden[packed.source[:, 0], packed.source[:, 1]])
     log_probs = logits[packed.predicted_from, packed.target] - logits.logsumexp(-1)[packed.predicted_from]
     sums = torch.zeros(allowed.numel(), dtype=torch.float32, device=log_probs.device)

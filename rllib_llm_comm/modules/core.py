@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -56,17 +56,10 @@ class LLMCommCore:
                 roles=(MESSAGE, ACTION),
             )
             self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
-        self._parameters = {
-            role: [parameter for _, parameter in self.lm.named_adapter_parameters(role)] for role in (MESSAGE, ACTION)
-        }
         self._scores: Memo[torch.Tensor] = Memo(_SCORES)
         self._messages: Memo[str] = Memo(_MESSAGES)
         bytes_per_row = 4 * feature_size(base)
         self._features: Memo[torch.Tensor] = Memo(max(1024, _FEATURE_BYTES // bytes_per_row))
-
-    def _stamp(self, role: str) -> Hashable:
-        # torch counts in-place changes of a tensor: optimizer steps and loaded weights both show here.
-        return tuple(parameter._version for parameter in self._parameters[role])
 
     def write_messages(
         self,
@@ -91,7 +84,7 @@ class LLMCommCore:
             return generate_messages(
                 self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=MESSAGE
             )
-        self._messages.require((self._stamp(MESSAGE), max_words))
+        self._messages.require((self.lm.stamp(MESSAGE), max_words))
         known = {prompt: self._messages.get(prompt) for prompt in prompts}
         missing = [prompt for prompt, message in known.items() if message is None]
         if missing:
@@ -125,7 +118,7 @@ class LLMCommCore:
     @torch.no_grad()
     def remembered_logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """As `logits`, without gradient; remembered as long as the action adapter stands still."""
-        self._scores.require(self._stamp(ACTION))
+        self._scores.require(self.lm.stamp(ACTION))
         names = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
         keys = _row_keys(observations[name] for name in names)
         missing = {key: row for row, key in enumerate(keys) if self._scores.get(key) is None}

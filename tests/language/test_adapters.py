@@ -90,3 +90,15 @@ def test_embedded_model_is_small():
     files = list(embedded_model_path().iterdir())
     assert sum(f.stat().st_size for f in files) <= 10 * 2**20
     assert not [f for f in files if f.suffix in {".bin", ".pt", ".pkl"}]
+
+
+def test_folded_weights_are_pefts_layers(adapted):
+    ids = torch.tensor([[1, 5, 9, 7]])
+    for role in ("message", "action"):
+        with adapted.use(role):
+            plain = adapted.model.base_model(input_ids=ids).last_hidden_state
+            trained = adapted.hidden_states(ids, torch.ones_like(ids))
+            with torch.no_grad():
+                kept = adapted.hidden_states(ids, torch.ones_like(ids))
+        torch.testing.assert_close(trained, plain, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(kept, plain, atol=1e-4, rtol=1e-4)

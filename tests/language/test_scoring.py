@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.scoring import (
     MASKED,
     encode_candidates,
@@ -100,3 +101,19 @@ def test_unknown_normalization_and_empty_candidate_are_refused(adapted):
         score_candidates(adapted, prompts, ids, torch.ones(1, 1), normalization="words")
     with pytest.raises(UserError, match="phrase"):
         encode_candidates(adapted.base, "", [""])
+
+
+def test_candidates_encoded_by_themselves_are_those_encoded_behind_the_prompt():
+    base = load_base_model()
+    assert base.encodes_by_word
+    text = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=12)
+
+    @given(prompt=text, candidates=st.lists(text, min_size=1, max_size=3))
+    def check(prompt, candidates):
+        if any(not candidate.strip() for candidate in candidates):
+            return
+        head, tails = encode_candidates(base, prompt, candidates)
+        for candidate, tail in zip(candidates, tails, strict=True):
+            assert head + tail == base.encode(f"{prompt} {candidate}")
+
+    check()

@@ -90,12 +90,12 @@ def test_set_state_leaves_unchanged_weights_alone(module):
     runner.set_state(module.get_state())
     prompt = ["you see red. i say:"]
     runner.write_messages(prompt)
-    stamp = runner.core._stamp("message")
+    stamp = runner.core.lm.stamp("message")
     state = module.get_state()
     name = next(n for n in state if n.startswith("adapters.action/"))
     state[name] = state[name] + 1.0
     runner.set_state(state)
-    assert runner.core._stamp("message") == stamp
+    assert runner.core.lm.stamp("message") == stamp
     np.testing.assert_array_equal(runner.get_state()[name], state[name])
 
 
