@@ -57,9 +57,10 @@ class Belief:
         grid = self._map
         if grid is None:
             grid = self._map = bytearray(self._skeleton)
-            for cell, code in zip(self.cells, self._codes, strict=True):
-                grid[cell] = code
-            grid[self.cells[self._own]] = AGENT
+            cells = self.cells
+            for k, code in enumerate(self._codes):
+                grid[cells[k]] = code
+            grid[cells[self._own]] = AGENT
         return grid
 
     @property
@@ -86,17 +87,19 @@ class Belief:
         cells, status = self.cells, self.status
         foods = len(status)
         for k, thing in movable:
-            cell = thing.cell
+            cell, believed = thing.cell, cells[k]
             if seen[cell]:
-                cells[k] = cell
+                if cell != believed:
+                    cells[k] = cell
+                    self._map = None
                 if k < foods:
                     status[k] = thing.chops / 3  # type: ignore[attr-defined]
             else:
-                if seen[cells[k]]:
+                if seen[believed] and believed != start[k]:
                     cells[k] = start[k]
+                    self._map = None
                 if decay and k < foods:
                     status[k] /= 3
-        self._map = None
 
     def set(self, cells: Sequence[int], status: Sequence[float]) -> None:
         """Overwrites the memory, for restoring a saved state."""

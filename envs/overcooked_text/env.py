@@ -125,6 +125,7 @@ from rllib_llm_comm.envs.overcooked_text.interface import check_actions, observa
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.wording import wording
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 
 ENV_ID = "rllib_llm_comm/overcooked_text-v0"
@@ -333,12 +334,12 @@ class OvercookedText(ParallelEnv):
             agent: Its name.
         """
         i = self._index[agent]
-        phrases, mask = text.candidates(self.runner, i)
+        words = wording(self.runner, i)
         return {
             "vector": np.asarray(self._vector(i), np.float32),
-            "text": text.describe(self.runner, i),
-            "candidates": tuple(phrases),
-            "action_mask": np.asarray(mask if self.mask_useless else [1] * len(mask), np.int8),
+            "text": words.text,
+            "candidates": words.candidates,
+            "action_mask": np.asarray(words.mask if self.mask_useless else [1] * len(words.mask), np.int8),
             "subgoal": "",
         }
 

@@ -138,6 +138,7 @@ class Kitchen:
 
     def forget(self) -> None:
         """Makes every agent remember the full present truth and nothing else."""
+        self._looked = False
         first_agent = len(self.things) - self.num_agents
         self.beliefs = [Belief(self.things, self.skeleton, first_agent + i) for i in range(self.num_agents)]
 
@@ -224,15 +225,15 @@ class Kitchen:
         events: list[list[str]] = [[] for _ in agents]
         swaps: list[tuple[int, int]] = []
         shared = rewards["step"]
-        acted = [False] * count
+        acted = [action >= STAY for action in actions]
+        if not all(acted):
+            self._looked = False
         while not all(acted):
             for i, cook in enumerate(agents):
                 if acted[i]:
                     continue
                 acted[i] = True
                 action = actions[i]
-                if action >= STAY:
-                    continue
                 target = cook.cell + DELTAS[action]
                 code = cells[target]
                 if code == FLOOR:
@@ -281,10 +282,12 @@ class Kitchen:
             for i in pair:
                 events[i].append("swapped")
         self.game_step += 1
-        self._look()
+        if self.legacy or not self._looked:
+            self._look()
         return StepOutcome(given, self.delivered, blocked, swaps, events, list(actions))
 
     def _look(self) -> None:
+        self._looked = True  # until somebody acts, a second look brings nothing new (but for a quirk of the original)
         for cook, belief in zip(self.agents, self.beliefs, strict=True):
             belief.update(self._windows[cook.cell], self._movable, self._start_cells, self.legacy)
 
@@ -384,6 +387,7 @@ class Kitchen:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes over a `snapshot` of a kitchen with the same settings."""
         snapshots.restore(self, state)
+        self._looked = False
 
     def copy(self) -> Kitchen:
         """An independent copy of the kitchen in its present state."""
