@@ -26,22 +26,36 @@ from rllib_llm_comm.modules.encoding import ObservationEncoder
 from stream import Ask, new_core, record_stream, to_batch
 from twosome_reference import TwosomeReference
 
-PROMPT_TOKENS, CANDIDATES, ROWS = 90, 8, 64
+PROMPT_TOKENS, HEAD_TOKENS, CANDIDATES, ROWS = 90, 30, 8, 64
 
 
-def questions(model: AdaptedModel, rows: int) -> tuple[list[str], list[list[str]]]:
-    """Different prompts of 90 tokens made of the game's sentences, eight of its phrases behind each."""
+def questions(model: AdaptedModel, rows: int, head_tokens: int) -> tuple[list[str], list[list[str]]]:
+    """Different prompts of 90 tokens made of the game's sentences, eight of its phrases behind each.
+
+    Args:
+        model: Gives the tokenizer.
+        rows: How many.
+        head_tokens: So many tokens at their beginning are the same, as a manual and a task would be.
+    """
     asks = [ask for step in record_stream(rows * 6) for ask in step if len(ask.seen.candidates) >= CANDIDATES]
     phrases = list(dict.fromkeys(phrase for ask in asks for phrase in ask.seen.candidates))
     words = " ".join(dict.fromkeys(ask.seen.text for ask in asks)).split()
+    head = _cut(model, "", words, head_tokens) if head_tokens else ""
     prompts, begin = [], 0
     while len(prompts) < rows:
-        count = PROMPT_TOKENS // 2
-        while len(model.base.encode(" ".join(words[begin : begin + count]))) < PROMPT_TOKENS:
-            count += 1
-        prompts.append(" ".join(words[begin : begin + count]))
+        prompts.append(_cut(model, head, words[begin:], PROMPT_TOKENS))
         begin = (begin + 7) % (len(words) - PROMPT_TOKENS)
     return prompts, [[phrases[(row + k) % len(phrases)] for k in range(CANDIDATES)] for row in range(rows)]
+
+
+def _cut(model: AdaptedModel, head: str, words: Sequence[str], tokens: int) -> str:
+    """A head and so many words behind it that they have at least so many tokens."""
+    text = head
+    for word in words:
+        if len(model.base.encode(text)) >= tokens:
+            break
+        text = f"{text} {word}".strip()
+    return text
 
 
 def padded(model: AdaptedModel, prompts: Sequence[str], candidates: Sequence[Sequence[str]]) -> list[torch.Tensor]:
@@ -55,17 +69,12 @@ def padded(model: AdaptedModel, prompts: Sequence[str], candidates: Sequence[Seq
     return [heads, tails, torch.ones(tails.shape[:2], dtype=torch.bool)]
 
 
-def by_size(size: str, rows: int, rounds: int) -> list[Row]:
-    """Rate against the reference and share of the plain forward pass for one size."""
+def against_reference(size: str, rows: int, head_tokens: int, rounds: int) -> Row:
+    """Decisions per second, text to scores and values."""
     model = random_model(size)
     reference = TwosomeReference(model, nn.Linear(feature_size(model.base), 1))
-    prompts, candidates = questions(model, rows)
-    heads, tails, mask = padded(model, prompts, candidates)
-    packed = pack_candidates(heads, tails, mask, model.base.pad_id)
-    tokens = packed.input_ids.shape[1]
-    settings = {"parameters": parameter_count(model), "prompts": rows, "candidates": CANDIDATES,
-                "prompt_tokens": int((heads != model.base.pad_id).sum(1).float().mean()),
-                "row_tokens": tokens}  # fmt: skip
+    prompts, candidates = questions(model, rows, head_tokens)
+    heads = padded(model, prompts, candidates)[0]
 
     @torch.no_grad()
     def ours() -> torch.Tensor:
@@ -80,9 +89,18 @@ def by_size(size: str, rows: int, rounds: int) -> list[Row]:
     difference = float((ours() - theirs()).abs().max())
     assert difference < 1e-3, f"scores differ by {difference}"
     seconds, other = compare(ours, theirs, rounds)
-    rate = Row(f"scoring/decisions {size}", rows / seconds, rows / other, "decisions/s", 10.0,
-               {**settings, "largest_difference": difference})  # fmt: skip
+    settings = {"parameters": parameter_count(model), "prompts": rows, "candidates": CANDIDATES,
+                "prompt_tokens": int((heads != model.base.pad_id).sum(1).float().mean()),
+                "common_head_tokens": head_tokens, "largest_difference": difference}  # fmt: skip
+    name = f"scoring/decisions {size}" + ("" if head_tokens else ", prompts with nothing in common")
+    return Row(name, rows / seconds, rows / other, "decisions/s", 10.0 if head_tokens else None, settings)
 
+
+def of_plain_forward(size: str, rows: int, rounds: int) -> Row:
+    """Rows per second against the bare model on as many tokens, without a mask and without a language-model head."""
+    model = random_model(size)
+    heads, tails, mask = padded(model, *questions(model, rows, 0))
+    tokens = pack_candidates(heads, tails, mask, model.base.pad_id).input_ids.shape[1]
     ids = torch.randint(5, 300, (rows, tokens))
 
     @torch.no_grad()
@@ -94,8 +112,8 @@ def by_size(size: str, rows: int, rounds: int) -> list[Row]:
         score_candidates(model, heads, tails, mask)
 
     seconds, least = compare(scores, plain, rounds)
-    share = Row(f"scoring/of plain forward {size}", rows / seconds, rows / least, "rows/s", 0.9, settings)
-    return [rate, share]
+    settings = {"parameters": parameter_count(model), "rows": rows, "row_tokens": tokens}
+    return Row(f"scoring/of plain forward {size}", rows / seconds, rows / least, "rows/s", 0.9, settings)
 
 
 def on_stream(decisions: int, rounds: int) -> Row:
@@ -105,7 +123,7 @@ def on_stream(decisions: int, rounds: int) -> Row:
     reference = TwosomeReference(core.lm, core.critic)
 
     def ours() -> None:
-        # Nothing is known at the start: neither texts nor scores nor features.
+        # Nothing is known at the start but single sentences' tokens, as on the other side.
         fresh, encoder = new_core(), ObservationEncoder(core.lm.base, core.settings)
         for asks in steps:
             batch = to_batch(encoder, asks)
@@ -132,7 +150,8 @@ def measure(options: argparse.Namespace) -> list[Row]:
     """All rows."""
     rows, decisions = (8, 32) if options.smoke else (ROWS, 1024)
     sizes = list(SIZES)[:1] if options.smoke else list(SIZES)
-    found = [row for size in sizes for row in by_size(size, rows, options.rounds)]
+    found = [against_reference(size, rows, head, options.rounds) for size in sizes for head in (HEAD_TOKENS, 0)]
+    found += [of_plain_forward(size, rows, options.rounds) for size in sizes]
     return [*found, on_stream(decisions, min(options.rounds, 3))]
 
 
