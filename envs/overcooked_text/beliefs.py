@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rllib_llm_comm.envs.overcooked_text.effects import Food, Thing
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, SIZE
+from rllib_llm_comm.envs.overcooked_text.navigation import ways_of
 
 
 class Belief:
@@ -20,7 +21,7 @@ class Belief:
         status: Believed share of the cuts done (0 to 1) of each food.
     """
 
-    __slots__ = ("names", "cells", "status", "_codes", "_skeleton", "_own", "_map", "_index")
+    __slots__ = ("names", "cells", "status", "_codes", "_skeleton", "_own", "_map", "_ways", "_index")
 
     def __init__(self, things: Sequence[Thing], skeleton: bytes, own: int) -> None:
         """Starts with the full truth.
@@ -37,6 +38,7 @@ class Belief:
         self._skeleton = skeleton
         self._own = own
         self._map: bytearray | None = None
+        self._ways: bytes | None = None
         self._index = {name: k for k, name in enumerate(self.names)}
 
     def where(self, name: str) -> tuple[int, int]:
@@ -62,6 +64,13 @@ class Belief:
                 grid[cells[k]] = code
             grid[cells[self._own]] = AGENT
         return grid
+
+    @property
+    def ways(self) -> bytes:
+        """The map as `navigation.first_step` reads it."""
+        if self._ways is None:
+            self._ways = ways_of(self.map)
+        return self._ways
 
     @property
     def rows(self) -> list[str]:
@@ -91,13 +100,13 @@ class Belief:
             if seen[cell]:
                 if cell != believed:
                     cells[k] = cell
-                    self._map = None
+                    self._map = self._ways = None
                 if k < foods:
                     status[k] = thing.chops / 3  # type: ignore[attr-defined]
             else:
                 if seen[believed] and believed != start[k]:
                     cells[k] = start[k]
-                    self._map = None
+                    self._map = self._ways = None
                 if decay and k < foods:
                     status[k] /= 3
 
@@ -105,4 +114,4 @@ class Belief:
         """Overwrites the memory, for restoring a saved state."""
         self.cells = list(cells)
         self.status = list(status)
-        self._map = None
+        self._map = self._ways = None

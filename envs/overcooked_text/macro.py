@@ -215,7 +215,7 @@ class MacroRunner:
         if target is None:
             self.finished[i] = True
             return STAY
-        action = first_step(grid, here, target)
+        action = first_step(kitchen.beliefs[i].ways, here, target)
         if DISTANCE[here][target] == 1 or (action == STAY and not kitchen.legacy):
             self.finished[i] = True
         return action
@@ -224,17 +224,16 @@ class MacroRunner:
         """Walks to an object and touches it."""
         kitchen = self.kitchen
         belief, cook = kitchen.beliefs[i], kitchen.agents[i]
-        grid, here, target = belief.map, cook.cell, belief.cells[macro.goal]
-        in_sight = kitchen.sight(i)[target]
+        here, target = cook.cell, belief.cells[macro.goal]
         if previews.out_of_reach(kitchen, i, macro):
             self.finished[i] = True
             return STAY
-        if target == _FIRST_BOARD and here == _DELIVERY_FRONT and grid[_SECOND_BOARD_FRONT] == AGENT:
+        if target == _FIRST_BOARD and here == _DELIVERY_FRONT and belief.map[_SECOND_BOARD_FRONT] == AGENT:
             return 0  # makes room
-        if in_sight and grid[target] == AGENT:
+        if kitchen.sight(i)[target] and target in belief.cells[-kitchen.num_agents :]:
             self.finished[i] = True  # somebody carries it
             return STAY
-        action = first_step(grid, here, target)
+        action = first_step(belief.ways, here, target)
         if action == STAY:
             self.finished[i] = True
         elif DISTANCE[here][target] == 1:

@@ -7,7 +7,7 @@ import heapq
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, CELLS, DELTAS, FLOOR, SIZE, STAY
 
 _ORDER = (0, 2, 1, 3)  # right, left, down, up: the order in which the original looks at the neighbours
-_PASSABLE = bytes(code if code in (FLOOR, AGENT) else 1 for code in range(256))
+_WAYS = bytes(code if code in (FLOOR, AGENT) else 1 for code in range(256))
 _CACHE: dict[tuple[bytes, int, int], int] = {}
 _CACHE_SIZE = 200_000
 DISTANCE = tuple(
@@ -33,27 +33,35 @@ class _Node:
         return self.occupied <= other.occupied
 
 
-def first_step(grid: bytearray, start: int, target: int) -> int:
+def ways_of(grid: bytearray) -> bytes:
+    """What matters for finding a way: floor, agents, and the rest, which is in the way.
+
+    Args:
+        grid: 49 cell codes.
+    """
+    return bytes(grid.translate(_WAYS))
+
+
+def first_step(ways: bytes, start: int, target: int) -> int:
     """The first primitive action of a way from `start` to `target`.
 
     Other agents count as passable, but of two equally long ways the one without an agent is preferred.
 
     Args:
-        grid: 49 believed cell codes.
+        ways: The believed map as `ways_of` gives it.
         start: Cell number where the way starts.
         target: Cell number of its end, which need not be passable.
 
     Returns:
         0 right, 1 down, 2 left, 3 up, or 4 when there is no way.
     """
-    # Only floor, agents and the rest matter: so few different maps remain that nearly every call is
-    # remembered.
-    key = (bytes(grid.translate(_PASSABLE)), start, target)
+    # There are so few different maps of ways that nearly every call is remembered.
+    key = (ways, start, target)
     action = _CACHE.get(key)
     if action is None:
         if len(_CACHE) >= _CACHE_SIZE:
             _CACHE.clear()
-        action = _CACHE[key] = _search(key[0], start, target)
+        action = _CACHE[key] = _search(ways, start, target)
     return action
 
 

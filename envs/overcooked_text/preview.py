@@ -65,7 +65,7 @@ def out_of_reach(kitchen: Kitchen, agent: int, macro: Macro) -> bool:
         return macro.kind == "food" and bool(in_sight) and any(p.cell == target for p in kitchen.plates)
     if kitchen.skeleton[target] == FLOOR:
         return True
-    return macro.kind == "food" and any(belief.cell(plate.name) == target for plate in kitchen.plates)
+    return macro.kind == "food" and any([belief.cells[k] == target for k in kitchen.plate_numbers])
 
 
 def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int]) -> Effect:
@@ -95,7 +95,7 @@ def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int])
         )
     if kind == "counter":
         free = next((cell for cell in counters if belief.map[cell] == COUNTER), None)
-        if free is None or first_step(belief.map, here, free) == STAY:
+        if free is None or first_step(belief.ways, here, free) == STAY:
             return NOTHING
         return _or_walk(touch(kitchen.agents[agent].held, "counter", free, None), here, free, "counter")
     if out_of_reach(kitchen, agent, macro):
@@ -105,7 +105,7 @@ def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int])
     in_sight = kitchen.visible(agent, *divmod(target, SIZE))
     if in_sight and kind in ("food", "plate") and not _lies_open(thing, target, belief.map):
         return NOTHING
-    if first_step(belief.map, here, target) == STAY:
+    if first_step(belief.ways, here, target) == STAY:
         return NOTHING
     if kind == "deliver":
         return _or_walk(kitchen.touched(kitchen.agents[agent].held, target), here, target, "delivery")

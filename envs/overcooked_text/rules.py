@@ -60,6 +60,7 @@ class Kitchen:
         beliefs: The memory of each cook.
         recipe_foods: Names of the foods that the dish needs.
         game_step: Number of steps since the reset.
+        plate_numbers: Indices of the plates in `things`.
         delivered: Whether the right dish was delivered.
         paid: Foods whose chop was already rewarded in this episode.
     """
@@ -127,7 +128,7 @@ class Kitchen:
         self.things: list[Thing] = [
             *self.foods.values(), *self.plates, *self.knives, self.delivery, *self.agents
         ]  # fmt: skip
-        self._food_list = list(self.foods.values())
+        self.plate_numbers = [self.things.index(plate) for plate in self.plates]
         self._surfaces = {knife.cell: knife for knife in self.knives}
         self._start_cells = [thing.cell for thing in self.things]
         self._movable = [(k, t) for k, t in enumerate(self.things) if not isinstance(t, Knife)]
@@ -268,9 +269,9 @@ class Kitchen:
         agents = self.agents
         blocked = [
             i
-            for i, cook in enumerate(agents)
-            if cook.cell == before[i] and actions[i] < STAY
-            and self.skeleton[cook.cell + DELTAS[actions[i]]] == FLOOR
+            for i, action in enumerate(actions)
+            if action < STAY and agents[i].cell == before[i]
+            and self.skeleton[before[i] + DELTAS[action]] == FLOOR
         ]  # fmt: skip
         given = [shared] * self.num_agents
         for i in blocked:
