@@ -23,6 +23,7 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.phases import ENV, phase
 
 NEEDS_ACTION = "needs_action"
 STEP_REWARDS = "step_rewards"
@@ -114,7 +115,8 @@ class ParallelEnvAdapter(MultiAgentEnv):
             seed = int(self._rng.integers(_MAX_SEED))
         else:
             self._rng = np.random.default_rng(seed)
-        observations, infos = self.env.reset(seed=seed, options=options)
+        with phase(ENV):
+            observations, infos = self.env.reset(seed=seed, options=options)
         self._pending = {}
         self.agents = self._ordered(self.env.agents)
         return (
@@ -134,7 +136,8 @@ class ParallelEnvAdapter(MultiAgentEnv):
             agent gets its last observation, busy or not.
         """
         before = self.agents
-        observations, rewards, terminations, truncations, infos = self.env.step(dict(action_dict))
+        with phase(ENV):
+            observations, rewards, terminations, truncations, infos = self.env.step(dict(action_dict))
         self.agents = self._ordered(self.env.agents)
         over = not self.agents
         out: StepResult = ({}, {}, {ALL: False}, {ALL: False}, {})

@@ -59,6 +59,7 @@ class LanguageModelConfigMixin(AlgorithmConfig):
         temperature: float = NotProvided,
         max_prompt_tokens: int = NotProvided,
         max_candidate_tokens: int = NotProvided,
+        engine: str = NotProvided,
     ) -> Self:
         """Sets the language model, its adapters and the critic on it.
 
@@ -78,6 +79,8 @@ class LanguageModelConfigMixin(AlgorithmConfig):
             temperature: > 0, divides the scores before the softmax. Default 1 (Verco Eq. 3).
             max_prompt_tokens: Longest prompt in tokens; longer ones are an error. Default 256 (ours).
             max_candidate_tokens: Longest action phrase in tokens. Default 32 (ours).
+            engine: `"fast"` (default) or `"plain"`: the same up to rounding and many times slower, to check the
+                fast one when in doubt (ours).
 
         Returns:
             This config.

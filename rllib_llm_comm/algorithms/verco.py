@@ -17,6 +17,7 @@ from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.environments import ensure_registered
 from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
+from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
@@ -181,6 +182,7 @@ class VercoConfig(LanguageModelConfigMixin, PPOConfig):
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
             self._add_callback(AddTeacherMessages)
         self._add_callback(EpisodeMetrics)
+        self._add_callback(PhaseSeconds)
         super().validate()
 
     def _validate_training(self) -> None:

@@ -24,6 +24,8 @@ from rllib_llm_comm.modules.encoding import (
     read_observation,
 )
 from rllib_llm_comm.modules.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.phases import TEXT as PROMPTS
+from rllib_llm_comm.phases import phase
 
 MAILBOX = "rllib_llm_comm/mailbox"
 METRICS_WINDOW = 100
@@ -110,6 +112,11 @@ class MessageExchange(ConnectorV2):
         **kwargs: Any,
     ) -> Any:
         """Speaks, listens and writes the prompts into the episodes."""
+        with phase(PROMPTS):
+            self._exchange(rl_module, episodes, metrics)
+        return batch
+
+    def _exchange(self, rl_module: RLModule, episodes: list[MultiAgentEpisode], metrics: Any) -> None:
         waiting = [
             (episode, agent, episode.agent_episodes[agent])
             for episode in episodes
@@ -134,7 +141,6 @@ class MessageExchange(ConnectorV2):
         if metrics is not None and said and self._communication.messages != "none":
             metrics.log_value("message_words", float(np.mean([len(m.split()) for m in said])), window=METRICS_WINDOW)
             metrics.log_value("message_distinct_share", len(set(said)) / len(said), window=METRICS_WINDOW)
-        return batch
 
     def _speech(self) -> MessageProtocol:
         if self._protocol is None:

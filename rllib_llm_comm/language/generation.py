@@ -12,7 +12,7 @@ import torch
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 
-_TOKENS_PER_WORD = 4
+TOKENS_PER_WORD = 4
 _ROWS_PER_BATCH = 256
 
 
@@ -61,14 +61,20 @@ def generate_messages(
     texts: dict[tuple[str, int], str] = {}
     for start in range(0, len(by_length), _ROWS_PER_BATCH):
         part = by_length[start : start + _ROWS_PER_BATCH]
-        draws = None if temperature == 0 else [_generator(seed, key) for key in part]
+        draws = None if temperature == 0 else [row_generator(seed, key) for key in part]
         ids = _decode([model.base.encode(p) for p, _ in part], model, max_words, temperature, draws, role)
         for key, row in zip(part, ids, strict=True):
             texts[key] = limit_words(model.base.decode(row), max_words)
     return [texts[key] for key in keys]
 
 
-def _generator(seed: int | None, key: tuple[str, int]) -> np.random.Generator:
+def row_generator(seed: int | None, key: tuple[str, int]) -> np.random.Generator:
+    """Random numbers of one row.
+
+    Args:
+        seed: The seed of all rows.
+        key: The row's prompt, and how often the prompt stands before it.
+    """
     if seed is None:
         return np.random.default_rng()
     digest = hashlib.blake2b(f"{seed}\0{key[1]}\0{key[0]}".encode(), digest_size=8).digest()
@@ -104,7 +110,7 @@ def _decode(
     positions = (mask.cumsum(1) - 1).clamp(min=0) + read
     mask = torch.cat([mask.new_ones((len(rows), read)), mask], dim=1)
     with model.use(role):
-        for _ in range(max_words * _TOKENS_PER_WORD):
+        for _ in range(max_words * TOKENS_PER_WORD):
             output = model.decoder(
                 input_ids=step_ids,
                 attention_mask=mask,
@@ -113,13 +119,13 @@ def _decode(
                 use_cache=True,
             )
             logits = model.logits(output.last_hidden_state[:, -1])
-            chosen = _choose(logits, temperature, [draws[i] for i in active] if draws else None)
+            chosen = choose_token(logits, temperature, [draws[i] for i in active] if draws else None)
             alive = []
             for place, (row, token) in enumerate(zip(active, chosen.tolist(), strict=True)):
                 if token == base.eos_id:
                     continue
                 written[row].append(token)
-                if _is_open(base.decode(written[row]), max_words):
+                if is_open(base.decode(written[row]), max_words):
                     alive.append(place)
             if not alive:
                 break
@@ -134,11 +140,19 @@ def _decode(
     return written
 
 
-def _is_open(text: str, max_words: int) -> bool:
+def is_open(text: str, max_words: int) -> bool:
+    """Whether a message may go on: one line, and not yet longer than allowed."""
     return "\n" not in text and len(text.split()) <= max_words
 
 
-def _choose(logits: torch.Tensor, temperature: float, draws: list[np.random.Generator] | None) -> torch.Tensor:
+def choose_token(logits: torch.Tensor, temperature: float, draws: list[np.random.Generator] | None) -> torch.Tensor:
+    """The next token of every row.
+
+    Args:
+        logits: (B, vocabulary).
+        temperature: Of sampling.
+        draws: Random numbers per row; `None` for the likeliest token.
+    """
     if draws is None:
         return logits.argmax(-1)
     probabilities = (logits / temperature).softmax(-1).double()

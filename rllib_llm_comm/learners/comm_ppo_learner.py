@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 from typing import Any
 
 import torch
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.core import ALL_MODULES
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.evaluation.postprocessing import Postprocessing
@@ -20,6 +20,7 @@ from rllib_llm_comm.learners.losses import approximate_kl, explained_variance, p
 from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
 from rllib_llm_comm.learners.semi_markov_gae import SemiMarkovGAE
+from rllib_llm_comm.phases import PHASE_SECONDS, UPDATE, phase
 
 logger = logging.getLogger(__name__)
 
@@ -47,12 +48,17 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self._checked_entropy = False
         self._minibatches: dict[ModuleID, int] = defaultdict(int)
         self._policy_steps: dict[ModuleID, int] = defaultdict(int)
-        self._seconds: dict[str, float] = defaultdict(float)
         super().build()
         pipeline = self._learner_connector
         if pipeline is not None and self.config.add_default_connectors_to_learner_pipeline:
             pipeline.remove("GeneralAdvantageEstimation")
             pipeline.append(SemiMarkovGAE(gamma=self.config.gamma, lambda_=self.config.lambda_))
+
+    @override(TorchLearner)
+    def update(self, *args: Any, **kwargs: Any) -> Any:
+        """As RLlib's; what it spends outside of other phases counts as the phase `update`."""
+        with phase(UPDATE):
+            return super().update(*args, **kwargs)
 
     @override(TorchLearner)
     def get_parameters(self, module: Any) -> list[torch.nn.Parameter]:
@@ -82,7 +88,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         """Starts an update: nothing is stopped, learning rates as annealed."""
         super().before_gradient_based_update(timesteps=timesteps)
         self._stopped.clear()
-        for counts in (self._minibatches, self._policy_steps, self._seconds):
+        for counts in (self._minibatches, self._policy_steps):
             counts.clear()
         for name, optimizer in self._named_optimizers.items():
             config = self.config.get_config_for_module(self._optimizer_name_to_module[name])
@@ -92,18 +98,18 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
 
     @override(TorchLearner)
     def _uncompiled_update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
+        with phase(UPDATE, whole=True):
+            return self._step(batch)
+
+    def _step(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
         self._compute_off_policyness(batch)
-        start = time.perf_counter()
         # With several Learners DDP wants every trained weight in every loss, so there the actor is computed
         # anyway and its loss multiplied by 0.
         live = {m: rows for m, rows in batch.items() if m not in self._stopped or self.config.num_learners > 1}
         outputs = self.module.forward_train(live) if live else {}
         outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
         losses = self.compute_losses(fwd_out=outputs, batch=batch)
-        middle = time.perf_counter()
         self.apply_gradients(self.postprocess_gradients(self.compute_gradients(losses)))
-        self._seconds["forward"] += middle - start
-        self._seconds["backward"] += time.perf_counter() - middle
         return outputs, losses, {}
 
     @override(TorchLearner)
@@ -208,8 +214,8 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         super().after_gradient_based_update(timesteps=timesteps)
         for module_id, count in self._minibatches.items():
             self._log(module_id, minibatches=count, policy_steps=self._policy_steps[module_id])
-        for phase, seconds in self._seconds.items():
-            self._log("__all_modules__", **{f"seconds_{phase}": seconds})
+        for name, seconds in phase.take().items():
+            self.metrics.log_value((ALL_MODULES, PHASE_SECONDS, name), seconds, reduce="sum")
 
     def _log(self, module_id: ModuleID, **values: Any) -> None:
         detached = {k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in values.items()}

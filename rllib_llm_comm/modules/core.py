@@ -12,9 +12,8 @@ from torch import nn
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import load_base_model
-from rllib_llm_comm.language.features import feature_size, prompt_features
-from rllib_llm_comm.language.generation import generate_messages
-from rllib_llm_comm.language.scoring import score_candidates
+from rllib_llm_comm.language.engines import ENGINES
+from rllib_llm_comm.language.features import feature_size
 from rllib_llm_comm.modules.encoding import (
     ACTION_MASK,
     CANDIDATE_IDS,
@@ -24,9 +23,10 @@ from rllib_llm_comm.modules.encoding import (
 )
 from rllib_llm_comm.modules.memo import Memo
 from rllib_llm_comm.modules.settings import LanguageModelSettings
+from rllib_llm_comm.phases import FEATURES, MESSAGES, SCORING, phase
 
 _SCORES = 32768
-_MESSAGES = 32768
+_TEXTS = 32768
 _FEATURE_BYTES = 2**28
 
 
@@ -42,6 +42,7 @@ class LLMCommCore:
 
     def __init__(self, settings: LanguageModelSettings) -> None:
         self.settings = settings
+        self._engine = ENGINES[settings.engine]
         base = load_base_model(settings.base_model, settings.dtype, resolve_device(settings.device))
         targets = settings.lora_target_modules
         with _seeded(settings.init_seed):
@@ -57,7 +58,7 @@ class LLMCommCore:
             )
             self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
         self._scores: Memo[torch.Tensor] = Memo(_SCORES)
-        self._messages: Memo[str] = Memo(_MESSAGES)
+        self._messages: Memo[str] = Memo(_TEXTS)
         bytes_per_row = 4 * feature_size(base)
         self._features: Memo[torch.Tensor] = Memo(max(1024, _FEATURE_BYTES // bytes_per_row))
 
@@ -80,15 +81,21 @@ class LLMCommCore:
         Returns:
             One line of text per prompt.
         """
-        if temperature > 0:
-            return generate_messages(
-                self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=MESSAGE
-            )
+        with phase(MESSAGES):
+            if temperature > 0:
+                return self._engine.messages(
+                    self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=MESSAGE
+                )
+            if not self._engine.remembers:
+                return self._engine.messages(self.lm, prompts, max_words=max_words, role=MESSAGE)
+            return self._remembered_messages(prompts, max_words)
+
+    def _remembered_messages(self, prompts: Sequence[str], max_words: int) -> list[str]:
         self._messages.require((self.lm.stamp(MESSAGE), max_words))
         known = {prompt: self._messages.get(prompt) for prompt in prompts}
         missing = [prompt for prompt, message in known.items() if message is None]
         if missing:
-            written = generate_messages(self.lm, missing, max_words=max_words, role=MESSAGE)
+            written = self._engine.messages(self.lm, missing, max_words=max_words, role=MESSAGE)
             for prompt, message in zip(missing, written, strict=True):
                 known[prompt] = message
                 self._messages.put(prompt, message)
@@ -104,7 +111,7 @@ class LLMCommCore:
             (B, K) float32 on the observations' device: the logits of the action distribution.
         """
         prompts = observations[PROMPT_IDS]
-        scores = score_candidates(
+        scores = self._engine.scores(
             self.lm,
             prompts,
             observations[CANDIDATE_IDS],
@@ -118,6 +125,10 @@ class LLMCommCore:
     @torch.no_grad()
     def remembered_logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """As `logits`, without gradient; remembered as long as the action adapter stands still."""
+        with phase(SCORING):
+            return self._remembered_logits(observations) if self._engine.remembers else self.logits(observations)
+
+    def _remembered_logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
         self._scores.require(self.lm.stamp(ACTION))
         names = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
         keys = _row_keys(observations[name] for name in names)
@@ -139,12 +150,18 @@ class LLMCommCore:
         Returns:
             (B, feature_size) float32 on the same device.
         """
+        with phase(FEATURES):
+            if not self._engine.remembers:
+                return self._engine.features(self.lm, critic_ids).to(critic_ids.device)
+            return self._remembered_features(critic_ids)
+
+    def _remembered_features(self, critic_ids: torch.Tensor) -> torch.Tensor:
         keys = _row_keys([critic_ids])
         fresh: dict[bytes, torch.Tensor] = {}
         missing = {key: row for row, key in enumerate(keys) if self._features.get(key) is None}
         if missing:
             rows = torch.tensor(list(missing.values()), device=critic_ids.device)
-            computed = prompt_features(self.lm, critic_ids[rows]).cpu()
+            computed = self._engine.features(self.lm, critic_ids[rows]).cpu()
             fresh = dict(zip(missing, computed, strict=True))
         return _collect(self._features, keys, fresh).to(critic_ids.device)
 

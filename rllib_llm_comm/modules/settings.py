@@ -11,6 +11,7 @@ from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 
 MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant")
 _DTYPES = ("float32", "bfloat16", "float16")
+_ENGINES = ("fast", "plain")
 _NORMALIZATIONS = ("sum", "token", "word")
 
 _Settings = TypeVar("_Settings", bound="_FromMapping")
@@ -68,6 +69,8 @@ class LanguageModelSettings(_FromMapping):
             values give a softer start.
         max_prompt_tokens: Width of the prompt arrays; a longer prompt is an error, never cut (ours).
         max_candidate_tokens: Width of the candidate arrays; a longer phrase is an error (ours).
+        engine: `"fast"`, or `"plain"`: every candidate behind its own prompt, nothing packed, folded or remembered.
+            Many times slower and the same up to rounding; to check the fast one when in doubt (ours).
         trainable_roles: Adapters that are trained: `("action",)` in PPO, `("message",)` in supervised
             training.
         train_critic: Whether the critic is trained.
@@ -86,6 +89,7 @@ class LanguageModelSettings(_FromMapping):
     temperature: float = 1.0
     max_prompt_tokens: int = 256
     max_candidate_tokens: int = 32
+    engine: str = "fast"
     trainable_roles: Sequence[str] = ("action",)
     train_critic: bool = True
     init_seed: int | None = None
@@ -96,6 +100,7 @@ class LanguageModelSettings(_FromMapping):
         if not isinstance(self.lora_target_modules, str):
             object.__setattr__(self, "lora_target_modules", tuple(self.lora_target_modules))
         require_choice("dtype", self.dtype, _DTYPES)
+        require_choice("engine", self.engine, _ENGINES)
         require_choice("score_normalization", self.score_normalization, _NORMALIZATIONS)
         for role in self.trainable_roles:
             require_choice("trainable_roles", role, ("message", "action"))

@@ -15,6 +15,7 @@ from rllib_llm_comm import VercoConfig, load_policy, register_all
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
+from rllib_llm_comm.phases import PHASES
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -65,6 +66,44 @@ def test_runners_and_learners(runners, learners, message_source):
         assert algo.load_message_adapter(message_source) is None
     finally:
         algo.stop()
+
+
+def test_same_seed_same_curve_with_the_plain_engine(message_source):
+    curves = []
+    for engine in ("fast", "plain"):
+        algo = (
+            config(minibatch_size=12)
+            .language_model(engine=engine)
+            .communication(message_checkpoint=message_source)
+            .build_algo()
+        )
+        try:
+            results = [algo.train() for _ in range(4)]
+        finally:
+            algo.stop()
+        curves.append(
+            [
+                [r["learners"]["shared"][name] for name in ("policy_loss", "vf_loss", "entropy", "kl")]
+                + [r["env_runners"]["episode_return_mean"], r["env_runners"]["message_words"]]
+                for r in results
+            ]
+        )
+    np.testing.assert_allclose(curves[0], curves[1], atol=1e-4)
+    assert np.ptp([row[2] for row in curves[0]]) > 0  # something was learned
+
+
+@pytest.mark.parametrize(("runners", "learners"), [(0, 0), (2, 1)])
+def test_results_tell_seconds_per_phase(runners, learners):
+    algo = config().env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
+    try:
+        results = [algo.train() for _ in range(2)]
+    finally:
+        algo.stop()
+    for result in results:
+        seconds = result["phase_seconds"]
+        assert set(seconds) == set(PHASES) and all(value > 0 for value in seconds.values())
+        if not runners:
+            assert sum(seconds.values()) < result["time_this_iter_s"]
 
 
 def test_results_tell_how_episodes_ended():

@@ -13,8 +13,8 @@ from toys import COLOURS, ENV_ID, TESTS, ColourTalk, language_model, randomise, 
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.plain import plain_scores
 from rllib_llm_comm.language.prompts import action_prompt
-from rllib_llm_comm.language.scoring import score_candidates_reference
 from rllib_llm_comm.modules.core import LLMCommCore
 from rllib_llm_comm.modules.encoding import ObservationEncoder, read_observation
 from rllib_llm_comm.modules.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
@@ -61,9 +61,7 @@ def test_decisions_tell_all_that_went_into_them(checkpoint):
         row = ObservationEncoder(core.lm.base, core.settings).encode(view, decision.heard)
         batch = {name: torch.from_numpy(array[None]) for name, array in row.items()}
         with torch.no_grad():
-            scores = score_candidates_reference(
-                core.lm, batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"]
-            )
+            scores = plain_scores(core.lm, batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"])
             value = core.values(batch)
         np.testing.assert_allclose(decision.probabilities, (scores[0] / 3.0).softmax(-1), atol=1e-4)
         assert decision.value == pytest.approx(float(value[0]), abs=1e-5)

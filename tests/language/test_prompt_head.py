@@ -7,7 +7,8 @@ import torch
 
 from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.generation import generate_messages
-from rllib_llm_comm.language.scoring import encode_candidates, score_candidates, score_candidates_reference
+from rllib_llm_comm.language.plain import plain_scores
+from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 
 HEAD = "make a kale leek bowl wait i am"
 BATCHES = [
@@ -38,7 +39,7 @@ def test_scores_and_features_are_those_without_a_head(adapted):
         heads, tails, mask = arrays(adapted.base, prompts)
         torch.testing.assert_close(
             score_candidates(adapted, heads, tails, mask),
-            score_candidates_reference(adapted, heads, tails, mask), atol=1e-4, rtol=1e-4,
+            plain_scores(adapted, heads, tails, mask), atol=1e-4, rtol=1e-4,
         )  # fmt: skip
         features = prompt_features(adapted, heads)
         for row, feature in zip(heads, features, strict=True):
@@ -58,7 +59,7 @@ def test_head_follows_the_weights(adapted):
         parameter.add_(0.05)
     after = score_candidates(adapted, heads, tails, mask)
     assert not torch.allclose(before, after)
-    torch.testing.assert_close(after, score_candidates_reference(adapted, heads, tails, mask), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(after, plain_scores(adapted, heads, tails, mask), atol=1e-4, rtol=1e-4)
 
 
 def test_gradients_flow_through_the_whole_prompt(adapted):
@@ -67,7 +68,7 @@ def test_gradients_flow_through_the_whole_prompt(adapted):
         score_candidates(adapted, heads, tails, mask)
     parameters = [p.requires_grad_(True) for _, p in adapted.named_adapter_parameters("action")]
     packed = torch.autograd.grad(score_candidates(adapted, heads, tails, mask).sum(), parameters)
-    plain = torch.autograd.grad(score_candidates_reference(adapted, heads, tails, mask).sum(), parameters)
+    plain = torch.autograd.grad(plain_scores(adapted, heads, tails, mask).sum(), parameters)
     for ours, theirs in zip(packed, plain, strict=True):
         torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
 

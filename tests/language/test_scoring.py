@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.plain import plain_scores
 from rllib_llm_comm.language.scoring import (
     MASKED,
     encode_candidates,
     score_candidates,
-    score_candidates_reference,
 )
 
 VOCABULARY = "wait get put the raw kale leek bowl counter shelf chop walk first board"
@@ -45,7 +45,7 @@ def test_packed_scores_equal_the_plain_loop(adapted, cases, left, normalization,
     got = score_candidates(
         adapted, prompts[order], candidates[order], mask[order], candidate_words=words[order], **settings_
     )
-    want = score_candidates_reference(adapted, prompts, candidates, mask, candidate_words=words, **settings_)
+    want = plain_scores(adapted, prompts, candidates, mask, candidate_words=words, **settings_)
     torch.testing.assert_close(got, want[order], atol=1e-4, rtol=0)
     assert (got[~mask[order]] == MASKED).all()
 
@@ -72,7 +72,7 @@ def test_gradient_equals_that_of_the_plain_loop(adapted):
     for p in parameters:
         p.requires_grad_(True)
     fast = torch.autograd.grad(score_candidates(adapted, prompts, ids, mask).logsumexp(1).sum(), parameters)
-    plain = torch.autograd.grad(score_candidates_reference(adapted, prompts, ids, mask).logsumexp(1).sum(), parameters)
+    plain = torch.autograd.grad(plain_scores(adapted, prompts, ids, mask).logsumexp(1).sum(), parameters)
     for a, b in zip(fast, plain, strict=True):
         torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-3)
 

@@ -7,8 +7,8 @@ import torch
 from toys import batch_of, language_model, randomise
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.plain import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.language.scoring import score_candidates_reference
 from rllib_llm_comm.modules.core import LLMCommCore, resolve_device
 from rllib_llm_comm.modules.memo import Memo
 from rllib_llm_comm.modules.settings import LanguageModelSettings
@@ -23,7 +23,7 @@ def core():
 
 def test_logits_are_the_plain_scores_over_the_temperature(core):
     batch = batch_of(core)
-    plain = score_candidates_reference(
+    plain = plain_scores(
         core.lm, batch["prompt_ids"], batch["candidate_ids"], batch["action_mask"], normalization="sum"
     )
     torch.testing.assert_close(core.logits(batch), plain / 2.0, atol=1e-4, rtol=1e-4)
