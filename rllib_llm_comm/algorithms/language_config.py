@@ -60,6 +60,9 @@ class LanguageModelConfigMixin(AlgorithmConfig):
         max_prompt_tokens: int = NotProvided,
         max_candidate_tokens: int = NotProvided,
         engine: str = NotProvided,
+        micro_batch_tokens: int | None = NotProvided,
+        gradient_checkpointing: bool = NotProvided,
+        autocast: str = NotProvided,
     ) -> Self:
         """Sets the language model, its adapters and the critic on it.
 
@@ -81,6 +84,12 @@ class LanguageModelConfigMixin(AlgorithmConfig):
             max_candidate_tokens: Longest action phrase in tokens. Default 32 (ours).
             engine: `"fast"` (default) or `"plain"`: the same up to rounding and many times slower, to check the
                 fast one when in doubt (ours).
+            micro_batch_tokens: Most tokens of distinct texts whose activations an update holds at once, >= 1, or
+                `None` (default). A minibatch with more is computed in parts, each once more in the backward pass; the
+                gradient is the same (ours).
+            gradient_checkpointing: Whether an update keeps the inputs of layers only (default no): less memory, one
+                more forward pass (ours).
+            autocast: `"none"` (default) or `"bfloat16"`: matrix products in bfloat16 whatever `dtype` is (ours).
 
         Returns:
             This config.

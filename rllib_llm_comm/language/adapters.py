@@ -61,6 +61,9 @@ class AdaptedModel:
         base: BaseModel,
         config: AdapterConfig | None = None,
         roles: Sequence[str] = (MESSAGE, ACTION),
+        *,
+        gradient_checkpointing: bool = False,
+        autocast: str = "none",
     ) -> None:
         """Puts fresh adapters on the base.
 
@@ -68,6 +71,8 @@ class AdaptedModel:
             base: The frozen model.
             config: Shape of every adapter.
             roles: One adapter for each name.
+            gradient_checkpointing: Whether a forward pass with gradients keeps the inputs of layers only.
+            autocast: `"none"`, or `"bfloat16"`: matrix products in bfloat16.
 
         Raises:
             UserError: If `target_modules` names no linear map of the base.
@@ -113,6 +118,17 @@ class AdaptedModel:
         self._parameters = {role: [p for _, p in self.named_adapter_parameters(role)] for role in self.roles}
         self._folded: dict[str, FoldedDecoder] = {}
         self.heads = PromptHeads(self)
+        self._autocast = torch.bfloat16 if autocast == "bfloat16" else None
+        self._checkpointed: list[nn.Module] = self._checkpointed_layers() if gradient_checkpointing else []
+
+    def _checkpointed_layers(self) -> list[nn.Module]:
+        from transformers.modeling_layers import GradientCheckpointingLayer
+
+        # The second computation happens in the backward pass, when another adapter may be active.
+        self.model.gradient_checkpointing_enable(
+            {"use_reentrant": False, "context_fn": lambda: (contextlib.nullcontext(), self.use(self._active))}
+        )
+        return [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
     @property
     def model(self) -> Any:
@@ -212,11 +228,18 @@ class AdaptedModel:
         Args:
             **inputs: As of the Hugging Face model.
         """
+        with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
+            return self._decoder(**inputs)
+
+    def _decoder(self, **inputs: Any) -> Any:
         role = self._active
         if role is None:
             return self.base.model.base_model(**inputs)
         dropout = self.config.dropout > 0 and self.peft_model.training
-        if dropout or not pays_to_fold(self.base.hidden_size):
+        again = bool(self._checkpointed) and torch.is_grad_enabled()
+        for layer in self._checkpointed:
+            layer.training = again  # transformers asks this flag; nothing else in a layer depends on it without dropout
+        if dropout or again or not pays_to_fold(self.base.hidden_size):
             return self.model.base_model(**inputs)
         if not torch.is_grad_enabled():
             if role not in self._folded:

@@ -38,6 +38,31 @@ def distinct_rows(array: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(rows[first]), torch.from_numpy(inverse.reshape(-1))
 
 
+def micro_batches(rows: torch.Tensor, tokens: torch.Tensor, max_tokens: int) -> list[torch.Tensor]:
+    """Splits rows into parts whose distinct ones have at most so many tokens; equal rows stay together.
+
+    Args:
+        rows: (B, W) integers; equal rows are computed once.
+        tokens: (B,) tokens of each row.
+        max_tokens: Bound per part; a row that is longer has a part of its own.
+
+    Returns:
+        Row numbers of each part; every row is in exactly one.
+    """
+    groups = distinct_rows(rows)[1]
+    parts: list[list[torch.Tensor]] = []
+    room = 0
+    for group in range(int(groups.max()) + 1):
+        members = (groups == group).nonzero()[:, 0]
+        count = int(tokens[members[0]])
+        if not parts or count > room:
+            parts.append([])
+            room = max_tokens
+        parts[-1].append(members)
+        room -= count
+    return [torch.cat(part) for part in parts]
+
+
 @dataclass(frozen=True)
 class PackedCandidates:
     """Prompts, each followed by the trie of all its candidates in one row.

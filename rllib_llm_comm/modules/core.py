@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.features import feature_size
+from rllib_llm_comm.language.packing import micro_batches
 from rllib_llm_comm.modules.encoding import (
     ACTION_MASK,
     CANDIDATE_IDS,
@@ -25,6 +27,7 @@ from rllib_llm_comm.modules.memo import Memo
 from rllib_llm_comm.modules.settings import LanguageModelSettings
 from rllib_llm_comm.phases import FEATURES, MESSAGES, SCORING, phase
 
+_SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
 _SCORES = 32768
 _TEXTS = 32768
 _FEATURE_BYTES = 2**28
@@ -55,12 +58,19 @@ class LLMCommCore:
                     target_modules=targets if isinstance(targets, str) else tuple(targets),
                 ),
                 roles=(MESSAGE, ACTION),
+                gradient_checkpointing=settings.gradient_checkpointing,
+                autocast=settings.autocast,
             )
             self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
         self._scores: Memo[torch.Tensor] = Memo(_SCORES)
         self._messages: Memo[str] = Memo(_TEXTS)
         bytes_per_row = 4 * feature_size(base)
         self._features: Memo[torch.Tensor] = Memo(max(1024, _FEATURE_BYTES // bytes_per_row))
+
+    def forget(self) -> None:
+        """Drops all remembered results."""
+        for memo in (self._scores, self._messages, self._features):
+            memo.clear()
 
     def write_messages(
         self,
@@ -110,6 +120,30 @@ class LLMCommCore:
         Returns:
             (B, K) float32 on the observations' device: the logits of the action distribution.
         """
+        bound = self.settings.micro_batch_tokens
+        if bound is not None and torch.is_grad_enabled():
+            return self._logits_by_parts(observations, bound)
+        return self._logits(observations)
+
+    def _logits_by_parts(self, observations: Mapping[str, torch.Tensor], max_tokens: int) -> torch.Tensor:
+        # Each part is computed twice: now without a graph, and in the backward pass with one, part after part; so never
+        # more than one part's activations are held. The gradient is that of the whole.
+        prompts, candidates = (observations[name].flatten(1).long().cpu() for name in (PROMPT_IDS, CANDIDATE_IDS))
+        mask = observations[ACTION_MASK].long().cpu()
+        rows = torch.cat([prompts, candidates, mask], dim=1)
+        pad = self.lm.base.pad_id
+        tokens = (prompts != pad).sum(1) + (candidates != pad).sum(1)
+        parts = micro_batches(rows, tokens, max_tokens)
+        if len(parts) == 1:
+            return self._logits(observations)
+        logits = []
+        for part in parts:
+            own = {name: observations[name][part.to(observations[name].device)] for name in _SCORED}
+            logits.append(checkpoint(self._logits, own, use_reentrant=False))
+        back = torch.argsort(torch.cat(parts)).to(logits[0].device)
+        return torch.cat(logits)[back]
+
+    def _logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
         prompts = observations[PROMPT_IDS]
         scores = self._engine.scores(
             self.lm,
@@ -130,13 +164,12 @@ class LLMCommCore:
 
     def _remembered_logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
         self._scores.require(self.lm.stamp(ACTION))
-        names = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
-        keys = _row_keys(observations[name] for name in names)
+        keys = _row_keys(observations[name] for name in _SCORED)
         missing = {key: row for row, key in enumerate(keys) if self._scores.get(key) is None}
         fresh: dict[bytes, torch.Tensor] = {}
         if missing:
             rows = torch.tensor(list(missing.values()), device=observations[PROMPT_IDS].device)
-            computed = self.logits({name: observations[name][rows] for name in names}).cpu()
+            computed = self.logits({name: observations[name][rows] for name in _SCORED}).cpu()
             fresh = dict(zip(missing, computed, strict=True))
         return _collect(self._scores, keys, fresh).to(observations[PROMPT_IDS].device)
 

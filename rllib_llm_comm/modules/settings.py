@@ -12,6 +12,7 @@ from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant")
 _DTYPES = ("float32", "bfloat16", "float16")
 _ENGINES = ("fast", "plain")
+AUTOCASTS = ("none", "bfloat16")
 _NORMALIZATIONS = ("sum", "token", "word")
 
 _Settings = TypeVar("_Settings", bound="_FromMapping")
@@ -71,6 +72,12 @@ class LanguageModelSettings(_FromMapping):
         max_candidate_tokens: Width of the candidate arrays; a longer phrase is an error (ours).
         engine: `"fast"`, or `"plain"`: every candidate behind its own prompt, nothing packed, folded or remembered.
             Many times slower and the same up to rounding; to check the fast one when in doubt (ours).
+        micro_batch_tokens: Most tokens of distinct texts whose activations are held at once in an update, or `None`. A
+            minibatch with more is computed in parts, each once more in the backward pass; the gradient is the same
+            (ours).
+        gradient_checkpointing: Whether an update keeps the inputs of layers only and computes the rest again in the
+            backward pass (ours).
+        autocast: `"none"`, or `"bfloat16"`: matrix products in bfloat16 whatever the weights' dtype (ours).
         trainable_roles: Adapters that are trained: `("action",)` in PPO, `("message",)` in supervised
             training.
         train_critic: Whether the critic is trained.
@@ -90,6 +97,9 @@ class LanguageModelSettings(_FromMapping):
     max_prompt_tokens: int = 256
     max_candidate_tokens: int = 32
     engine: str = "fast"
+    micro_batch_tokens: int | None = None
+    gradient_checkpointing: bool = False
+    autocast: str = "none"
     trainable_roles: Sequence[str] = ("action",)
     train_critic: bool = True
     init_seed: int | None = None
@@ -101,6 +111,10 @@ class LanguageModelSettings(_FromMapping):
             object.__setattr__(self, "lora_target_modules", tuple(self.lora_target_modules))
         require_choice("dtype", self.dtype, _DTYPES)
         require_choice("engine", self.engine, _ENGINES)
+        require_choice("autocast", self.autocast, AUTOCASTS)
+        require_choice("gradient_checkpointing", self.gradient_checkpointing, (False, True))
+        if self.micro_batch_tokens is not None:
+            _require_at_least("micro_batch_tokens", self.micro_batch_tokens, 1)
         require_choice("score_normalization", self.score_normalization, _NORMALIZATIONS)
         for role in self.trainable_roles:
             require_choice("trainable_roles", role, ("message", "action"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from toys import batch_of, language_model, randomise
@@ -10,6 +11,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.plain import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.modules.core import LLMCommCore, resolve_device
+from rllib_llm_comm.modules.encoding import ObservationEncoder, TextObservation
 from rllib_llm_comm.modules.memo import Memo
 from rllib_llm_comm.modules.settings import LanguageModelSettings
 
@@ -109,3 +111,48 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
     assert resolve_device("auto") == "cpu"
     with pytest.raises(UserError, match="`device` is 'cuda'"):
         resolve_device("cuda")
+
+
+def _gradients(adapted_settings, observations, kept):
+    core = LLMCommCore(LanguageModelSettings(init_seed=0, temperature=1.5, **adapted_settings))
+    parameters = []
+    torch.manual_seed(5)
+    for _, parameter in core.lm.named_adapter_parameters("action"):
+        parameters.append(parameter.requires_grad_(True))
+        with torch.no_grad():
+            parameter.normal_(std=0.05)
+    sizes: list[int] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (sizes.append(t.nbytes), t)[1], lambda t: t):
+        logits = core.logits(observations)
+    kept.append(sum(sizes))
+    with core.lm.use("message"):  # the adapter in use when gradients are computed does not matter
+        gradients = torch.autograd.grad(logits.softmax(-1)[:, 0].sum(), parameters)
+    return logits.detach(), gradients
+
+
+@pytest.mark.parametrize(
+    ("memory", "tolerance"),
+    [
+        ({"micro_batch_tokens": 1}, 1e-5),
+        ({"micro_batch_tokens": 25}, 1e-5),
+        ({"gradient_checkpointing": True}, 1e-5),
+        ({"gradient_checkpointing": True, "micro_batch_tokens": 25}, 1e-5),
+        ({"autocast": "bfloat16"}, 0.2),
+    ],
+)
+def test_memory_settings_leave_the_gradient_as_it_is(memory, tolerance):
+    kept: list[int] = []  # bytes held for the backward pass
+    core = LLMCommCore(LanguageModelSettings())
+    encoder = ObservationEncoder(core.lm.base, core.settings)
+    texts = ["make a tomato salad.", "make a salad. i am bob.", "make a tomato salad.", "i hold a bowl."]
+    phrases = ("wait", "get the tomato", "chop")
+    rows = [encoder.encode(TextObservation(text, phrases, (True, True, text != texts[1])), {}) for text in texts]
+    observations = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+    logits, gradients = _gradients({}, observations, kept)
+    got, found = _gradients(memory, observations, kept)
+    torch.testing.assert_close(got, logits, atol=tolerance, rtol=tolerance)
+    largest = max(float(g.abs().max()) for g in gradients)
+    for ours, plain in zip(found, gradients, strict=True):
+        assert float((ours - plain).abs().max()) <= tolerance * largest
+    if "autocast" not in memory:
+        assert kept[1] < kept[0] / 2
