@@ -29,7 +29,7 @@ class Row:
     Attributes:
         name: What was measured, such as `scoring/decisions 0.5M`.
         ours: This package's figure.
-        reference: The yardstick's figure.
+        reference: The yardstick's figure; `None` where there is no yardstick.
         unit: Unit of both.
         goal: What `ratio` shall reach; `None` for a figure without a goal.
         settings: Everything needed to do it again.
@@ -38,21 +38,23 @@ class Row:
 
     name: str
     ours: float
-    reference: float
+    reference: float | None
     unit: str
     goal: float | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     lower_is_better: bool = False
 
     @property
-    def ratio(self) -> float:
+    def ratio(self) -> float | None:
         """How many times better ours is."""
+        if self.reference is None:
+            return None
         return self.reference / self.ours if self.lower_is_better else self.ours / self.reference
 
     @property
     def met(self) -> bool | None:
         """Whether the goal is reached."""
-        return None if self.goal is None else self.ratio >= self.goal
+        return None if self.goal is None or self.ratio is None else self.ratio >= self.goal
 
     def to_json(self) -> dict[str, Any]:
         """The row as plain values."""
@@ -130,10 +132,15 @@ def _show(rows: Sequence[Row]) -> None:
     for row in rows:
         plain = row.to_json()
         met = {None: "", True: "yes", False: "no"}[row.met]
-        cells = [f"{plain[name]:,.4g}" for name in ("ours", "reference")]
-        table.add_row(row.name, *cells, row.unit, f"{row.ratio:.3g}", "" if row.goal is None else f"{row.goal:g}", met)
+        cells = [number(plain[name]) for name in ("ours", "reference")]
+        table.add_row(row.name, *cells, row.unit, number(row.ratio), number(row.goal), met)
     Console().print(table)
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.5g}")
+def number(value: float | None) -> str:
+    """A figure as tables show it."""
+    return "" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")

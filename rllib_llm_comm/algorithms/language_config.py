@@ -49,6 +49,7 @@ class LanguageModelConfigMixin(AlgorithmConfig):
         *,
         base_model: str = NotProvided,
         dtype: str = NotProvided,
+        quantization: str = NotProvided,
         device: str = NotProvided,
         lora_r: int = NotProvided,
         lora_alpha: int = NotProvided,
@@ -70,6 +71,8 @@ class LanguageModelConfigMixin(AlgorithmConfig):
             base_model: `"embedded"` (default; a tiny model that comes with the package), a folder with a
                 Hugging Face causal language model in safetensors, or a hub id. Verco: LLaMA-7B.
             dtype: `"float32"` (default), `"bfloat16"` or `"float16"` of the frozen weights. TWOSOME: float16.
+            quantization: `"none"` (default), or `"8bit"` or `"4bit"`: how the frozen linear maps are held; needs the
+                extra `quantized` (bitsandbytes). `dtype` is what they are computed in (ours).
             device: `"cpu"` (default), `"cuda"`, `"cuda:1"`, ... or `"auto"`: where base, adapters and critic
                 compute, whatever device RLlib gives a Learner or EnvRunner.
             lora_r: Rank of the adapters, >= 1. Default 8 (TWOSOME; Verco is silent).

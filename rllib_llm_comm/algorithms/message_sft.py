@@ -179,7 +179,9 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
         """Builds the Learners and reads the labels."""
         super().setup(config)
         settings = self.config.language_model_settings((MESSAGE,), train_critic=False)
-        base = load_base_model(settings.base_model, settings.dtype, resolve_device(settings.device))
+        base = load_base_model(
+            settings.base_model, settings.dtype, resolve_device(settings.device), settings.quantization
+        )
         prelearner = MessagePreLearner(
             base=base, max_tokens=settings.max_prompt_tokens, max_words=self.config.max_message_words
         )

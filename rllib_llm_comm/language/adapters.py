@@ -116,6 +116,7 @@ class AdaptedModel:
         self._active: str | None = self.roles[0]
         self._activate(None)
         self._parameters = {role: [p for _, p in self.named_adapter_parameters(role)] for role in self.roles}
+        self._folds = pays_to_fold(base.hidden_size) and not base.is_quantized
         self._folded: dict[str, FoldedDecoder] = {}
         self.heads = PromptHeads(self)
         self._autocast = torch.bfloat16 if autocast == "bfloat16" else None
@@ -239,7 +240,7 @@ class AdaptedModel:
         again = bool(self._checkpointed) and torch.is_grad_enabled()
         for layer in self._checkpointed:
             layer.training = again  # transformers asks this flag; nothing else in a layer depends on it without dropout
-        if dropout or again or not pays_to_fold(self.base.hidden_size):
+        if dropout or again or not self._folds:
             return self.model.base_model(**inputs)
         if not torch.is_grad_enabled():
             if role not in self._folded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import threading
 from collections.abc import Sequence
@@ -18,7 +19,9 @@ from rllib_llm_comm.errors import UserError, require_choice
 EMBEDDED = "embedded"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
-_LOADED: dict[tuple[str, str, str], BaseModel] = {}
+QUANTIZATIONS = ("none", "8bit", "4bit")
+
+_LOADED: dict[tuple[str, str, str, str], BaseModel] = {}
 _LOCK = threading.Lock()
 _ANY_WORD = "a"
 
@@ -50,6 +53,11 @@ class BaseModel:
     def vocab_size(self) -> int:
         """Number of token ids."""
         return int(self.model.get_output_embeddings().weight.shape[0])
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the linear maps are held in 8 or 4 bits."""
+        return bool(getattr(self.model, "is_quantized", False))
 
     @property
     def device(self) -> torch.device:
@@ -89,13 +97,17 @@ def embedded_model_path() -> Path:
     return Path(str(resources.files(__package__).joinpath("embedded")))
 
 
-def load_base_model(name: str = EMBEDDED, dtype: str = "float32", device: str = "cpu") -> BaseModel:
+def load_base_model(
+    name: str = EMBEDDED, dtype: str = "float32", device: str = "cpu", quantization: str = "none"
+) -> BaseModel:
     """Loads a causal language model, once per process.
 
     Args:
         name: `"embedded"`, a folder with a Hugging Face model (safetensors), or a hub id.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, in which the frozen weights are held.
         device: A torch device such as `"cpu"` or `"cuda"`.
+        quantization: `"none"`, or `"8bit"` (LLM.int8) or `"4bit"` (NF4): how the linear maps are held; needs
+            bitsandbytes, which the extra `quantized` installs.
 
     Returns:
         The frozen model; the same object for the same arguments.
@@ -104,13 +116,14 @@ def load_base_model(name: str = EMBEDDED, dtype: str = "float32", device: str = 
         UserError: If the model, the dtype or the device is not there.
     """
     require_choice("dtype", dtype, DTYPES)
+    require_choice("quantization", quantization, QUANTIZATIONS)
     try:
-        key = (str(name), dtype, str(torch.device(device)))
+        key = (str(name), dtype, str(torch.device(device)), quantization)
     except RuntimeError as error:
         raise UserError(f"`device` is {device!r} but must be a torch device such as 'cpu' or 'cuda:0'.") from error
     with _LOCK:
         if key not in _LOADED:
-            _LOADED[key] = _load(str(name), DTYPES[dtype], key[2])
+            _LOADED[key] = _load(str(name), DTYPES[dtype], key[2], quantization)
         return _LOADED[key]
 
 
@@ -132,7 +145,26 @@ def wrap_base_model(name: str, model: Any, tokenizer: Any) -> BaseModel:
     return BaseModel(name=name, model=model, tokenizer=tokenizer, pad_id=int(pad_id), eos_id=int(eos_id))
 
 
-def _load(name: str, dtype: torch.dtype, device: str) -> BaseModel:
+def _quantized(quantization: str, dtype: torch.dtype, device: str) -> dict[str, Any]:
+    """Arguments of `from_pretrained` for a quantized model."""
+    if quantization == "none":
+        return {}
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise UserError(
+            f"`quantization` is {quantization!r}, for which bitsandbytes is missing; install it with "
+            "`pip install 'rllib_llm_comm[quantized]'`, or set `quantization` to 'none'."
+        )
+    from transformers import BitsAndBytesConfig
+
+    config = (
+        BitsAndBytesConfig(load_in_8bit=True)
+        if quantization == "8bit"
+        else BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
+    )
+    return {"quantization_config": config, "device_map": {"": device}}
+
+
+def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> BaseModel:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source = str(embedded_model_path()) if name == EMBEDDED else name
@@ -144,8 +176,10 @@ def _load(name: str, dtype: torch.dtype, device: str) -> BaseModel:
     source = str(Path(source).expanduser()) if Path(source).expanduser().is_dir() else source
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True)
-        model = model.to(device)
+        how = _quantized(quantization, dtype, device)
+        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **how)
+        if quantization == "none":
+            model = model.to(device)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(

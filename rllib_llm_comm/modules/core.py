@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel, AdapterConfig
-from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.base_model import BaseModel, load_base_model
 from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.features import feature_size
 from rllib_llm_comm.language.packing import micro_batches
@@ -41,12 +41,15 @@ class LLMCommCore:
 
     Args:
         settings: What to build.
+        base: A base model that is in memory already, instead of the one that the settings name.
     """
 
-    def __init__(self, settings: LanguageModelSettings) -> None:
+    def __init__(self, settings: LanguageModelSettings, base: BaseModel | None = None) -> None:
         self.settings = settings
         self._engine = ENGINES[settings.engine]
-        base = load_base_model(settings.base_model, settings.dtype, resolve_device(settings.device))
+        base = base or load_base_model(
+            settings.base_model, settings.dtype, resolve_device(settings.device), settings.quantization
+        )
         targets = settings.lora_target_modules
         with _seeded(settings.init_seed):
             self.lm = AdaptedModel(

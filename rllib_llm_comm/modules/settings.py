@@ -12,6 +12,7 @@ from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant")
 _DTYPES = ("float32", "bfloat16", "float16")
 _ENGINES = ("fast", "plain")
+QUANTIZATIONS = ("none", "8bit", "4bit")
 AUTOCASTS = ("none", "bfloat16")
 _NORMALIZATIONS = ("sum", "token", "word")
 
@@ -56,6 +57,8 @@ class LanguageModelSettings(_FromMapping):
             id.
             Verco: LLaMA-7B.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`: how the frozen weights are held. TWOSOME: float16.
+        quantization: `"none"`, or `"8bit"` or `"4bit"`: how the frozen linear maps are held; needs the extra
+            `quantized` (bitsandbytes). `dtype` is what they are computed in (ours).
         device: Where base, adapters and critic compute: `"cpu"`, `"cuda"`, `"cuda:1"`, ... or `"auto"` (a GPU
             where this process sees one).
         lora_r: Rank of both adapters, >= 1. TWOSOME: 8; Verco is silent.
@@ -86,6 +89,7 @@ class LanguageModelSettings(_FromMapping):
 
     base_model: str = "embedded"
     dtype: str = "float32"
+    quantization: str = "none"
     device: str = "cpu"
     lora_r: int = 8
     lora_alpha: int = 16
@@ -111,6 +115,7 @@ class LanguageModelSettings(_FromMapping):
             object.__setattr__(self, "lora_target_modules", tuple(self.lora_target_modules))
         require_choice("dtype", self.dtype, _DTYPES)
         require_choice("engine", self.engine, _ENGINES)
+        require_choice("quantization", self.quantization, QUANTIZATIONS)
         require_choice("autocast", self.autocast, AUTOCASTS)
         require_choice("gradient_checkpointing", self.gradient_checkpointing, (False, True))
         if self.micro_batch_tokens is not None:

@@ -1,0 +1,58 @@
+"""A base in 8 or 4 bits: smaller, nearly the same policy, trainable adapters."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+import torch
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language import base_model
+from rllib_llm_comm.language.adapters import AdaptedModel
+from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
+
+PROMPTS = [
+    "make a lettuce tomato salad. i am bob in the right room. i hold nothing. counter: empty. alice says: please bring "
+    "the tomato. next i",
+    "make a lettuce tomato salad. i am alice in the left room. i hold raw tomato. first board: empty. next i",
+]
+PHRASES = ["wait", "get the raw tomato from the shelf", "put the raw tomato on the first board"]
+
+
+def scores_of(model):
+    base = model.base
+    pairs = [encode_candidates(base, prompt, PHRASES) for prompt in PROMPTS]
+    wide = max(len(head) for head, _ in pairs)
+    long = max(len(tail) for _, tails in pairs for tail in tails)
+    heads = torch.tensor([head + [base.pad_id] * (wide - len(head)) for head, _ in pairs])
+    tails = torch.tensor([[tail + [base.pad_id] * (long - len(tail)) for tail in tails] for _, tails in pairs])
+    return score_candidates(model, heads, tails, torch.ones(tails.shape[:2]))
+
+
+def bytes_of(model):
+    return sum(p.numel() * p.element_size() for p in model.base.model.parameters())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is None, reason="the extra `quantized` is not installed")
+@pytest.mark.filterwarnings("ignore:MatMul8bitLt")
+@pytest.mark.parametrize(("quantization", "tolerance"), [("8bit", 0.1), ("4bit", 0.3)])
+def test_quantized_base(quantization, tolerance):
+    plain, small = (AdaptedModel(load_base_model(quantization=q)) for q in ("none", quantization))
+    assert bytes_of(small) < 0.6 * bytes_of(plain)  # the embedded model's tied embedding stays as it is
+    ours, theirs = ((scores_of(model) / 1.5).softmax(-1) for model in (small, plain))
+    assert float((ours - theirs).abs().max()) < tolerance
+    parameters = [p.requires_grad_(True) for _, p in small.named_adapter_parameters("action")]
+    gradients = torch.autograd.grad(scores_of(small).sum(), parameters)
+    assert any(float(gradient.abs().sum()) > 0 for gradient in gradients)
+    assert all(generate_messages(small, PROMPTS))
+
+
+def test_missing_extra_is_told(monkeypatch):
+    monkeypatch.setattr(base_model.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"`quantization` is '8bit'.*rllib_llm_comm\[quantized\]"):
+        load_base_model("embedded", "float16", "cpu", "8bit")
+    with pytest.raises(UserError, match="quantization"):
+        load_base_model(quantization="2bit")
