@@ -108,6 +108,7 @@ class LanguageModelConfigMixin(AlgorithmConfig):
         max_message_words: int = NotProvided,
         message_temperature: float = NotProvided,
         constant_message: str = NotProvided,
+        message_server: Mapping[str, Any] | None = NotProvided,
     ) -> Self:
         """Sets how agents talk.
 
@@ -120,6 +121,8 @@ class LanguageModelConfigMixin(AlgorithmConfig):
                 arguments.
             max_message_words: Longest message in words, >= 1. Default 10 (Verco).
             message_temperature: 0 (default, ours): greedy; otherwise the sampling temperature.
+            message_server: Keys of `MessageServer` (`base_url`, `model`, ...): an OpenAI-compatible server, such as
+                vLLM, that writes the messages in place of the module (ours). Default `None`.
             constant_message: What is said with `messages="constant"`. Default "hello" (ours).
 
         Returns:

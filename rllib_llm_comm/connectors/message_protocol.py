@@ -6,15 +6,20 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.generation import limit_words
+from rllib_llm_comm.language.message_server import MessageServer
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.modules.encoding import TextObservation
+from rllib_llm_comm.modules.memo import Memo
 from rllib_llm_comm.modules.settings import CommunicationSettings
+from rllib_llm_comm.phases import MESSAGES, phase
 
 WriteMessages = Callable[..., list[str]]
 _POOL = 2048
+_REMEMBERED = 32768
 _MOST_SEEDS = 2**31 - 1
 
 
@@ -63,6 +68,8 @@ class MessageProtocol:
         self.settings = settings
         self._random = random.Random(seed)
         self._pool: deque[tuple[str, str]] = deque(maxlen=_POOL)
+        self._server = MessageServer.from_settings(settings.message_server) if settings.message_server else None
+        self._known: Memo[str] = Memo(_REMEMBERED)
 
     def reseed(self, seed: int) -> None:
         """Starts the random numbers anew and empties the pool of shuffled messages."""
@@ -92,7 +99,7 @@ class MessageProtocol:
             return [settings.constant_message] * len(speakers)
         if settings.messages == "teacher":
             return [limit_words(_teacher_message(speaker), settings.max_message_words) for speaker in speakers]
-        written = write(
+        written = (self._from_server if self._server else write)(
             [message_prompt(s.observation.text, s.observation.subgoal) for s in speakers],
             max_words=settings.max_message_words,
             temperature=settings.message_temperature,
@@ -101,6 +108,19 @@ class MessageProtocol:
         if settings.messages == "student":
             return written
         return self._shuffled(speakers, written)
+
+    def _from_server(self, prompts: Sequence[str], *, temperature: float, **kwargs: Any) -> list[str]:
+        assert self._server is not None
+        with phase(MESSAGES):
+            if temperature > 0:
+                return self._server.write(prompts, temperature=temperature, **kwargs)
+            known = {prompt: self._known.get(prompt) for prompt in prompts}
+            missing = [prompt for prompt, message in known.items() if message is None]
+            if missing:
+                for prompt, message in zip(missing, self._server.write(missing, **kwargs), strict=True):
+                    known[prompt] = message
+                    self._known.put(prompt, message)
+            return [known[prompt] or "" for prompt in prompts]
 
     def _shuffled(self, speakers: Sequence[Speaker], written: Sequence[str]) -> list[str]:
         # Control: right words at the wrong moment. The pool also holds this moment's messages of the others,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import logging
 import math
@@ -13,10 +12,10 @@ import time
 from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.chat_cache import AnswerCache, SpendingLedger, request_key
+from rllib_llm_comm.language.endpoint import check_address, read_key
 
 logger = logging.getLogger(__name__)
 
@@ -208,19 +207,7 @@ class ChatClient:
         raise ChatError(f"The chat model {self.model!r} gave no answer after {self.max_retries + 1} requests ({what}).")
 
     def _connect(self) -> str:
-        secret = os.environ.get(self.api_key_env, "").strip()
-        if not secret and self.base_url is not None and _is_local(self.base_url):
-            secret = "none"
-        if not secret:
-            raise UserError(
-                f"`api_key_env` is {self.api_key_env!r} but this environment variable is not set; export it with the "
-                "key of the chat model, or give the `base_url` of a local server, which needs none."
-            )
-        if not (secret.isascii() and secret.isprintable()):
-            raise UserError(
-                f"`api_key_env` is {self.api_key_env!r} but this environment variable holds characters that no key "
-                "has; export the key again, without blanks or line ends."
-            )
+        secret = read_key(self.api_key_env, self.base_url)
         if self._sdk is None:
             import openai
 
@@ -320,16 +307,6 @@ def _retry_after(value: str | None) -> float | None:
     return min(max(seconds, 0.0), _MAX_WAIT) if math.isfinite(seconds) else None
 
 
-def _is_local(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_private
-    except ValueError:
-        return False
-
-
 def _check(
     model: str, base_url: str | None, api_key_env: str, timeout: float, max_retries: int, rate: float,
     budget: float | None, price_in: float, price_out: float, temperature: float, max_tokens: int,
@@ -338,10 +315,7 @@ def _check(
         if not isinstance(text, str) or not text.strip():
             raise UserError(f"`{name}` is {text!r} but must be a name.")
     if base_url is not None:
-        if not isinstance(base_url, str) or not base_url.startswith(("http://", "https://")):
-            raise UserError(f"`base_url` is {base_url!r} but must begin with http:// or https://.")
-        if "@" in urlsplit(base_url).netloc:
-            raise UserError("`base_url` holds a password; take it out and name the key's variable in `api_key_env`.")
+        check_address(base_url)
     bounds: tuple[tuple[str, Any, float, float, bool], ...] = (
         ("timeout", timeout, 0, math.inf, True),
         ("max_retries", max_retries, 0, math.inf, False),

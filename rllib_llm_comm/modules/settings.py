@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
+from rllib_llm_comm.language.message_server import MessageServer
 
 MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant")
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -145,18 +146,23 @@ class CommunicationSettings(_FromMapping):
         message_temperature: 0 for greedy decoding, otherwise the sampling temperature. Verco is silent; 0
             (ours).
         constant_message: What every agent says with `messages="constant"`.
+        message_server: Keys of `MessageServer` (`base_url`, `model`, ...): an OpenAI-compatible server, such as vLLM,
+            that writes the student's messages in place of the module; `None` for the module itself (ours).
     """
 
     messages: str = "student"
     max_message_words: int = 10
     message_temperature: float = 0.0
     constant_message: str = "hello"
+    message_server: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         require_choice("messages", self.messages, MESSAGE_MODES)
         _require_at_least("max_message_words", self.max_message_words, 1)
         if self.message_temperature < 0:
             raise UserError(f"`message_temperature` is {self.message_temperature!r} but must be 0 (greedy) or larger.")
+        if self.message_server is not None:
+            MessageServer.from_settings(self.message_server)
         if len(self.constant_message.split()) > self.max_message_words:
             raise UserError(
                 f"`constant_message` is {self.constant_message!r}, which is longer than `max_message_words` "

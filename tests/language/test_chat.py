@@ -16,6 +16,7 @@ from chat_server import ChatServer, completion
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language import chat
 from rllib_llm_comm.language.chat import ChatClient, ChatError
+from rllib_llm_comm.language.endpoint import is_local
 
 KEY = "sk-very-secret-0123456789"
 
@@ -222,8 +223,8 @@ def test_a_missing_key_is_named(monkeypatch):
 
 @pytest.mark.parametrize("url", ["http://localhost:1/v1", "http://127.0.0.1/v1", "http://[::1]/v1", "http://10.0.0.3"])
 def test_local_addresses(url):
-    assert chat._is_local(url)
-    assert not chat._is_local("https://api.openai.com/v1") and not chat._is_local("http://127.0.0.1.example.org")
+    assert is_local(url)
+    assert not is_local("https://api.openai.com/v1") and not is_local("http://127.0.0.1.example.org")
 
 
 @pytest.mark.parametrize(
