@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
+from rllib_llm_comm.language.base_model import BaseModel
 
 TOKENS_PER_WORD = 4
 _ROWS_PER_BATCH = 256
@@ -125,7 +127,9 @@ def _decode(
                 if token == base.eos_id:
                     continue
                 written[row].append(token)
-                if is_open(base.decode(written[row]), max_words):
+                # A word has at least one token, so a short row needs no decoding to be known as short.
+                short = len(written[row]) <= max_words and not _breaks_line(base, token)
+                if short or is_open(base.decode(written[row]), max_words):
                     alive.append(place)
             if not alive:
                 break
@@ -138,6 +142,11 @@ def _decode(
             positions = positions[:, -1:] + 1
             mask = torch.cat([mask, mask.new_ones((len(active), 1))], dim=1)
     return written
+
+
+@functools.lru_cache(maxsize=65536)
+def _breaks_line(base: BaseModel, token: int) -> bool:
+    return "\n" in base.tokenizer.decode([token])
 
 
 def is_open(text: str, max_words: int) -> bool:
