@@ -78,6 +78,7 @@ def against_reference(size: str, rows: int, head_tokens: int, rounds: int) -> Ro
 
     @torch.no_grad()
     def ours() -> torch.Tensor:
+        model.forget()  # what a round has read is new to the next one
         prompt_features(model, heads)
         return score_candidates(model, *padded(model, prompts, candidates))
 
@@ -109,6 +110,7 @@ def of_plain_forward(size: str, rows: int, rounds: int) -> Row:
 
     @torch.no_grad()
     def scores() -> None:
+        model.forget()
         score_candidates(model, heads, tails, mask)
 
     seconds, least = compare(scores, plain, rounds)
@@ -119,16 +121,21 @@ def of_plain_forward(size: str, rows: int, rounds: int) -> Row:
 def on_stream(decisions: int, rounds: int) -> Row:
     """Rate over a recorded roll-out with the embedded model."""
     steps = record_stream(decisions)
-    core = new_core()
+    core, fresh = new_core(), new_core()
     reference = TwosomeReference(core.lm, core.critic)
 
+    @torch.no_grad()
     def ours() -> None:
         # Nothing is known at the start but single sentences' tokens, as on the other side.
-        fresh, encoder = new_core(), ObservationEncoder(core.lm.base, core.settings)
+        fresh.forget()
+        encoder = ObservationEncoder(core.lm.base, core.settings)
+        critic_ids = []
         for asks in steps:
             batch = to_batch(encoder, asks)
             fresh.remembered_logits(batch)
-            fresh.features(batch["critic_ids"])
+            critic_ids.append(batch["critic_ids"])
+        # As in training: values are asked for when the roll-out is complete; the reference needs them at once.
+        fresh.values_of(fresh.features(torch.cat(critic_ids)))
 
     seconds, other = compare(ours, partial(_stream_by_reference, reference, steps), rounds)
     count = sum(map(len, steps))

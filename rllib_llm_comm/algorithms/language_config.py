@@ -61,6 +61,7 @@ class LanguageModelConfigMixin(AlgorithmConfig):
         max_prompt_tokens: int = NotProvided,
         max_candidate_tokens: int = NotProvided,
         engine: str = NotProvided,
+        prefix_cache_mb: int = NotProvided,
         micro_batch_tokens: int | None = NotProvided,
         gradient_checkpointing: bool = NotProvided,
         autocast: str = NotProvided,
@@ -87,6 +88,8 @@ class LanguageModelConfigMixin(AlgorithmConfig):
             max_candidate_tokens: Longest action phrase in tokens. Default 32 (ours).
             engine: `"fast"` (default) or `"plain"`: the same up to rounding and many times slower, to check the
                 fast one when in doubt (ours).
+            prefix_cache_mb: Most megabytes of keys and values of earlier prompts that are kept per adapter while
+                acting, >= 0. Default 256 (ours); LLaMA-7B needs half a megabyte per token.
             micro_batch_tokens: Most tokens of distinct texts whose activations an update holds at once, >= 1, or
                 `None` (default). A minibatch with more is computed in parts, each once more in the backward pass; the
                 gradient is the same (ours).

@@ -19,7 +19,7 @@ from torch import nn
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.folding import FoldedDecoder, folded_weights, pays_to_fold
-from rllib_llm_comm.language.prompt_head import PromptHead, PromptHeads
+from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
 
 MESSAGE = "message"
 ACTION = "action"
@@ -64,6 +64,7 @@ class AdaptedModel:
         *,
         gradient_checkpointing: bool = False,
         autocast: str = "none",
+        prefix_cache_bytes: int = 2**28,
     ) -> None:
         """Puts fresh adapters on the base.
 
@@ -73,6 +74,7 @@ class AdaptedModel:
             roles: One adapter for each name.
             gradient_checkpointing: Whether a forward pass with gradients keeps the inputs of layers only.
             autocast: `"none"`, or `"bfloat16"`: matrix products in bfloat16.
+            prefix_cache_bytes: Most bytes of keys and values of earlier prompts that are kept per role; 0 keeps none.
 
         Raises:
             UserError: If `target_modules` names no linear map of the base.
@@ -118,7 +120,7 @@ class AdaptedModel:
         self._parameters = {role: [p for _, p in self.named_adapter_parameters(role)] for role in self.roles}
         self._folds = pays_to_fold(base.hidden_size) and not base.is_quantized
         self._folded: dict[str, FoldedDecoder] = {}
-        self.heads = PromptHeads(self)
+        self._prefixes = {role: PrefixCache(self, role, prefix_cache_bytes) for role in (None, *self.roles)}
         self._autocast = torch.bfloat16 if autocast == "bfloat16" else None
         self._checkpointed: list[nn.Module] = self._checkpointed_layers() if gradient_checkpointing else []
 
@@ -162,6 +164,15 @@ class AdaptedModel:
         finally:
             self._activate(before)
 
+    def prefixes(self, role: str | None) -> PrefixCache | None:
+        """What a role has read before; `None` where gradients are wanted, which kept keys and values do not carry."""
+        return None if torch.is_grad_enabled() else self._prefixes[role]
+
+    def forget(self) -> None:
+        """Drops what was read before."""
+        for cache in self._prefixes.values():
+            cache.clear()
+
     def stamp(self, role: str | None) -> Hashable:
         """Changes whenever the weights do on which results under a role depend (`None`: the frozen base, never)."""
         # torch counts in-place changes of a tensor: optimizer steps and loaded weights both show here.
@@ -188,7 +199,6 @@ class AdaptedModel:
         input_ids: torch.Tensor,
         attention_mask: torch.Tensor,
         position_ids: torch.Tensor | None = None,
-        head: PromptHead | None = None,
     ) -> torch.Tensor:
         """Last hidden states under the active adapter.
 
@@ -197,16 +207,46 @@ class AdaptedModel:
             attention_mask: (B, T) of 0/1, or a boolean mask (B, 1, T, T) that is True where row t may look at
                 column s.
             position_ids: (B, T); default 0, 1, 2, ...
-            head: What every row has read before, under the same adapter; ids, mask and positions count from its end.
 
         Returns:
             (B, T, hidden_size).
         """
-        cache = None
-        if head is not None:
-            cache = head.to_cache(self.model.config, len(input_ids))
-            attention_mask = torch.nn.functional.pad(attention_mask, (len(head), 0), value=1)
-            position_ids = None if position_ids is None else position_ids + len(head)
+        return self._run(input_ids, attention_mask, position_ids, None)
+
+    def read(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor | None,
+        known: Prefixes,
+    ) -> tuple[torch.Tensor, Any]:
+        """As `hidden_states`, for rows that go on behind what was read before under the same adapter.
+
+        Args:
+            input_ids: (B, T) the rests.
+            attention_mask: As of `hidden_states`, over the rests.
+            position_ids: (B, T) from the end of what is known; default 0, 1, 2, ...
+            known: What every row has read.
+
+        Returns:
+            Last hidden states (B, T, hidden_size) and the key-value cache after the pass.
+        """
+        before = known.lengths[:, None].to(input_ids.device)
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+        if attention_mask.dim() == 4:
+            seen = known.mask[:, None, None, :].expand(-1, -1, attention_mask.shape[2], -1)
+        else:
+            seen, attention_mask = known.mask, attention_mask.bool()
+        attention_mask = torch.cat([seen, attention_mask.to(seen.device)], dim=-1)
+        if attention_mask.dim() == 2:
+            attention_mask = attention_mask.long()
+        cache = known.to_cache(self.model.config)
+        return self._run(input_ids, attention_mask, position_ids + before, cache), cache
+
+    def _run(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, position_ids: torch.Tensor | None, cache: Any
+    ) -> torch.Tensor:
         if attention_mask.dim() == 4:
             dtype = self.model.dtype
             attention_mask = torch.zeros(attention_mask.shape, dtype=dtype, device=input_ids.device).masked_fill(
@@ -219,7 +259,8 @@ class AdaptedModel:
             past_key_values=cache,
             use_cache=cache is not None,
         )
-        return output.last_hidden_state
+        hidden: torch.Tensor = output.last_hidden_state
+        return hidden
 
     def decoder(self, **inputs: Any) -> Any:
         """The model without its language-model head, under the active adapter.

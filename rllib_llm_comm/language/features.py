@@ -7,8 +7,9 @@ import torch
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import compact, distinct_rows
+from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, without
 
-_CHUNK_ROWS = 64
+_TOKENS_PER_FORWARD = 16384
 
 
 def feature_size(base: BaseModel) -> int:
@@ -32,17 +33,23 @@ def prompt_features(model: AdaptedModel, prompt_ids: torch.Tensor) -> torch.Tens
     """
     rows, inverse = distinct_rows(prompt_ids)
     ids, lengths = compact(rows.cpu(), model.base.pad_id)
-    head = model.heads.find(None, ids, lengths)
-    read = 0 if head is None else len(head)
-    before = torch.zeros(()) if head is None else head.hidden.float().sum(0)
-    ids, rest = ids[:, read:].to(model.device), (lengths - read).to(model.device)
-    features = []
+    cache = model.prefixes(None)
+    assert cache is not None
+    features = torch.empty((len(ids), feature_size(model.base)), device=model.device)
+    for part in split_by_size(cache.rests(ids, lengths), _TOKENS_PER_FORWARD):
+        features[part.to(model.device)] = _features(model, cache, ids[part], lengths[part])
+    return features[inverse.to(model.device)]
+
+
+def _features(model: AdaptedModel, cache: PrefixCache, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    known = cache.find(ids, lengths)
+    left = lengths - known.lengths
+    rests = without(ids, known.lengths, model.base.pad_id)[:, : int(left.max())].to(model.device)
+    mask = torch.arange(rests.shape[1], device=model.device) < left[:, None].to(model.device)
     with model.use(None):
-        for chunk, length in zip(ids.split(_CHUNK_ROWS), rest.split(_CHUNK_ROWS), strict=True):
-            chunk = chunk[:, : int(length.max())]
-            mask = torch.arange(chunk.shape[1], device=chunk.device) < length[:, None]
-            hidden = model.hidden_states(chunk, mask.long(), head=head).float()
-            last = hidden[torch.arange(len(chunk), device=chunk.device), length - 1]
-            mean = ((hidden * mask[..., None]).sum(1) + before.to(hidden)) / (length[:, None] + read)
-            features.append(torch.cat([last, mean], dim=-1))
-    return torch.cat(features)[inverse.to(model.device)]
+        hidden, after = model.read(rests, mask.long(), None, known)
+    cache.put(ids, lengths, known, after, hidden)
+    hidden = hidden.float()
+    last = hidden[torch.arange(len(ids), device=hidden.device), left.to(hidden.device) - 1]
+    total = (hidden * mask[..., None]).sum(1) + known.totals
+    return torch.cat([last, total / lengths[:, None].to(hidden.device)], dim=-1)

@@ -92,25 +92,24 @@ def _decode(
     draws: list[np.random.Generator] | None,
     role: str | None,
 ) -> list[list[int]]:
-    from transformers import DynamicCache
-
     base, device = model.base, model.device
     longest = max(len(row) for row in rows)
-    aligned = torch.tensor([row + [base.pad_id] * (longest - len(row)) for row in rows])
-    head = model.heads.find(role, aligned, torch.tensor([len(row) for row in rows]))
-    read = 0 if head is None else len(head)
-    rows = [row[read:] for row in rows]
-    width = longest - read
+    prompts = torch.tensor([row + [base.pad_id] * (longest - len(row)) for row in rows])
+    lengths = torch.tensor([len(row) for row in rows])
+    prefixes = model.prefixes(role)
+    assert prefixes is not None
+    known = prefixes.find(prompts, lengths)
+    rows = [row[int(before) :] for row, before in zip(rows, known.lengths, strict=True)]
+    width = max(len(row) for row in rows)
     # Left padding: every row's next token then stands in the same column.
     ids = torch.tensor([[base.pad_id] * (width - len(row)) + row for row in rows], device=device)
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
-    config = model.model.config
-    cache: Any = DynamicCache(config=config) if head is None else head.to_cache(config, len(rows))
+    cache: Any = known.to_cache(model.model.config)
     written: list[list[int]] = [[] for _ in rows]
     active = np.arange(len(rows))
     step_ids = ids
-    positions = (mask.cumsum(1) - 1).clamp(min=0) + read
-    mask = torch.cat([mask.new_ones((len(rows), read)), mask], dim=1)
+    positions = (mask.cumsum(1) - 1).clamp(min=0) + known.lengths[:, None].to(device)
+    mask = torch.cat([known.mask.long(), mask], dim=1)
     with model.use(role):
         for _ in range(max_words * TOKENS_PER_WORD):
             output = model.decoder(
@@ -120,6 +119,10 @@ def _decode(
                 past_key_values=cache,
                 use_cache=True,
             )
+            if step_ids is ids:
+                prefixes.put(
+                    prompts, lengths, known, cache, output.last_hidden_state, [width - len(row) for row in rows]
+                )
             logits = model.logits(output.last_hidden_state[:, -1])
             chosen = choose_token(logits, temperature, [draws[i] for i in active] if draws else None)
             alive = []

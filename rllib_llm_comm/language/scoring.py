@@ -10,7 +10,7 @@ from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import compact, distinct_rows, pack_candidates
-from rllib_llm_comm.language.prompt_head import PromptHead
+from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, without
 
 NORMALIZATIONS = ("sum", "token", "word")
 MASKED = -1e9  # not -inf: its gradient would be NaN
@@ -89,12 +89,9 @@ def score_candidates(
     flat = torch.cat([prompt_ids.long().cpu(), candidate_ids.reshape(batch, -1).long().cpu(), mask.long().cpu()], dim=1)
     rows, inverse = distinct_rows(flat)
     prompt_width = prompt_ids.shape[1]
-    prompts, lengths = compact(rows[:, :prompt_width], model.base.pad_id)
-    head = model.heads.find(role, prompts, lengths)
-    if head is not None:
-        prompts = prompts[:, len(head) :]
+    prompts = rows[:, :prompt_width]
     candidates = rows[:, prompt_width:-width].reshape(-1, width, length)
-    sums, lengths = _score_in_chunks(model, prompts, candidates, rows[:, -width:].bool(), role, head)
+    sums, lengths = _score_in_chunks(model, prompts, candidates, rows[:, -width:].bool(), role)
     inverse = inverse.to(model.device)
     scores, lengths = sums[inverse], lengths[inverse]
     if normalization == "token":
@@ -112,38 +109,38 @@ def _score_in_chunks(
     candidates: torch.Tensor,
     allowed: torch.Tensor,
     role: str | None,
-    head: PromptHead | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    # Rows of like length share a forward pass, so that little of it is padding.
     pad = model.base.pad_id
-    size = (prompts != pad).sum(1) + ((candidates != pad).sum(2) * allowed).sum(1)
-    order = torch.argsort(size)
-    sums, lengths = [], []
-    start = 0
-    while start < len(order):
-        stop = start + 1
-        while stop < len(order) and (stop + 1 - start) * int(size[order[stop]]) <= _TOKENS_PER_FORWARD:
-            stop += 1
-        part = order[start:stop]
-        chunk_sums, chunk_lengths = _score_packed(model, prompts[part], candidates[part], allowed[part], role, head)
-        sums.append(chunk_sums)
-        lengths.append(chunk_lengths)
-        start = stop
-    back = torch.argsort(order).to(model.device)
-    return torch.cat(sums)[back], torch.cat(lengths)[back]
+    ids, count = compact(prompts, pad)
+    cache = model.prefixes(role)
+    size = count if cache is None else cache.rests(ids, count)
+    size = size + ((candidates != pad).sum(2) * allowed).sum(1)
+    parts = split_by_size(size, _TOKENS_PER_FORWARD)
+    scored = [_score_packed(model, cache, ids[p], count[p], candidates[p], allowed[p], role) for p in parts]
+    back = torch.argsort(torch.cat(parts)).to(model.device)
+    sums, lengths = (torch.cat(both) for both in zip(*scored, strict=True))
+    return sums[back], lengths[back]
 
 
 def _score_packed(
     model: AdaptedModel,
+    cache: PrefixCache | None,
     prompts: torch.Tensor,
+    count: torch.Tensor,
     candidates: torch.Tensor,
     allowed: torch.Tensor,
     role: str | None,
-    head: PromptHead | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    packed = pack_candidates(prompts, candidates, allowed, model.base.pad_id).to(model.device)
+    pad = model.base.pad_id
+    known = None if cache is None else cache.find(prompts, count)
+    rests = prompts if known is None else without(prompts, known.lengths, pad)
+    packed = pack_candidates(rests, candidates, allowed, pad).to(model.device)
     with model.use(role):
-        hidden = model.hidden_states(packed.input_ids, packed.attention_mask, packed.position_ids, head)
+        if cache is None or known is None:
+            hidden = model.hidden_states(packed.input_ids, packed.attention_mask, packed.position_ids)
+        else:
+            hidden, after = model.read(packed.input_ids, packed.attention_mask, packed.position_ids, known)
+            cache.put(prompts, count, known, after, hidden)
     logits = model.logits(hidden[packed.source[:, 0], packed.source[:, 1]])
     log_probs = logits[packed.predicted_from, packed.target] - logits.logsumexp(-1)[packed.predicted_from]
     sums = torch.zeros(allowed.numel(), dtype=torch.float32, device=log_probs.device)

@@ -63,6 +63,7 @@ class LLMCommCore:
                 roles=(MESSAGE, ACTION),
                 gradient_checkpointing=settings.gradient_checkpointing,
                 autocast=settings.autocast,
+                prefix_cache_bytes=settings.prefix_cache_mb * 2**20,
             )
             self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
         self._scores: Memo[torch.Tensor] = Memo(_SCORES)
@@ -74,6 +75,7 @@ class LLMCommCore:
         """Drops all remembered results."""
         for memo in (self._scores, self._messages, self._features):
             memo.clear()
+        self.lm.forget()
 
     def write_messages(
         self,

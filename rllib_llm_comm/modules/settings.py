@@ -76,6 +76,8 @@ class LanguageModelSettings(_FromMapping):
         max_candidate_tokens: Width of the candidate arrays; a longer phrase is an error (ours).
         engine: `"fast"`, or `"plain"`: every candidate behind its own prompt, nothing packed, folded or remembered.
             Many times slower and the same up to rounding; to check the fast one when in doubt (ours).
+        prefix_cache_mb: Most megabytes of keys and values of earlier prompts that are kept per adapter while acting,
+            >= 0. 256 is plenty for small models; LLaMA-7B needs half a megabyte per token (ours).
         micro_batch_tokens: Most tokens of distinct texts whose activations are held at once in an update, or `None`. A
             minibatch with more is computed in parts, each once more in the backward pass; the gradient is the same
             (ours).
@@ -102,6 +104,7 @@ class LanguageModelSettings(_FromMapping):
     max_prompt_tokens: int = 256
     max_candidate_tokens: int = 32
     engine: str = "fast"
+    prefix_cache_mb: int = 256
     micro_batch_tokens: int | None = None
     gradient_checkpointing: bool = False
     autocast: str = "none"
@@ -119,6 +122,7 @@ class LanguageModelSettings(_FromMapping):
         require_choice("quantization", self.quantization, QUANTIZATIONS)
         require_choice("autocast", self.autocast, AUTOCASTS)
         require_choice("gradient_checkpointing", self.gradient_checkpointing, (False, True))
+        _require_at_least("prefix_cache_mb", self.prefix_cache_mb, 0)
         if self.micro_batch_tokens is not None:
             _require_at_least("micro_batch_tokens", self.micro_batch_tokens, 1)
         require_choice("score_normalization", self.score_normalization, _NORMALIZATIONS)

@@ -1,13 +1,16 @@
-"""A head that is kept changes nothing but the time."""
+"""Keys and values that are kept change nothing but the time."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.plain import plain_scores
+from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 
 HEAD = "make a kale leek bowl wait i am"
@@ -28,13 +31,8 @@ def arrays(base, prompts):
     return heads, tails, torch.ones(tails.shape[:2], dtype=torch.bool)
 
 
-def lengths_of(model):
-    return {role: len(ids) for role, ids in model.heads._ids.items()}
-
-
 @torch.no_grad()
-def test_scores_and_features_are_those_without_a_head(adapted):
-    seen = []
+def test_scores_and_features_are_those_without_a_cache(adapted):
     for prompts in BATCHES:
         heads, tails, mask = arrays(adapted.base, prompts)
         torch.testing.assert_close(
@@ -47,12 +45,11 @@ def test_scores_and_features_are_those_without_a_head(adapted):
             with adapted.use(None):
                 hidden = adapted.hidden_states(ids[None], torch.ones_like(ids)[None])[0]
             torch.testing.assert_close(feature, torch.cat([hidden[-1], hidden.mean(0)]), atol=1e-4, rtol=1e-4)
-        seen.append(lengths_of(adapted)["action"])
-    assert seen[0] == seen[1] > seen[2] >= 4 > seen[3]
+    assert adapted.prefixes("action").nbytes > 0
 
 
 @torch.no_grad()
-def test_head_follows_the_weights(adapted):
+def test_the_cache_follows_the_weights(adapted):
     heads, tails, mask = arrays(adapted.base, BATCHES[0])
     before = score_candidates(adapted, heads, tails, mask)
     for _, parameter in adapted.named_adapter_parameters("action"):
@@ -74,11 +71,48 @@ def test_gradients_flow_through_the_whole_prompt(adapted):
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_messages_are_the_same_with_a_head(adapted, temperature):
-    alone = [generate_messages(adapted, [prompt], temperature=temperature, seed=3)[0] for prompt in BATCHES[0]]
-    assert lengths_of(adapted)["message"] >= 4
+def test_messages_are_the_same_with_a_cache(adapted, temperature):
+    alone = []
+    for prompt in BATCHES[0]:
+        adapted.forget()
+        alone += generate_messages(adapted, [prompt], temperature=temperature, seed=3)
     assert generate_messages(adapted, BATCHES[0], temperature=temperature, seed=3) == alone
-    # A model that has never met another prompt computes all of one.
-    adapted.heads._ids.clear()
-    adapted.heads._heads.clear()
     assert generate_messages(adapted, [*BATCHES[0], "chop"], temperature=temperature, seed=3)[:3] == alone
+
+
+@torch.no_grad()
+def test_beginnings_are_found_and_bytes_are_bounded(adapted):
+    base = adapted.base
+    heads, _, _ = arrays(base, [f"{HEAD} bob", f"{HEAD} here at the first board"])
+    lengths = (heads != base.pad_id).sum(1)
+    cache = adapted.prefixes(None)
+    assert cache.find(heads, lengths).lengths.tolist() == [0, 0]
+    prompt_features(adapted, heads)
+    found = cache.find(heads, lengths)
+    known = found.lengths
+    assert found.totals.abs().sum() > 0
+    assert all(0 < n - k <= 4 for n, k in zip(lengths.tolist(), known.tolist(), strict=True))
+    assert cache.rests(heads, lengths).tolist() == (lengths - known).tolist()
+    other, _, _ = arrays(base, [f"{HEAD} wait wait wait"])
+    shared = int(cache.find(other, torch.tensor([other.shape[1]])).lengths)
+    assert shared >= len(base.encode(HEAD)) // 4 * 4
+    small = PrefixCache(adapted, None, max_bytes=cache.nbytes // 2)
+    adapted._prefixes[None] = small
+    for prompts in BATCHES:
+        ids, _, _ = arrays(base, prompts)
+        prompt_features(adapted, ids)
+        assert small.nbytes <= cache.nbytes // 2
+    assert torch.is_grad_enabled() or adapted.prefixes("action") is not None
+    with torch.enable_grad():
+        assert adapted.prefixes("action") is None
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=40), st.integers(1, 300))
+def test_rows_are_split_without_loss_and_within_bounds(sizes, most):
+    parts = split_by_size(torch.tensor(sizes), most)
+    assert sorted(int(row) for part in parts for row in part) == list(range(len(sizes)))
+    for part in parts:
+        longest = max(1, max(sizes[int(row)] for row in part))
+        assert len(part) == 1 or len(part) * longest <= most
+    if len(set(sizes)) == 1 and len(sizes) * max(1, sizes[0]) <= most:
+        assert len(parts) == 1

@@ -1,0 +1,284 @@
+"""What was read before: keys and values of earlier prompts, from which later ones that begin alike go on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.language.adapters import AdaptedModel
+
+_STRIDE = 4  # beginnings are looked up at multiples of so many tokens
+_LEAST_COMMON = 8  # a common beginning shorter than this is not worth a pass of its own
+_LEAST_ROWS = 4
+_TOKEN_BYTES = 4
+_PASS_TOKENS = 192  # a forward pass costs about as much as so many tokens more in another one
+
+
+class _Place(NamedTuple):
+    """Where a beginning stands: a pass, a row in it, the column of its first token and of its last one's total."""
+
+    number: int
+    row: int
+    begin: int
+    length: int
+    total: int
+
+
+_NOWHERE = _Place(-1, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """What a forward pass left behind.
+
+    Attributes:
+        layers: Per layer keys and values (B, heads, columns, size).
+        totals: (B, T, hidden_size) sums of the last hidden states from each prompt's first token on; T = 0 for adapters,
+            of which nobody asks for them.
+        keys: The beginnings that are looked up in it.
+    """
+
+    layers: list[tuple[torch.Tensor, torch.Tensor]]
+    totals: torch.Tensor
+    keys: list[bytes]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds."""
+        return self.totals.nbytes + sum(keys.nbytes + values.nbytes for keys, values in self.layers)
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """The known beginnings of a batch of prompts, right-aligned in front of what is to be computed.
+
+    Attributes:
+        lengths: (B,) tokens known of each prompt, on the CPU.
+        layers: Per layer keys and values (B, heads, P, size), zero where a beginning is shorter than P.
+        totals: (B, hidden_size) sums of the last hidden states of what is known; zero for adapters.
+        mask: (B, P) bool, True where there is something.
+    """
+
+    lengths: torch.Tensor
+    layers: list[tuple[torch.Tensor, torch.Tensor]]
+    totals: torch.Tensor
+    mask: torch.Tensor
+
+    def to_cache(self, config: Any) -> Any:
+        """A key-value cache that has read them."""
+        from transformers import DynamicCache
+
+        cache = DynamicCache(config=config)
+        if self.mask.shape[1]:
+            for index, (keys, values) in enumerate(self.layers):
+                cache.update(keys, values, index)
+        return cache
+
+
+class PrefixCache:
+    """Keys and values of the prompts that one role has read since its weights changed last.
+
+    A new prompt takes over the longest beginning that it shares with an earlier one, to a multiple of four tokens. Of
+    the prompts of a game, which differ in a few words, most is known that way. For use without gradients: keys and
+    values that were kept carry none. Bounded in bytes; the prompts used longest ago go first.
+
+    Args:
+        model: The adapted model.
+        role: The adapter.
+        max_bytes: Most bytes kept.
+    """
+
+    def __init__(self, model: AdaptedModel, role: str | None, max_bytes: int) -> None:
+        self._model, self._role, self._max_bytes = model, role, max_bytes
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._passes: OrderedDict[int, _Pass] = OrderedDict()
+        self._places: dict[bytes, _Place] = {}
+        self._number = 0
+        self.nbytes = 0
+        self._stamp: Hashable = None
+
+    def find(self, prompts: torch.Tensor, lengths: torch.Tensor) -> Prefixes:
+        """What is known of some prompts.
+
+        Args:
+            prompts: (B, P) token ids, left-aligned, on the CPU.
+            lengths: (B,) tokens per prompt; at least one of each is left to compute.
+        """
+        self._check_weights()
+        found = self._look_up(prompts, lengths)
+        common = _common_length(prompts, lengths) // _STRIDE * _STRIDE
+        longest = max(place.length for place in found)
+        if len(prompts) >= _LEAST_ROWS and common - longest >= _LEAST_COMMON:
+            self._read_alone(prompts[:1, :common])
+            found = self._look_up(prompts, lengths)
+        return self._gather(found)
+
+    def rests(self, prompts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        """Tokens (B,) of each prompt that are not known; arguments as of `find`."""
+        self._check_weights()
+        return lengths - torch.tensor([place.length for place in self._look_up(prompts, lengths)])
+
+    def _check_weights(self) -> None:
+        stamp = self._model.stamp(self._role)
+        if stamp != self._stamp:
+            self.clear()
+            self._stamp = stamp
+
+    def _look_up(self, prompts: torch.Tensor, lengths: torch.Tensor) -> list[_Place]:
+        raw = [row.tobytes() for row in prompts.numpy().astype(np.int32)]
+        return [self._longest(ids, int(count)) for ids, count in zip(raw, lengths, strict=True)]
+
+    def _longest(self, raw: bytes, count: int) -> _Place:
+        """The longest beginning that is known of a prompt and leaves at least one token."""
+        for length in range((count - 1) // _STRIDE * _STRIDE, 0, -_STRIDE):
+            place = self._places.get(raw[: _TOKEN_BYTES * length])
+            if place is not None:
+                self._passes.move_to_end(place.number)
+                return place
+        return _NOWHERE
+
+    def _read_alone(self, ids: torch.Tensor) -> None:
+        lengths = torch.tensor([ids.shape[1]])
+        nothing = self._gather([_NOWHERE])
+        with self._model.use(self._role):
+            hidden, cache = self._model.read(ids.to(self._model.device), torch.ones_like(ids), None, nothing)
+        self.put(ids, lengths, nothing, cache, hidden)
+
+    def _gather(self, found: Sequence[_Place]) -> Prefixes:
+        lengths = torch.tensor([place.length for place in found])
+        width, device = int(lengths.max()), self._model.device
+        mask = torch.arange(width, device=device) >= width - lengths.to(device)[:, None]
+        totals = torch.zeros(len(found), self._model.base.hidden_size, device=device)
+        rows = [(row, self._passes[place.number], place) for row, place in enumerate(found) if place.length]
+        layers = []
+        if self._role is None:
+            for row, source, place in rows:
+                totals[row] = source.totals[place.row, place.total]
+        for index in range(len(rows[0][1].layers) if rows else 0):
+            both = []
+            for side in (0, 1):
+                like = rows[0][1].layers[index][side]
+                whole = like.new_zeros((len(found), like.shape[1], width, like.shape[3]))
+                for row, source, place in rows:
+                    stretch = slice(place.begin, place.begin + place.length)
+                    whole[row, :, width - place.length :] = source.layers[index][side][place.row, :, stretch]
+                both.append(whole)
+            layers.append((both[0], both[1]))
+        return Prefixes(lengths, layers, totals, mask)
+
+    def put(
+        self,
+        prompts: torch.Tensor,
+        lengths: torch.Tensor,
+        known: Prefixes,
+        cache: Any,
+        hidden: torch.Tensor,
+        starts: Sequence[int] | None = None,
+    ) -> None:
+        """Keeps what a forward pass has computed.
+
+        Args:
+            prompts: (B, P) token ids, left-aligned, on the CPU.
+            lengths: (B,) tokens per prompt.
+            known: What `find` gave for them.
+            cache: The key-value cache after the pass.
+            hidden: (B, T, hidden_size) last hidden states of the pass.
+            starts: The column in which each prompt's rest begins in the pass; 0 by default.
+        """
+        width = known.mask.shape[1]
+        layers = [(layer.keys, layer.values) for layer in cache.layers]
+        if starts is not None:  # known and rest are brought together
+            moved = torch.tensor(starts)
+            layers = [(_closed(keys, width, moved), _closed(values, width, moved)) for keys, values in layers]
+            column = (torch.arange(hidden.shape[1]) + moved[:, None]).clamp(max=hidden.shape[1] - 1)
+            hidden = hidden.gather(1, column.to(hidden.device)[..., None].expand_as(hidden))
+        places = {}
+        for row, (ids, count) in enumerate(zip(prompts.numpy().astype(np.int32), lengths.tolist(), strict=True)):
+            raw, before = ids.tobytes(), int(known.lengths[row])
+            for length in range(count // _STRIDE * _STRIDE, before, -_STRIDE):
+                key = raw[: _TOKEN_BYTES * length]
+                if key in self._places or key in places:
+                    break  # then its own beginnings are known, too
+                places[key] = _Place(self._number, row, width - before, length, length - before - 1)
+        if places:
+            totals = hidden[:, :0]
+            if self._role is None:
+                totals = known.totals[:, None].to(hidden) + hidden.cumsum(1)
+            self._keep(places, _Pass(layers, totals, list(places)))
+
+    def _keep(self, places: Mapping[bytes, _Place], new: _Pass) -> None:
+        self._places.update(places)
+        self._passes[self._number] = new
+        self._number += 1
+        self.nbytes += new.nbytes
+        while self.nbytes > self._max_bytes and self._passes:
+            _, old = self._passes.popitem(last=False)
+            self.nbytes -= old.nbytes
+            for key in old.keys:
+                del self._places[key]
+
+
+def _closed(array: torch.Tensor, width: int, starts: torch.Tensor) -> torch.Tensor:
+    """Keys or values without the gap of `starts` columns behind the first `width`."""
+    total = array.shape[2]
+    column = torch.arange(total).repeat(len(starts), 1)
+    column[:, width:] += starts[:, None]
+    index = column.clamp(max=total - 1).to(array.device)[:, None, :, None]
+    return array.gather(2, index.expand(-1, array.shape[1], -1, array.shape[3]))
+
+
+def split_by_size(sizes: torch.Tensor, most_tokens: int) -> list[torch.Tensor]:
+    """Splits rows into passes so that little is padding: the cheapest split of the rows sorted by size.
+
+    A pass costs its rows times its longest one, and something for itself.
+
+    Args:
+        sizes: (B,) tokens of each row.
+        most_tokens: Bound on rows times longest row; a longer row has a pass of its own.
+
+    Returns:
+        Row numbers of each pass.
+    """
+    order = torch.argsort(sizes, stable=True)
+    values, counts = torch.unique(sizes, return_counts=True)  # ascending; cuts lie between different sizes
+    longest, ends = values.clamp(min=1).tolist(), [0, *counts.cumsum(0).tolist()]
+    best: list[tuple[float, int]] = [(0.0, 0)]
+    for stop in range(1, len(ends)):
+        best.append(
+            min((best[k][0] + (ends[stop] - ends[k]) * longest[stop - 1] + _PASS_TOKENS, k) for k in range(stop))
+        )
+    parts: list[torch.Tensor] = []
+    stop = len(ends) - 1
+    while stop:
+        begin = best[stop][1]
+        parts += order[ends[begin] : ends[stop]].split(max(1, most_tokens // longest[stop - 1]))
+        stop = begin
+    return parts
+
+
+def without(prompts: torch.Tensor, known: torch.Tensor, pad_id: int) -> torch.Tensor:
+    """The rests of left-aligned prompts behind what is known of each.
+
+    Args:
+        prompts: (B, P) token ids.
+        known: (B,) tokens to leave out.
+        pad_id: Fills up.
+    """
+    column = torch.arange(prompts.shape[1]) + known[:, None]
+    padded = torch.nn.functional.pad(prompts, (0, 1), value=pad_id)
+    return padded.gather(1, column.clamp(max=prompts.shape[1]))
+
+
+def _common_length(prompts: torch.Tensor, lengths: torch.Tensor) -> int:
+    common = int(lengths.min()) - 1
+    differs = (prompts[:, :common] != prompts[:1, :common]).any(0).nonzero()
+    return int(differs[0]) if len(differs) else common

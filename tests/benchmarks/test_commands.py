@@ -1,0 +1,40 @@
+"""Every benchmark runs and writes rows of the promised form."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+QUICK = ["games", "scoring", "llama7b"]
+WITH_RAY = ["update", "env_runners", "phases", "messages"]
+KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in WITH_RAY)])
+def test_command(name, tmp_path):
+    target = tmp_path / "rows.json"
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / f"{name}.py"), "--smoke", "--json", str(target)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = json.loads(target.read_text())
+    assert rows and all(set(row) == KEYS and row["name"].startswith(name) for row in rows)
+
+
+def test_the_7b_benchmark_says_why_it_measures_nothing(tmp_path):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "llama7b.py")], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and "no GPU" in done.stdout
