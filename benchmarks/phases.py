@@ -2,7 +2,7 @@
 
     python benchmarks/phases.py --json docs/results/benchmarks/phases.json
 
-The plain engine (`engine: plain`) is how everything would be computed without packing, folding, kept keys and values, and memory.
+The plain engine (`engine: plain`) computes the same without packing, folding, kept keys and values, and memory.
 """
 
 from __future__ import annotations

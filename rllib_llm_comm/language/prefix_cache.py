@@ -39,8 +39,8 @@ class _Pass:
 
     Attributes:
         layers: Per layer keys and values (B, heads, columns, size).
-        totals: (B, T, hidden_size) sums of the last hidden states from each prompt's first token on; T = 0 for adapters,
-            of which nobody asks for them.
+        totals: (B, T, hidden_size) sums of the last hidden states from each prompt's first token on; T = 0 for
+            adapters, of which nobody asks for them.
         keys: The beginnings that are looked up in it.
     """
 
