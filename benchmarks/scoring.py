@@ -118,9 +118,9 @@ def of_plain_forward(size: str, rows: int, rounds: int) -> Row:
     return Row(f"scoring/of plain forward {size}", rows / seconds, rows / least, "rows/s", 0.9, settings)
 
 
-def on_stream(decisions: int, rounds: int) -> Row:
+def on_stream(num_envs: int, decisions: int, rounds: int) -> Row:
     """Rate over a recorded roll-out with the embedded model."""
-    steps = record_stream(decisions)
+    steps = record_stream(decisions, num_envs)
     core, fresh = new_core(), new_core()
     reference = TwosomeReference(core.lm, core.critic)
 
@@ -140,8 +140,16 @@ def on_stream(decisions: int, rounds: int) -> Row:
     seconds, other = compare(ours, partial(_stream_by_reference, reference, steps), rounds)
     count = sum(map(len, steps))
     distinct = len({(ask.seen, tuple(ask.heard.items())) for asks in steps for ask in asks})
-    settings = {"decisions": count, "distinct": distinct, "steps": len(steps), "base_model": "embedded"}
-    return Row("scoring/recorded roll-out", count / seconds, count / other, "decisions/s", 20.0, settings)
+    settings = {"decisions": count, "distinct": distinct, "steps": len(steps), "num_envs": num_envs,
+                "base_model": "embedded"}  # fmt: skip
+    return Row(
+        f"scoring/recorded roll-out of {num_envs} kitchens",
+        count / seconds,
+        count / other,
+        "decisions/s",
+        20.0,
+        settings,
+    )
 
 
 @torch.no_grad()
@@ -159,7 +167,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     sizes = list(SIZES)[:1] if options.smoke else list(SIZES)
     found = [against_reference(size, rows, head, options.rounds) for size in sizes for head in (HEAD_TOKENS, 0)]
     found += [of_plain_forward(size, rows, options.rounds) for size in sizes]
-    return [*found, on_stream(decisions, min(options.rounds, 3))]
+    return [*found, on_stream(16, decisions, min(options.rounds, 3))]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from rllib_llm_comm.language.packing import compact, distinct_rows
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, without
 
 _TOKENS_PER_FORWARD = 16384
+_ROWS_AT_A_TIME = 96
 
 
 def feature_size(base: BaseModel) -> int:
@@ -36,8 +37,11 @@ def prompt_features(model: AdaptedModel, prompt_ids: torch.Tensor) -> torch.Tens
     cache = model.prefixes(None)
     assert cache is not None
     features = torch.empty((len(ids), feature_size(model.base)), device=model.device)
-    for part in split_by_size(cache.rests(ids, lengths), _TOKENS_PER_FORWARD):
-        features[part.to(model.device)] = _features(model, cache, ids[part], lengths[part])
+    # A few at a time, so that later prompts can go on from earlier ones.
+    for some in torch.arange(len(ids)).split(_ROWS_AT_A_TIME):
+        for part in split_by_size(cache.rests(ids[some], lengths[some]), _TOKENS_PER_FORWARD):
+            rows = some[part]
+            features[rows.to(model.device)] = _features(model, cache, ids[rows], lengths[rows])
     return features[inverse.to(model.device)]
 
 
