@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rllib_llm_comm.envs.overcooked_text.effects import Food, Thing
+from rllib_llm_comm.envs.overcooked_text.effects import Agent, Food, Knife, Thing
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, SIZE
-from rllib_llm_comm.envs.overcooked_text.navigation import ways_of
+from rllib_llm_comm.envs.overcooked_text.navigation import IN_THE_WAY, ways_of
 
 
 class Belief:
@@ -21,7 +21,10 @@ class Belief:
         status: Believed share of the cuts done (0 to 1) of each food.
     """
 
-    __slots__ = ("names", "cells", "status", "_codes", "_skeleton", "_own", "_map", "_ways", "_index")
+    __slots__ = (
+        "names", "cells", "status", "_codes", "_skeleton", "_own", "_map", "_ways", "_index", "_bare_ways", "_agents",
+        "_items",
+    )  # fmt: skip
 
     def __init__(self, things: Sequence[Thing], skeleton: bytes, own: int) -> None:
         """Starts with the full truth.
@@ -40,6 +43,13 @@ class Belief:
         self._map: bytearray | None = None
         self._ways: bytes | None = None
         self._index = {name: k for k, name in enumerate(self.names)}
+        self._agents = [k for k, thing in enumerate(things) if isinstance(thing, Agent)]
+        self._items = [k for k, thing in enumerate(things) if not isinstance(thing, (Agent, Knife))]
+        bare = bytearray(ways_of(skeleton))
+        for thing in things:
+            if isinstance(thing, Knife):  # never moves
+                bare[thing.cell] = IN_THE_WAY
+        self._bare_ways = bytes(bare)
 
     def where(self, name: str) -> tuple[int, int]:
         """The cell `(x, y)` where the object `name` is believed."""
@@ -68,9 +78,16 @@ class Belief:
     @property
     def ways(self) -> bytes:
         """The map as `navigation.first_step` reads it."""
-        if self._ways is None:
-            self._ways = ways_of(self.map)
-        return self._ways
+        ways = self._ways
+        if ways is None:
+            # As `ways_of(self.map)`, without the map: what lies in the way is in the way, whatever it is.
+            grid, cells = bytearray(self._bare_ways), self.cells
+            for k in self._items:
+                grid[cells[k]] = IN_THE_WAY
+            for k in self._agents:
+                grid[cells[k]] = AGENT
+            ways = self._ways = bytes(grid)
+        return ways
 
     @property
     def rows(self) -> list[str]:
@@ -81,7 +98,8 @@ class Belief:
     def update(
         self,
         seen: bytes,
-        movable: Sequence[tuple[int, Thing]],
+        foods: Sequence[Food],
+        others: Sequence[tuple[int, Thing]],
         start: Sequence[int],
         decay: bool,
     ) -> None:
@@ -89,26 +107,31 @@ class Belief:
 
         Args:
             seen: 49 flags, 1 where a cell is in sight.
-            movable: Index and object of all that can move; the foods first.
+            foods: The first objects.
+            others: Index and object of everything else that can move.
             start: Start cell of every object.
             decay: Whether the believed status of an unseen food shrinks to a third (a quirk of the original).
         """
         cells, status = self.cells, self.status
-        foods = len(status)
-        for k, thing in movable:
-            cell, believed = thing.cell, cells[k]
+        for k, food in enumerate(foods):
+            cell, believed = food.cell, cells[k]
+            if cell != believed and (seen[cell] or seen[believed]):
+                self._notice(k, cell, seen, start)
             if seen[cell]:
-                if cell != believed:
-                    cells[k] = cell
-                    self._map = self._ways = None
-                if k < foods:
-                    status[k] = thing.chops / 3  # type: ignore[attr-defined]
-            else:
-                if seen[believed] and believed != start[k]:
-                    cells[k] = start[k]
-                    self._map = self._ways = None
-                if decay and k < foods:
-                    status[k] /= 3
+                status[k] = food.chops / 3
+            elif decay:
+                status[k] /= 3
+        for k, thing in others:
+            cell, believed = thing.cell, cells[k]
+            if cell != believed and (seen[cell] or seen[believed]):
+                self._notice(k, cell, seen, start)
+
+    def _notice(self, k: int, cell: int, seen: bytes, start: Sequence[int]) -> None:
+        """Takes in that an object is seen somewhere else, or is not seen where it was believed."""
+        now = cell if seen[cell] else start[k]
+        if now != self.cells[k]:
+            self.cells[k] = now
+            self._map = self._ways = None
 
     def set(self, cells: Sequence[int], status: Sequence[float]) -> None:
         """Overwrites the memory, for restoring a saved state."""

@@ -118,17 +118,18 @@ class MacroRunner:
         Returns:
             What the step did; `primitive` has the primitive actions.
         """
+        finished, waited = self.finished, self.waited
         primitive = []
         for i, action in enumerate(actions):
-            if self.finished[i]:
+            if finished[i]:
                 self.current[i] = action
-                self.finished[i] = False
-                self.waited[i] = 0
+                finished[i] = False
+                waited[i] = 0
             primitive.append(self._primitive(i))
         outcome = self.kitchen.step(primitive)
-        for i, finished in enumerate(self.finished):
-            if not finished:
-                self.finished[i] = self._roused(i, outcome) if self.waited[i] else self._ends(i)
+        for i, done in enumerate(finished):
+            if not done:
+                finished[i] = self._roused(i, outcome) if waited[i] else self._ends(i)
         return outcome
 
     def preview(self, agent: int, action: int) -> Effect:
@@ -230,7 +231,7 @@ class MacroRunner:
             return STAY
         if target == _FIRST_BOARD and here == _DELIVERY_FRONT and belief.map[_SECOND_BOARD_FRONT] == AGENT:
             return 0  # makes room
-        if kitchen.sight(i)[target] and target in belief.cells[-kitchen.num_agents :]:
+        if belief.ways[target] == AGENT and kitchen.sight(i)[target]:
             self.finished[i] = True  # somebody carries it
             return STAY
         action = first_step(belief.ways, here, target)

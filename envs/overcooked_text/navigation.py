@@ -7,7 +7,10 @@ import heapq
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, CELLS, DELTAS, FLOOR, SIZE, STAY
 
 _ORDER = (0, 2, 1, 3)  # right, left, down, up: the order in which the original looks at the neighbours
-_WAYS = bytes(code if code in (FLOOR, AGENT) else 1 for code in range(256))
+IN_THE_WAY = 1
+"""What neither floor nor an agent is, for one who looks for a way."""
+
+_WAYS = bytes(code if code in (FLOOR, AGENT) else IN_THE_WAY for code in range(256))
 _CACHE: dict[tuple[bytes, int, int], int] = {}
 _CACHE_SIZE = 200_000
 DISTANCE = tuple(
@@ -33,7 +36,7 @@ class _Node:
         return self.occupied <= other.occupied
 
 
-def ways_of(grid: bytearray) -> bytes:
+def ways_of(grid: bytes | bytearray) -> bytes:
     """What matters for finding a way: floor, agents, and the rest, which is in the way.
 
     Args:

@@ -131,7 +131,8 @@ class Kitchen:
         self.plate_numbers = [self.things.index(plate) for plate in self.plates]
         self._surfaces = {knife.cell: knife for knife in self.knives}
         self._start_cells = [thing.cell for thing in self.things]
-        self._movable = [(k, t) for k, t in enumerate(self.things) if not isinstance(t, Knife)]
+        self._food_list = list(self.foods.values())
+        self._others = [(k, t) for k, t in enumerate(self.things) if not isinstance(t, (Food, Knife))]
         self.forget()
         self.game_step = 0
         self.delivered = False
@@ -226,15 +227,16 @@ class Kitchen:
         events: list[list[str]] = [[] for _ in agents]
         swaps: list[tuple[int, int]] = []
         shared = rewards["step"]
+        movers = waiting = [i for i, action in enumerate(actions) if action < STAY]
         acted = [action >= STAY for action in actions]
-        if not all(acted):
+        if movers:
             self._looked = False
-        while not all(acted):
-            for i, cook in enumerate(agents):
+        while waiting:
+            for i in waiting:
                 if acted[i]:
                     continue
                 acted[i] = True
-                action = actions[i]
+                cook, action = agents[i], actions[i]
                 target = cook.cell + DELTAS[action]
                 code = cells[target]
                 if code == FLOOR:
@@ -255,24 +257,21 @@ class Kitchen:
                         acted[i] = False  # waits for the other to get out of the way
                 else:
                     shared += self._apply(cook, self.touched(cook.held, target), target, events[i])
-        return self._finish(actions, before, shared, events, swaps)
+            waiting = [i for i in waiting if not acted[i]]
+        blocked = [
+            i for i in movers if agents[i].cell == before[i] and self.skeleton[before[i] + DELTAS[actions[i]]] == FLOOR
+        ]
+        return self._finish(actions, blocked, shared, events, swaps)
 
     def _finish(
         self,
         actions: Sequence[int],
-        before: Sequence[int],
+        blocked: list[int],
         shared: float,
         events: list[list[str]],
         swaps: list[tuple[int, int]],
     ) -> StepOutcome:
         """Charges collisions, counts the step and lets everybody look around."""
-        agents = self.agents
-        blocked = [
-            i
-            for i, action in enumerate(actions)
-            if action < STAY and agents[i].cell == before[i]
-            and self.skeleton[before[i] + DELTAS[action]] == FLOOR
-        ]  # fmt: skip
         given = [shared] * self.num_agents
         for i in blocked:
             events[i].append("blocked")
@@ -290,7 +289,7 @@ class Kitchen:
     def _look(self) -> None:
         self._looked = True  # until somebody acts, a second look brings nothing new (but for a quirk of the original)
         for cook, belief in zip(self.agents, self.beliefs, strict=True):
-            belief.update(self._windows[cook.cell], self._movable, self._start_cells, self.legacy)
+            belief.update(self._windows[cook.cell], self._food_list, self._others, self._start_cells, self.legacy)
 
     def _apply(self, cook: Agent, effect: Effect, target: int, events: list[str]) -> float:
         """Carries out what touching `target` does.

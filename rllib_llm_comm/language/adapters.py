@@ -79,35 +79,12 @@ class AdaptedModel:
         Raises:
             UserError: If `target_modules` names no linear map of the base.
         """
-        from peft import LoraConfig, get_peft_model
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         self.base = base
         self.config = config or AdapterConfig()
         self.roles = tuple(roles)
-        shared: dict[int, Any] = {id(p): p for p in base.model.parameters()}
-        shared.update({id(b): b for b in base.model.buffers()})
-        clone = copy.deepcopy(base.model, shared)
-        clone.__dict__["name_or_path"] = base.name  # PEFT writes it into adapter_config.json
-        targets = self.config.target_modules
-        lora = {
-            "r": self.config.r,
-            "lora_alpha": self.config.alpha,
-            "lora_dropout": self.config.dropout,
-            "target_modules": targets if isinstance(targets, str) else list(targets),
-            "task_type": "CAUSAL_LM",
-            "base_model_name_or_path": base.name,
-        }
-        try:
-            peft_model = get_peft_model(clone, LoraConfig(**lora), adapter_name=self.roles[0])
-            for role in self.roles[1:]:
-                peft_model.add_adapter(role, LoraConfig(**lora))
-        except ValueError as error:
-            raise UserError(
-                f"`lora_target_modules` is {targets!r}, which fits no linear map of {base.name!r}; "
-                "use 'all-linear' or names such as ['q_proj', 'v_proj']."
-            ) from error
-        self.peft_model = peft_model.eval()
+        self.peft_model = _put_adapters(base, self.config, self.roles).eval()
         self._layers = [m for m in self.peft_model.modules() if isinstance(m, BaseTunerLayer)]
         for name, parameter in self.peft_model.named_parameters():
             # LoRA stays in float32 also on a bf16/fp16 base: small steps vanish in fp16.
@@ -141,15 +118,15 @@ class AdaptedModel:
     @property
     def device(self) -> torch.device:
         """Where the weights lie."""
-        return next(self.model.parameters()).device
+        return self.base.device
 
     def _activate(self, role: str | None) -> None:
         # PEFT's own set_adapter() also toggles requires_grad; we only want to say which adapter is heard.
         if role == self._active:
             return
+        # Past nn.Module.__setattr__, which takes as long as a small layer.
         for layer in self._layers:
-            layer._active_adapter = [role] if role else []
-            layer._disable_adapters = role is None
+            layer.__dict__.update(_active_adapter=[role] if role else [], _disable_adapters=role is None)
         self._active = role
 
     @contextlib.contextmanager
@@ -349,3 +326,32 @@ class AdaptedModel:
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(saved[name])
+
+
+def _put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str]) -> Any:
+    """A copy of the base with PEFT's layers in it, whose frozen weights are the base's own."""
+    from peft import LoraConfig, get_peft_model
+
+    shared: dict[int, Any] = {id(p): p for p in base.model.parameters()}
+    shared.update({id(b): b for b in base.model.buffers()})
+    clone = copy.deepcopy(base.model, shared)
+    clone.__dict__["name_or_path"] = base.name  # PEFT writes it into adapter_config.json
+    targets = config.target_modules
+    lora = {
+        "r": config.r,
+        "lora_alpha": config.alpha,
+        "lora_dropout": config.dropout,
+        "target_modules": targets if isinstance(targets, str) else list(targets),
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base.name,
+    }
+    try:
+        peft_model = get_peft_model(clone, LoraConfig(**lora), adapter_name=roles[0])
+        for role in roles[1:]:
+            peft_model.add_adapter(role, LoraConfig(**lora))
+    except ValueError as error:
+        raise UserError(
+            f"`lora_target_modules` is {targets!r}, which fits no linear map of {base.name!r}; "
+            "use 'all-linear' or names such as ['q_proj', 'v_proj']."
+        ) from error
+    return peft_model

@@ -62,7 +62,8 @@ class BaseModel:
     @property
     def device(self) -> torch.device:
         """Where the weights lie."""
-        return next(self.model.parameters()).device
+        device: torch.device = self.model.get_input_embeddings().weight.device
+        return device
 
     def encode(self, text: str) -> list[int]:
         """The token ids of a text, with the tokenizer's own start token if it has one.
