@@ -23,16 +23,20 @@ class Belief:
 
     __slots__ = (
         "names", "cells", "status", "_codes", "_skeleton", "_own", "_map", "_ways", "_index", "_bare_ways", "_agents",
-        "_items",
+        "_items", "_start", "_decay", "_foods", "_others", "_self",
     )  # fmt: skip
 
-    def __init__(self, things: Sequence[Thing], skeleton: bytes, own: int) -> None:
+    def __init__(
+        self, things: Sequence[Thing], skeleton: bytes, own: int, start: Sequence[int], decay: bool = False
+    ) -> None:
         """Starts with the full truth.
 
         Args:
             things: All objects in the order of the observation vector; foods first.
             skeleton: 49 codes of walls and floor.
             own: Index in `things` of the agent itself.
+            start: Start cell of every object.
+            decay: Whether the believed status of an unseen food shrinks to a third (a quirk of the original).
         """
         self.names = tuple(thing.name for thing in things)
         self.cells = [thing.cell for thing in things]
@@ -43,8 +47,14 @@ class Belief:
         self._map: bytearray | None = None
         self._ways: bytes | None = None
         self._index = {name: k for k, name in enumerate(self.names)}
-        self._agents = [k for k, thing in enumerate(things) if isinstance(thing, Agent)]
+        self._agents = [k for k, thing in enumerate(things) if isinstance(thing, Agent) and k != own]
         self._items = [k for k, thing in enumerate(things) if not isinstance(thing, (Agent, Knife))]
+        self._start, self._decay = start, decay
+        self._foods = [(k, thing) for k, thing in enumerate(things) if isinstance(thing, Food)]
+        self._self = things[own]
+        self._others = [
+            (k, thing) for k, thing in enumerate(things) if k != own and not isinstance(thing, (Food, Knife))
+        ]
         bare = bytearray(ways_of(skeleton))
         for thing in things:
             if isinstance(thing, Knife):  # never moves
@@ -77,13 +87,15 @@ class Belief:
 
     @property
     def ways(self) -> bytes:
-        """The map as `navigation.first_step` reads it."""
+        """The map as `navigation.first_step` reads it for a way from the agent's own cell, which it leaves bare."""
         ways = self._ways
         if ways is None:
             # As `ways_of(self.map)`, without the map: what lies in the way is in the way, whatever it is.
             grid, cells = bytearray(self._bare_ways), self.cells
+            here = cells[self._own]
             for k in self._items:
-                grid[cells[k]] = IN_THE_WAY
+                if cells[k] != here:
+                    grid[cells[k]] = IN_THE_WAY
             for k in self._agents:
                 grid[cells[k]] = AGENT
             ways = self._ways = bytes(grid)
@@ -95,42 +107,39 @@ class Belief:
         grid = self.map
         return ["".join(map(str, grid[x * SIZE : x * SIZE + SIZE])) for x in range(SIZE)]
 
-    def update(
-        self,
-        seen: bytes,
-        foods: Sequence[Food],
-        others: Sequence[tuple[int, Thing]],
-        start: Sequence[int],
-        decay: bool,
-    ) -> None:
+    def update(self, seen: bytes) -> None:
         """Takes in what is seen after a step.
 
         Args:
             seen: 49 flags, 1 where a cell is in sight.
-            foods: The first objects.
-            others: Index and object of everything else that can move.
-            start: Start cell of every object.
-            decay: Whether the believed status of an unseen food shrinks to a third (a quirk of the original).
         """
-        cells, status = self.cells, self.status
-        for k, food in enumerate(foods):
+        cells, status, start = self.cells, self.status, self._start
+        before, here = cells[self._own], self._self.cell
+        moved = False
+        if here != before:
+            cells[self._own] = here
+            self._map = None
+        for k, food in self._foods:
             cell, believed = food.cell, cells[k]
-            if cell != believed and (seen[cell] or seen[believed]):
-                self._notice(k, cell, seen, start)
             if seen[cell]:
                 status[k] = food.chops / 3
-            elif decay:
-                status[k] /= 3
-        for k, thing in others:
+                if cell != believed:
+                    cells[k] = cell
+                    moved = moved or cell != here or believed != before
+            else:
+                if seen[believed] and believed != start[k]:
+                    cells[k], moved = start[k], True
+                if self._decay:
+                    status[k] /= 3
+        for k, thing in self._others:
             cell, believed = thing.cell, cells[k]
-            if cell != believed and (seen[cell] or seen[believed]):
-                self._notice(k, cell, seen, start)
-
-    def _notice(self, k: int, cell: int, seen: bytes, start: Sequence[int]) -> None:
-        """Takes in that an object is seen somewhere else, or is not seen where it was believed."""
-        now = cell if seen[cell] else start[k]
-        if now != self.cells[k]:
-            self.cells[k] = now
+            if cell != believed:
+                if seen[cell]:
+                    cells[k] = cell
+                    moved = moved or cell != here or believed != before
+                elif seen[believed] and believed != start[k]:
+                    cells[k], moved = start[k], True
+        if moved:  # apart from the agent and what it carries
             self._map = self._ways = None
 
     def set(self, cells: Sequence[int], status: Sequence[float]) -> None:

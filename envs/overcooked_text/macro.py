@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rllib_llm_comm.envs.overcooked_text import preview as previews
@@ -23,6 +23,7 @@ from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 CHOP_BUMPS = 3
 _FIRST_BOARD_FRONT, _SECOND_BOARD_FRONT, _DELIVERY_FRONT = SIZE + 1, 2 * SIZE + 1, 3 * SIZE + 1
 _FIRST_BOARD = SIZE
+_CARRIED = ("food", "plate")
 
 
 class Macro(NamedTuple):
@@ -88,6 +89,10 @@ class MacroRunner:
         self.include_moves = include_moves
         self.macros = macros_of(kitchen, include_moves)
         self.names = tuple(macro.name for macro in self.macros)
+        self._runs: dict[str, Callable[[int, Macro], int]] = {
+            "food": self._go, "plate": self._go, "knife": self._go, "deliver": self._deliver, "chop": self._chop,
+            "counter": self._go_to_counter, "stay": self._stay, "move": self._move,
+        }  # fmt: skip
         self._counters = tuple(x * SIZE + 3 for x in SHARED_COUNTER_ROWS[kitchen.map_name])
         self._free()
 
@@ -118,14 +123,15 @@ class MacroRunner:
         Returns:
             What the step did; `primitive` has the primitive actions.
         """
-        finished, waited = self.finished, self.waited
+        finished, waited, macros, runs = self.finished, self.waited, self.macros, self._runs
         primitive = []
         for i, action in enumerate(actions):
             if finished[i]:
                 self.current[i] = action
                 finished[i] = False
                 waited[i] = 0
-            primitive.append(self._primitive(i))
+            macro = macros[self.current[i] or 0]
+            primitive.append(runs[macro.kind](i, macro))
         outcome = self.kitchen.step(primitive)
         for i, done in enumerate(finished):
             if not done:
@@ -161,33 +167,23 @@ class MacroRunner:
                 list(column) for column in zip(*state["macro"], strict=True)
             )
 
-    # ---- one primitive action ------------------------------------------------------------------------------
+    # ---- the next primitive action of each kind; sets `finished` when it is the last one -------------------------
 
-    def _primitive(self, i: int) -> int:
-        """The next primitive action of an agent's macro-action; sets `finished` when it is the last one."""
-        macro = self.macros[self.current[i] or 0]
-        kind = macro.kind
-        if kind in ("food", "plate", "knife"):
-            return self._go(i, macro)
-        if kind == "deliver":
-            here = self.kitchen.agents[i].cell
-            if here == _FIRST_BOARD_FRONT and self.kitchen.beliefs[i].map[_SECOND_BOARD_FRONT] == AGENT:
-                return 0  # two cooks in the narrow corner: this one makes room
-            return self._go(i, macro)
-        if kind == "chop":
-            return self._chop(i)
-        if kind == "counter":
-            return self._go_to_counter(i)
-        if kind == "stay":
-            self.waited[i] += 1
-            self.finished[i] = self.waited[i] >= self.wait_steps
-            return STAY
-        self.finished[i] = True
-        if kind == "move":
-            kitchen = self.kitchen
-            target = kitchen.agents[i].cell + DELTAS[macro.goal]
-            return macro.goal if kitchen.beliefs[i].map[target] == FLOOR else STAY
+    def _stay(self, i: int, macro: Macro) -> int:
+        self.waited[i] += 1
+        self.finished[i] = self.waited[i] >= self.wait_steps
         return STAY
+
+    def _move(self, i: int, macro: Macro) -> int:
+        self.finished[i] = True
+        target = self.kitchen.agents[i].cell + DELTAS[macro.goal]
+        return macro.goal if self.kitchen.beliefs[i].map[target] == FLOOR else STAY
+
+    def _deliver(self, i: int, macro: Macro) -> int:
+        here = self.kitchen.agents[i].cell
+        if here == _FIRST_BOARD_FRONT and self.kitchen.beliefs[i].map[_SECOND_BOARD_FRONT] == AGENT:
+            return 0  # two cooks in the narrow corner: this one makes room
+        return self._go(i, macro)
 
     def _roused(self, i: int, outcome: StepOutcome) -> bool:
         """Whether a waiting cook saw another one do something."""
@@ -198,7 +194,7 @@ class MacroRunner:
             if j != i
         )
 
-    def _chop(self, i: int) -> int:
+    def _chop(self, i: int, macro: Macro) -> int:
         found = previews.choppable(self.kitchen, i)
         if found is None or (self.kitchen.agents[i].held is not None and not self.kitchen.legacy):
             self.finished[i] = True
@@ -209,7 +205,7 @@ class MacroRunner:
             self.chop_bumps[i] = 0
         return found[0]
 
-    def _go_to_counter(self, i: int) -> int:
+    def _go_to_counter(self, i: int, macro: Macro) -> int:
         kitchen = self.kitchen
         grid, here = kitchen.beliefs[i].map, kitchen.agents[i].cell
         target = next((cell for cell in self._counters if grid[cell] == COUNTER), None)
@@ -226,12 +222,15 @@ class MacroRunner:
         kitchen = self.kitchen
         belief, cook = kitchen.beliefs[i], kitchen.agents[i]
         here, target = cook.cell, belief.cells[macro.goal]
-        if previews.out_of_reach(kitchen, i, macro):
+        if macro.kind in _CARRIED and previews.out_of_reach(kitchen, i, macro):
             self.finished[i] = True
             return STAY
         if target == _FIRST_BOARD and here == _DELIVERY_FRONT and belief.map[_SECOND_BOARD_FRONT] == AGENT:
             return 0  # makes room
-        if belief.ways[target] == AGENT and kitchen.sight(i)[target]:
+        if DISTANCE[here][target] == 1 and kitchen.skeleton[target] != FLOOR:
+            self.finished[i] = True
+            return self._touch(i, macro, target, DELTAS.index(target - here))
+        if (belief.ways[target] == AGENT or target == here) and kitchen.sight(i)[target]:
             self.finished[i] = True  # somebody carries it
             return STAY
         action = first_step(belief.ways, here, target)
@@ -253,7 +252,7 @@ class MacroRunner:
             return action
         if macro.kind == "knife" and held is None:
             return STAY
-        if macro.kind in ("food", "plate") and kitchen.things[macro.goal].cell != target:
+        if macro.kind in _CARRIED and kitchen.things[macro.goal].cell != target:
             return STAY
         if macro.kind == "food" and _raw_on_board(kitchen, target):
             return STAY

@@ -131,8 +131,6 @@ class Kitchen:
         self.plate_numbers = [self.things.index(plate) for plate in self.plates]
         self._surfaces = {knife.cell: knife for knife in self.knives}
         self._start_cells = [thing.cell for thing in self.things]
-        self._food_list = list(self.foods.values())
-        self._others = [(k, t) for k, t in enumerate(self.things) if not isinstance(t, (Food, Knife))]
         self.forget()
         self.game_step = 0
         self.delivered = False
@@ -142,7 +140,10 @@ class Kitchen:
         """Makes every agent remember the full present truth and nothing else."""
         self._looked = False
         first_agent = len(self.things) - self.num_agents
-        self.beliefs = [Belief(self.things, self.skeleton, first_agent + i) for i in range(self.num_agents)]
+        self.beliefs = [
+            Belief(self.things, self.skeleton, first_agent + i, self._start_cells, self.legacy)
+            for i in range(self.num_agents)
+        ]
 
     # ---- looking -------------------------------------------------------------------------------------------
 
@@ -222,14 +223,14 @@ class Kitchen:
             Rewards and what happened.
         """
         count = self.num_agents
-        agents, cells, rewards = self.agents, self.cells, self.rewards
-        before = [agent.cell for agent in agents]
+        agents, cells = self.agents, self.cells
         events: list[list[str]] = [[] for _ in agents]
         swaps: list[tuple[int, int]] = []
-        shared = rewards["step"]
-        movers = waiting = [i for i, action in enumerate(actions) if action < STAY]
+        blocked: list[int] = []
+        shared = self.rewards["step"]
         acted = [action >= STAY for action in actions]
-        if movers:
+        waiting = [i for i, still in enumerate(acted) if not still]
+        if waiting:
             self._looked = False
         while waiting:
             for i in waiting:
@@ -246,6 +247,7 @@ class Kitchen:
                 elif code == AGENT:
                     j = next(k for k in range(count) if agents[k].cell == target)
                     if acted[j]:
+                        blocked.append(i)
                         continue
                     other = actions[j]
                     if other < STAY and target + DELTAS[other] == cook.cell:
@@ -258,10 +260,7 @@ class Kitchen:
                 else:
                     shared += self._apply(cook, self.touched(cook.held, target), target, events[i])
             waiting = [i for i in waiting if not acted[i]]
-        blocked = [
-            i for i in movers if agents[i].cell == before[i] and self.skeleton[before[i] + DELTAS[actions[i]]] == FLOOR
-        ]
-        return self._finish(actions, blocked, shared, events, swaps)
+        return self._finish(actions, sorted(blocked), shared, events, swaps)
 
     def _finish(
         self,
@@ -289,7 +288,7 @@ class Kitchen:
     def _look(self) -> None:
         self._looked = True  # until somebody acts, a second look brings nothing new (but for a quirk of the original)
         for cook, belief in zip(self.agents, self.beliefs, strict=True):
-            belief.update(self._windows[cook.cell], self._food_list, self._others, self._start_cells, self.legacy)
+            belief.update(self._windows[cook.cell])
 
     def _apply(self, cook: Agent, effect: Effect, target: int, events: list[str]) -> float:
         """Carries out what touching `target` does.
