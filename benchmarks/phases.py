@@ -37,7 +37,7 @@ def configure(engine: str, decisions: int, minibatch_size: int) -> Any:
 
 def measure(options: argparse.Namespace) -> list[Row]:
     """A row per phase, and one for the whole iteration."""
-    decisions, minibatch = (64, 32) if options.smoke else (256, 128)
+    decisions, minibatch = (64, 32) if options.smoke else (192, 64)
     rounds = 1 if options.smoke else 2
     ray.init(num_cpus=1, num_gpus=0, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
     seconds: dict[str, list[dict[str, float]]] = {"fast": [], "plain": []}

@@ -24,6 +24,10 @@ from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
 MESSAGE = "message"
 ACTION = "action"
 
+# Intermediate results of more tokens leave a CPU's cache (measured: 2048 is best at 0.5 to 6 M parameters).
+_TOKENS_PER_PASS = {"cpu": 2048}
+_TOKENS_ELSEWHERE = 16384
+
 
 @dataclass(frozen=True)
 class AdapterConfig:
@@ -119,6 +123,11 @@ class AdaptedModel:
     def device(self) -> torch.device:
         """Where the weights lie."""
         return self.base.device
+
+    @property
+    def tokens_per_pass(self) -> int:
+        """Most tokens of a forward pass; more of them are cheaper in several passes."""
+        return _TOKENS_PER_PASS.get(self.device.type, _TOKENS_ELSEWHERE)
 
     def _activate(self, role: str | None) -> None:
         # PEFT's own set_adapter() also toggles requires_grad; we only want to say which adapter is heard.

@@ -9,7 +9,6 @@ from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import compact, distinct_rows
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, without
 
-_TOKENS_PER_FORWARD = 16384
 _ROWS_AT_A_TIME = 96
 
 
@@ -39,7 +38,7 @@ def prompt_features(model: AdaptedModel, prompt_ids: torch.Tensor) -> torch.Tens
     features = torch.empty((len(ids), feature_size(model.base)), device=model.device)
     # A few at a time, so that later prompts can go on from earlier ones.
     for some in torch.arange(len(ids)).split(_ROWS_AT_A_TIME):
-        for part in split_by_size(cache.rests(ids[some], lengths[some]), _TOKENS_PER_FORWARD):
+        for part in split_by_size(cache.rests(ids[some], lengths[some]), model.tokens_per_pass):
             rows = some[part]
             features[rows.to(model.device)] = _features(model, cache, ids[rows], lengths[rows])
     return features[inverse.to(model.device)]

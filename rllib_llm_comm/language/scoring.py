@@ -14,7 +14,6 @@ from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, wit
 
 NORMALIZATIONS = ("sum", "token", "word")
 MASKED = -1e9  # not -inf: its gradient would be NaN
-_TOKENS_PER_FORWARD = 16384
 
 
 def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -> tuple[list[int], list[list[int]]]:
@@ -115,7 +114,7 @@ def _score_in_chunks(
     cache = model.prefixes(role)
     size = count if cache is None else cache.rests(ids, count)
     size = size + ((candidates != pad).sum(2) * allowed).sum(1)
-    parts = split_by_size(size, _TOKENS_PER_FORWARD)
+    parts = split_by_size(size, model.tokens_per_pass)
     scored = [_score_packed(model, cache, ids[p], count[p], candidates[p], allowed[p], role) for p in parts]
     back = torch.argsort(torch.cat(parts)).to(model.device)
     sums, lengths = (torch.cat(both) for both in zip(*scored, strict=True))
