@@ -4,7 +4,7 @@
 
 `N kitchens` compares what a decision costs in an EnvRunner of N kitchens with its cost in one of a single kitchen. `two
 EnvRunners` compares the decisions per second of two remote EnvRunners with those of one. Both are done for work bound
-by the game (the small network of `examples/symbolic_ppo.py` decides) and for the language model (Verco, messages
+by the game (the small network of `SymbolicPPO` decides) and for the language model (Verco, messages
 included, everything new in every round). `outside of the game` tells how much of a game-bound roll-out is neither game
 nor network but RLlib's episodes and connectors.
 """
@@ -16,18 +16,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import ray
 
 from harness import Row, alternate
 from harness import main as run
-from rllib_llm_comm import VercoConfig
+from rllib_llm_comm import SymbolicPPOConfig, VercoConfig
 from rllib_llm_comm.phases import ENV, phase
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-import symbolic_ppo
 
 KITCHENS = (4, 16, 64)
 GAME, LANGUAGE = "game-bound", "language model"
@@ -36,17 +32,16 @@ GAME, LANGUAGE = "game-bound", "language model"
 def configure(kind: str, num_envs: int, runners: int) -> Any:
     """The config of an algorithm that is only asked to play."""
     if kind == GAME:
-        config: Any = symbolic_ppo.make_config(seed=0, lr=0.001, decisions=1024)
+        config: Any = SymbolicPPOConfig()
     else:
-        config = (
-            VercoConfig()
-            .environment(
-                "rllib_llm_comm/overcooked_text-v0", env_config={"map_name": "B", "recipe": "lettuce-tomato salad"}
-            )
-            .language_model(temperature=1.5)
-            .debugging(seed=0)
+        config = VercoConfig().language_model(temperature=1.5)
+    return (
+        config.environment(
+            "rllib_llm_comm/overcooked_text-v0", env_config={"map_name": "B", "recipe": "lettuce-tomato salad"}
         )
-    return config.env_runners(num_env_runners=runners, num_envs_per_env_runner=num_envs)
+        .debugging(seed=0)
+        .env_runners(num_env_runners=runners, num_envs_per_env_runner=num_envs)
+    )
 
 
 @contextmanager
@@ -123,7 +118,6 @@ def outside_of_the_game(decisions: int) -> Row:
 
 def measure(options: argparse.Namespace) -> list[Row]:
     """All rows."""
-    ray.cloudpickle.register_pickle_by_value(symbolic_ppo)
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     ray.init(num_cpus=4, num_gpus=0, include_dashboard=False, object_store_memory=200 * 2**20, log_to_driver=False)
     decisions, rounds = (64, 1) if options.smoke else (1024, options.rounds)

@@ -10,17 +10,39 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rllib_llm_comm.algorithms.commnet import CommNet, CommNetConfig
     from rllib_llm_comm.algorithms.message_sft import MessageSFT, MessageSFTConfig
     from rllib_llm_comm.algorithms.registry import register_all
+    from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPO, SymbolicPPOConfig
+    from rllib_llm_comm.algorithms.twosome import TWOSOME, TWOSOMEConfig
     from rllib_llm_comm.algorithms.verco import Verco, VercoConfig
     from rllib_llm_comm.evaluation.policy import load_policy
 
 __version__ = "0.1.0"
-__all__ = ["MessageSFT", "MessageSFTConfig", "Verco", "VercoConfig", "load_policy", "register_all"]
+__all__ = [
+    "CommNet",
+    "CommNetConfig",
+    "MessageSFT",
+    "MessageSFTConfig",
+    "SymbolicPPO",
+    "SymbolicPPOConfig",
+    "TWOSOME",
+    "TWOSOMEConfig",
+    "Verco",
+    "VercoConfig",
+    "load_policy",
+    "register_all",
+]
 
 _HOMES = {
+    "CommNet": "algorithms.commnet",
+    "CommNetConfig": "algorithms.commnet",
     "MessageSFT": "algorithms.message_sft",
     "MessageSFTConfig": "algorithms.message_sft",
+    "SymbolicPPO": "algorithms.symbolic_ppo",
+    "SymbolicPPOConfig": "algorithms.symbolic_ppo",
+    "TWOSOME": "algorithms.twosome",
+    "TWOSOMEConfig": "algorithms.twosome",
     "Verco": "algorithms.verco",
     "VercoConfig": "algorithms.verco",
     "load_policy": "evaluation.policy",

@@ -14,17 +14,11 @@ from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
-from rllib_llm_comm.modules.policy_folder import (
-    POLICY_FOLDER,
-    PolicyManifest,
-    base_model_digest,
-    policy_files,
-    write_policy,
-)
+from rllib_llm_comm.modules.policy_folder import POLICY_FOLDER, PolicyExport, PolicyManifest, write_policy
 
 
 class PolicyCheckpointMixin(Algorithm):
-    """Writes `policy/` into every checkpoint of an algorithm with an `LLMCommModule`."""
+    """Writes `policy/` into every checkpoint of an algorithm whose module has `export_policy`."""
 
     @override(Checkpointable)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
@@ -36,16 +30,18 @@ class PolicyCheckpointMixin(Algorithm):
 
     def save_policy(self, folder: str | os.PathLike[str]) -> None:
         """Writes the policy folder alone."""
-        files, model_config, digest = self.on_first_learner(_export)
+        export: PolicyExport = self.on_first_learner(_export)
         config = self.config
+        talks = hasattr(config, "communication_settings")
         write_policy(
             folder,
-            files,
+            export.files,
             PolicyManifest(
                 algorithm=type(self).__name__,
-                model_config=model_config,
-                communication=config.communication_settings().to_dict(),
-                base_model_digest=digest,
+                kind=export.kind,
+                model_config=export.model_config,
+                communication=config.communication_settings().to_dict() if talks else {},
+                base_model_digest=export.base_model_digest,
                 teacher=getattr(config, "teacher", None),
                 provenance={"training_iteration": self.training_iteration, **self.provenance()},
                 **self.environment(),
@@ -122,16 +118,12 @@ class PolicyCheckpointMixin(Algorithm):
         return (state, *args[1:]), kwargs
 
 
-def _module(learner: Learner) -> LLMCommModule:
+def _export(learner: Learner) -> PolicyExport:
     for module in learner.module._rl_modules.values():
-        if isinstance(module.unwrapped(), LLMCommModule):
-            return module.unwrapped()
-    raise UserError("no module of this algorithm is an LLMCommModule, so there is no policy folder to write.")
-
-
-def _export(learner: Learner) -> tuple[dict[str, bytes], dict[str, Any], str]:
-    core = _module(learner).core
-    return policy_files(core), core.settings.to_dict(), base_model_digest(core.lm.base)
+        if hasattr(module.unwrapped(), "export_policy"):
+            export: PolicyExport = module.unwrapped().export_policy()
+            return export
+    raise UserError("no module of this algorithm has `export_policy`, so there is no policy folder to write.")
 
 
 def _load_messages(learner: Learner, path: str) -> None:

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
-from ray.tune.result import TRIAL_INFO
+from ray.rllib.algorithms.algorithm_config import NotProvided
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
 from rllib_llm_comm.modules.settings import CommunicationSettings, LanguageModelSettings
 
 if TYPE_CHECKING:
     from typing import Self
 
-SHARED_POLICY = "shared"
 _LANGUAGE_MODEL_FIELDS = tuple(
     name for name in LanguageModelSettings.names() if name not in ("trainable_roles", "train_critic", "init_seed")
 )
-_SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_stack", TRIAL_INFO)
 
 
-def shared_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
-    """Maps every agent to the one shared policy, as Verco does."""
-    return SHARED_POLICY
-
-
-class LanguageModelConfigMixin(AlgorithmConfig):
-    """Adds `.language_model(...)` and `.communication(...)`, and refuses unknown keys in dicts.
+class LanguageModelConfigMixin(StrictConfigMixin):
+    """Adds `.language_model(...)` and `.communication(...)`.
 
     Every setting is also an attribute, and so a flat key of a YAML file's `config:`.
     """
@@ -39,10 +30,7 @@ class LanguageModelConfigMixin(AlgorithmConfig):
             setattr(self, name, defaults[name])
         for name, value in CommunicationSettings().to_dict().items():
             setattr(self, name, value)
-        self.policies = {SHARED_POLICY}
-        self.policy_mapping_fn = shared_policy
-        # A batch counts decisions, not environment steps, in which only some agents are asked.
-        self.count_steps_by = "agent_steps"
+        self._set_shared_policy()
 
     def language_model(
         self,
@@ -133,12 +121,6 @@ class LanguageModelConfigMixin(AlgorithmConfig):
         """
         return self._assign(locals())
 
-    def _assign(self, values: Mapping[str, Any]) -> Self:
-        for name, value in values.items():
-            if name != "self" and not name.startswith("__") and value is not NotProvided:
-                setattr(self, name, value)
-        return self
-
     def language_model_settings(self, roles: Sequence[str], train_critic: bool) -> LanguageModelSettings:
         """The module's `model_config` as checked settings.
 
@@ -154,29 +136,3 @@ class LanguageModelConfigMixin(AlgorithmConfig):
     def communication_settings(self) -> CommunicationSettings:
         """The connector's settings, checked."""
         return CommunicationSettings(**{name: getattr(self, name) for name in CommunicationSettings.names()})
-
-    def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
-        """As RLlib's, but refuses unknown keys (RLlib would set them and never look at them)."""
-        known = {name for name in vars(self) if not name.startswith("__")} | set(_SPECIAL_KEYS)
-        # RLlib keeps some settings behind properties, such as `train_batch_size_per_learner`.
-        properties = inspect.getmembers(type(self), lambda member: isinstance(member, property))
-        known |= {name for name, member in properties if member.fset is not None}
-        for key in config_dict:
-            if str(key).startswith("__"):  # Tune's own, such as `__stdout_file__`
-                continue
-            if key not in known and self._translate_special_keys(key, warn_deprecated=False) not in known:
-                public = [name for name in known if not name.startswith("_")]
-                raise UserError(f"`{key}` is no setting of {type(self).__name__}.{did_you_mean(str(key), public)}")
-        return super().update_from_dict(dict(config_dict))
-
-    def require_numbers(self, names: Sequence[str]) -> None:
-        """Raises a `UserError` unless each of these settings is a number.
-
-        YAML reads `2e-3` as text (it wants `2.0e-3`): a trap worth a clear word.
-        """
-        for name in names:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise UserError(
-                    f"`{name}` is {value!r} but must be a number (in YAML write 2.0e-3 or 0.002, not 2e-3)."
-                )

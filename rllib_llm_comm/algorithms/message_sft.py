@@ -17,8 +17,9 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 
 from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.algorithms.language_config import SHARED_POLICY, LanguageModelConfigMixin
+from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.algorithms.message_labels import MessageLabels, MessagePreLearner
+from rllib_llm_comm.algorithms.strict_config import SHARED_POLICY
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE
 from rllib_llm_comm.language.base_model import load_base_model

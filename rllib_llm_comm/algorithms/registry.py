@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
 
-NAMES = ("Verco", "MessageSFT")
+_HOMES = {
+    "Verco": "verco",
+    "MessageSFT": "message_sft",
+    "TWOSOME": "twosome",
+    "SymbolicPPO": "symbolic_ppo",
+    "CommNet": "commnet",
+}
+NAMES = tuple(_HOMES)
 ENVIRONMENTS = ("rllib_llm_comm/overcooked_text-v0",)
 
 
@@ -17,15 +25,9 @@ def algorithm_class(name: str) -> type[Algorithm]:
     Args:
         name: One of `NAMES`.
     """
-    if name == "Verco":
-        from rllib_llm_comm.algorithms.verco import Verco
-
-        return Verco
-    if name == "MessageSFT":
-        from rllib_llm_comm.algorithms.message_sft import MessageSFT
-
-        return MessageSFT
-    raise KeyError(name)
+    module = importlib.import_module(f"rllib_llm_comm.algorithms.{_HOMES[name]}")
+    found: type[Algorithm] = getattr(module, name)
+    return found
 
 
 def register_all() -> None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _STATE_FILES = "experiment_state-*.json"
 # Settings that are paths of something that must be there.
 _PATH_SETTINGS = ("input", "input_", "message_checkpoint")
+# Names under which everybody knows them.
+_SCHEDULERS = {"asha": "asynchyperband"}
 # Ray Data reads labels in tasks of their own, beside the trial.
 _CPUS_FOR_DATA = 2
 
@@ -116,7 +118,7 @@ def _run_trials(
             num_samples=experiment.num_samples,
             time_budget_s=experiment.time_budget_s,
             max_failures=experiment.max_failures,
-            scheduler=create_scheduler(experiment.scheduler, **experiment.scheduler_config),
+            scheduler=create_scheduler(_scheduler(experiment), **experiment.scheduler_config),
             checkpoint_config=tune.CheckpointConfig(**checkpoints.model_dump()),
             restore=restore,
             resume="AUTO+ERRORED" if resume else None,
@@ -232,15 +234,21 @@ def _collect(stage: Stage, trials: list[Trial]) -> StageResult:
     return StageResult(outputs, {}, {"trials": by_trial})
 
 
+def _scheduler(experiment: Experiment) -> str:
+    """Tune's name of the scheduler."""
+    name = experiment.scheduler.lower()
+    return _SCHEDULERS.get(name, name)
+
+
 def _check_scheduler(stage: str, experiment: Experiment) -> None:
     from ray._common.utils import get_function_args
     from ray.tune.schedulers import SCHEDULER_IMPORT
 
-    names = list(SCHEDULER_IMPORT)
+    names = [*SCHEDULER_IMPORT, *_SCHEDULERS]
     if experiment.scheduler.lower() not in names:
         hint = did_you_mean(experiment.scheduler.lower(), names)
         raise UserError(f"`{stage}.scheduler` is {experiment.scheduler!r} but must be one of {', '.join(names)}.{hint}")
-    kind = SCHEDULER_IMPORT[experiment.scheduler.lower()]
+    kind = SCHEDULER_IMPORT[_scheduler(experiment)]
     if isinstance(kind, type):
         arguments = [name for name in get_function_args(kind) if name != "self"]
         for key in experiment.scheduler_config:

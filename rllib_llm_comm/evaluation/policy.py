@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +12,21 @@ import torch
 
 from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.decision import Decision, choose
+from rllib_llm_comm.evaluation.environments import make_environment
+from rllib_llm_comm.evaluation.numeric_policy import NumericPolicy
 from rllib_llm_comm.language.prompts import action_prompt
 from rllib_llm_comm.modules.core import LLMCommCore
 from rllib_llm_comm.modules.encoding import ObservationEncoder, read_observation
-from rllib_llm_comm.modules.policy_folder import PolicyManifest, find_policy, load_core, read_manifest
+from rllib_llm_comm.modules.policy_folder import (
+    NUMERIC,
+    PolicyManifest,
+    find_policy,
+    load_core,
+    load_network,
+    read_manifest,
+)
 from rllib_llm_comm.modules.settings import CommunicationSettings
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What one agent did, and what it knew.
-
-    Attributes:
-        action: Index of the chosen candidate.
-        said: Its message; empty if it said nothing.
-        heard: The others' latest messages, by speaker.
-        candidates: The phrases that it chose among.
-        probabilities: (K,) probability of each; 0 where forbidden.
-        value: The critic's judgement of its state.
-        prompt: The prompt behind which the candidates were scored.
-    """
-
-    action: int
-    said: str
-    heard: dict[str, str]
-    candidates: list[str]
-    probabilities: np.ndarray
-    value: float
-    prompt: str
 
 
 class Policy:
@@ -113,9 +99,8 @@ class Policy:
         for index, agent in enumerate(agents):
             chances = np.where(seen[index].mask, probabilities[index], 0.0)
             chances = chances / chances.sum()
-            chosen = self._rng.choice(len(chances), p=chances) if explore else chances.argmax()
             decisions[agent] = Decision(
-                action=int(chosen),
+                action=choose(chances, self._rng, explore),
                 said=said[index],
                 heard=heard[index],
                 candidates=list(seen[index].candidates),
@@ -134,21 +119,7 @@ class Policy:
         Raises:
             UserError: If the checkpoint names none, or PettingZoo does not know it in this process.
         """
-        from pettingzoo.env_registry import registration
-
-        import rllib_llm_comm.envs  # noqa: F401  (registers our games)
-
-        env_id = self.manifest.env
-        if not env_id:
-            raise UserError("this checkpoint names no environment; make the environment yourself.")
-        try:
-            registration.spec("parallel", env_id)
-        except Exception as error:
-            raise UserError(
-                f"environment {env_id!r} of this checkpoint is not registered with PettingZoo here; import "
-                "the module that registers it first."
-            ) from error
-        env = registration.make("parallel", env_id, **{**self.manifest.env_config, **settings})
+        env = make_environment(self.manifest, settings)
         if self.communication.messages == "teacher":
             from rllib_llm_comm.teachers.env_wrapper import TeacherMessages
 
@@ -165,8 +136,8 @@ def load_policy(
     base_model: str | None = None,
     messages: str | None = None,
     teacher: str | Mapping[str, Any] | None = None,
-) -> Policy:
-    """Loads a policy from a checkpoint of `Verco` or `MessageSFT`. Reads safetensors and JSON, never pickles.
+) -> Policy | NumericPolicy:
+    """Loads a policy from a checkpoint of one of our algorithms. Reads safetensors and JSON, never pickles.
 
     Args:
         checkpoint: A checkpoint folder, its `policy/` folder, or a trial's folder (the last checkpoint is
@@ -182,6 +153,12 @@ def load_policy(
     """
     folder: Path = find_policy(checkpoint)
     manifest = read_manifest(folder)
+    if manifest.kind == NUMERIC:
+        if messages not in (None, "none"):
+            raise UserError(
+                f"`messages` is {messages!r} but agents of {manifest.algorithm} say nothing; leave it away."
+            )
+        return NumericPolicy(load_network(folder, manifest), manifest)
     overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
     if base_model is not None:
         overrides["base_model"] = base_model

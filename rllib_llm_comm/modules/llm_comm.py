@@ -18,7 +18,13 @@ from torch import nn
 from rllib_llm_comm.modules.core import LLMCommCore
 from rllib_llm_comm.modules.encoding import CRITIC_IDS
 from rllib_llm_comm.modules.message_loss import MESSAGE_IDS, MESSAGE_LABELS, message_log_probs
-from rllib_llm_comm.modules.policy_folder import load_message_adapter
+from rllib_llm_comm.modules.policy_folder import (
+    LANGUAGE,
+    PolicyExport,
+    base_model_digest,
+    load_message_adapter,
+    policy_files,
+)
 from rllib_llm_comm.modules.settings import LanguageModelSettings
 
 CRITIC_FEATURES = "critic_features"
@@ -121,3 +127,8 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     def load_message_adapter(self, path: str) -> None:
         """Loads the message adapter of a checkpoint or PEFT folder."""
         load_message_adapter(self.core, path)
+
+    def export_policy(self) -> PolicyExport:
+        """What a checkpoint's policy folder holds of this module."""
+        core = self.core
+        return PolicyExport(LANGUAGE, policy_files(core), core.settings.to_dict(), base_model_digest(core.lm.base))

@@ -5,6 +5,8 @@
     adapters/action/             PEFT adapter
     critic.safetensors           the critic's weights
 
+or, of agents that see numbers, policy.json and network.safetensors.
+
 Nothing is pickled, and no base weights are in it.
 """
 
@@ -24,12 +26,15 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.modules.core import LLMCommCore
+from rllib_llm_comm.modules.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.modules.settings import LanguageModelSettings
 
 POLICY_FOLDER = "policy"
 MANIFEST = "policy.json"
 FORMAT = 1
+LANGUAGE, NUMERIC = "language", "numeric"
 _CRITIC = "critic.safetensors"
+_NETWORK = "network.safetensors"
 _PEFT_CONFIG = "adapter_config.json"
 
 
@@ -39,13 +44,15 @@ class PolicyManifest:
 
     Attributes:
         algorithm: Name of the algorithm that wrote it.
-        model_config: Fields of `LanguageModelSettings`.
+        model_config: Fields of `LanguageModelSettings`; of a numeric policy those of `NumericSettings`, `size` and
+            `actions`.
         communication: Fields of `CommunicationSettings`.
         env: Id of the environment it was trained on, if it has one.
         env_config: That environment's settings.
         teacher: The teacher of `messages="teacher"`.
         base_model_digest: Identifies the base model's weights.
         provenance: How it came about (iteration, message checkpoint, ...).
+        kind: `"language"` or `"numeric"`.
         format: Version of this format.
     """
 
@@ -57,11 +64,29 @@ class PolicyManifest:
     teacher: Any = None
     base_model_digest: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = LANGUAGE
     format: int = FORMAT
 
     def to_json(self) -> str:
         """The text of `policy.json`."""
         return json.dumps(self.__dict__, indent=2, default=str) + "\n"
+
+
+@dataclass(frozen=True)
+class PolicyExport:
+    """A module's part of its policy folder.
+
+    Attributes:
+        kind: `"language"` or `"numeric"`.
+        files: Contents by relative path.
+        model_config: As of `PolicyManifest`.
+        base_model_digest: As of `PolicyManifest`.
+    """
+
+    kind: str
+    files: Mapping[str, bytes]
+    model_config: Mapping[str, Any]
+    base_model_digest: str = ""
 
 
 def base_model_digest(base: BaseModel) -> str:
@@ -84,6 +109,39 @@ def policy_files(core: LLMCommCore) -> dict[str, bytes]:
                 files[f"adapters/{role}/{path.name}"] = path.read_bytes()
     files[_CRITIC] = save({name: tensor.cpu().contiguous() for name, tensor in core.critic.state_dict().items()})
     return files
+
+
+def network_file(network: NumericNetwork) -> dict[str, bytes]:
+    """A numeric network as file contents by relative path."""
+    from safetensors.torch import save
+
+    return {_NETWORK: save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()})}
+
+
+def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> NumericNetwork:
+    """Builds the network of a policy folder of agents that see numbers.
+
+    Args:
+        folder: The policy folder.
+        manifest: Its manifest.
+
+    Raises:
+        UserError: If files are missing or damaged.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    settings = dict(manifest.model_config)
+    try:
+        size, actions = int(settings.pop("size")), int(settings.pop("actions"))
+        network = NumericNetwork(NumericSettings.from_mapping(settings), size, actions)
+        network.load_state_dict(load_file(str(Path(folder) / _NETWORK)))
+    except (KeyError, OSError, RuntimeError, SafetensorError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"policy folder {str(folder)!r} cannot be read ({reason}); save the checkpoint again."
+        ) from error
+    return network.eval()
 
 
 def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], manifest: PolicyManifest) -> Path:
@@ -125,7 +183,8 @@ def find_policy(path: str | os.PathLike[str]) -> Path:
     root = Path(path).expanduser()
     if not root.is_dir():
         raise UserError(
-            f"checkpoint {str(path)!r} is no folder; give the folder of a checkpoint of Verco or MessageSFT."
+            f"checkpoint {str(path)!r} is no folder; give the folder of a checkpoint of Verco or another algorithm of "
+            "this package."
         )
     checkpoints = sorted(root.glob("checkpoint_*"))
     if not checkpoints:

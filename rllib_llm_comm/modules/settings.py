@@ -17,10 +17,10 @@ QUANTIZATIONS = ("none", "8bit", "4bit")
 AUTOCASTS = ("none", "bfloat16")
 _NORMALIZATIONS = ("sum", "token", "word")
 
-_Settings = TypeVar("_Settings", bound="_FromMapping")
+_Settings = TypeVar("_Settings", bound="FromMapping")
 
 
-class _FromMapping:
+class FromMapping:
     """Adds construction from a dict that refuses unknown names."""
 
     @classmethod
@@ -50,7 +50,7 @@ class _FromMapping:
 
 
 @dataclass(frozen=True)
-class LanguageModelSettings(_FromMapping):
+class LanguageModelSettings(FromMapping):
     """What an `LLMCommModule` is built from: its `model_config`.
 
     Attributes:
@@ -122,16 +122,16 @@ class LanguageModelSettings(_FromMapping):
         require_choice("quantization", self.quantization, QUANTIZATIONS)
         require_choice("autocast", self.autocast, AUTOCASTS)
         require_choice("gradient_checkpointing", self.gradient_checkpointing, (False, True))
-        _require_at_least("prefix_cache_mb", self.prefix_cache_mb, 0)
+        require_at_least("prefix_cache_mb", self.prefix_cache_mb, 0)
         if self.micro_batch_tokens is not None:
-            _require_at_least("micro_batch_tokens", self.micro_batch_tokens, 1)
+            require_at_least("micro_batch_tokens", self.micro_batch_tokens, 1)
         require_choice("score_normalization", self.score_normalization, _NORMALIZATIONS)
         for role in self.trainable_roles:
             require_choice("trainable_roles", role, ("message", "action"))
         for name in ("lora_r", "lora_alpha", "max_prompt_tokens", "max_candidate_tokens"):
-            _require_at_least(name, getattr(self, name), 1)
+            require_at_least(name, getattr(self, name), 1)
         for width in self.critic_hiddens:
-            _require_at_least("critic_hiddens", width, 1)
+            require_at_least("critic_hiddens", width, 1)
         if not self.temperature > 0:
             raise UserError(f"`temperature` is {self.temperature!r} but must be larger than 0 (1 is the paper's).")
         if not 0.0 <= self.lora_dropout < 1.0:
@@ -139,7 +139,7 @@ class LanguageModelSettings(_FromMapping):
 
 
 @dataclass(frozen=True)
-class CommunicationSettings(_FromMapping):
+class CommunicationSettings(FromMapping):
     """How agents talk.
 
     Attributes:
@@ -162,7 +162,7 @@ class CommunicationSettings(_FromMapping):
 
     def __post_init__(self) -> None:
         require_choice("messages", self.messages, MESSAGE_MODES)
-        _require_at_least("max_message_words", self.max_message_words, 1)
+        require_at_least("max_message_words", self.max_message_words, 1)
         if self.message_temperature < 0:
             raise UserError(f"`message_temperature` is {self.message_temperature!r} but must be 0 (greedy) or larger.")
         if self.message_server is not None:
@@ -174,6 +174,7 @@ class CommunicationSettings(_FromMapping):
             )
 
 
-def _require_at_least(name: str, value: Any, least: int) -> None:
+def require_at_least(name: str, value: Any, least: int) -> None:
+    """Raises a `UserError` unless a setting is a whole number of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UserError(f"`{name}` is {value!r} but must be a whole number of at least {least}.")

@@ -15,7 +15,6 @@ SAYS = {
     "own_teacher": "labels of",
     "own_text_environment": "12 checks passed",
     "pieces_in_own_ppo": " 2 ",
-    "symbolic_ppo": "  2 ",
     "tune_sweep": "seed 1  temperature 1.5",
 }
 

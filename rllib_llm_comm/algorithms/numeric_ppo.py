@@ -1,0 +1,77 @@
+"""PPO for agents that see numbers instead of words: what `SymbolicPPO` and `CommNet` share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.utils.annotations import override
+
+from rllib_llm_comm.algorithms.comm_ppo import CommPPOConfig
+from rllib_llm_comm.connectors.numeric_observations import NumericObservations
+from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
+from rllib_llm_comm.modules.numeric import NumericModule
+from rllib_llm_comm.modules.numeric_network import NumericSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from ray.rllib.connectors.connector_v2 import ConnectorV2
+
+
+class NumericPPOConfig(CommPPOConfig):
+    """Settings of algorithms whose agents see `vector` and `action_mask`."""
+
+    network: ClassVar[str]
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults."""
+        super().__init__(algo_class=algo_class)
+        self.hiddens: Sequence[int] = (64, 64)
+        self.lr = 1e-3
+        self.minibatch_size = 256
+        self.num_epochs = 4
+
+    def policy_network(self, *, hiddens: Sequence[int] = NotProvided) -> Self:
+        """Sets the network.
+
+        Args:
+            hiddens: Widths of the hidden layers of actor and critic, each >= 1. Default 64, 64 (common PPO; the
+                paper is silent).
+
+        Returns:
+            This config.
+        """
+        return self._assign(locals())
+
+    def numeric_settings(self) -> NumericSettings:
+        """The module's `model_config` as checked settings."""
+        own = {name: getattr(self, name) for name in NumericSettings.names() if hasattr(self, name)}
+        return NumericSettings(**{**own, "network": self.network, "init_seed": self.seed})
+
+    @override(PPOConfig)
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        """The shared module."""
+        return RLModuleSpec(module_class=NumericModule, model_config=self.numeric_settings().to_dict())
+
+    @override(AlgorithmConfig)
+    def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> ConnectorV2:
+        """RLlib's pipeline with `NumericObservations` behind the user's own pieces."""
+        pipeline = super().build_env_to_module_connector(env=env, spaces=spaces, device=device)
+        following = "AddObservationsFromEpisodesToBatch"
+        pipeline.insert_before(following, NumericObservations(team=self.numeric_settings().hears))
+        pipeline.insert_before(following, AddObservationsInOrder())
+        return pipeline
+
+    @override(CommPPOConfig)
+    def validate(self) -> None:
+        """Checks all settings.
+
+        Raises:
+            UserError: If a value is not allowed or settings do not fit together.
+        """
+        self.numeric_settings()
+        super().validate()

@@ -1,0 +1,44 @@
+"""SymbolicPPO: PPO on the game's numeric vector, without words and without messages."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ray.rllib.algorithms.ppo import PPO
+from ray.rllib.utils.annotations import override
+
+from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
+
+
+class SymbolicPPOConfig(NumericPPOConfig):
+    """Settings of `SymbolicPPO`.
+
+    .. testcode::
+        :skipif: True
+
+        from rllib_llm_comm import SymbolicPPOConfig
+
+        algo = (
+            SymbolicPPOConfig()
+            .environment("rllib_llm_comm/overcooked_text-v0", env_config={"map_name": "B"})
+            .training(lr=1e-3)
+            .build_algo()
+        )
+    """
+
+    network: ClassVar[str] = "mlp"
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults (ours: the paper names PPO and gives no number)."""
+        super().__init__(algo_class=algo_class or SymbolicPPO)
+
+
+class SymbolicPPO(PolicyCheckpointMixin, PPO):
+    """The paper's "symbolic PPO": all agents share an MLP actor and an MLP critic; see `SymbolicPPOConfig`."""
+
+    @classmethod
+    @override(PPO)
+    def get_default_config(cls) -> SymbolicPPOConfig:
+        """The default settings."""
+        return SymbolicPPOConfig()

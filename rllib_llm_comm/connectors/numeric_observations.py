@@ -1,0 +1,111 @@
+"""Env-to-module connector: an agent's numbers without its words, with or without those of its team."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core.rl_module.rl_module import RLModule
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.utils.annotations import override
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.modules.numeric_network import ACTION_MASK, TEAM_VECTORS, VECTOR, team_vectors
+
+LATEST_VECTORS = "rllib_llm_comm/latest_vectors"
+
+
+class NumericObservations(ConnectorV2):
+    """Keeps `vector` and `action_mask` of every new observation and drops the rest.
+
+    Input: multi-agent episodes whose newest observations are dicts with `vector` and, optionally, `action_mask`.
+    With `team` the vector becomes `team_vectors` (agents, size): the agent's own, then those of the others as they
+    were when they were asked last, as long as messages of a busy agent last, too. They travel in the episode's
+    `custom_data` and so survive the cuts between roll-out fragments.
+
+    Args:
+        input_observation_space: Dict of the agents' observation spaces.
+        input_action_space: Dict of the agents' Discrete spaces.
+        team: Whether agents hear the others.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space | None = None,
+        input_action_space: gym.Space | None = None,
+        *,
+        team: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self._team = team
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+
+    @override(ConnectorV2)
+    def recompute_output_observation_space(
+        self, input_observation_space: gym.Space, input_action_space: gym.Space
+    ) -> gym.Space:
+        """The agents' observation spaces without words."""
+        if not isinstance(input_observation_space, gym.spaces.Dict):
+            return input_observation_space
+        return gym.spaces.Dict(
+            {
+                agent: self._space(agent, space, input_action_space[agent], len(input_observation_space.spaces))  # type: ignore[index]
+                for agent, space in input_observation_space.spaces.items()
+            }
+        )
+
+    def _space(self, agent: str, space: gym.Space, actions: gym.Space, agents: int) -> gym.Space:
+        inner = space.spaces if isinstance(space, gym.spaces.Dict) else {}
+        if not isinstance(inner.get(VECTOR), gym.spaces.Box):
+            raise UserError(
+                f"the observation space of agent {agent!r} is {space}, but must be a Dict with a Box `{VECTOR}`; make "
+                "the environment tell its observation in numbers."
+            )
+        if not isinstance(actions, gym.spaces.Discrete):
+            raise UserError(f"the action space of agent {agent!r} is {actions}, but must be Discrete.")
+        shape = inner[VECTOR].shape or ()
+        seen = {TEAM_VECTORS: (agents, *shape)} if self._team else {VECTOR: shape}
+        boxes = {name: gym.spaces.Box(-np.inf, np.inf, form, np.float32) for name, form in seen.items()}
+        return gym.spaces.Dict({**boxes, ACTION_MASK: gym.spaces.Box(0, 1, (int(actions.n),), np.int8)})
+
+    @override(ConnectorV2)
+    def __call__(
+        self,
+        *,
+        rl_module: RLModule,
+        batch: dict[str, Any],
+        episodes: list[MultiAgentEpisode],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Writes the numbers into the episodes."""
+        for episode in episodes:
+            waiting = [
+                (agent, single, single.get_observations(-1))
+                for agent, single in sorted(episode.agent_episodes.items(), key=lambda item: str(item[0]))
+                if len(single.observations) and self._is_new(single.get_observations(-1))
+            ]
+            latest = episode.custom_data.setdefault(LATEST_VECTORS, {})
+            latest.update({str(agent): np.asarray(seen[VECTOR], np.float32) for agent, _, seen in waiting})
+            for agent, single, seen in waiting:
+                single.set_observations(at_indices=-1, new_data=self._numbers(str(agent), seen, latest))
+                single.observation_space = self.observation_space[agent]
+        return batch
+
+    def _numbers(self, agent: str, seen: dict[str, Any], latest: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        space = self.observation_space[agent]
+        allowed = seen.get(ACTION_MASK, np.ones(space[ACTION_MASK].shape))
+        numbers = {ACTION_MASK: np.asarray(allowed, np.int8)}
+        if self._team:
+            team = sorted(map(str, self.observation_space.spaces))
+            numbers[TEAM_VECTORS] = team_vectors(agent, team, latest)
+        else:
+            numbers[VECTOR] = latest[agent]
+        return numbers
+
+    def _is_new(self, observation: Any) -> bool:
+        """Whether this is an observation as the game gives it, not yet one that this connector has left."""
+        return VECTOR in observation and (self._team or set(observation) != {VECTOR, ACTION_MASK})

@@ -1,0 +1,41 @@
+"""What an agent did at one moment, and what it knew: the answer of every policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one agent did, and what it knew.
+
+    Attributes:
+        action: Index of the chosen candidate.
+        said: Its message; empty if it said nothing.
+        heard: The others' latest messages, by speaker.
+        candidates: The phrases that it chose among.
+        probabilities: (K,) probability of each; 0 where forbidden.
+        value: The critic's judgement of its state.
+        prompt: The prompt behind which the candidates were scored; empty for agents that see numbers.
+    """
+
+    action: int
+    said: str
+    heard: dict[str, str]
+    candidates: list[str]
+    probabilities: np.ndarray
+    value: float
+    prompt: str
+
+
+def choose(chances: np.ndarray, rng: np.random.Generator, explore: bool) -> int:
+    """An action by its probabilities.
+
+    Args:
+        chances: (K,) probabilities.
+        rng: Draws.
+        explore: Whether to draw; otherwise the most likely action is taken.
+    """
+    return int(rng.choice(len(chances), p=chances) if explore else chances.argmax())

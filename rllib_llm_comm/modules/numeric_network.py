@@ -1,0 +1,196 @@
+"""Actor and critic on numeric observations, without RLlib: a plain MLP, or CommNet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.modules.settings import FromMapping, require_at_least
+
+VECTOR = "vector"
+TEAM_VECTORS = "team_vectors"
+ACTION_MASK = "action_mask"
+NETWORKS = ("mlp", "commnet")
+COMMUNICATION = ("hidden", "observations")
+FORBIDDEN = -1e9  # not -inf: its gradient would be NaN
+
+
+@dataclass(frozen=True)
+class NumericSettings(FromMapping):
+    """What a `NumericModule` is built from: its `model_config`.
+
+    Attributes:
+        network: `"mlp"` (each agent for itself) or `"commnet"`.
+        hiddens: Widths of the hidden layers; CommNet has one width, the last.
+        communication: CommNet only. `"hidden"`: agents hear the mean of the others' hidden states, through which
+            gradients flow (Sukhbaatar et al. 2016). `"observations"`: they hear the mean of all agents' observations,
+            as the Verco paper describes it.
+        communication_passes: CommNet's K, >= 1: how often they are heard. The original: 2; IC3Net's code: 1.
+        share_passes: Whether all passes have the same weights.
+        init_seed: Seed of the fresh weights; `None` takes torch's global generator.
+    """
+
+    network: str = "mlp"
+    hiddens: Sequence[int] = (64, 64)
+    communication: str = "hidden"
+    communication_passes: int = 2
+    share_passes: bool = False
+    init_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hiddens", tuple(self.hiddens))
+        require_choice("network", self.network, NETWORKS)
+        require_choice("communication", self.communication, COMMUNICATION)
+        require_choice("share_passes", self.share_passes, (False, True))
+        require_at_least("communication_passes", self.communication_passes, 1)
+        for width in self.hiddens:
+            require_at_least("hiddens", width, 1)
+        if not self.hiddens:
+            raise UserError("`hiddens` is empty but must hold at least one width, such as [64, 64].")
+
+    @property
+    def hears(self) -> bool:
+        """Whether agents see more than their own observation."""
+        return self.network == "commnet"
+
+    @property
+    def inputs(self) -> tuple[str, str]:
+        """The parts of an observation that are read."""
+        return (TEAM_VECTORS if self.hears else VECTOR), ACTION_MASK
+
+
+def team_vectors(agent: str, agents: list[str], latest: dict[str, np.ndarray]) -> np.ndarray:
+    """The vectors of a team (agents, size), the agent itself first, the others in order.
+
+    Args:
+        agent: Who looks.
+        agents: The whole team.
+        latest: What each of them saw when it was asked last.
+    """
+    order = [agent, *(other for other in agents if other != agent)]
+    return np.stack([latest.get(other, np.zeros_like(latest[agent])) for other in order])
+
+
+class NumericNetwork(nn.Module):
+    """Actor and critic of one shape and separate weights, so that each has its own optimizer.
+
+    Args:
+        settings: What to build.
+        size: Length of an agent's vector.
+        actions: Number of actions.
+    """
+
+    def __init__(self, settings: NumericSettings, size: int, actions: int) -> None:
+        super().__init__()
+        self.settings = settings
+        with torch.random.fork_rng(devices=[], enabled=settings.init_seed is not None):
+            if settings.init_seed is not None:
+                torch.manual_seed(settings.init_seed)
+            self.actor = _build(settings, size, actions, 0.01)
+            self.critic = _build(settings, size, 1, 1.0)
+
+    def logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Logits (B, K) of all actions; forbidden ones get next to no probability.
+
+        Args:
+            observations: `action_mask` (B, K) and `vector` (B, size), or for CommNet `team_vectors` (B, agents, size)
+                with the agent itself first.
+        """
+        seen, mask = (observations[name] for name in self.settings.inputs)
+        logits: torch.Tensor = self.actor(seen.float())
+        return logits.masked_fill(mask == 0, FORBIDDEN)
+
+    def values(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """State values (B,)."""
+        value: torch.Tensor = self.critic(observations[self.settings.inputs[0]].float())
+        return value.squeeze(-1)
+
+
+class CommNet(nn.Module):
+    """h_i <- tanh(e_i + H_k h_i + C_k mean of h_j over the others), K times, from h_i = e_i = tanh(E o_i).
+
+    All rows of a team are computed from its observations, so gradients reach the encoder through what was heard as
+    well. (Sukhbaatar et al. 2016, with the skip connection from the encoder; a team of one hears zeros.)
+
+    Args:
+        size: Length of an agent's vector.
+        width: Length of the hidden states.
+        outputs: Length of the output.
+        passes: K.
+        share: Whether all passes have the same weights.
+        scale: Gain of the output layer.
+    """
+
+    def __init__(self, size: int, width: int, outputs: int, passes: int, share: bool, scale: float) -> None:
+        super().__init__()
+        self.encoder = _linear(size, width)
+        count = 1 if share else passes
+        self.own = nn.ModuleList(_linear(width, width) for _ in range(count))
+        self.heard = nn.ModuleList(_linear(width, width) for _ in range(count))
+        self.head = _linear(width, outputs, scale)
+        self.passes = passes
+
+    def forward(self, team: torch.Tensor) -> torch.Tensor:
+        """Outputs (B, outputs) of each team's first agent.
+
+        Args:
+            team: (B, agents, size).
+        """
+        encoded = torch.tanh(self.encoder(team))
+        hidden = encoded
+        others = max(1, team.shape[1] - 1)
+        for k in range(self.passes):
+            own, heard = self.own[k % len(self.own)], self.heard[k % len(self.heard)]
+            mean = (hidden.sum(1, keepdim=True) - hidden) / others
+            hidden = torch.tanh(encoded + own(hidden) + heard(mean))
+        out: torch.Tensor = self.head(hidden[:, 0])
+        return out
+
+
+class MeanOfObservations(nn.Module):
+    """An MLP on an agent's vector beside the mean of all agents' vectors.
+
+    Args:
+        size: Length of an agent's vector.
+        hiddens: Widths.
+        outputs: Length of the output.
+        scale: Gain of the output layer.
+    """
+
+    def __init__(self, size: int, hiddens: Sequence[int], outputs: int, scale: float) -> None:
+        super().__init__()
+        self.mlp = _mlp(2 * size, hiddens, outputs, scale)
+
+    def forward(self, team: torch.Tensor) -> torch.Tensor:
+        """Outputs (B, outputs) of each team's first agent; `team` is (B, agents, size)."""
+        out: torch.Tensor = self.mlp(torch.cat([team[:, 0], team.mean(1)], dim=-1))
+        return out
+
+
+def _build(settings: NumericSettings, size: int, outputs: int, scale: float) -> nn.Module:
+    if settings.network == "mlp":
+        return _mlp(size, settings.hiddens, outputs, scale)
+    if settings.communication == "observations":
+        return MeanOfObservations(size, settings.hiddens, outputs, scale)
+    width = settings.hiddens[-1]
+    return CommNet(size, width, outputs, settings.communication_passes, settings.share_passes, scale)
+
+
+def _mlp(inputs: int, hiddens: Sequence[int], outputs: int, scale: float) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for width in hiddens:
+        layers += [_linear(inputs, width), nn.Tanh()]
+        inputs = width
+    return nn.Sequential(*layers, _linear(inputs, outputs, scale))
+
+
+def _linear(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
