@@ -154,17 +154,36 @@ def read_experiment_file(path: Path) -> ExperimentFile:
     Raises:
         UserError: If the file is missing, is not what its ending says, or holds an unknown key or bad value.
     """
+    _require_file(path)
+    if path.suffix.lower() == ".py":
+        return _read_python(path)
+    return ExperimentFile(path.stem, parse_experiments(load_file(path, or_else=".py"), str(path)))
+
+
+def load_file(path: Path, or_else: str | None = None) -> Any:
+    """The content of a YAML or JSON file.
+
+    Args:
+        path: The file.
+        or_else: Another ending that is allowed where this is called, for the message.
+
+    Raises:
+        UserError: If the file is missing or is not what its ending says.
+    """
+    _require_file(path)
+    endings = [".yaml", ".yml", ".json", *([or_else] if or_else else [])]
+    if path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        listed = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        raise UserError(f"{str(path)!r} ends in {path.suffix.lower()!r} but must end in {listed}.")
+    return _load_text(path)
+
+
+def _require_file(path: Path) -> None:
     if not path.exists():
         near = did_you_mean(path.name, [p.name for p in path.parent.glob("*")] if path.parent.is_dir() else [])
         raise UserError(f"There is no file {str(path)!r}; give the path of a YAML, JSON or Python file.{near}")
     if path.is_dir():
         raise UserError(f"{str(path)!r} is a folder; give the path of a YAML, JSON or Python file in it.")
-    suffix = path.suffix.lower()
-    if suffix == ".py":
-        return _read_python(path)
-    if suffix not in (".yaml", ".yml", ".json"):
-        raise UserError(f"{str(path)!r} ends in {suffix!r} but must end in .yaml, .yml, .json or .py.")
-    return ExperimentFile(path.stem, parse_experiments(_load_text(path), str(path)))
 
 
 def parse_experiments(data: Any, source: str) -> dict[str, Experiment]:

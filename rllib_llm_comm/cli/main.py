@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import rllib_llm_comm
-from rllib_llm_comm.cli import check, evaluate, example, replay, train
+from rllib_llm_comm.cli import check, evaluate, example, replay, report, study, train
 from rllib_llm_comm.cli.console import StoppedError, err, say, say_error, state
 from rllib_llm_comm.errors import UserError
 
@@ -22,6 +22,8 @@ cli = typer.Typer(
 cli.add_typer(train.app, name="train")
 cli.command("evaluate")(evaluate.command)
 cli.command("replay")(replay.command)
+cli.add_typer(study.app, name="study")
+cli.command("report")(report.command)
 cli.add_typer(example.app, name="example")
 cli.add_typer(check.app, name="check")
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,13 @@ _CHECKPOINTS = ("checkpoint", "message_checkpoint")
 DEFAULT_STORAGE = "results"
 
 
-def run_file(file: ExperimentFile, options: TrainOptions) -> None:
+def run_file(file: ExperimentFile, options: TrainOptions, before: Callable[[], None] = lambda: None) -> None:
     """Checks all stages, then runs them.
 
     Args:
         file: The experiments.
         options: The command line's.
+        before: Called when all is checked and nothing runs yet.
 
     Raises:
         UserError: If anything in the file is wrong (before anything runs), or a stage fails.
@@ -51,6 +52,7 @@ def run_file(file: ExperimentFile, options: TrainOptions) -> None:
     with out.status("checking all settings"):
         cpus = check_stages(stages, records, file.checked_by_python)
     with _lock({stage.folder.parent for stage in stages}), _session(options, cpus) as ray:
+        before()
         for number, stage in enumerate(stages, 1):
             title = f"{stage.name} ({stage.experiment.run})"
             if stage.name not in to_run:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+
+COLLISION = "blocked"
+_COMMON = 12
 
 
 @dataclass
@@ -21,6 +25,8 @@ class Episode:
         returns: Undiscounted sum of rewards per agent.
         success: Whether it ended by a termination (the dish was served), not by the time limit.
         length: Game steps.
+        collisions: How often an agent was blocked by another one.
+        messages: Everything that was said, in order; silence is left out.
         frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`) and `agents`, for each
             agent its `text`, `said`, `heard`, `candidates`, `probabilities`, `action`, `phrase`, `value`, `reward`
             (earned since the frame before), `busy` and `events`. The last frame shows the end.
@@ -33,6 +39,8 @@ class Episode:
     returns: dict[str, float] = field(default_factory=dict)
     success: bool = False
     length: int = 0
+    collisions: int = 0
+    messages: list[str] = field(default_factory=list)
     frames: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -48,6 +56,10 @@ class EvaluationResult:
         episodes: Number of episodes.
         sampled: Whether actions were sampled (else the most likely ones).
         seed: Seed of the first episode; the others count up.
+        collisions_mean: Mean number of collisions per episode, where the game tells of them (event `blocked`).
+        message_words_mean: Mean words per message; 0 if nobody said anything.
+        vocabulary: Number of different words in all messages.
+        common_messages: The most frequent messages with their shares of all that was said.
         returns: Team return per episode.
         lengths: Length per episode.
         successes: Success per episode.
@@ -60,6 +72,10 @@ class EvaluationResult:
     episodes: int
     sampled: bool
     seed: int
+    collisions_mean: float
+    message_words_mean: float
+    vocabulary: int
+    common_messages: list[tuple[str, float]]
     returns: list[float]
     lengths: list[int]
     successes: list[bool]
@@ -98,6 +114,7 @@ def evaluate(
         if progress:
             progress(number + 1, episodes)
     returns = [float(np.mean(list(e.returns.values()))) for e in played]
+    said = [message for episode in played for message in episode.messages]
     return EvaluationResult(
         return_mean=round(float(np.mean(returns)), 4),
         return_std=round(float(np.std(returns)), 4),
@@ -106,6 +123,10 @@ def evaluate(
         episodes=episodes,
         sampled=explore,
         seed=seed,
+        collisions_mean=round(float(np.mean([e.collisions for e in played])), 4),
+        message_words_mean=round(float(np.mean([len(m.split()) for m in said])), 3) if said else 0.0,
+        vocabulary=len({word for message in said for word in message.split()}),
+        common_messages=[(m, round(n / len(said), 4)) for m, n in Counter(said).most_common(_COMMON)],
         returns=[round(r, 4) for r in returns],
         lengths=[e.length for e in played],
         successes=[e.success for e in played],
@@ -141,11 +162,13 @@ def _play(policy: Any, env: Any, seed: int, explore: bool, keep_frames: bool) ->
         decisions = policy.act(asked, explore=explore)
         if keep_frames:
             episode.frames.append(_frame(env, observations, infos, decisions, rewards))
+        episode.messages += [decision.said for decision in decisions.values() if decision.said]
         actions = {agent: decision.action for agent, decision in decisions.items()}
         observations, rewards, terminations, _, infos = env.step(actions)
         terminated = any(terminations.values())
         for agent, reward in rewards.items():
             episode.returns[str(agent)] += float(reward)
+        episode.collisions += sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
         steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
         episode.length = steps or episode.length + 1
     episode.success = terminated

@@ -1,0 +1,77 @@
+"""`rllib study`: a whole comparison from one file, resumable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from rllib_llm_comm.cli.check import import_modules
+from rllib_llm_comm.cli.console import say, short_path, state
+from rllib_llm_comm.cli.options import Imports, TrainOptions
+from rllib_llm_comm.cli.study_file import Study, expand, read_study
+
+app = typer.Typer(no_args_is_help=True, help="Run a comparison: systems x scenarios x seeds, from one file.")
+
+
+@app.callback()
+def study() -> None:
+    """Run a comparison: systems x scenarios x seeds, from one file."""
+
+
+@app.command("file")
+def study_file(
+    file: Annotated[Path, Argument(help="YAML or JSON file.")],
+    experiment_name: Annotated[
+        str | None, Option("--experiment-name", "-n", help="Folder of the results, below the storage path.")
+    ] = None,
+    storage_path: Annotated[str | None, Option(help="Folder above the results; ./results by default.")] = None,
+    resume: Annotated[
+        bool, Option("--resume/--no-resume", help="Skip what is done (default), or do all again.")
+    ] = True,
+    ray_address: Annotated[str | None, Option(help="Join a running Ray cluster.")] = None,
+    ray_num_cpus: Annotated[int | None, Option(min=1, help="Logical CPUs of a local Ray.")] = None,
+    ray_num_gpus: Annotated[int | None, Option(min=0, help="GPUs of a local Ray.")] = None,
+    modules: Imports = None,
+    verbose: Annotated[int, Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all.")] = 0,
+) -> None:
+    """Train and judge every system in every scenario with every seed, then write the report.
+
+    As many trials run side by side as there are cores (or as the cluster has room for). A killed study goes on when
+    the same command is typed again; what is done is skipped. `rllib report FOLDER` makes the report anew.
+
+    Examples:
+
+        rllib study file tuned_examples/study.yaml
+    """
+    from rllib_llm_comm.cli.ray_session import quiet_libraries
+
+    state.verbosity = verbose
+    quiet_libraries(verbose)
+    import_modules(modules)
+    spec = read_study(file)
+    experiments = expand(spec, experiment_name or file.stem)
+    options = TrainOptions(
+        experiment_name=experiment_name, storage_path=storage_path, resume=resume, ray_address=ray_address,
+        ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, verbose=verbose,
+    )  # fmt: skip
+
+    from rllib_llm_comm.cli.pipeline import DEFAULT_STORAGE, run_file
+
+    folder = Path(storage_path or DEFAULT_STORAGE).expanduser() / experiments.name
+    run_file(experiments, options, before=lambda: _write_record(spec, folder))
+
+    from rllib_llm_comm.cli.report import write_report
+
+    page = write_report(folder)
+    say(f"Open {short_path(page)} in a browser.")
+
+
+def _write_record(spec: Study, folder: Path) -> None:
+    """Keeps the study beside its results, so that a report needs nothing else."""
+    from rllib_llm_comm.cli.stages import write_atomically
+    from rllib_llm_comm.evaluation.study_results import STUDY_RECORD
+
+    write_atomically(folder / STUDY_RECORD, spec.model_dump_json(indent=1) + "\n")

@@ -1,0 +1,188 @@
+"""Study files: systems x scenarios x seeds, written down once and expanded into the stages of an experiment file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from rllib_llm_comm.cli.experiment_file import NAME_PATTERN, Experiment, ExperimentFile, load_file, make_experiment
+from rllib_llm_comm.cli.validation import one_sentence
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.modules.settings import MESSAGE_MODES
+
+_ENV, _SCENARIO = "${env}", "${scenario}"
+_GIVEN = ("env", "label", "interventions")
+
+
+class StudyEvaluation(BaseModel):
+    """How every trained policy is judged.
+
+    Attributes:
+        episodes: Episodes per checkpoint and mode.
+        seed: Seed of the first episode; the others count up.
+        modes: Whether actions are sampled, the most likely ones, or both, one after the other.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    episodes: int = Field(default=100, ge=1)
+    seed: int = Field(default=1000, ge=0)
+    modes: list[Literal["sampled", "greedy"]] = Field(default=["sampled", "greedy"], min_length=1)
+
+
+class StudySystem(BaseModel):
+    """One system that is compared: an experiment without `env`, `env_config` and `seed`, which the study gives.
+
+    Attributes:
+        run: A registered algorithm.
+        label: Its name in the report.
+        config: Its settings; `${stage}` is the result of a shared stage.
+        stop: When a trial ends.
+        interventions: Message modes with which its trained policies are played as well, to see whether they listen.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    run: str = Field(min_length=1)
+    label: str = ""
+    config: dict[str, Any] = Field(default_factory=dict)
+    stop: dict[str, Any] = Field(default_factory=dict)
+    interventions: list[str] = Field(default_factory=list)
+
+    @field_validator("interventions")
+    @classmethod
+    def _known_modes(cls, modes: list[str]) -> list[str]:
+        for mode in modes:
+            if mode not in MESSAGE_MODES:
+                raise ValueError(f"{mode!r} is no message mode; known are {', '.join(MESSAGE_MODES)}")
+        return modes
+
+
+class Study(BaseModel):
+    """What a study file says.
+
+    Attributes:
+        title: Heading of the report.
+        env: Environment id of all runs.
+        scenarios: Name -> settings of the environment.
+        shared: Stages that run once per scenario before the systems, such as labels and the message adapter.
+            `${env}` and `${scenario}` stand for the environment's id and its settings.
+        systems: Name -> system.
+        baseline: The system with which the others are compared; the first by default.
+        seeds: One trial each.
+        evaluation: How the trained policies are judged.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    title: str = "Study"
+    env: str
+    scenarios: dict[str, dict[str, Any]] = Field(min_length=1)
+    shared: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    systems: dict[str, StudySystem] = Field(min_length=1)
+    baseline: str | None = None
+    seeds: list[int] = Field(default=[0, 1, 2, 3], min_length=1)
+    evaluation: StudyEvaluation = Field(default_factory=lambda: StudyEvaluation())
+
+    def label(self, system: str) -> str:
+        """A system's name in the report."""
+        return self.systems[system].label or system
+
+
+def stage_name(scenario: str, system: str, *more: str) -> str:
+    """The stage (and folder) of a system in a scenario, or of one of its evaluations."""
+    return ".".join((scenario, system, *more))
+
+
+def read_study(path: Path) -> Study:
+    """Reads a YAML or JSON file.
+
+    Raises:
+        UserError: If the file is missing or damaged, or holds an unknown key or bad value.
+    """
+    data = load_file(path)
+    if not isinstance(data, Mapping):
+        raise UserError(f"{path} must hold the keys of a study (`env`, `scenarios`, `systems`, ...) but does not.")
+    try:
+        study = Study.model_validate(dict(data))
+    except ValidationError as error:
+        raise UserError(one_sentence(str(path.name), error, Study)) from None
+    for kind in ("scenarios", "shared", "systems"):
+        for name in getattr(study, kind):
+            if not NAME_PATTERN.fullmatch(name) or "." in name:
+                raise UserError(f"`{kind}.{name}` cannot name a folder; use letters, digits, '_' and '-'.")
+    both = set(study.shared) & set(study.systems)
+    if both:
+        raise UserError(f"`{min(both)}` is among `shared` and among `systems`; give one of them another name.")
+    if study.baseline is not None and study.baseline not in study.systems:
+        hint = did_you_mean(study.baseline, study.systems)
+        raise UserError(f"`baseline` is {study.baseline!r} but must be one of {', '.join(study.systems)}.{hint}")
+    return study
+
+
+def expand(study: Study, name: str) -> ExperimentFile:
+    """The stages of a study, as an experiment file.
+
+    Args:
+        study: The study.
+        name: Default name of the results' folder.
+
+    Raises:
+        UserError: If a stage is no valid experiment.
+    """
+    experiments: dict[str, Experiment] = {}
+
+    def add(stage: str, spec: Mapping[str, Any]) -> None:
+        experiments[stage] = make_experiment(stage, spec)
+
+    for scenario, env_config in study.scenarios.items():
+        names = {f"${{{other}}}": f"${{{stage_name(scenario, other)}}}" for other in study.shared}
+        names[_ENV] = study.env
+        for shared, spec in study.shared.items():
+            add(stage_name(scenario, shared), _filled(spec, names, env_config))
+        for key, system in study.systems.items():
+            add(stage_name(scenario, key), _system(study, system, names, env_config))
+            for suffix, settings in evaluations(study, key).items():
+                checkpoint = f"${{{stage_name(scenario, key)}}}"
+                add(
+                    stage_name(scenario, key, suffix),
+                    {"run": "evaluate", "config": {"checkpoint": checkpoint, **settings}},
+                )
+    return ExperimentFile(name, experiments)
+
+
+def evaluations(study: Study, system: str) -> dict[str, dict[str, Any]]:
+    """Suffix -> settings of the evaluations of a system: per mode, and per intervention with sampled actions."""
+    how = study.evaluation
+    common: dict[str, Any] = {"episodes": how.episodes, "seed": how.seed}
+    found: dict[str, dict[str, Any]] = {mode: {**common, "greedy": mode == "greedy"} for mode in how.modes}
+    for messages in study.systems[system].interventions:
+        found[f"messages_{messages}"] = {**common, "greedy": False, "messages": messages}
+    return found
+
+
+def _system(
+    study: Study, system: StudySystem, names: Mapping[str, str], env_config: Mapping[str, Any]
+) -> dict[str, Any]:
+    config = _filled(system.config, names, env_config)
+    return {
+        "run": system.run,
+        "env": study.env,
+        "stop": dict(system.stop),
+        "checkpoint_config": {"checkpoint_frequency": 10, "num_to_keep": 1, "checkpoint_at_end": True},
+        "config": {"env_config": dict(env_config), **config, "seed": {"grid_search": list(study.seeds)}},
+    }
+
+
+def _filled(value: Any, names: Mapping[str, str], env_config: Mapping[str, Any]) -> Any:
+    """A value with the placeholders of one scenario filled in."""
+    if isinstance(value, Mapping):
+        return {key: _filled(item, names, env_config) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, names, env_config) for item in value]
+    if value == _SCENARIO:
+        return dict(env_config)
+    return names.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,181 @@
+"""The report of a study: tables, pictures, messages and plain sentences, as HTML and Markdown, with the JSON behind."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tempfile
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.evaluation.figures import colours, draw_bars, draw_curves, to_png
+from rllib_llm_comm.evaluation.statistics import (
+    Interval,
+    bootstrap,
+    bootstrap_difference,
+    first_reached,
+    iqm,
+    mean,
+    probability_of_improvement,
+)
+from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults
+
+SAMPLED = "sampled"
+_FIGURES = ("return_mean", "success_rate", "length_mean", "collisions_mean", "message_words_mean", "vocabulary")
+
+
+def summarise(results: StudyResults) -> dict[str, Any]:
+    """All figures of a report as plain values.
+
+    Args:
+        results: What a study has left.
+
+    Returns:
+        `title`, `missing`, and per scenario `settings`, `systems` (label, seeds, figures per evaluation, how it
+        compares with the baseline, decisions until a return of 1, most frequent messages) and `sentences`.
+    """
+    scenarios = {}
+    for scenario, systems in results.scenarios.items():
+        base = systems[results.baseline]
+        told = {name: _system(system, base) for name, system in systems.items() if system.evaluations}
+        scenarios[scenario] = {
+            "settings": results.study["scenarios"][scenario],
+            "systems": told,
+            "sentences": [_sentence(told[name], base.label) for name in told if "against_baseline" in told[name]]
+            + [text for name in told for text in _listening(told[name])],
+        }
+    return {
+        "title": results.study["title"],
+        "env": results.study["env"],
+        "baseline": results.baseline,
+        "baseline_label": results.scenarios[next(iter(results.scenarios))][results.baseline].label,
+        "episodes": results.study["evaluation"]["episodes"],
+        "seeds": results.study["seeds"],
+        "scenarios": scenarios,
+        "missing": results.missing,
+    }
+
+
+def write_report(results: StudyResults, folder: Path) -> Path:
+    """Writes `report.html` (needs nothing else), `report.md`, `report.json` and the pictures.
+
+    Args:
+        results: What a study has left.
+        folder: Where to; its files of these names are replaced, and appear at once or not at all.
+
+    Returns:
+        The page.
+    """
+    from jinja2 import Environment
+
+    summary = summarise(results)
+    pictures = _pictures(results, summary)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".report-") as scratch:
+        place = Path(scratch)
+        for name, png in pictures.items():
+            (place / f"{name}.png").write_bytes(png)
+        (place / "report.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        urls = {name: "data:image/png;base64," + base64.b64encode(png).decode() for name, png in pictures.items()}
+        for kind in ("html", "md"):
+            text = resources.files(__package__).joinpath("templates", f"report.{kind}").read_text(encoding="utf-8")
+            template = Environment(autoescape=kind == "html", trim_blocks=True, lstrip_blocks=True).from_string(text)
+            page = template.render(
+                report=summary, pictures=urls if kind == "html" else {n: f"{n}.png" for n in pictures}
+            )
+            (place / f"report.{kind}").write_text(page, encoding="utf-8")
+        for path in sorted(place.iterdir()):
+            os.replace(path, folder / path.name)
+    return folder / "report.html"
+
+
+def _system(system: SystemResults, base: SystemResults) -> dict[str, Any]:
+    told: dict[str, Any] = {"label": system.label, "seeds": [curve.seed for curve in system.curves], "evaluations": {}}
+    for suffix, runs in system.evaluations.items():
+        told["evaluations"][suffix] = {
+            "runs": [run["return_mean"] for run in runs],
+            **{name: _interval(system.scores(suffix, name)) for name in _FIGURES if name in runs[0]},
+            "quartiles": [
+                round(float(q), 4) for q in np.percentile(system.scores(suffix, "return_mean"), [25, 50, 75])
+            ],
+        }
+    sampled = system.evaluations.get(SAMPLED, [])
+    if sampled:
+        told["messages"] = sampled[0].get("common_messages", [])
+    ours, other = system.scores(SAMPLED, "return_mean"), base.scores(SAMPLED, "return_mean")
+    if system.name != base.name and len(ours) and len(other):
+        told["against_baseline"] = {
+            "difference": _plain(bootstrap_difference(ours, other)),
+            "overlap": bootstrap(ours).overlaps(bootstrap(other)),
+            "probability_of_improvement": _plain(probability_of_improvement(ours, other)),
+        }
+    told["decisions_to_return_1"] = _reached(system, 1.0)
+    return told
+
+
+def _reached(system: SystemResults, threshold: float) -> float | None:
+    """Median over seeds of the decisions until the return while learning reached a threshold."""
+    points = [first_reached(curve.decisions, curve.values["return"], threshold) for curve in system.curves]
+    middle = float(np.median(points)) if points else float("inf")
+    return middle if np.isfinite(middle) else None
+
+
+def _interval(scores: np.ndarray) -> dict[str, float]:
+    return _plain(bootstrap(scores, iqm if len(scores) >= 4 else mean))
+
+
+def _plain(found: Interval) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in found._asdict().items()}
+
+
+def _sentence(told: dict[str, Any], baseline: str) -> str:
+    found = told["against_baseline"]["difference"]
+    chance = told["against_baseline"]["probability_of_improvement"]["value"]
+    by = f"{found['value']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
+    if found["low"] > 0:
+        verdict = f"returns more than {baseline}"
+    elif found["high"] < 0:
+        verdict = f"returns less than {baseline}"
+    else:
+        verdict = f"cannot be told from {baseline} by its return"
+    more = "" if told["against_baseline"]["overlap"] else "; the two intervals do not overlap"
+    return f"{told['label']} {verdict}: {by}{more}. A run of it is the better one with probability {chance:.2f}."
+
+
+def _listening(told: dict[str, Any]) -> list[str]:
+    """What happens to trained policies when their messages are changed."""
+    sentences = []
+    usual = told["evaluations"].get(SAMPLED)
+    for suffix, figures in told["evaluations"].items():
+        if suffix.startswith("messages_") and usual:
+            mode = suffix.removeprefix("messages_")
+            before, after = usual["return_mean"], figures["return_mean"]
+            sentences.append(
+                f"Trained {told['label']}, played with `{mode}` messages instead of its own: {after['value']:.2f} "
+                f"[{after['low']:.2f}, {after['high']:.2f}] instead of {before['value']:.2f} [{before['low']:.2f}, "
+                f"{before['high']:.2f}]."
+            )
+    return sentences
+
+
+def _pictures(results: StudyResults, summary: dict[str, Any]) -> dict[str, bytes]:
+    paint = colours(list(results.study["systems"]))
+    pictures = {}
+    for scenario, systems in results.scenarios.items():
+        told = summary["scenarios"][scenario]["systems"]
+        if any(system.curves for system in systems.values()):
+            pictures[f"{scenario}_curves"] = to_png(draw_curves(systems, paint))
+        if told:
+            rows = [
+                (system["label"], paint[name], {
+                    suffix.replace("messages_", "with "): Interval(**figures["return_mean"])
+                    for suffix, figures in system["evaluations"].items()
+                })
+                for name, system in told.items()
+            ]  # fmt: skip
+            pictures[f"{scenario}_returns"] = to_png(draw_bars(rows, "team return (IQM over seeds, 95 % interval)"))
+    return pictures

@@ -1,0 +1,98 @@
+"""`rllib study` and `rllib report`: what a study file stands for, and a tiny one from start to report."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rllib_llm_comm.cli import pipeline
+from rllib_llm_comm.cli.example import examples
+from rllib_llm_comm.cli.stages import make_stages
+from rllib_llm_comm.cli.study_file import expand, read_study
+from rllib_llm_comm.errors import UserError
+from tests.cli.command import rllib
+
+SMOKE = Path(__file__).parents[1] / "data" / "study_smoke.yaml"
+
+
+def test_stages_of_the_study_that_comes_along(tmp_path):
+    study = read_study(examples()["study"])
+    file = expand(study, "study")
+    names = list(file.experiments)
+    assert len(study.scenarios) == 4 and names[0] == "B_lettuce_tomato.labels"
+    labels = file.experiments["A_all_three.labels"]
+    assert labels.env == study.env and labels.config["env_config"] == study.scenarios["A_all_three"]
+    assert file.experiments["A_all_three.message_sft"].config["input_"] == "${A_all_three.labels}"
+    verco = file.experiments["B_all_three.verco"]
+    assert verco.config["message_checkpoint"] == "${B_all_three.message_sft}"
+    assert verco.config["seed"] == {"grid_search": [0, 1, 2, 3]} and verco.config["messages"] == "student"
+    assert file.experiments["B_all_three.none"].config["message_checkpoint"] is None
+    heard = file.experiments["B_all_three.verco.messages_shuffled"].config
+    assert heard["messages"] == "shuffled" and heard["checkpoint"] == "${B_all_three.verco}" and not heard["greedy"]
+    assert file.experiments["B_all_three.symbolic_ppo.greedy"].config["greedy"]
+    stages = make_stages(file.experiments, lambda name, _: tmp_path / name)
+    assert pipeline.check_stages(stages, {}) >= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda s: s.update(scenarois={}), "scenarois"),
+        (lambda s: s["systems"]["none"].update(interventions=["silence"]), "'silence' is no message mode"),
+        (lambda s: s.update(baseline="nobody"), "`baseline` is 'nobody' but must be one of"),
+        (lambda s: s.update(shared={"none": {"run": "MessageSFT"}}), "`none` is among `shared` and among `systems`"),
+        (lambda s: s["scenarios"].update({"a.b": {}}), "`scenarios.a.b` cannot name a folder"),
+        (lambda s: s["evaluation"].update(episodes=0), "episodes"),
+        (lambda s: s.update(seeds=[]), "seeds"),
+    ],
+)
+def test_bad_studies(change, says, tmp_path):
+    study = copy.deepcopy(yaml.safe_load(SMOKE.read_text()))
+    change(study)
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(study))
+    with pytest.raises(UserError, match=says):
+        read_study(path)
+
+
+def test_bad_files(tmp_path):
+    with pytest.raises(UserError, match="There is no file"):
+        read_study(tmp_path / "no.yaml")
+    (tmp_path / "list.yaml").write_text("[1]")
+    with pytest.raises(UserError, match="must hold the keys of a study"):
+        read_study(tmp_path / "list.yaml")
+    (tmp_path / "study.txt").write_text("")
+    with pytest.raises(UserError, match="must end in .yaml, .yml or .json"):
+        read_study(tmp_path / "study.txt")
+
+
+@pytest.mark.timeout(300)
+def test_from_file_to_report(tmp_path):
+    command = ["study", "file", str(SMOKE), "-n", "smoke", "--ray-num-cpus", "2"]
+    done = rllib(*command, cwd=tmp_path, timeout=280)
+    assert done.returncode == 0 and done.stderr == "", done.stderr + done.stdout
+    folder = tmp_path / "results/smoke"
+    report = json.loads((folder / "report/report.json").read_text())
+    systems = report["scenarios"]["B"]["systems"]
+    assert report["missing"] == [] and set(systems) == {"none", "constant", "symbolic_ppo"}
+    assert len(systems["none"]["evaluations"]["sampled"]["runs"]) == 2 and systems["none"]["seeds"] == [0, 1]
+    assert systems["constant"]["messages"][0] == ["hello", 1.0] and systems["none"]["messages"] == []
+    assert set(systems["constant"]["evaluations"]) == {"sampled", "messages_none"}
+    page = (folder / "report/report.html").read_text()
+    assert "data:image/png" in page and "no messages" in page and "http" not in page.replace("http-equiv", "")
+    assert "| no messages | sampled |" in (folder / "report/report.md").read_text()
+
+    again = rllib(*command, cwd=tmp_path)
+    assert again.returncode == 0 and again.stdout.count("already there, skipped") == 7
+
+    elsewhere = rllib("report", "results/smoke", "--out", "page", cwd=tmp_path)
+    assert elsewhere.returncode == 0 and (tmp_path / "page/report.html").is_file()
+
+
+def test_report_of_something_else(tmp_path):
+    done = rllib("report", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 1 and "holds no study" in done.stderr and done.stderr.count("\n") <= 3

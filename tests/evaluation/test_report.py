@@ -1,0 +1,114 @@
+"""The report of made-up results says what they say, no more and no less."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.report import summarise, write_report
+from rllib_llm_comm.evaluation.study_results import read_results
+
+STUDY = {
+    "title": "Made <up>",
+    "env": "toys/game-v0",
+    "scenarios": {"one": {"map_name": "B"}},
+    "systems": {
+        "silent": {"label": "silent", "interventions": []},
+        "good": {"label": "good talk", "interventions": ["none"]},
+        "same": {"label": "", "interventions": []},
+        "bad": {"label": "bad talk", "interventions": []},
+        "unfinished": {"label": "unfinished", "interventions": []},
+    },
+    "baseline": "silent",
+    "seeds": [0, 1, 2, 3],
+    "evaluation": {"episodes": 10, "seed": 0, "modes": ["sampled"]},
+}
+RETURNS = {
+    "silent": [0.5, 0.6, 0.7, 0.8],
+    "good": [1.2, 1.3, 1.25, 1.35],
+    "same": [0.55, 0.62, 0.69, 0.75],
+    "bad": [-0.2, 0.0, -0.1, 0.1],
+}
+
+
+def evaluation(value, said=()):
+    return {
+        "return_mean": value, "success_rate": 0.5, "length_mean": 50.0, "collisions_mean": 1.0,
+        "message_words_mean": 3.0, "vocabulary": 7, "common_messages": list(said),
+    }  # fmt: skip
+
+
+def result(iteration, seed):
+    return {
+        "config": {"seed": seed},
+        "env_runners": {
+            "num_agent_steps_sampled_lifetime": {"a": 100 * iteration, "b": 100 * iteration},
+            "num_episodes_lifetime": 20 * iteration,
+            "agent_episode_returns_mean": {"a": 0.4 * iteration, "b": 0.2 * iteration},
+            "success_rate": 0.1 * iteration,
+        },
+        "learners": {"__all_modules__": {}, "shared": {"entropy": 1.0 / iteration}},
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "study.json").write_text(json.dumps(STUDY))
+    said = [["<script>alert(1)</script>", 0.9], ["bring lettuce", 0.1]]
+    for name, returns in RETURNS.items():
+        stage = tmp_path / f"one.{name}.sampled"
+        stage.mkdir()
+        (stage / "evaluation.json").write_text(json.dumps({"checkpoints": [evaluation(r, said) for r in returns]}))
+        for seed in range(4):
+            trial = tmp_path / f"one.{name}" / f"trial_{seed}_seed={seed}"
+            trial.mkdir(parents=True)
+            lines = [json.dumps(result(k, seed)) for k in (1, 2, 3, 4)]
+            (trial / "result.json").write_text("\n".join(lines) + '\n{"half a li')
+    stage = tmp_path / "one.good.messages_none"
+    stage.mkdir()
+    (stage / "evaluation.json").write_text(json.dumps({"checkpoints": [evaluation(r) for r in (0.4, 0.5, 0.45, 0.55)]}))
+    return tmp_path
+
+
+def test_curves_are_read(folder):
+    curve = read_results(folder).scenarios["one"]["good"].curves[2]
+    assert curve.seed == 2 and curve.decisions == [200, 400, 600, 800]
+    # The mean over agents, once 30 episodes have ended.
+    assert str(curve.values["return"][0]) == "nan" and curve.values["return"][1:] == pytest.approx([0.6, 0.9, 1.2])
+    assert curve.values["entropy"] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
+
+
+def test_sentences(folder):
+    told = summarise(read_results(folder))["scenarios"]["one"]
+    assert [s.split(":")[0] for s in told["sentences"][:3]] == [
+        "good talk returns more than silent",
+        "same cannot be told from silent by its return",
+        "bad talk returns less than silent",
+    ]
+    assert "do not overlap" in told["sentences"][0] and "do not overlap" not in told["sentences"][1]
+    assert "with probability 1.00" in told["sentences"][0]
+    assert told["sentences"][3].startswith("Trained good talk, played with `none` messages instead of its own: 0.4")
+    good = told["systems"]["good"]
+    assert good["evaluations"]["sampled"]["return_mean"]["value"] == pytest.approx(1.275)
+    assert good["decisions_to_return_1"] == 800
+    assert "unfinished" not in told["systems"]
+
+
+def test_pages(folder):
+    results = read_results(folder)
+    assert results.missing == ["one.unfinished.sampled"]
+    page = write_report(results, folder / "report")
+    html = page.read_text()
+    assert "<script>" not in html and "&lt;script&gt;" in html and "Made &lt;up&gt;" in html
+    assert "Not finished yet" in html
+    markdown = (folder / "report/report.md").read_text()
+    assert "![one_curves](one_curves.png)" in markdown and (folder / "report/one_curves.png").stat().st_size > 10_000
+    assert "<script>" not in markdown
+    assert not list((folder / "report").glob(".*"))
+
+
+def test_no_study(tmp_path):
+    with pytest.raises(UserError, match="holds no study"):
+        read_results(tmp_path)
