@@ -23,6 +23,7 @@ def replay_checkpoint(
     greedy: bool = False,
     env_config: Mapping[str, Any] | None = None,
     messages: str | None = None,
+    beside: str | Path | None = None,
 ) -> Path:
     """Plays episodes and writes them as a self-contained HTML page.
 
@@ -34,6 +35,7 @@ def replay_checkpoint(
         greedy: Whether the most likely action is taken instead of a sampled one.
         env_config: Settings of the environment that differ from training.
         messages: Another message mode than in training.
+        beside: Another checkpoint, whose episodes with the same seeds are shown beside these.
 
     Returns:
         The page's path.
@@ -41,17 +43,29 @@ def replay_checkpoint(
     Raises:
         UserError: If the checkpoint cannot be loaded or played.
     """
-    from rllib_llm_comm.evaluation.replay import write_replay
-    from rllib_llm_comm.evaluation.rollout import record
+    from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
+    from rllib_llm_comm.evaluation.rollout import Episode, record
 
-    policy = load(checkpoint, messages)
+    def play(path: str | Path, mode: str | None) -> list[Episode]:
+        policy = load(path, mode)
+        return record(policy, episodes=episodes, seed=seed, explore=not greedy, env=policy.env(**(env_config or {})))
+
     with out.status("playing and drawing"):
-        recorded = record(
-            policy, episodes=episodes, seed=seed, explore=not greedy, env=policy.env(**(env_config or {}))
-        )
-        page.parent.mkdir(parents=True, exist_ok=True)
-        write_replay(recorded, page)
-    return page
+        played = play(checkpoint, messages)
+        if beside is None:
+            return write_replay(played, page)
+        one, two = find_checkpoint(checkpoint), find_checkpoint(beside)
+        names = name_apart(str(one), str(two))
+        return write_comparison(dict(zip(names, (played, play(beside, None)), strict=True)), page, title="Side by side")
+
+
+def name_apart(one: str, two: str) -> tuple[str, str]:
+    """Names of two runs: where their paths begin to differ, or whole."""
+    parts, others = Path(one).parts, Path(two).parts
+    for part, other in zip(parts, others, strict=False):
+        if part != other:
+            return part, other
+    return (one, two) if one != two else ("one", "the same once more")
 
 
 def command(
@@ -69,6 +83,9 @@ def command(
     messages: Annotated[
         str | None, typer.Option(help="Another message mode: none, student, teacher, shuffled or constant.")
     ] = None,
+    beside: Annotated[
+        str | None, typer.Option(help="Another checkpoint: its episodes with the same seeds are shown beside.")
+    ] = None,
 ) -> None:
     """Record episodes as one HTML page: the game, what everyone saw, said, heard and thought.
 
@@ -77,11 +94,14 @@ def command(
         rllib replay results/verco/verco
 
         rllib replay CHECKPOINT --seed 7 --out episode.html
+
+        rllib replay results/verco/verco --beside results/silent/verco --out both.html
     """
     quiet_libraries(0)
     settings = load_json_option("--env-config", env_config) if env_config else None
     page = out_file or find_checkpoint(checkpoint).parent / f"replay_{seed}.html"
     replay_checkpoint(
-        checkpoint, page, episodes=episodes, seed=seed, greedy=greedy, env_config=settings, messages=messages
-    )
+        checkpoint, page, episodes=episodes, seed=seed, greedy=greedy, env_config=settings, messages=messages,
+        beside=beside,
+    )  # fmt: skip
     say(f"Open {short_path(page)} in a browser.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,35 @@ def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[
     Returns:
         The path.
     """
+    return _write({"": [episodes] if isinstance(episodes, Episode) else list(episodes)}, Path(path), title)
+
+
+def write_comparison(sides: Mapping[str, Sequence[Episode]], path: str | os.PathLike[str], *, title: str) -> Path:
+    """As `write_replay`, for two runs beside each other, which go on together by the game's clock.
+
+    Args:
+        sides: Name -> what `record` gave with the same seeds.
+        path: The file.
+        title: Heading of the page.
+
+    Returns:
+        The path.
+    """
+    return _write({name: list(episodes) for name, episodes in sides.items()}, Path(path), title)
+
+
+def _write(sides: Mapping[str, Sequence[Episode]], target: Path, title: str) -> Path:
     from jinja2 import Environment
 
-    played = [episodes] if isinstance(episodes, Episode) else list(episodes)
     sheets = TileSheets()
-    recorded = [_episode(episode, sheets) for episode in played]
-    data = {"episodes": recorded, "drawing": sheets.layout()}
+    recorded = [
+        {"title": name, "episodes": [_episode(episode, sheets) for episode in episodes]}
+        for name, episodes in sides.items()
+    ]
+    data = {"sides": recorded, "drawing": sheets.layout()}
     template = resources.files(__package__).joinpath("templates", "replay.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True).from_string(template)
     text = page.render(title=title, data=_json_for_html(data), sheets=sheets.data_urls())
-    target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = target.with_suffix(target.suffix + ".tmp")
     scratch.write_text(text, encoding="utf-8")

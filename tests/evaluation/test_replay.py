@@ -12,7 +12,7 @@ from PIL import Image
 
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.evaluation.policy import Decision
-from rllib_llm_comm.evaluation.replay import write_replay
+from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.evaluation.tiles import TileSheets
 
@@ -93,19 +93,38 @@ def test_tiles_give_the_pictures_back():
         assert np.array_equal(canvas[: layout["height"], : layout["width"]], picture)
 
 
-def test_page_works_in_a_browser(episodes, tmp_path):
+def opened(page, tmp_path, moment):
+    """The page's DOM after a browser has run it."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         pytest.skip("no Chromium on this machine, so the page is not opened in a browser")
-    page = write_replay(episodes, tmp_path / "replay.html")
-    dom = subprocess.run(
+    return subprocess.run(
         [
             chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
             "--disable-background-networking", "--disable-component-update", "--disable-sync",
             f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000", "--dump-dom",
-            f"file://{page}#frame=3",
+            f"file://{page}#frame={moment}",
         ],
         capture_output=True, text=True, timeout=120, check=True,
     ).stdout  # fmt: skip
+
+
+def test_page_works_in_a_browser(episodes, tmp_path):
+    dom = opened(write_replay(episodes, tmp_path / "replay.html"), tmp_path, 3)
     assert 'data-status="ready"' in dom and 'data-frame="3"' in dom
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in dom
+    assert dom.count('class="side"') == 1
+
+
+def test_two_runs_side_by_side_in_a_browser(tmp_path):
+    env = parallel_env(map_name="B", max_game_steps=30)
+    sides = {
+        name: record(RandomCooks(), episodes=2, seed=seed, env=env) for name, seed in (("talking", 0), ("silent", 50))
+    }
+    page = write_comparison(sides, tmp_path / "both.html", title="Both")
+    steps = {frame["game_step"] for episodes in sides.values() for frame in episodes[0].frames}
+    dom = opened(page, tmp_path, len(steps) - 1)  # the last moment of the common clock
+    assert 'data-status="ready"' in dom and f'data-frame="{len(steps) - 1}"' in dom
+    assert dom.count('class="side"') == 2 and ">talking</h2>" in dom and ">silent</h2>" in dom
+    assert dom.count(">the episode is over<") == 4  # both cooks of both runs
+    assert f"{len(steps)} of {len(steps)}" in dom
