@@ -86,7 +86,7 @@ def run_command(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Name of the example.")],
 ) -> None:
-    """Run an example; further options go to `rllib train file` or to the script.
+    """Run an example; further options go to `rllib train file`, `rllib study file` or to the script.
 
     Examples:
 
@@ -99,8 +99,9 @@ def run_command(
         code = subprocess.run([sys.executable, str(path), *context.args], check=False, env=dict(os.environ)).returncode
         raise typer.Exit(code)
     from rllib_llm_comm.cli.main import cli
+    from rllib_llm_comm.cli.study_file import is_study
 
-    cli(["train", "file", str(path), *context.args])
+    cli(["study" if is_study(path) else "train", "file", str(path), *context.args])
 
 
 def _folder(name: str) -> Path:

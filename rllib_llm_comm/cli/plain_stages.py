@@ -1,7 +1,8 @@
-"""Stages that need no Ray: collecting labels, evaluating and replaying a checkpoint."""
+"""Stages that need no Ray: collecting labels, evaluating and replaying a checkpoint, play by a chat model."""
 
 from __future__ import annotations
 
+import json
 import typing
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
 from rllib_llm_comm.cli.experiment_file import Experiment
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.replay import replay_checkpoint
-from rllib_llm_comm.cli.stages import Stage, StageResult
+from rllib_llm_comm.cli.stages import Stage, StageResult, write_atomically
 from rllib_llm_comm.cli.validation import check_type, one_sentence
 from rllib_llm_comm.errors import UserError, did_you_mean
 
@@ -216,7 +217,80 @@ class Replay(_OnCheckpoint):
         return StageResult(pages)
 
 
-KINDS: dict[str, PlainStage] = {kind.name: kind() for kind in (CollectLabels, Evaluate, Replay)}
+class ChatPlaySettings(BaseModel):
+    """`config:` of `run: chat_play`.
+
+    Attributes:
+        chat: Arguments of the chat client: `model`, `base_url`, `budget`, `cache_dir`, ...
+        episodes: How many episodes are played.
+        seed: Seed of the first episode; the others count up.
+        env_config: Settings of the environment.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
+    episodes: int = Field(default=10, ge=1)
+    seed: int = Field(default=0, ge=0)
+    env_config: dict[str, Any] = Field(default_factory=dict)
+
+
+class ChatPlay(PlainStage):
+    """`run: chat_play`: episodes in which a chat model chooses every action."""
+
+    name = "chat_play"
+    takes_env = True
+
+    def settings(self, stage: Stage) -> ChatPlaySettings:
+        """The checked `config:`."""
+        try:
+            return ChatPlaySettings.model_validate(stage.experiment.config)
+        except ValidationError as error:
+            raise UserError(one_sentence(f"{stage.name}.config", error, ChatPlaySettings)) from None
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks keys, values, the environment and the client's arguments."""
+        from rllib_llm_comm.language.chat import ChatClient
+
+        settings = self.settings(stage)
+        if stage.experiment.env is None:
+            raise UserError(f"`{stage.name}.env` is missing; say what is played.")
+        check_environment(stage.name, stage.experiment.env, settings.env_config)
+        known = [name for name in typing.get_type_hints(ChatClient.__init__) if name != "return"]
+        for key in settings.chat:
+            if key not in known:
+                hint = did_you_mean(key, known)
+                raise UserError(f"`{stage.name}.config.chat.{key}` is no setting; known are {', '.join(known)}.{hint}")
+        if "model" not in settings.chat:
+            raise UserError(f"`{stage.name}.config.chat.model` is missing; name the model at the server.")
+        ChatClient(**settings.chat)
+
+    def run(self, stage: Stage) -> StageResult:
+        """Plays the episodes and writes `evaluation.json`."""
+        from pettingzoo.env_registry import registration
+
+        from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer
+        from rllib_llm_comm.evaluation.rollout import evaluate
+
+        settings = self.settings(stage)
+        env = registration.make("parallel", str(stage.experiment.env), **settings.env_config)
+        player = ChatPlayer(settings.chat, getattr(env, "task", ""), getattr(env, "brief", ""))
+        with counting_bar(f"playing {settings.episodes} episodes") as progress:
+            result = evaluate(player, episodes=settings.episodes, seed=settings.seed, env=env, progress=progress)
+        counters = player.client.counters.__dict__
+        answers = {way: player.counts[way] for way in (*WAYS, "failures")}
+        figures = {**result.to_json(), "answers": answers, "chat": dict(counters)}
+        path = stage.folder / "evaluation.json"
+        write_atomically(path, json.dumps(figures, indent=2) + "\n")
+        say(
+            f"return {result.return_mean:.3f}, solved {result.success_rate:.2f}; answers understood as "
+            + ", ".join(f"{way} {count}" for way, count in answers.items() if count)
+            + f"; cost {player.client.counters.cost:.4g}"
+        )
+        return StageResult([path], summary=figures)
+
+
+KINDS: dict[str, PlainStage] = {kind.name: kind() for kind in (CollectLabels, Evaluate, Replay, ChatPlay)}
 
 
 def config_identity(experiment: Experiment) -> Mapping[str, Any]:

@@ -97,6 +97,12 @@ def stage_name(scenario: str, system: str, *more: str) -> str:
     return ".".join((scenario, system, *more))
 
 
+def is_study(path: Path) -> bool:
+    """Whether a file that can be read holds a study, not experiments."""
+    data = load_file(path) if path.suffix.lower() in (".yaml", ".yml", ".json") else None
+    return isinstance(data, Mapping) and {"systems", "scenarios"} <= set(data)
+
+
 def read_study(path: Path) -> Study:
     """Reads a YAML or JSON file.
 

@@ -20,6 +20,7 @@ from rllib_llm_comm.cli.experiment_file import (
     read_experiment_file,
 )
 from rllib_llm_comm.cli.options import TrainOptions, takes_train_options
+from rllib_llm_comm.cli.study_file import is_study
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 app = typer.Typer(
@@ -100,6 +101,8 @@ def start(source: ExperimentFile | Path, options: TrainOptions, stage: str | Non
     state.verbosity = options.verbose
     quiet_libraries(options.verbose)
     import_modules(options.modules)
+    if isinstance(source, Path) and source.is_file() and is_study(source):
+        raise UserError(f"{str(source)!r} holds a study; run it with `rllib study file {source}`.")
     file = read_experiment_file(source) if isinstance(source, Path) else source
     if options.experiment_name is not None:
         file = dataclasses.replace(file, name=options.experiment_name)

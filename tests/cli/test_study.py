@@ -59,6 +59,11 @@ def test_bad_studies(change, says, tmp_path):
         read_study(path)
 
 
+def test_a_study_is_no_experiment_file(tmp_path):
+    done = rllib("train", "file", str(SMOKE), cwd=tmp_path)
+    assert done.returncode == 1 and "run it with `rllib study file" in " ".join(done.stderr.split())
+
+
 def test_bad_files(tmp_path):
     with pytest.raises(UserError, match="There is no file"):
         read_study(tmp_path / "no.yaml")

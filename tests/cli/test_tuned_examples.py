@@ -10,12 +10,14 @@ from rllib_llm_comm.cli import pipeline
 from rllib_llm_comm.cli.example import examples
 from rllib_llm_comm.cli.experiment_file import read_experiment_file
 from rllib_llm_comm.cli.stages import make_stages
+from rllib_llm_comm.cli.study_file import is_study
 
 FILES = [path for path in examples().values() if path.suffix == ".yaml"]
+STUDIES = [path for path in FILES if is_study(path)]
 SMOKE = Path(__file__).parents[1] / "data" / "verco_smoke.yaml"
 
 
-@pytest.mark.parametrize("path", [*FILES, SMOKE], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*(path for path in FILES if path not in STUDIES), SMOKE], ids=lambda path: path.stem)
 def test_everything_in_the_file_is_known(path, tmp_path):
     file = read_experiment_file(path)
     stages = make_stages(file.experiments, lambda name, _: tmp_path / name)

@@ -1,0 +1,149 @@
+"""Direct play by a chat model: it reads what an agent sees and its candidates, and names one; nothing is learned."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.evaluation.decision import Decision
+from rllib_llm_comm.language.chat import ChatClient, ChatError
+from rllib_llm_comm.modules.encoding import read_observation
+
+logger = logging.getLogger(__name__)
+
+WAYS = ("exact", "folded", "number", "contained", "nearest", "fallback")
+_LIKE_ENOUGH = 0.75
+_CLEARER_BY = 0.05
+_MAX_ANSWER = 4000
+
+
+class ChatPlayer:
+    """Plays for all agents of an episode, as a policy does; each agent is asked on its own and says nothing.
+
+    The paper's "GPT-4 direct play". With `cache_dir` in the settings the same question is never paid twice.
+
+    Attributes:
+        client: The client, with its counters of requests and cost.
+        counts: Decisions by how the answer was understood (`WAYS`), and `failures`: requests that failed for good.
+
+    Args:
+        settings: Arguments of `ChatClient`.
+        task: The goal in words.
+        brief: The game in a few sentences.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], task: str = "", brief: str = "") -> None:
+        self.client = ChatClient(**settings)
+        self.counts: Counter[str] = Counter()
+        self._task, self._brief = task, brief
+        self._team: set[str] = set()
+        self._template = resources.files(__package__).joinpath("prompts", "chat_player.txt").read_text(encoding="utf-8")
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begins an episode; the model has no memory and draws nothing here."""
+        self._team = set()
+
+    def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
+        """Lets the model choose for the agents that are asked now.
+
+        Args:
+            observations: The environment's observations of these agents.
+            explore: Not used: the model's own temperature decides.
+
+        Raises:
+            UserError: If an observation is not one in words, the budget is spent or the key is missing.
+        """
+        self._team.update(map(str, observations))
+        return {agent: self._decide(str(agent), seen) for agent, seen in observations.items()}
+
+    def _decide(self, agent: str, raw: Mapping[str, Any]) -> Decision:
+        seen = read_observation(raw)
+        allowed = [index for index, flag in enumerate(seen.mask) if flag]
+        phrases = [seen.candidates[index] for index in allowed]
+        prompt = self.prompt(agent, seen.text, phrases)
+        try:
+            chosen, how = parse_choice(self.client.complete(prompt), phrases)
+        except ChatError as error:
+            if not self.counts["failures"]:
+                logger.warning("%s The first candidate is taken; further failures are only counted.", error)
+            self.counts["failures"] += 1
+            chosen, how = 0, "fallback"
+        self.counts[how] += 1
+        probabilities = np.zeros(len(seen.candidates))
+        probabilities[allowed[chosen]] = 1.0
+        return Decision(allowed[chosen], "", {}, list(seen.candidates), probabilities, 0.0, prompt)
+
+    def prompt(self, agent: str, text: str, phrases: Sequence[str]) -> str:
+        """What the model is asked.
+
+        Args:
+            agent: Its name in the game.
+            text: What it sees.
+            phrases: What it can do.
+        """
+        return self._template.format(
+            name=agent,
+            count=max(1, len(self._team)),
+            brief=self._brief or "A game for a team.",
+            task=self._task or "Do well together.",
+            observation=" ".join(text.split()),
+            options="\n".join(f"{number}. {phrase}" for number, phrase in enumerate(phrases, 1)),
+        )
+
+
+def parse_choice(answer: str, phrases: Sequence[str]) -> tuple[int, str]:
+    """Which candidate an answer means, and how that was found.
+
+    Tried in this order: a line that is a candidate (`exact`); one that is but for case, marks and numbering (`folded`);
+    a line that begins with a candidate's number (`number`); the only candidate that the answer contains (`contained`);
+    the clearly likest one (`nearest`). Otherwise the first candidate is taken (`fallback`), which in our games is to
+    wait.
+
+    Args:
+        answer: What the model wrote; anything may stand in it.
+        phrases: The candidates, at least one.
+    """
+    text = re.sub(r"<think>.*?(</think>|$)", " ", answer[:_MAX_ANSWER], flags=re.DOTALL)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in lines:
+        if line in phrases:
+            return phrases.index(line), "exact"
+    folded = [_folded(phrase) for phrase in phrases]
+    for line in lines:
+        if _folded(line) in folded:
+            return folded.index(_folded(line)), "folded"
+    for line in lines:
+        number = re.match(r"\W{0,4}(\d{1,3})\b", line)
+        if number and 1 <= int(number.group(1)) <= len(phrases):
+            return int(number.group(1)) - 1, "number"
+    whole = f" {_folded(text)} "
+    inside = [index for index, phrase in enumerate(folded) if f" {phrase} " in whole]
+    if len(inside) == 1:
+        return inside[0], "contained"
+    return _nearest(lines, folded)
+
+
+def _nearest(lines: Sequence[str], folded: Sequence[str]) -> tuple[int, str]:
+    likeness = [
+        max((difflib.SequenceMatcher(None, _folded(line)[:200], phrase).ratio() for line in lines[:20]), default=0.0)
+        for phrase in folded
+    ]
+    order = sorted(range(len(folded)), key=lambda index: -likeness[index])
+    best = likeness[order[0]]
+    second = likeness[order[1]] if len(order) > 1 else 0.0
+    if best >= _LIKE_ENOUGH and best - second >= _CLEARER_BY:
+        return order[0], "nearest"
+    return 0, "fallback"
+
+
+def _folded(text: str) -> str:
+    """Words in small letters, without marks and a number in front."""
+    text = re.sub(r"^\W*\d{1,3}\s*[.):]\s*", "", text.casefold())
+    return " ".join(re.findall(r"\w+", text))

@@ -1,0 +1,123 @@
+"""Direct play by a chat model: the parser, and episodes against a real local server."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from chat_server import ChatServer
+from hypothesis import given
+from hypothesis import strategies as st
+from toys import ColourTalk
+
+from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer, parse_choice
+from rllib_llm_comm.evaluation.rollout import evaluate
+from rllib_llm_comm.language import chat
+from tests.cli.command import rllib
+
+PHRASES = ["wait", "take the tomato", "chop the tomato on the first board", "go to the counter"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(chat, "_FIRST_WAIT", 0.01)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "index", "how"),
+    [
+        ("take the tomato", 1, "exact"),
+        ("Thinking...\ntake the tomato\n", 1, "exact"),
+        ("<think>wait</think>\ngo to the counter", 3, "exact"),
+        ("**Take the tomato.**", 1, "folded"),
+        ("2. take the tomato", 1, "folded"),
+        ("3", 2, "number"),
+        ("Option (4) because it is near", 0, "fallback"),
+        ("4) because it is near", 3, "number"),
+        ("I would take the tomato now, please.", 1, "contained"),
+        ("chop tomato on the first board", 2, "nearest"),
+        ("take the tomato, then go to the counter", 0, "fallback"),
+        ("99", 0, "fallback"),
+        ("I cannot help with that.", 0, "fallback"),
+        ("", 0, "fallback"),
+    ],
+)
+def test_answers(answer, index, how):
+    assert parse_choice(answer, PHRASES) == (index, how)
+
+
+@given(st.text(max_size=300), st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=6))
+def test_any_answer_gives_a_candidate(answer, phrases):
+    index, how = parse_choice(answer, phrases)
+    assert 0 <= index < len(phrases) and how in WAYS
+
+
+@given(st.lists(st.sampled_from(PHRASES), min_size=1, max_size=4, unique=True), st.data())
+def test_a_candidate_means_itself(phrases, data):
+    phrase = data.draw(st.sampled_from(phrases))
+    assert phrases[parse_choice(phrase, phrases)[0]] == phrase
+    assert phrases[parse_choice(f"  {phrase.upper()}!", phrases)[0]] == phrase
+
+
+def sees(prompt: str) -> str:
+    """What a model would answer that names the colour which the other sees."""
+    return f"name {re.search(r'the other sees (red|blue|green)', prompt).group(1)}"
+
+
+def settings(server, **more):
+    return {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, **more}
+
+
+def test_plays_and_pays_once(tmp_path):
+    env = ColourTalk(length=4, obvious=True)
+    with ChatServer(sees) as server:
+        player = ChatPlayer(settings(server, cache_dir=str(tmp_path / "cache")), env.task, env.brief)
+        result = evaluate(player, episodes=2, env=env)
+        assert result.return_mean == 4.0 and player.counts["exact"] == sum(player.counts.values()) == 16
+        assert env.task in server.requests[0]["messages"][-1]["content"]
+        asked = len(server.requests)
+        again = ChatPlayer(settings(server, cache_dir=str(tmp_path / "cache")), env.task, env.brief)
+        assert evaluate(again, episodes=2, env=env) == result
+        assert len(server.requests) == asked and again.client.counters.cached == 16
+
+
+def test_a_server_in_trouble_does_not_end_the_game():
+    with ChatServer(500) as server:
+        player = ChatPlayer(settings(server, max_retries=0))
+        result = evaluate(player, episodes=1, env=ColourTalk(length=3))
+        assert result.episodes == 1 and player.counts["failures"] == player.counts["fallback"] == 6
+
+
+def test_stage(tmp_path):
+    with ChatServer(lambda prompt: "1") as server:
+        stage = {
+            "run": "chat_play",
+            "env": "rllib_llm_comm/overcooked_text-v0",
+            "config": {"env_config": {"max_game_steps": 20}, "chat": settings(server), "episodes": 1},
+        }
+        (tmp_path / "play.json").write_text(json.dumps({"play": stage}))
+        done = rllib("train", "file", "play.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    figures = json.loads((tmp_path / "results/play/play/evaluation.json").read_text())
+    assert figures["answers"]["number"] > 0 and figures["chat"]["requests"] == len(server.requests)
+    assert "answers understood as" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"chat": {}}, "`play.config.chat.model` is missing"),
+        ({"chat": {"model": "m", "temprature": 1}}, "Did you mean 'temperature'"),
+        ({"chat": {"model": "m"}, "episodes": 0}, "play.config"),
+        ({}, "chat"),
+    ],
+)
+def test_bad_settings(config, says, tmp_path):
+    stage = {"run": "chat_play", "env": "rllib_llm_comm/overcooked_text-v0", "config": config}
+    (tmp_path / "play.json").write_text(json.dumps({"play": stage}))
+    done = rllib("train", "file", "play.json", cwd=tmp_path)
+    assert done.returncode == 1 and says in done.stderr
