@@ -99,13 +99,16 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         max_message_words: int = NotProvided,
         message_temperature: float = NotProvided,
         constant_message: str = NotProvided,
+        message_menu: Sequence[str] = NotProvided,
+        train_messages: bool = NotProvided,
         message_server: Mapping[str, Any] | None = NotProvided,
     ) -> Self:
         """Sets how agents talk.
 
         Args:
             messages: `"student"` (default; Verco): written by the message adapter. `"teacher"`: by `teacher`.
-                `"none"`, `"shuffled"` (student messages of other moments), `"constant"`: controls (ours).
+                `"none"`, `"shuffled"` (student messages of other moments), `"constant"`: controls (ours). `"menu"`:
+                one of `message_menu`.
             message_checkpoint: Checkpoint of `MessageSFT` (or of `Verco`), or a PEFT adapter folder, whose
                 message adapter is loaded when the algorithm is built. Default `None`: a fresh adapter.
             teacher: For `messages="teacher"`: a teacher's registered name, or a dict with `name` and its
@@ -115,6 +118,10 @@ class LanguageModelConfigMixin(StrictConfigMixin):
             message_server: Keys of `MessageServer` (`base_url`, `model`, ...): an OpenAI-compatible server, such as
                 vLLM, that writes the messages in place of the module (ours). Default `None`.
             constant_message: What is said with `messages="constant"`. Default "hello" (ours).
+            message_menu: With `messages="menu"`: at least two different phrases, among which the message adapter
+                chooses (FAMA). Default none.
+            train_messages: Whether PPO trains the message adapter, too, on the joint probability of message and
+                action; wants `messages` "student" or "menu" and `message_temperature` 1. Default no (Verco).
 
         Returns:
             This config.

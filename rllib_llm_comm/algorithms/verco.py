@@ -18,7 +18,7 @@ from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.adapters import ACTION
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
     All agents share one policy: a frozen language model with a message adapter, an action adapter and a
     critic. Each agent first writes a message from its own observation (frozen message adapter), then scores
     its candidate actions behind its observation and the messages of the others. PPO trains the action adapter
-    and the critic.
+    and the critic, and with `train_messages` the message adapter, too.
 
     .. testcode::
         :skipif: True
@@ -60,7 +60,7 @@ class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """The shared module: action adapter and critic are trained."""
-        settings = self.language_model_settings((ACTION,), train_critic=True)
+        settings = self.language_model_settings(self._trained_roles(), train_critic=True)
         return RLModuleSpec(module_class=LLMCommModule, model_config=settings.to_dict())
 
     @override(AlgorithmConfig)
@@ -70,12 +70,15 @@ class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
         following = "AddObservationsFromEpisodesToBatch"
         if not any(isinstance(piece, MessageExchange) for piece in pipeline.connectors):
             exchange = MessageExchange(
-                language_model=self.language_model_settings((ACTION,), train_critic=True).to_dict(),
+                language_model=self.language_model_settings(self._trained_roles(), train_critic=True).to_dict(),
                 communication=self.communication_settings().to_dict(),
             )
             pipeline.insert_before(following, exchange)
         pipeline.insert_before(following, AddObservationsInOrder())
         return pipeline
+
+    def _trained_roles(self) -> tuple[str, ...]:
+        return (ACTION, MESSAGE) if self.train_messages else (ACTION,)
 
     @override(PPOConfig)
     def validate(self) -> None:
@@ -84,8 +87,8 @@ class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
-        self.language_model_settings((ACTION,), train_critic=True)
         self.communication_settings()
+        self.language_model_settings(self._trained_roles(), train_critic=True)
         if self.messages == "teacher":
             if not self.teacher:
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
@@ -112,7 +115,7 @@ class Verco(PolicyCheckpointMixin, PPO):
         super().setup(config)
         if self.config.message_checkpoint:
             self.load_message_adapter(self.config.message_checkpoint)
-        elif self.config.messages in ("student", "shuffled"):
+        elif self.config.messages in ("student", "shuffled") and not self.config.train_messages:
             logger.warning(
                 "`messages` is %r but `message_checkpoint` is not set: messages come from an untrained "
                 "adapter unless a checkpoint of this algorithm is restored.",

@@ -83,7 +83,7 @@ def command(
         str | None, typer.Option(help="Environment settings that differ from training, as JSON.")
     ] = None,
     messages: Annotated[
-        str | None, typer.Option(help="Another message mode: none, student, teacher, shuffled or constant.")
+        str | None, typer.Option(help="Another message mode: none, student, teacher, shuffled, constant or menu.")
     ] = None,
 ) -> None:
     """Play episodes with a trained checkpoint and print what came out (no Ray needed).

@@ -81,7 +81,7 @@ def command(
         str | None, typer.Option(help="Environment settings that differ from training, as JSON.")
     ] = None,
     messages: Annotated[
-        str | None, typer.Option(help="Another message mode: none, student, teacher, shuffled or constant.")
+        str | None, typer.Option(help="Another message mode: none, student, teacher, shuffled, constant or menu.")
     ] = None,
     beside: Annotated[
         str | None, typer.Option(help="Another checkpoint: its episodes with the same seeds are shown beside.")

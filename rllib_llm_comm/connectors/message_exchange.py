@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -15,15 +16,19 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.modules.core import resolve_device
 from rllib_llm_comm.modules.encoding import (
     CANDIDATES,
     TEXT,
     ObservationEncoder,
+    TextObservation,
     encoded_space,
     is_text_observation,
     read_observation,
 )
 from rllib_llm_comm.modules.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.modules.speech import SPEECH_LOGP, SpeechEncoder
 from rllib_llm_comm.phases import TEXT as PROMPTS
 from rllib_llm_comm.phases import phase
 
@@ -74,6 +79,7 @@ class MessageExchange(ConnectorV2):
         self._communication = CommunicationSettings.from_mapping(dict(communication or {}))
         self._protocol: MessageProtocol | None = None
         self._encoders: dict[str, ObservationEncoder] = {}
+        self._speech_rows: SpeechEncoder | None = None
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     @override(ConnectorV2)
@@ -96,7 +102,9 @@ class MessageExchange(ConnectorV2):
                     f"the action space of agent {agent!r} is {action_space}, but must be Discrete: one index "
                     "per candidate phrase."
                 )
-            spaces[agent] = encoded_space(self._settings, int(action_space.n))
+            encoded = encoded_space(self._settings, int(action_space.n))
+            speech = self._speech_encoder().space() if self._communication.train_messages else {}
+            spaces[agent] = gym.spaces.Dict({**encoded.spaces, **speech})
         return gym.spaces.Dict(spaces)
 
     @override(ConnectorV2)
@@ -113,10 +121,10 @@ class MessageExchange(ConnectorV2):
     ) -> Any:
         """Speaks, listens and writes the prompts into the episodes."""
         with phase(PROMPTS):
-            self._exchange(rl_module, episodes, metrics)
+            self._exchange(rl_module, episodes, metrics, explore is False)
         return batch
 
-    def _exchange(self, rl_module: RLModule, episodes: list[MultiAgentEpisode], metrics: Any) -> None:
+    def _exchange(self, rl_module: RLModule, episodes: list[MultiAgentEpisode], metrics: Any, greedy: bool) -> None:
         waiting = [
             (episode, agent, episode.agent_episodes[agent])
             for episode in episodes
@@ -125,22 +133,63 @@ class MessageExchange(ConnectorV2):
         ]
         observations = {id(single): read_observation(single.get_observations(-1)) for _, _, single in waiting}
         by_module: dict[str, list[Speaker]] = {}
+        speaking: dict[str, list[int]] = {}
         for episode, agent, single in waiting:
             if not episode.is_done and not single.is_done:
                 mailbox = episode.custom_data.setdefault(MAILBOX, {})
                 speaker = Speaker(str(agent), observations[id(single)], mailbox)
                 by_module.setdefault(episode.module_for(agent), []).append(speaker)
+                speaking.setdefault(episode.module_for(agent), []).append(id(single))
         said: list[str] = []
+        told: dict[int, str] = {}
         for module_id, speakers in by_module.items():
-            said += self._speech().speak(speakers, _unwrapped(rl_module, module_id).write_messages)
+            messages = self._speech().speak(speakers, _unwrapped(rl_module, module_id).write_messages, greedy)
+            told.update(zip(speaking[module_id], messages, strict=True))
+            said += messages
+        speech = self._speech_arrays(rl_module, waiting, observations, told)
         for episode, agent, single in waiting:
             heard = heard_by(str(agent), episode.custom_data.get(MAILBOX, {}))
             encoder = self._encoder(rl_module, episode.module_for(agent))
-            single.set_observations(at_indices=-1, new_data=encoder.encode(observations[id(single)], heard))
+            arrays = {**encoder.encode(observations[id(single)], heard), **speech.get(id(single), {})}
+            single.set_observations(at_indices=-1, new_data=arrays)
             single.observation_space = self.observation_space[agent]
         if metrics is not None and said and self._communication.messages != "none":
             metrics.log_value("message_words", float(np.mean([len(m.split()) for m in said])), window=METRICS_WINDOW)
             metrics.log_value("message_distinct_share", len(set(said)) / len(said), window=METRICS_WINDOW)
+
+    def _speech_arrays(
+        self,
+        rl_module: RLModule,
+        waiting: list[tuple[MultiAgentEpisode, Any, SingleAgentEpisode]],
+        observations: Mapping[int, TextObservation],
+        told: Mapping[int, str],
+    ) -> dict[int, dict[str, np.ndarray]]:
+        """What was said with its probability, for messages that PPO trains; by the id of the agent's episode."""
+        if not self._communication.train_messages:
+            return {}
+        found: dict[int, dict[str, np.ndarray]] = {}
+        by_module: dict[str, list[int]] = {}
+        for episode, agent, single in waiting:
+            found[id(single)] = self._speech_encoder().encode(observations[id(single)], told.get(id(single)))
+            by_module.setdefault(episode.module_for(agent), []).append(id(single))
+        for module_id, keys in by_module.items():
+            names = [name for name in found[keys[0]] if name != SPEECH_LOGP]
+            batch = {name: torch.from_numpy(np.stack([found[key][name] for key in keys])) for name in names}
+            with torch.no_grad():
+                log_probs, _ = _unwrapped(rl_module, module_id).core.speech_log_probs(batch)
+            for key, value in zip(keys, log_probs.tolist(), strict=True):
+                found[key] = {**found[key], SPEECH_LOGP: np.array([value], np.float32)}
+        return found
+
+    def _speech_encoder(self) -> SpeechEncoder:
+        if self._speech_rows is None:
+            base = load_base_model(
+                self._settings.base_model, self._settings.dtype, resolve_device(self._settings.device),
+                self._settings.quantization,
+            )  # fmt: skip
+            menu = self._communication.message_menu if self._communication.messages == "menu" else ()
+            self._speech_rows = SpeechEncoder(base, self._settings.max_prompt_tokens, menu)
+        return self._speech_rows
 
     def _speech(self) -> MessageProtocol:
         if self._protocol is None:

@@ -76,22 +76,23 @@ class MessageProtocol:
         self._random = random.Random(seed)
         self._pool.clear()
 
-    def speak(self, speakers: Sequence[Speaker], write: WriteMessages) -> list[str]:
+    def speak(self, speakers: Sequence[Speaker], write: WriteMessages, greedy: bool = False) -> list[str]:
         """Lets all speakers of one moment (of any number of episodes) speak, in one batch.
 
         Args:
             speakers: Who speaks; their mailboxes are updated.
             write: `LLMCommCore.write_messages`, or a function with its arguments.
+            greedy: Whether messages that are part of the policy (`train_messages`) are the most likely ones.
 
         Returns:
             One message per speaker.
         """
-        said = self._messages(speakers, write)
+        said = self._messages(speakers, write, greedy)
         for speaker, message in zip(speakers, said, strict=True):
             speaker.mailbox[speaker.agent] = message
         return said
 
-    def _messages(self, speakers: Sequence[Speaker], write: WriteMessages) -> list[str]:
+    def _messages(self, speakers: Sequence[Speaker], write: WriteMessages, greedy: bool) -> list[str]:
         settings = self.settings
         if settings.messages == "none" or not speakers:
             return [""] * len(speakers)
@@ -99,13 +100,16 @@ class MessageProtocol:
             return [settings.constant_message] * len(speakers)
         if settings.messages == "teacher":
             return [limit_words(_teacher_message(speaker), settings.max_message_words) for speaker in speakers]
+        temperature = 0.0 if greedy and settings.train_messages else settings.message_temperature
+        menu = {"menu": settings.message_menu} if settings.messages == "menu" else {}
         written = (self._from_server if self._server else write)(
             [message_prompt(s.observation.text, s.observation.subgoal) for s in speakers],
             max_words=settings.max_message_words,
-            temperature=settings.message_temperature,
-            seed=self._random.randrange(_MOST_SEEDS) if settings.message_temperature > 0 else None,
+            temperature=temperature,
+            seed=self._random.randrange(_MOST_SEEDS) if temperature > 0 else None,
+            **menu,
         )
-        if settings.messages == "student":
+        if settings.messages in ("student", "menu"):
             return written
         return self._shuffled(speakers, written)
 

@@ -86,7 +86,7 @@ class Policy:
         agents = list(observations)
         seen = [read_observation(observations[agent]) for agent in agents]
         speakers = [Speaker(str(agent), view, self._mailbox) for agent, view in zip(agents, seen, strict=True)]
-        said = self._protocol.speak(speakers, self.core.write_messages)
+        said = self._protocol.speak(speakers, self.core.write_messages, greedy=not explore)
         heard = [heard_by(str(agent), self._mailbox) for agent in agents]
         rows = [self._encoder.encode(view, ears) for view, ears in zip(seen, heard, strict=True)]
         if len({len(view.candidates) for view in seen}) > 1:

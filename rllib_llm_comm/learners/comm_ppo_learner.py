@@ -20,6 +20,8 @@ from rllib_llm_comm.learners.losses import approximate_kl, explained_variance, p
 from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
 from rllib_llm_comm.learners.semi_markov_gae import SemiMarkovGAE
+from rllib_llm_comm.modules.llm_comm import SPEECH_ENTROPY, SPEECH_LOG_PROBS
+from rllib_llm_comm.modules.speech import SPEECH_LOGP
 from rllib_llm_comm.phases import PHASE_SECONDS, UPDATE, phase
 
 logger = logging.getLogger(__name__)
@@ -153,8 +155,14 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     ) -> TensorType:
         distribution = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
         log_ratio = distribution.logp(batch[Columns.ACTIONS]) - batch[Columns.ACTION_LOGP]
-        ratio = log_ratio.exp()
+        action_ratio = log_ratio.detach().exp()
         entropy = distribution.entropy().mean()
+        bonus = entropy
+        if SPEECH_LOG_PROBS in fwd_out:  # what was said is part of the action
+            log_ratio = log_ratio + fwd_out[SPEECH_LOG_PROBS] - batch[Columns.OBS][SPEECH_LOGP][:, 0]
+            bonus = entropy + fwd_out[SPEECH_ENTROPY]
+            self._log(module_id, message_entropy=fwd_out[SPEECH_ENTROPY])
+        ratio = log_ratio.exp()
         surrogate = policy_loss(ratio, batch[Postprocessing.ADVANTAGES], config.clip_param)
         kl = self._mean_over_learners(approximate_kl(log_ratio.detach()))
         self._log(
@@ -165,7 +173,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             clip_fraction=((ratio - 1.0).abs() > config.clip_param).float().mean(),
         )
         if self._minibatches[module_id] == 0:
-            self._log_first_ratio(module_id, ratio.detach(), batch.get(WEIGHTS_SEQ_NO))
+            self._log_first_ratio(module_id, action_ratio, batch.get(WEIGHTS_SEQ_NO))
             self._warn_if_rigid(float(entropy.detach()))
         if config.kl_target is not None and float(kl) > config.kl_target:
             self._stopped.add(module_id)
@@ -177,11 +185,12 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         else:
             self._policy_steps[module_id] += 1
         coefficient = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        return weight * (surrogate - coefficient * entropy)
+        return weight * (surrogate - coefficient * bonus)
 
     def _log_first_ratio(self, module_id: ModuleID, ratio: torch.Tensor, weights_seq_no: torch.Tensor | None) -> None:
         # Before the first step the ratio must be 1. The exception is honest: an action that lasted from one
-        # roll-out into the next was chosen by older weights.
+        # roll-out into the next was chosen by older weights. (So were the messages with which a roll-out begins, so
+        # only the actions are looked at.)
         if weights_seq_no is not None:
             newest = weights_seq_no >= self._weights_seq_no - 1
             self._log(module_id, older_weights_share=1.0 - newest.float().mean())

@@ -25,6 +25,7 @@ from rllib_llm_comm.modules.encoding import (
 )
 from rllib_llm_comm.modules.memo import Memo
 from rllib_llm_comm.modules.settings import LanguageModelSettings
+from rllib_llm_comm.modules.speech import encode_menu, menu_logits, speech_log_probs
 from rllib_llm_comm.phases import FEATURES, MESSAGES, SCORING, phase
 
 _SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
@@ -84,6 +85,7 @@ class LLMCommCore:
         max_words: int = 10,
         temperature: float = 0.0,
         seed: int | None = None,
+        menu: Sequence[str] = (),
     ) -> list[str]:
         """Messages behind the given message prompts, by the message adapter.
 
@@ -92,11 +94,14 @@ class LLMCommCore:
             max_words: Upper bound on a message's words.
             temperature: 0 for greedy decoding.
             seed: Fixes sampled words.
+            menu: If given, each message is one of these phrases.
 
         Returns:
             One line of text per prompt.
         """
         with phase(MESSAGES):
+            if menu:
+                return self._choose_messages(prompts, menu, temperature, seed)
             if temperature > 0:
                 return self._engine.messages(
                     self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=MESSAGE
@@ -104,6 +109,25 @@ class LLMCommCore:
             if not self._engine.remembers:
                 return self._engine.messages(self.lm, prompts, max_words=max_words, role=MESSAGE)
             return self._remembered_messages(prompts, max_words)
+
+    @torch.no_grad()
+    def _choose_messages(
+        self, prompts: Sequence[str], menu: Sequence[str], temperature: float, seed: int | None
+    ) -> list[str]:
+        rows = [self.lm.base.encode(prompt) for prompt in prompts]
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [self.lm.base.pad_id] * (width - len(row)) for row in rows])
+        phrases = torch.from_numpy(encode_menu(self.lm.base, menu))[None].expand(len(rows), -1, -1)
+        logits = menu_logits(self._engine.scores, self.lm, ids, phrases).double().cpu()
+        if temperature == 0:
+            return [menu[int(index)] for index in logits.argmax(-1)]
+        chances = (logits / temperature).softmax(-1).numpy()
+        rng = np.random.default_rng(seed)
+        return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for row in chances]
+
+    def speech_log_probs(self, observations: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities (B,) of what was said, and the entropy of saying it; see `speech.speech_log_probs`."""
+        return speech_log_probs(self._engine.scores, self.lm, observations)
 
     def _remembered_messages(self, prompts: Sequence[str], max_words: int) -> list[str]:
         self._messages.require((self.lm.stamp(MESSAGE), max_words))

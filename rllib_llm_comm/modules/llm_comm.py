@@ -26,10 +26,13 @@ from rllib_llm_comm.modules.policy_folder import (
     policy_files,
 )
 from rllib_llm_comm.modules.settings import LanguageModelSettings
+from rllib_llm_comm.modules.speech import SPEECH_LOGP
 
 CRITIC_FEATURES = "critic_features"
 MESSAGE_LOG_PROBS = "message_log_probs"
 MESSAGE_HITS = "message_hits"
+SPEECH_LOG_PROBS = "speech_log_probs"
+SPEECH_ENTROPY = "speech_entropy"
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")
 
@@ -94,7 +97,10 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         if MESSAGE_IDS in batch:
             log_probs, hits = message_log_probs(self.core.lm, batch[MESSAGE_IDS], batch[MESSAGE_LABELS])
             return {MESSAGE_LOG_PROBS: log_probs, MESSAGE_HITS: hits}
-        return {Columns.ACTION_DIST_INPUTS: self.core.logits(batch[Columns.OBS])}
+        out = {Columns.ACTION_DIST_INPUTS: self.core.logits(batch[Columns.OBS])}
+        if SPEECH_LOGP in batch[Columns.OBS]:
+            out[SPEECH_LOG_PROBS], out[SPEECH_ENTROPY] = self.core.speech_log_probs(batch[Columns.OBS])
+        return out
 
     @override(ValueFunctionAPI)
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:

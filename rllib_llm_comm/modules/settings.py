@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.language.message_server import MessageServer
 
-MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant")
+MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant", "menu")
 _DTYPES = ("float32", "bfloat16", "float16")
 _ENGINES = ("fast", "plain")
 QUANTIZATIONS = ("none", "8bit", "4bit")
@@ -145,11 +145,15 @@ class CommunicationSettings(FromMapping):
     Attributes:
         messages: `"student"`: written by the message adapter (Verco). `"teacher"`: by a teacher that sees the
             whole game. Controls (ours): `"none"`, `"constant"`: always `constant_message`, `"shuffled"`:
-            student messages of other moments and agents.
+            student messages of other moments and agents. `"menu"`: the message adapter chooses among the phrases of
+            `message_menu` (FAMA).
         max_message_words: Longest message in words, >= 1; longer ones are cut. Verco: 10.
         message_temperature: 0 for greedy decoding, otherwise the sampling temperature. Verco is silent; 0
             (ours).
         constant_message: What every agent says with `messages="constant"`.
+        message_menu: What can be said with `messages="menu"`: at least two different phrases.
+        train_messages: Whether PPO trains the message adapter, too, on the joint probability of message and action
+            (`"student"` or `"menu"`, `message_temperature` 1). Verco: no.
         message_server: Keys of `MessageServer` (`base_url`, `model`, ...): an OpenAI-compatible server, such as vLLM,
             that writes the student's messages in place of the module; `None` for the module itself (ours).
     """
@@ -158,6 +162,8 @@ class CommunicationSettings(FromMapping):
     max_message_words: int = 10
     message_temperature: float = 0.0
     constant_message: str = "hello"
+    message_menu: Sequence[str] = ()
+    train_messages: bool = False
     message_server: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -165,12 +171,44 @@ class CommunicationSettings(FromMapping):
         require_at_least("max_message_words", self.max_message_words, 1)
         if self.message_temperature < 0:
             raise UserError(f"`message_temperature` is {self.message_temperature!r} but must be 0 (greedy) or larger.")
+        object.__setattr__(self, "message_menu", tuple(self.message_menu))
         if self.message_server is not None:
             MessageServer.from_settings(self.message_server)
+        self._check_menu()
+        self._check_training()
         if len(self.constant_message.split()) > self.max_message_words:
             raise UserError(
                 f"`constant_message` is {self.constant_message!r}, which is longer than `max_message_words` "
                 f"({self.max_message_words}); shorten it."
+            )
+
+    def _check_menu(self) -> None:
+        menu = [" ".join(str(phrase).split()) for phrase in self.message_menu]
+        if self.messages == "menu" and (len(set(menu)) < 2 or "" in menu or len(set(menu)) < len(menu)):
+            raise UserError(
+                f"`message_menu` is {list(self.message_menu)!r} but must hold at least two different phrases."
+            )
+        for phrase in menu:
+            if len(phrase.split()) > self.max_message_words:
+                raise UserError(
+                    f"`message_menu` holds {phrase!r}, which is longer than `max_message_words` "
+                    f"({self.max_message_words}); shorten it."
+                )
+
+    def _check_training(self) -> None:
+        require_choice("train_messages", self.train_messages, (False, True))
+        if not self.train_messages:
+            return
+        if self.messages not in ("student", "menu"):
+            raise UserError(f"`train_messages` is true but `messages` is {self.messages!r}; use 'student' or 'menu'.")
+        if self.message_temperature != 1:
+            raise UserError(
+                f"`message_temperature` is {self.message_temperature!r} but must be 1 with `train_messages`: PPO needs "
+                "messages that are drawn with the probabilities that it changes."
+            )
+        if self.message_server is not None:
+            raise UserError(
+                "`message_server` is set with `train_messages`, but a server does not learn; unset one of both."
             )
 
 
