@@ -28,6 +28,7 @@ class ColourTalk(ParallelEnv):
         pay_busy: Paid to every agent in each game step.
         terminate: End by termination instead of truncation.
         obvious: The text tells the other's colour too.
+        shared: Both get the mean of what they earn, so that it pays to tell.
     """
 
     metadata = {"name": "colour_talk", "render_modes": ["ansi"]}
@@ -39,6 +40,7 @@ class ColourTalk(ParallelEnv):
         pay_busy: float = 0.0,
         terminate: bool = False,
         obvious: bool = False,
+        shared: bool = False,
         render_mode: str | None = None,
     ) -> None:
         self.possible_agents = ["alice", "bob"]
@@ -49,6 +51,7 @@ class ColourTalk(ParallelEnv):
             pay_busy,
         )
         self.terminate, self.obvious, self.render_mode = terminate, obvious, render_mode
+        self.shared = shared
         self.rng = np.random.default_rng()
         self.task, self.brief = "name the other's colour", "Two players see one colour each."
 
@@ -122,6 +125,8 @@ class ColourTalk(ParallelEnv):
                     rewards[agent] += 1.0
                 self.left[agent] = self.busy[agent]
             self.left[agent] -= 1
+        if self.shared:
+            rewards = dict.fromkeys(rewards, sum(rewards.values()) / len(rewards))
         self.t += 1
         self.draw()
         over = self.t >= self.length

@@ -94,8 +94,9 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             counts.clear()
         for name, optimizer in self._named_optimizers.items():
             config = self.config.get_config_for_module(self._optimizer_name_to_module[name])
-            if config.anneal:
-                rate = config.lr if name.endswith(f"_{ACTOR}") else config.critic_lr
+            rate = config.lr if name.endswith(f"_{ACTOR}") else config.critic_lr
+            if isinstance(rate, int | float):
+                # Also without annealing: a restored optimizer brings the rate of the run that it comes from.
                 self._set_optimizer_lr(optimizer, annealed(rate, self._weights_seq_no, config.anneal))
 
     @override(TorchLearner)

@@ -64,20 +64,22 @@ def test_both_adapters_learn(kind, runners, epochs, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_protocol_emerges_from_a_menu():
-    """Each agent sees what the other must name: with trained messages far more often right than one in three."""
+    """Each agent sees what the other must name, and both are paid alike: with trained messages they tell."""
     algo = (
-        config("menu", train_batch_size_per_learner=512, minibatch_size=128, num_epochs=4, lr=5e-3, gamma=0.0)
-        .environment(env_config={"length": 8, "busy": (1, 1)})
+        config("menu", train_batch_size_per_learner=512, minibatch_size=128, num_epochs=4, lr=1e-2, kl_target=None)
+        .training(gamma=0.0)
+        .language_model(temperature=1.0)
+        .environment(env_config={"length": 8, "busy": (1, 1), "shared": True})
         .env_runners(num_envs_per_env_runner=8)
         .build_algo()
     )
+    best = 0.0
     try:
-        best = 0.0
-        for _ in range(60):
+        for _ in range(40):
             results = algo.train()
             best = max(best, results["env_runners"]["team_return_mean"] / 8)
             if best > 0.6:
                 break
     finally:
         algo.stop()
-    assert best > 0.6
+    assert best > 0.55  # without messages: one in three
