@@ -46,22 +46,20 @@ def with_words(steps: int, rounds: int) -> Row:
     """The whole environment, remembered words against words made anew."""
 
     def remembered() -> None:
+        wording.remember()
         _play_environment(steps)
 
     def anew() -> None:
-        before, wording._REMEMBERED = wording._REMEMBERED, 1
-        try:
-            _play_environment(steps)
-        finally:
-            wording._REMEMBERED = before
+        wording.remember(1)
+        _play_environment(steps)
 
     seconds, other = compare(remembered, anew, rounds)
+    wording.remember()
     settings = {"map_name": "B", "cooks": 2, "steps": steps}
     return Row("games/with words, map B", steps / seconds, steps / other, "game steps/s", None, settings)
 
 
 def _play_environment(steps: int) -> None:
-    wording._KNOWN.clear()
     env: Any = parallel_env(map_name="B")
     rng = random.Random(0)
     observations, infos = env.reset(seed=0)

@@ -12,7 +12,8 @@ from rllib_llm_comm.envs.overcooked_text.effects import Item
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
-_REMEMBERED = 50_000
+SCENES = 50_000
+_limit = SCENES
 # Shared by all kitchens of a process that have the same rules and actions.
 _KNOWN: dict[Hashable, dict[Hashable, Wording]] = {}
 
@@ -44,11 +45,22 @@ def wording(runner: Any, index: int) -> Wording:
     key = _scene(runner.kitchen, index)
     found = known.get(key)
     if found is None:
-        if len(known) >= _REMEMBERED:
+        if len(known) >= _limit:
             known.clear()
         phrases, mask = text.candidates(runner, index)
         found = known[key] = Wording(text.describe(runner, index), tuple(phrases), tuple(mask))
     return found
+
+
+def remember(scenes: int = SCENES) -> None:
+    """Forgets all words, and from now on remembers those of so many scenes per set of rules (for measurements).
+
+    Args:
+        scenes: At least 1.
+    """
+    global _limit
+    _limit = scenes
+    _KNOWN.clear()
 
 
 def _rules(runner: Any) -> Hashable:

@@ -87,18 +87,11 @@ def collect_labels(
         UserError: If a setting is not allowed.
     """
     require_choice("policy", policy, POLICIES)
-    for name, value, least in (
-        ("target_labels", target_labels, 1),
-        ("max_decisions", max_decisions, 1),
-        ("max_labels_per_prompt", max_labels_per_prompt, 1),
-        ("num_envs", num_envs, 1),
-        ("max_message_words", max_message_words, 1),
-    ):
-        if value < least:
-            raise UserError(f"`{name}` is {value!r} but must be at least {least}.")
-    for name, share in (("random_share", random_share), ("teacher_share", teacher_share)):
-        if not 0.0 <= share <= 1.0:
-            raise UserError(f"`{name}` is {share!r} but must be between 0 and 1.")
+    _require_positive(
+        target_labels=target_labels, max_decisions=max_decisions, max_labels_per_prompt=max_labels_per_prompt,
+        num_envs=num_envs, max_message_words=max_message_words,
+    )  # fmt: skip
+    _require_shares(random_share=random_share, teacher_share=teacher_share)
     settings = {
         "env": env,
         "env_config": dict(env_config or {}),
@@ -127,6 +120,18 @@ def collect_labels(
         complete=store.labels >= target_labels,
         output=str(store.folder),
     )
+
+
+def _require_positive(**counts: int) -> None:
+    for name, value in counts.items():
+        if value < 1:
+            raise UserError(f"`{name}` is {value!r} but must be at least 1.")
+
+
+def _require_shares(**shares: float) -> None:
+    for name, share in shares.items():
+        if not 0.0 <= share <= 1.0:
+            raise UserError(f"`{name}` is {share!r} but must be between 0 and 1.")
 
 
 def _player(policy: str, base_model: str) -> Any:
