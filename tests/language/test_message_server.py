@@ -29,7 +29,7 @@ def test_the_server_writes_what_the_module_would(adapted):
         assert protocol.speak(speakers, write=None) == own  # the module is not asked
         assert protocol.speak(speakers, write=None) == own
     (request,) = server.requests  # each distinct prompt once, then remembered
-    assert request["path"] == "/v1/completions" and request["model"] == "student"
+    assert server.paths[-1] == "/v1/completions" and request["model"] == "student"
     assert request["prompt"] == list(dict.fromkeys(prompts))
     assert request["temperature"] == 0 and request["stop"] == ["\n"] and request["max_tokens"] == 40
 
