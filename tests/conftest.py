@@ -47,3 +47,14 @@ def adapted(random_base):
         for _, parameter in model.named_adapter_parameters():
             parameter.normal_(std=0.2)
     return model
+
+
+@pytest.fixture
+def chat_client_at_home(monkeypatch):
+    """Chat clients that find servers on this machine, have no key, and do not wait long before they try again."""
+    from rllib_llm_comm.language import chat
+
+    monkeypatch.setattr(chat, "_FIRST_WAIT", 0.01)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)

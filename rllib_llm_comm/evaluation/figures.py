@@ -85,7 +85,7 @@ def draw_bars(rows: Sequence[tuple[str, str, Mapping[str, Interval]]], label: st
     axis.set_yticks([at for at, _ in ticks], [name for _, name in ticks])
     axis.invert_yaxis()
     axis.set_xlabel(label)
-    axis.margins(x=0.14)
+    axis.margins(x=0.2)
     axis.grid(axis="x", alpha=0.25)
     return figure
 

@@ -13,18 +13,12 @@ from toys import ColourTalk
 
 from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer, parse_choice
 from rllib_llm_comm.evaluation.rollout import evaluate
-from rllib_llm_comm.language import chat
 from tests.cli.command import rllib
 
 PHRASES = ["wait", "take the tomato", "chop the tomato on the first board", "go to the counter"]
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(chat, "_FIRST_WAIT", 0.01)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
 @pytest.mark.parametrize(

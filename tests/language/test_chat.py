@@ -21,12 +21,7 @@ from rllib_llm_comm.language.endpoint import is_local
 KEY = "sk-very-secret-0123456789"
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(chat, "_FIRST_WAIT", 0.01)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
 def client(server: ChatServer, **settings) -> ChatClient:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language import chat
 from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
 from rllib_llm_comm.teachers.chat import ChatTeacher, is_garbage, is_refusal, parse_messages
@@ -25,12 +24,7 @@ REQUEST = TeacherRequest(
 GOOD = {"alice": "please bring the plate", "bob": "i bring the plate"}
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(chat, "_FIRST_WAIT", 0.01)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 
 def ask(server: ChatServer, **settings) -> tuple[ChatTeacher, dict[str, str]]:
