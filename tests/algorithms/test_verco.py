@@ -280,3 +280,24 @@ def test_learns_to_use_messages():
         algo.stop()
     assert best["teacher"] > 13  # of 14.7: now and then the right colour is forbidden
     assert best["constant"] < 8
+
+
+def test_a_restored_run_takes_the_step_size_of_its_own_config(tmp_path):
+    """As population-based training needs it: another trial's checkpoint, one's own settings."""
+    source = config(lr=1e-3).communication(messages="none").build_algo()
+    try:
+        source.train()
+        path = source.save_to_path(str(tmp_path / "checkpoint"))
+    finally:
+        source.stop()
+    heir = config(lr=3e-4, critic_lr=7e-5).communication(messages="none").build_algo()
+    try:
+        heir.restore_from_path(path)
+        heir.train()
+        rates = {
+            name.removeprefix("shared_"): optimizer.param_groups[0]["lr"]
+            for name, optimizer in heir.learner_group._learner._named_optimizers.items()
+        }
+    finally:
+        heir.stop()
+    assert rates == {"actor": pytest.approx(3e-4), "critic": pytest.approx(7e-5)}
