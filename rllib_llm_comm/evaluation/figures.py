@@ -20,7 +20,9 @@ LABELS = {
     "length": "episode length (game steps)",
     "entropy": "entropy of the actions (nats)",
 }
-_COLOURS = ("#c2562d", "#2d6cc2", "#3c8a57", "#8a5fb0", "#b08a2d", "#57a3a3", "#a34a6d", "#6b6b6b", "#1c1a18")
+_COLOURS = (
+    "#c2562d", "#2d6cc2", "#3c8a57", "#8a5fb0", "#c9a227", "#d1477f", "#7a4a24", "#1c1a18", "#4fb3bf", "#8c8c8c",
+)  # fmt: skip
 _POINTS = 60
 
 

@@ -129,7 +129,7 @@ def _interval(scores: np.ndarray) -> dict[str, float]:
 
 
 def _plain(found: Interval) -> dict[str, float]:
-    return {name: round(value, 4) for name, value in found._asdict().items()}
+    return {name: round(value, 4) + 0.0 for name, value in found._asdict().items()}  # no minus before a zero
 
 
 def _sentence(told: dict[str, Any], baseline: str) -> str:
@@ -155,7 +155,7 @@ def _listening(told: dict[str, Any]) -> list[str]:
             mode = suffix.removeprefix("messages_")
             before, after = usual["return_mean"], figures["return_mean"]
             sentences.append(
-                f"Trained {told['label']}, played with `{mode}` messages instead of its own: {after['value']:.2f} "
+                f"Trained {told['label']}, played with {mode!r} messages instead of its own: {after['value']:.2f} "
                 f"[{after['low']:.2f}, {after['high']:.2f}] instead of {before['value']:.2f} [{before['low']:.2f}, "
                 f"{before['high']:.2f}]."
             )

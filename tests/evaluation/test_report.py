@@ -89,7 +89,7 @@ def test_sentences(folder):
     ]
     assert "do not overlap" in told["sentences"][0] and "do not overlap" not in told["sentences"][1]
     assert "with probability 1.00" in told["sentences"][0]
-    assert told["sentences"][3].startswith("Trained good talk, played with `none` messages instead of its own: 0.4")
+    assert told["sentences"][3].startswith("Trained good talk, played with 'none' messages instead of its own: 0.4")
     good = told["systems"]["good"]
     assert good["evaluations"]["sampled"]["return_mean"]["value"] == pytest.approx(1.275)
     assert good["decisions_to_return_1"] == 800
