@@ -24,8 +24,9 @@ def config(kind=CommNetConfig, **training):
     )
 
 
-@pytest.mark.parametrize("kind", [SymbolicPPOConfig, CommNetConfig])
-@pytest.mark.parametrize(("runners", "learners"), [(0, 0), (2, 0), (0, 1)])
+@pytest.mark.parametrize(
+    ("kind", "runners", "learners"), [(SymbolicPPOConfig, 0, 0), (CommNetConfig, 2, 0), (CommNetConfig, 0, 1)]
+)
 def test_runners_learners_and_checkpoints(kind, runners, learners, tmp_path):
     algo = (
         config(kind)
