@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
@@ -22,6 +22,8 @@ from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from ray.rllib.connectors.connector_v2 import ConnectorV2
 
 logger = logging.getLogger(__name__)
@@ -56,6 +58,7 @@ class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
         self.message_checkpoint: str | None = None
         self.teacher: str | Mapping[str, Any] | None = None
         self.lr = 2e-3
+        self.message_lr = 2e-4
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
@@ -77,6 +80,21 @@ class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
         pipeline.insert_before(following, AddObservationsInOrder())
         return pipeline
 
+    @override(CommPPOConfig)
+    def training(self, *, message_lr: float = NotProvided, **kwargs: Any) -> Self:
+        """Sets the optimisation.
+
+        Args:
+            message_lr: Learning rate of the message adapter with `train_messages`, > 0. Default 2e-4 (ours): a
+                message is many tokens, so its probability changes faster than that of an action.
+            **kwargs: Settings of `CommPPOConfig.training`.
+
+        Returns:
+            This config.
+        """
+        super().training(**kwargs)
+        return self._assign({"message_lr": message_lr})
+
     def _trained_roles(self) -> tuple[str, ...]:
         return (ACTION, MESSAGE) if self.train_messages else (ACTION,)
 
@@ -93,6 +111,9 @@ class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
             if not self.teacher:
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
             self._add_callback(AddTeacherMessages)
+        self.require_numbers(["message_lr"])
+        if not self.message_lr > 0:
+            raise UserError(f"`message_lr` is {self.message_lr!r} but must be larger than 0.")
         super().validate()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ def evaluate_checkpoints(
     greedy: bool = False,
     env_config: Mapping[str, Any] | None = None,
     messages: str | None = None,
+    num_envs: int = 16,
     json_path: Path | None = None,
 ) -> dict[str, Any]:
     """Plays episodes of one or more checkpoints, prints a table and writes JSON.
@@ -41,6 +43,7 @@ def evaluate_checkpoints(
         greedy: Whether the most likely action is taken instead of a sampled one.
         env_config: Settings of the environment that differ from training.
         messages: Another message mode than in training.
+        num_envs: Episodes that are played at once.
         json_path: Where the figures are written.
 
     Returns:
@@ -61,7 +64,8 @@ def evaluate_checkpoints(
                 episodes=episodes,
                 seed=seed,
                 explore=not greedy,
-                env=policy.env(**(env_config or {})),
+                env=functools.partial(policy.env, **(env_config or {})),
+                num_envs=num_envs,
                 progress=progress,
             )
         rows.append({"checkpoint": short_path(found), **result.to_json()})
@@ -85,6 +89,7 @@ def command(
     messages: Annotated[
         str | None, typer.Option(help="Another message mode: none, student, teacher, shuffled, constant or menu.")
     ] = None,
+    num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at once.")] = 16,
 ) -> None:
     """Play episodes with a trained checkpoint and print what came out (no Ray needed).
 
@@ -102,6 +107,7 @@ def command(
         greedy=greedy,
         env_config=load_json_option("--env-config", env_config) if env_config else None,
         messages=messages,
+        num_envs=num_envs,
         json_path=json_file,
     )
 

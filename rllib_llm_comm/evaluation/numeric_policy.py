@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,21 @@ from rllib_llm_comm.modules.numeric_network import ACTION_MASK, TEAM_VECTORS, VE
 from rllib_llm_comm.modules.policy_folder import PolicyManifest
 
 
+@dataclass
+class NumericMemory:
+    """What one episode keeps between two calls.
+
+    Attributes:
+        rng: Draws its actions.
+        latest: (V,) the vector that each agent saw last.
+    """
+
+    rng: np.random.Generator
+    latest: dict[str, np.ndarray] = field(default_factory=dict)
+
+
 class NumericPolicy:
-    """Acts for all agents of one episode at a time, as `Policy` does.
+    """Acts for all agents of one episode, or of many at once, as `Policy` does.
 
     Args:
         network: The network.
@@ -26,9 +40,7 @@ class NumericPolicy:
     def __init__(self, network: NumericNetwork, manifest: PolicyManifest) -> None:
         self.network = network
         self.manifest = manifest
-        self._latest: dict[str, np.ndarray] = {}
-        self._team: list[str] = []
-        self._rng = np.random.default_rng()
+        self._memory = NumericMemory(np.random.default_rng())
 
     def reset(self, seed: int | None = None) -> None:
         """Begins an episode.
@@ -36,9 +48,15 @@ class NumericPolicy:
         Args:
             seed: Fixes sampled actions from here on; `None` goes on with the random numbers at hand.
         """
-        self._latest, self._team = {}, []
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
+        self._memory = NumericMemory(self._memory.rng) if seed is None else self.begin(seed)
+
+    def begin(self, seed: int) -> NumericMemory:
+        """Begins an episode that is played beside others.
+
+        Args:
+            seed: Fixes its sampled actions.
+        """
+        return NumericMemory(np.random.default_rng(seed))
 
     def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
         """Lets agents choose.
@@ -54,41 +72,58 @@ class NumericPolicy:
         Raises:
             UserError: If an observation has no `vector`.
         """
-        if not observations:
-            return {}
-        for agent, seen in observations.items():
-            if VECTOR not in seen:
-                raise UserError(f"the observation of {agent!r} has no `{VECTOR}`, which this policy acts on.")
-            self._latest[str(agent)] = np.asarray(seen[VECTOR], np.float32)
-        self._team = sorted({*self._team, *map(str, observations)})
-        batch = self._batch(observations)
+        return self.act_together([(self._memory, observations)], explore)[0]
+
+    def act_together(
+        self, episodes: Sequence[tuple[NumericMemory, Mapping[Any, Mapping[str, Any]]]], explore: bool = True
+    ) -> list[dict[Any, Decision]]:
+        """Does for several episodes what `act` does for one, in one pass of the network.
+
+        Args:
+            episodes: Per episode its memory (of `begin`) and the observations of its agents that are asked now.
+            explore: As for `act`.
+
+        Returns:
+            One decision per given agent, by episode.
+        """
+        answers: list[dict[Any, Decision]] = [{} for _ in episodes]
+        rows = []
+        for number, (memory, observations) in enumerate(episodes):
+            for agent, seen in observations.items():
+                if VECTOR not in seen:
+                    raise UserError(f"the observation of {agent!r} has no `{VECTOR}`, which this policy acts on.")
+                memory.latest[str(agent)] = np.asarray(seen[VECTOR], np.float32)
+                rows.append((number, agent, memory, seen))
+        if not rows:
+            return answers
+        batch = self._batch([(str(agent), memory, seen) for _, agent, memory, seen in rows])
         with torch.no_grad():
             chances = self.network.logits(batch).double().softmax(-1).numpy()
             values = self.network.values(batch).tolist()
-        decisions = {}
-        for row, (agent, seen) in enumerate(observations.items()):
-            own = np.where(batch[ACTION_MASK][row].numpy() != 0, chances[row], 0.0)
+        allowed = batch[ACTION_MASK].numpy() != 0
+        for index, (number, agent, memory, seen) in enumerate(rows):
+            own = np.where(allowed[index], chances[index], 0.0)
             own = own / own.sum()
-            decisions[agent] = Decision(
-                action=choose(own, self._rng, explore),
+            answers[number][agent] = Decision(
+                action=choose(own, memory.rng, explore),
                 said="",
                 heard={},
                 candidates=[str(phrase) for phrase in seen.get("candidates", range(len(own)))],
                 probabilities=own,
-                value=float(values[row]),
+                value=float(values[index]),
                 prompt="",
             )
-        return decisions
+        return answers
 
-    def _batch(self, observations: Mapping[Any, Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        actions = int(self.manifest.model_config["actions"])
-        masks = [np.asarray(seen.get(ACTION_MASK, np.ones(actions)), np.int8) for seen in observations.values()]
+    def _batch(self, rows: Sequence[tuple[str, NumericMemory, Mapping[str, Any]]]) -> dict[str, torch.Tensor]:
+        free = np.ones(int(self.manifest.model_config["actions"]))
+        masks = [np.asarray(seen.get(ACTION_MASK, free), np.int8) for _, _, seen in rows]
         batch = {ACTION_MASK: torch.from_numpy(np.stack(masks))}
         if self.network.settings.hears:
-            rows = [team_vectors(str(agent), self._team, self._latest) for agent in observations]
-            batch[TEAM_VECTORS] = torch.from_numpy(np.stack(rows))
+            teams = [team_vectors(agent, sorted(memory.latest), memory.latest) for agent, memory, _ in rows]
+            batch[TEAM_VECTORS] = torch.from_numpy(np.stack(teams))
         else:
-            batch[VECTOR] = torch.from_numpy(np.stack([self._latest[str(agent)] for agent in observations]))
+            batch[VECTOR] = torch.from_numpy(np.stack([memory.latest[agent] for agent, memory, _ in rows]))
         return batch
 
     def env(self, **settings: Any) -> Any:

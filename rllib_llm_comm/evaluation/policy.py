@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rllib_llm_comm.evaluation.environments import make_environment
 from rllib_llm_comm.evaluation.numeric_policy import NumericPolicy
 from rllib_llm_comm.language.prompts import action_prompt
 from rllib_llm_comm.modules.core import LLMCommCore
-from rllib_llm_comm.modules.encoding import ObservationEncoder, read_observation
+from rllib_llm_comm.modules.encoding import ObservationEncoder, TextObservation, read_observation
 from rllib_llm_comm.modules.policy_folder import (
     NUMERIC,
     PolicyManifest,
@@ -29,8 +30,21 @@ from rllib_llm_comm.modules.policy_folder import (
 from rllib_llm_comm.modules.settings import CommunicationSettings
 
 
+@dataclass
+class EpisodeMemory:
+    """What one episode keeps between two calls.
+
+    Attributes:
+        rng: Draws its actions.
+        mailbox: The latest message of every speaker.
+    """
+
+    rng: np.random.Generator
+    mailbox: dict[str, str] = field(default_factory=dict)
+
+
 class Policy:
-    """Acts for all agents of one episode at a time.
+    """Acts for all agents of one episode (`reset`, `act`), or of many at once (`begin`, `act_together`).
 
     .. code-block:: python
 
@@ -52,8 +66,7 @@ class Policy:
         self.manifest = manifest
         self._encoder = ObservationEncoder(core.lm.base, core.settings)
         self._protocol = MessageProtocol(communication)
-        self._mailbox: dict[str, str] = {}
-        self._rng = np.random.default_rng()
+        self._memory = EpisodeMemory(np.random.default_rng())
 
     def reset(self, seed: int | None = None) -> None:
         """Begins an episode: all mailboxes are empty.
@@ -62,10 +75,19 @@ class Policy:
             seed: Fixes sampled actions and messages from here on; `None` goes on with the random numbers at
                 hand.
         """
-        self._mailbox = {}
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
+        if seed is None:
+            self._memory = EpisodeMemory(self._memory.rng)
+        else:
+            self._memory = self.begin(seed)
             self._protocol.reseed(seed)
+
+    def begin(self, seed: int) -> EpisodeMemory:
+        """Begins an episode that is played beside others.
+
+        Args:
+            seed: Fixes its sampled actions.
+        """
+        return EpisodeMemory(np.random.default_rng(seed))
 
     def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
         """Lets agents speak, listen and choose.
@@ -81,34 +103,51 @@ class Policy:
         Raises:
             UserError: If an observation is not one in words, or a prompt is longer than in training.
         """
-        if not observations:
-            return {}
-        agents = list(observations)
-        seen = [read_observation(observations[agent]) for agent in agents]
-        speakers = [Speaker(str(agent), view, self._mailbox) for agent, view in zip(agents, seen, strict=True)]
-        said = self._protocol.speak(speakers, self.core.write_messages, greedy=not explore)
-        heard = [heard_by(str(agent), self._mailbox) for agent in agents]
-        rows = [self._encoder.encode(view, ears) for view, ears in zip(seen, heard, strict=True)]
-        if len({len(view.candidates) for view in seen}) > 1:
+        return self.act_together([(self._memory, observations)], explore)[0]
+
+    def act_together(
+        self, episodes: Sequence[tuple[EpisodeMemory, Mapping[Any, Mapping[str, Any]]]], explore: bool = True
+    ) -> list[dict[Any, Decision]]:
+        """Does for several episodes what `act` does for one, in one pass of the network.
+
+        Args:
+            episodes: Per episode its memory (of `begin`) and the observations of its agents that are asked now.
+            explore: As for `act`.
+
+        Returns:
+            One decision per given agent, by episode.
+        """
+        rows = [
+            _Row(number, agent, memory, read_observation(seen))
+            for number, (memory, observations) in enumerate(episodes)
+            for agent, seen in observations.items()
+        ]
+        answers: list[dict[Any, Decision]] = [{} for _ in episodes]
+        if not rows:
+            return answers
+        if len({len(row.view.candidates) for row in rows}) > 1:
             raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
-        batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
+        speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox) for row in rows]
+        said = self._protocol.speak(speakers, self.core.write_messages, greedy=not explore)
+        heard = [heard_by(str(row.agent), row.memory.mailbox) for row in rows]
+        encoded = [self._encoder.encode(row.view, ears) for row, ears in zip(rows, heard, strict=True)]
+        batch = {name: torch.from_numpy(np.stack([arrays[name] for arrays in encoded])) for name in encoded[0]}
         with torch.no_grad():
             probabilities = self.core.remembered_logits(batch).double().softmax(-1).numpy()
             values = self.core.values(batch).tolist()
-        decisions = {}
-        for index, agent in enumerate(agents):
-            chances = np.where(seen[index].mask, probabilities[index], 0.0)
+        for index, row in enumerate(rows):
+            chances = np.where(row.view.mask, probabilities[index], 0.0)
             chances = chances / chances.sum()
-            decisions[agent] = Decision(
-                action=choose(chances, self._rng, explore),
+            answers[row.episode][row.agent] = Decision(
+                action=choose(chances, row.memory.rng, explore),
                 said=said[index],
                 heard=heard[index],
-                candidates=list(seen[index].candidates),
+                candidates=list(row.view.candidates),
                 probabilities=chances,
                 value=float(values[index]),
-                prompt=action_prompt(seen[index].text, heard[index], seen[index].subgoal),
+                prompt=action_prompt(row.view.text, heard[index], row.view.subgoal),
             )
-        return decisions
+        return answers
 
     def env(self, **settings: Any) -> Any:
         """Makes the PettingZoo environment that the policy was trained on.
@@ -127,6 +166,16 @@ class Policy:
                 raise UserError("`messages` is 'teacher' but no `teacher` is set; give one, for example 'scripted'.")
             env = TeacherMessages(env, self.manifest.teacher)
         return env
+
+
+@dataclass(frozen=True)
+class _Row:
+    """An agent that is asked now."""
+
+    episode: int
+    agent: Any
+    memory: EpisodeMemory
+    view: TextObservation
 
 
 def load_policy(

@@ -95,6 +95,7 @@ def evaluate(
     seed: int = 0,
     explore: bool = True,
     env: Any = None,
+    num_envs: int = 16,
     progress: Progress | None = None,
 ) -> EvaluationResult:
     """Plays episodes and gives their figures.
@@ -104,15 +105,16 @@ def evaluate(
         episodes: How many, >= 1.
         seed: Seed of the first; the others count up. Fixes everything that is random.
         explore: Whether actions are sampled.
-        env: The environment; by default the one that the policy was trained on.
+        env: The environment, or a function that makes one; by default the one that the policy was trained on.
+        num_envs: Episodes that are played at once, >= 1, if `env` can be made several times and the policy has
+            `begin` and `act_together`; otherwise they are played one after the other. Messages that are sampled or
+            shuffled depend on it, all else does not.
         progress: Called with the number of finished episodes and `episodes`.
     """
-    env = env if env is not None else policy.env()
-    played = []
-    for number in range(episodes):
-        played.append(_play(policy, env, seed + number, explore, keep_frames=False))
-        if progress:
-            progress(number + 1, episodes)
+    make_env = policy.env if env is None else env if callable(env) else lambda: env
+    together = hasattr(policy, "act_together") and (env is None or callable(env))
+    seeds = range(seed, seed + episodes)
+    played = _play_all(policy, make_env, seeds, explore, min(num_envs, episodes) if together else 1, progress)
     returns = [float(np.mean(list(e.returns.values()))) for e in played]
     said = [message for episode in played for message in episode.messages]
     return EvaluationResult(
@@ -136,45 +138,99 @@ def evaluate(
 def record(policy: Any, *, episodes: int = 1, seed: int = 0, explore: bool = True, env: Any = None) -> list[Episode]:
     """Plays episodes and keeps all that was seen, said, heard and weighed.
 
-    Arguments as in `evaluate`.
+    Arguments as in `evaluate`; episodes are played one after the other.
     """
     env = env if env is not None else policy.env()
     return [_play(policy, env, seed + number, explore, keep_frames=True) for number in range(episodes)]
 
 
+def _play_all(
+    policy: Any, make_env: Callable[[], Any], seeds: range, explore: bool, num_envs: int, progress: Progress | None
+) -> list[Episode]:
+    """Episodes in the order of their seeds; a kitchen that is done takes the next seed."""
+    if num_envs == 1:
+        env = make_env()
+        return [
+            _counted(_play(policy, env, seed, explore, keep_frames=False), number, len(seeds), progress)
+            for number, seed in enumerate(seeds, 1)
+        ]
+    policy.reset(seed=seeds[0])
+    waiting, finished = list(reversed(seeds)), {}
+    free = [make_env() for _ in range(num_envs)]
+    live: list[tuple[_Game, Any]] = []
+    while waiting or live:
+        while waiting and free:
+            seed = waiting.pop()
+            live.append((_Game(policy, free.pop(), seed), policy.begin(seed)))
+        decisions = policy.act_together([(memory, game.asked()) for game, memory in live], explore=explore)
+        for (game, _), decided in zip(live, decisions, strict=True):
+            game.step(decided)
+        for game, _ in live:
+            if not game.env.agents:
+                free.append(game.env)
+                finished[game.episode.seed] = game.episode
+                _counted(game.episode, len(finished), len(seeds), progress)
+        live = [entry for entry in live if entry[0].env.agents]
+    return [finished[seed] for seed in seeds]
+
+
+def _counted(episode: Episode, number: int, total: int, progress: Progress | None) -> Episode:
+    if progress:
+        progress(number, total)
+    return episode
+
+
 def _play(policy: Any, env: Any, seed: int, explore: bool, keep_frames: bool) -> Episode:
-    observations, infos = env.reset(seed=seed)
+    game = _Game(policy, env, seed)
     policy.reset(seed=seed)
-    game = env.unwrapped
-    manifest = getattr(policy, "manifest", None)
-    agents = [str(agent) for agent in env.possible_agents]
-    episode = Episode(
-        env_id=str(getattr(manifest, "env", None) or getattr(env, "metadata", {}).get("name", "")),
-        settings=dict(getattr(game, "settings", {})),
-        agents=agents,
-        seed=seed,
-        returns=dict.fromkeys(agents, 0.0),
-    )
-    rewards: dict[str, float] = {}
-    terminated = False
     while env.agents:
-        asked = {a: observations[a] for a in env.agents if infos.get(a, {}).get("needs_action", True)}
-        decisions = policy.act(asked, explore=explore)
+        decisions = policy.act(game.asked(), explore=explore)
         if keep_frames:
-            episode.frames.append(_frame(env, observations, infos, decisions, rewards))
+            game.keep_frame(decisions)
+        game.step(decisions)
+    if keep_frames:
+        game.keep_frame({})
+    return game.episode
+
+
+class _Game:
+    """An episode while it is played."""
+
+    def __init__(self, policy: Any, env: Any, seed: int) -> None:
+        self.env = env
+        self._observations, self._infos = env.reset(seed=seed)
+        self._rewards: dict[str, float] = {}
+        manifest = getattr(policy, "manifest", None)
+        agents = [str(agent) for agent in env.possible_agents]
+        self.episode = Episode(
+            env_id=str(getattr(manifest, "env", None) or getattr(env, "metadata", {}).get("name", "")),
+            settings=dict(getattr(env.unwrapped, "settings", {})),
+            agents=agents,
+            seed=seed,
+            returns=dict.fromkeys(agents, 0.0),
+        )
+
+    def asked(self) -> dict[Any, Any]:
+        """The observations of the agents that are asked now."""
+        return {a: self._observations[a] for a in self.env.agents if self._infos.get(a, {}).get("needs_action", True)}
+
+    def step(self, decisions: dict[Any, Any]) -> None:
+        """Plays a step of the game and counts."""
+        episode = self.episode
         episode.messages += [decision.said for decision in decisions.values() if decision.said]
         actions = {agent: decision.action for agent, decision in decisions.items()}
-        observations, rewards, terminations, _, infos = env.step(actions)
-        terminated = any(terminations.values())
-        for agent, reward in rewards.items():
+        self._observations, self._rewards, terminations, _, infos = self.env.step(actions)
+        self._infos = infos
+        for agent, reward in self._rewards.items():
             episode.returns[str(agent)] += float(reward)
         episode.collisions += sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
         steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
         episode.length = steps or episode.length + 1
-    episode.success = terminated
-    if keep_frames:
-        episode.frames.append(_frame(env, observations, infos, {}, rewards))
-    return episode
+        episode.success = any(terminations.values())
+
+    def keep_frame(self, decisions: dict[Any, Any]) -> None:
+        """Keeps what is seen now and decided."""
+        self.episode.frames.append(_frame(self.env, self._observations, self._infos, decisions, self._rewards))
 
 
 def _frame(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any) -> dict[str, Any]:

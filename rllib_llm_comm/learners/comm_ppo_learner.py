@@ -27,7 +27,9 @@ from rllib_llm_comm.phases import PHASE_SECONDS, UPDATE, phase
 logger = logging.getLogger(__name__)
 
 ACTOR = "actor"
+SPEAKER = "speaker"
 CRITIC = "critic"
+_RATES = {ACTOR: "lr", SPEAKER: "message_lr", CRITIC: "critic_lr"}
 _RIGID = 1e-3
 
 
@@ -35,12 +37,12 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     """Trains the action adapter and the critic of `LLMCommModule`s.
 
     Minimises -L_clip + `vf_loss_coeff` * L_V - `entropy_coeff` * H (Verco Eq. 4-6, with the signs that make
-    it a minimisation). Actor and critic share no trained weight, so each has its own AdamW and its gradients
-    are clipped apart. When the approximate KL of a minibatch exceeds `kl_target`, the actor stays as it is
-    for the rest of this update and is not even computed; the critic, which stands on frozen features and
-    costs next to nothing, goes on.
+    it a minimisation). Action adapter, message adapter and critic share no trained weight, so each has its own
+    AdamW and its gradients are clipped apart. When the approximate KL of a minibatch exceeds `kl_target`, the
+    adapters stay as they are for the rest of this update and are not even computed; the critic, which stands on
+    frozen features and costs next to nothing, goes on.
 
-    Settings read from the config, beside PPO's: `critic_lr`, `value_clip_mode`, `kl_target`, `anneal`.
+    Settings read from the config, beside PPO's: `critic_lr`, `message_lr`, `value_clip_mode`, `kl_target`, `anneal`.
     """
 
     @override(PPOTorchLearner)
@@ -69,10 +71,11 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
 
     @override(TorchLearner)
     def configure_optimizers_for_module(self, module_id: ModuleID, config: Any = None) -> None:
-        """One AdamW for the adapter, one for the critic."""
+        """One AdamW for the action adapter, one for the critic, and one for the message adapter if it is trained."""
         module = self._module[module_id].unwrapped()
         for name, parameters, rate in (
             (ACTOR, module.actor_parameters(), config.lr),
+            (SPEAKER, module.speaker_parameters(), getattr(config, "message_lr", None)),
             (CRITIC, module.critic_parameters(), config.critic_lr),
         ):
             if parameters:
@@ -94,7 +97,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             counts.clear()
         for name, optimizer in self._named_optimizers.items():
             config = self.config.get_config_for_module(self._optimizer_name_to_module[name])
-            rate = config.lr if name.endswith(f"_{ACTOR}") else config.critic_lr
+            rate = getattr(config, _RATES[name.rsplit("_", 1)[1]])
             if isinstance(rate, int | float):
                 # Also without annealing: a restored optimizer brings the rate of the run that it comes from.
                 self._set_optimizer_lr(optimizer, annealed(rate, self._weights_seq_no, config.anneal))

@@ -15,6 +15,7 @@ from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 from ray.rllib.utils.typing import StateDict
 from torch import nn
 
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.modules.core import LLMCommCore
 from rllib_llm_comm.modules.encoding import CRITIC_IDS
 from rllib_llm_comm.modules.message_loss import MESSAGE_IDS, MESSAGE_LABELS, message_log_probs
@@ -73,8 +74,15 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         return self
 
     def actor_parameters(self) -> list[nn.Parameter]:
-        """The trainable adapter parameters."""
-        return [parameter for parameter in self.adapters.values() if parameter.requires_grad]
+        """The trainable parameters of the action adapter."""
+        return self._trainable(ACTION)
+
+    def speaker_parameters(self) -> list[nn.Parameter]:
+        """The trainable parameters of the message adapter."""
+        return self._trainable(MESSAGE)
+
+    def _trainable(self, role: str) -> list[nn.Parameter]:
+        return [p for name, p in self.adapters.items() if name.split("/", 1)[0] == role and p.requires_grad]
 
     def critic_parameters(self) -> list[nn.Parameter]:
         """The trainable critic parameters."""

@@ -56,6 +56,10 @@ class NumericModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         """The actor's parameters."""
         return list(self.network.actor.parameters())
 
+    def speaker_parameters(self) -> list[nn.Parameter]:
+        """None: these agents say nothing."""
+        return []
+
     def critic_parameters(self) -> list[nn.Parameter]:
         """The critic's parameters."""
         return list(self.network.critic.parameters())

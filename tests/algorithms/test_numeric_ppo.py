@@ -47,6 +47,8 @@ def test_runners_learners_and_checkpoints(kind, runners, learners, tmp_path):
     assert policy.manifest.algorithm == kind.__name__.removesuffix("Config")
     result = evaluate(policy, episodes=3, env=ColourTalk(length=6))
     assert result.episodes == 3 and result == evaluate(load_policy(path), episodes=3, env=ColourTalk(length=6))
+    for num_envs in (1, 2):
+        assert result == evaluate(policy, episodes=3, env=lambda: ColourTalk(length=6), num_envs=num_envs)
     with pytest.raises(UserError, match="say nothing"):
         load_policy(path, messages="student")
 

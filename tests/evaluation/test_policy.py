@@ -13,6 +13,7 @@ from toys import COLOURS, ENV_ID, TESTS, ColourTalk, language_model, randomise, 
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.language.plain import plain_scores
 from rllib_llm_comm.language.prompts import action_prompt
 from rllib_llm_comm.modules.core import LLMCommCore
@@ -42,6 +43,18 @@ def checkpoint(tmp_path_factory):
         ),
     )
     return str(root)
+
+
+@pytest.mark.parametrize("explore", [True, False])
+def test_episodes_side_by_side_are_those_one_after_the_other(checkpoint, explore):
+    figures = [
+        evaluate(load_policy(checkpoint), episodes=7, seed=4, explore=explore, num_envs=num_envs)
+        for num_envs in (1, 3, 16)
+    ]
+    assert figures[0] == figures[1] == figures[2] and figures[0].vocabulary > 0
+    told = []
+    evaluate(load_policy(checkpoint), episodes=5, num_envs=2, progress=lambda *counts: told.append(counts))
+    assert told == [(number, 5) for number in range(1, 6)]
 
 
 def test_decisions_tell_all_that_went_into_them(checkpoint):
