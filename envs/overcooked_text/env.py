@@ -110,7 +110,6 @@ another one do something. Always 1 with `legacy`.
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -120,13 +119,13 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
+from rllib_llm_comm.envs.interface import check_actions, check_settings, text_spaces
 from rllib_llm_comm.envs.overcooked_text import render, text
-from rllib_llm_comm.envs.overcooked_text.interface import check_actions, observation_space
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.wording import wording
-from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
+from rllib_llm_comm.errors import UserError, require_choice
 
 ENV_ID = "rllib_llm_comm/overcooked_text-v0"
 Observation = dict[str, Any]
@@ -141,11 +140,7 @@ def parallel_env(**settings: Any) -> OvercookedText:
     Raises:
         UserError: For an unknown setting or a value that is not allowed.
     """
-    known = [name for name in inspect.signature(OvercookedText.__init__).parameters if name != "self"]
-    for name in settings:
-        if name not in known:
-            hint = " Did you mean 'max_game_steps'?" if name == "max_cycles" else did_you_mean(name, known)
-            raise UserError(f"`{name}` is no setting of {ENV_ID!r}; its settings are {', '.join(known)}.{hint}")
+    check_settings(OvercookedText, ENV_ID, settings, time_limit="max_game_steps")
     return OvercookedText(**settings)
 
 
@@ -242,7 +237,14 @@ class OvercookedText(ParallelEnv):
         self._index = {name: i for i, name in enumerate(self.possible_agents)}
         self._vectors: list[list[float]] = [[] for _ in self.possible_agents]
         size, count = len(self.kitchen.seen_vector(0)), self.runner.num_actions
-        self.observation_spaces = {a: observation_space(size, count) for a in self.possible_agents}
+        space = spaces.Dict(
+            {
+                "vector": spaces.Box(0.0, 1.0, (size,), np.float32),
+                "action_mask": spaces.Box(0, 1, (count,), np.int8),
+                **text_spaces(count),
+            }
+        )
+        self.observation_spaces = dict.fromkeys(self.possible_agents, space)
         self.action_spaces: dict[str, spaces.Discrete] = {a: spaces.Discrete(count) for a in self.possible_agents}
 
     def observation_space(self, agent: str) -> spaces.Dict:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from rllib_llm_comm.envs.drawing import INK
 from rllib_llm_comm.envs.overcooked_text import sprites
 from rllib_llm_comm.envs.overcooked_text.effects import CHOPS_NEEDED, Food, Item, Plate
 from rllib_llm_comm.envs.overcooked_text.layouts import COUNTER, SIZE
@@ -145,7 +146,7 @@ def _cuts(scene: Image.Image, item: Item, x: int, y: int, cell: int) -> None:
     for k in range(CHOPS_NEEDED):
         cx, cy, radius = (y + 0.26 + 0.14 * k) * cell, (x + 0.82) * cell, 0.05 * cell
         fill = (255, 205, 72) if k < item.chops else (120, 84, 54)
-        draw.ellipse((cx - radius, cy - radius, cx + radius, cy + radius), fill=fill, outline=sprites.INK)
+        draw.ellipse((cx - radius, cy - radius, cx + radius, cy + radius), fill=fill, outline=INK)
 
 
 def _caption(scene: Image.Image, kitchen: Kitchen, cell: int, side: int, strip: int) -> None:
@@ -158,5 +159,5 @@ def _caption(scene: Image.Image, kitchen: Kitchen, cell: int, side: int, strip: 
         picture = sprites.food(name, True, round(icon))
         scene.alpha_composite(picture, (round(0.15 * cell + k * icon), round(middle - icon / 2)))
     start = 0.3 * cell + len(kitchen.recipe_foods) * icon
-    draw.text((start, middle), kitchen.recipe, fill=sprites.INK, font=font, anchor="lm")
-    draw.text((side - 0.25 * cell, middle), state, fill=sprites.INK, font=font, anchor="rm")
+    draw.text((start, middle), kitchen.recipe, fill=INK, font=font, anchor="lm")
+    draw.text((side - 0.25 * cell, middle), state, fill=INK, font=font, anchor="rm")

@@ -6,101 +6,13 @@ import math
 from collections.abc import Callable
 from functools import lru_cache
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
-_FINE = 4  # drawn this much larger, then shrunk: smooth edges
-Colour = tuple[int, int, int] | tuple[int, int, int, int]
-
-COOK_COLOURS: tuple[Colour, ...] = ((52, 120, 190), (226, 125, 40), (120, 84, 170))
-FLOOR_COLOURS: tuple[Colour, ...] = ((246, 239, 226), (238, 228, 210))
-INK: Colour = (62, 50, 42)
-_WOOD, _WOOD_LIGHT, _WOOD_DARK = (176, 128, 84), (201, 156, 110), (136, 94, 58)
-_SHADOW = (40, 25, 10, 60)
+from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, SHADOW, Canvas, counter, floor, onion, star
 
 
-class _Canvas:
-    """A picture of one cell; all lengths are shares of the cell."""
-
-    def __init__(self, size: int) -> None:
-        self.side = size * _FINE
-        self.image = Image.new("RGBA", (self.side, self.side), (0, 0, 0, 0))
-        self.draw = ImageDraw.Draw(self.image, "RGBA")
-
-    def _scaled(self, *values: float) -> list[float]:
-        return [value * self.side for value in values]
-
-    def oval(self, x: float, y: float, rx: float, ry: float, fill: Colour | None, line: Colour | None = None) -> None:
-        """An ellipse around (x, y)."""
-        box = self._scaled(x - rx, y - ry, x + rx, y + ry)
-        self.draw.ellipse(box, fill=fill, outline=line, width=max(1, self.side // 64) if line else 0)
-
-    def dot(self, x: float, y: float, radius: float, fill: Colour | None, line: Colour | None = None) -> None:
-        """A circle around (x, y)."""
-        self.oval(x, y, radius, radius, fill, line)
-
-    def box(
-        self,
-        x0: float,
-        y0: float,
-        x1: float,
-        y1: float,
-        fill: Colour,
-        round_: float = 0.0,
-        line: Colour | None = None,
-    ) -> None:
-        """A rectangle with round corners."""
-        self.draw.rounded_rectangle(
-            self._scaled(x0, y0, x1, y1),
-            radius=round_ * self.side,
-            fill=fill,
-            outline=line,
-            width=max(1, self.side // 64) if line else 0,
-        )
-
-    def shape(self, points: list[tuple[float, float]], fill: Colour) -> None:
-        """A polygon."""
-        self.draw.polygon([(x * self.side, y * self.side) for x, y in points], fill=fill)
-
-    def stroke(self, points: list[tuple[float, float]], colour: Colour, width: float) -> None:
-        """A line."""
-        scaled = [(x * self.side, y * self.side) for x, y in points]
-        self.draw.line(scaled, fill=colour, width=max(1, round(width * self.side)), joint="curve")
-
-    def letter(self, text: str, x: float, y: float, size: float, colour: Colour) -> None:
-        """Text centred on (x, y)."""
-        font = ImageFont.load_default(size * self.side)
-        self.draw.text((x * self.side, y * self.side), text, fill=colour, font=font, anchor="mm")
-
-    def done(self, size: int) -> Image.Image:
-        """The finished picture."""
-        return self.image.resize((size, size), Image.Resampling.LANCZOS)
-
-
-def _star(x: float, y: float, outer: float, inner: float, points: int = 5) -> list[tuple[float, float]]:
-    corners = []
-    for k in range(2 * points):
-        radius = outer if k % 2 == 0 else inner
-        angle = -math.pi / 2 + k * math.pi / points
-        corners.append((x + radius * math.cos(angle), y + radius * math.sin(angle)))
-    return corners
-
-
-def _floor(c: _Canvas, shade: int) -> None:
-    c.box(0, 0, 1, 1, FLOOR_COLOURS[shade])
-    c.stroke([(0, 0), (1, 0)], (222, 210, 190), 0.02)
-    c.stroke([(0, 0), (0, 1)], (222, 210, 190), 0.02)
-
-
-def _counter(c: _Canvas) -> None:
-    c.box(0, 0, 1, 1, _WOOD_DARK)
-    c.box(0.02, 0.02, 0.98, 0.90, _WOOD_LIGHT, 0.06)
-    c.box(0.05, 0.05, 0.95, 0.86, _WOOD, 0.05)
-    for y in (0.24, 0.46, 0.68):
-        c.stroke([(0.10, y), (0.90, y + 0.015)], (165, 118, 75), 0.012)
-
-
-def _board(c: _Canvas) -> None:
-    _counter(c)
+def _board(c: Canvas) -> None:
+    counter(c)
     c.box(0.10, 0.14, 0.74, 0.81, (128, 86, 52), 0.08)
     c.box(0.08, 0.11, 0.72, 0.78, (240, 217, 170), 0.08, (205, 172, 118))
     c.dot(0.40, 0.165, 0.028, (205, 172, 118))
@@ -109,24 +21,24 @@ def _board(c: _Canvas) -> None:
     c.box(0.80, 0.54, 0.89, 0.80, (66, 58, 60), 0.03)
 
 
-def _delivery(c: _Canvas) -> None:
-    _counter(c)
+def _delivery(c: Canvas) -> None:
+    counter(c)
     c.box(0.10, 0.10, 0.90, 0.81, (58, 142, 128), 0.08, (38, 104, 94))
-    c.shape(_star(0.50, 0.475, 0.31, 0.13), (30, 92, 84, 120))
-    c.shape(_star(0.50, 0.455, 0.30, 0.125), (255, 205, 72))
+    c.shape(star(0.50, 0.475, 0.31, 0.13), (30, 92, 84, 120))
+    c.shape(star(0.50, 0.455, 0.30, 0.125), (255, 205, 72))
 
 
-def _tomato(c: _Canvas) -> None:
-    c.oval(0.50, 0.80, 0.28, 0.07, _SHADOW)
+def _tomato(c: Canvas) -> None:
+    c.oval(0.50, 0.80, 0.28, 0.07, SHADOW)
     c.oval(0.50, 0.54, 0.32, 0.29, (214, 52, 44), (160, 30, 28))
     c.oval(0.39, 0.43, 0.08, 0.055, (250, 138, 122))
-    c.shape(_star(0.50, 0.29, 0.17, 0.06), (72, 140, 60))
+    c.shape(star(0.50, 0.29, 0.17, 0.06), (72, 140, 60))
     c.stroke([(0.50, 0.29), (0.54, 0.17)], (58, 112, 48), 0.035)
 
 
-def _tomato_chopped(c: _Canvas) -> None:
+def _tomato_chopped(c: Canvas) -> None:
     for x, y in ((0.33, 0.40), (0.67, 0.42), (0.49, 0.68)):
-        c.oval(x, y + 0.03, 0.19, 0.18, _SHADOW)
+        c.oval(x, y + 0.03, 0.19, 0.18, SHADOW)
         c.dot(x, y, 0.185, (206, 46, 40))
         c.dot(x, y, 0.145, (240, 110, 92))
         for k in range(3):
@@ -134,8 +46,8 @@ def _tomato_chopped(c: _Canvas) -> None:
             c.oval(x + 0.075 * math.cos(angle), y + 0.075 * math.sin(angle), 0.042, 0.042, (252, 205, 130))
 
 
-def _lettuce(c: _Canvas) -> None:
-    c.oval(0.50, 0.82, 0.30, 0.07, _SHADOW)
+def _lettuce(c: Canvas) -> None:
+    c.oval(0.50, 0.82, 0.30, 0.07, SHADOW)
     for k in range(8):
         angle = 2 * math.pi * k / 8
         c.dot(0.50 + 0.21 * math.cos(angle), 0.52 + 0.19 * math.sin(angle), 0.14, (66, 146, 58), (46, 112, 44))
@@ -145,7 +57,7 @@ def _lettuce(c: _Canvas) -> None:
     c.dot(0.50, 0.50, 0.10, (182, 224, 128))
 
 
-def _lettuce_chopped(c: _Canvas) -> None:
+def _lettuce_chopped(c: Canvas) -> None:
     leaves = [(0.30, 0.36, 30), (0.58, 0.30, -25), (0.74, 0.52, 60), (0.44, 0.55, 5), (0.28, 0.68, -35)]
     for x, y, turn in [*leaves, (0.62, 0.74, 20)]:
         angle = math.radians(turn)
@@ -155,51 +67,40 @@ def _lettuce_chopped(c: _Canvas) -> None:
             t = 2 * math.pi * k / 16
             length, width = 0.17 * math.cos(t), (0.085 + 0.012 * (-1) ** k) * math.sin(t)
             corners.append((x + length * along[0] + width * across[0], y + length * along[1] + width * across[1]))
-        c.shape([(a + 0.01, b + 0.03) for a, b in corners], _SHADOW)
+        c.shape([(a + 0.01, b + 0.03) for a, b in corners], SHADOW)
         c.shape(corners, (88, 168, 66))
         ends = [(x - 0.12 * along[0], y - 0.12 * along[1]), (x + 0.12 * along[0], y + 0.12 * along[1])]
         c.stroke(ends, (190, 226, 140), 0.025)
 
 
-def _onion(c: _Canvas) -> None:
-    c.oval(0.50, 0.82, 0.26, 0.06, _SHADOW)
-    c.stroke([(0.50, 0.34), (0.47, 0.14)], (196, 168, 110), 0.05)
-    c.stroke([(0.50, 0.34), (0.57, 0.17)], (176, 150, 96), 0.035)
-    c.shape([(0.36, 0.42), (0.50, 0.22), (0.64, 0.42)], (168, 92, 158))
-    c.oval(0.50, 0.57, 0.30, 0.25, (176, 98, 166), (122, 58, 118))
-    for rx in (0.19, 0.08):
-        c.oval(0.50, 0.57, rx, 0.24, None, (212, 156, 204))
-    c.oval(0.38, 0.50, 0.045, 0.075, (228, 186, 222))
-
-
-def _onion_chopped(c: _Canvas) -> None:
+def _onion_chopped(c: Canvas) -> None:
     for x, y, radius in ((0.36, 0.38, 0.20), (0.68, 0.48, 0.17), (0.44, 0.71, 0.17)):
-        c.oval(x, y + 0.03, radius, radius, _SHADOW)
+        c.oval(x, y + 0.03, radius, radius, SHADOW)
         c.dot(x, y, radius, (160, 86, 152))
         c.dot(x, y, radius * 0.84, (248, 238, 246))
         c.dot(x, y, radius * 0.56, (202, 150, 196))
         c.dot(x, y, radius * 0.42, (250, 242, 248))
 
 
-def _bowl(c: _Canvas) -> None:
-    c.oval(0.50, 0.58, 0.41, 0.38, _SHADOW)
+def _bowl(c: Canvas) -> None:
+    c.oval(0.50, 0.58, 0.41, 0.38, SHADOW)
     c.dot(0.50, 0.50, 0.40, (252, 252, 250), (168, 180, 192))
     c.dot(0.50, 0.50, 0.31, (226, 234, 240), (196, 208, 218))
     c.oval(0.44, 0.42, 0.16, 0.13, (238, 243, 247))
 
 
-_FOODS: dict[tuple[str, bool], Callable[[_Canvas], None]] = {
+_FOODS: dict[tuple[str, bool], Callable[[Canvas], None]] = {
     ("tomato", False): _tomato,
     ("tomato", True): _tomato_chopped,
     ("lettuce", False): _lettuce,
     ("lettuce", True): _lettuce_chopped,
-    ("onion", False): _onion,
+    ("onion", False): onion,
     ("onion", True): _onion_chopped,
 }
-_TILES: dict[str, Callable[[_Canvas], None]] = {
-    "floor0": lambda c: _floor(c, 0),
-    "floor1": lambda c: _floor(c, 1),
-    "counter": _counter,
+_TILES: dict[str, Callable[[Canvas], None]] = {
+    "floor0": lambda c: floor(c, 0),
+    "floor1": lambda c: floor(c, 1),
+    "counter": counter,
     "board": _board,
     "delivery": _delivery,
 }
@@ -213,7 +114,7 @@ def tile(name: str, size: int) -> Image.Image:
         name: "floor0", "floor1", "counter", "board" or "delivery".
         size: Pixels.
     """
-    canvas = _Canvas(size)
+    canvas = Canvas(size)
     _TILES[name](canvas)
     return canvas.done(size)
 
@@ -227,7 +128,7 @@ def food(name: str, chopped: bool, size: int) -> Image.Image:
         chopped: Whether it is chopped.
         size: Pixels.
     """
-    canvas = _Canvas(size)
+    canvas = Canvas(size)
     _FOODS[name, chopped](canvas)
     return canvas.done(size)
 
@@ -240,7 +141,7 @@ def bowl(contents: tuple[str, ...], size: int) -> Image.Image:
         contents: Names of the chopped foods in it.
         size: Pixels.
     """
-    canvas = _Canvas(size)
+    canvas = Canvas(size)
     _bowl(canvas)
     picture = canvas.done(size)
     places = {1: [(0.5, 0.5)], 2: [(0.37, 0.45), (0.63, 0.55)], 3: [(0.36, 0.40), (0.64, 0.42), (0.50, 0.65)]}
@@ -261,17 +162,17 @@ def cook(index: int, letter: str, size: int) -> Image.Image:
         letter: Its initial.
         size: Pixels.
     """
-    c = _Canvas(size)
+    c = Canvas(size)
     colour = COOK_COLOURS[index % len(COOK_COLOURS)]
     dark = tuple(int(part * 0.72) for part in colour[:3])
-    c.oval(0.50, 0.93, 0.30, 0.06, _SHADOW)
+    c.oval(0.50, 0.93, 0.30, 0.06, SHADOW)
     c.box(0.20, 0.55, 0.80, 0.94, colour, 0.16, (dark[0], dark[1], dark[2]))
     c.box(0.34, 0.60, 0.66, 0.92, (250, 249, 246), 0.07)
     c.letter(letter, 0.50, 0.765, 0.25, colour)
     c.dot(0.50, 0.42, 0.20, (250, 214, 180), (206, 160, 124))
     for x in (0.43, 0.57):
         c.dot(x, 0.42, 0.026, INK)
-    c.draw.arc(c._scaled(0.42, 0.40, 0.58, 0.53), 25, 155, fill=INK, width=max(1, c.side // 60))
+    c.draw.arc(c.scaled(0.42, 0.40, 0.58, 0.53), 25, 155, fill=INK, width=max(1, c.side // 60))
     for x, y in ((0.36, 0.155), (0.64, 0.155), (0.50, 0.125)):
         c.dot(x, y, 0.125, (255, 255, 255), (196, 196, 204))
     c.box(0.32, 0.15, 0.68, 0.31, (255, 255, 255), 0.03)

@@ -1,40 +1,54 @@
-"""What goes in and out of the environment: spaces, and the check of actions."""
+"""What all games have in common where they meet users: spaces of texts, and checks of settings and actions."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, did_you_mean
 
+EPISODE_METRICS = "episode_metrics"
+"""Key of an agent's info: what the game counts itself in this episode, such as the score, by name."""
 MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL = 1000, 100, 300
 """Longest texts, in characters."""
 _CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
 
 
-def observation_space(vector_size: int, num_actions: int) -> spaces.Dict:
-    """The space of an agent's observations.
+def text_spaces(num_actions: int) -> dict[str, spaces.Space[Any]]:
+    """The spaces of `text`, `candidates` and `subgoal`.
 
     Args:
-        vector_size: Length of the vector.
-        num_actions: Number of actions.
+        num_actions: Number of actions, and so of candidates.
     """
 
     def words(longest: int) -> spaces.Text:
         return spaces.Text(max_length=longest, min_length=0, charset=_CHARACTERS)
 
-    return spaces.Dict(
-        {
-            "vector": spaces.Box(0.0, 1.0, (vector_size,), np.float32),
-            "text": words(MAX_TEXT),
-            "candidates": spaces.Tuple([words(MAX_PHRASE) for _ in range(num_actions)]),
-            "action_mask": spaces.Box(0, 1, (num_actions,), np.int8),
-            "subgoal": words(MAX_SUBGOAL),
-        }
-    )
+    candidates: spaces.Space[Any] = spaces.Tuple([words(MAX_PHRASE) for _ in range(num_actions)])
+    return {"text": words(MAX_TEXT), "candidates": candidates, "subgoal": words(MAX_SUBGOAL)}
+
+
+def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], time_limit: str) -> None:
+    """Refuses settings that an environment does not have.
+
+    Args:
+        env_class: Its constructor's arguments are the settings.
+        env_id: Its name in messages.
+        settings: What a user gave.
+        time_limit: The setting that others call `max_cycles`.
+
+    Raises:
+        UserError: If one is unknown.
+    """
+    known = [name for name in inspect.signature(env_class).parameters if name != "self"]
+    for name in settings:
+        if name not in known:
+            hint = f" Did you mean {time_limit!r}?" if name == "max_cycles" else did_you_mean(name, known)
+            raise UserError(f"`{name}` is no setting of {env_id!r}; its settings are {', '.join(known)}.{hint}")
 
 
 def check_actions(
