@@ -9,6 +9,8 @@ import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
+from rllib_llm_comm.envs.interface import EPISODE_METRICS
+
 SUCCESS_RATE = "success_rate"
 EPISODE_GAME_STEPS = "episode_game_steps"
 TEAM_RETURN_MEAN = "team_return_mean"
@@ -26,6 +28,9 @@ class EpisodeMetrics(RLlibCallback):
     for the first time: the first episodes to end are the short ones, so that an early mean flatters any policy, and
     a stop criterion on it would end a run that has learned nothing.
 
+    A game may count something itself: the numbers under `episode_metrics` in an agent's last info are logged under
+    their names, such as `score`.
+
     `Verco` adds this callback by itself; in a config of your own use `config.callbacks(EpisodeMetrics)`.
     """
 
@@ -34,6 +39,8 @@ class EpisodeMetrics(RLlibCallback):
         window = env_runner.config.metrics_num_episodes_for_smoothing
         metrics_logger.log_value(SUCCESS_RATE, float(ended_by_termination(episode)), window=window)
         metrics_logger.log_value(EPISODE_GAME_STEPS, float(game_steps(episode)), window=window)
+        for name, value in games_own_metrics(episode.get_infos(-1)).items():
+            metrics_logger.log_value(name, value, window=window)
 
     def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
         """Adds the team's return."""
@@ -53,6 +60,19 @@ def team_return(results: dict[str, Any], window: int) -> float:
     if results.get("num_episodes_lifetime", 0) < window:
         return math.nan
     return float(np.mean(list(returns.values())))
+
+
+def games_own_metrics(infos: Any) -> dict[str, float]:
+    """What a game counted itself, from the agents' infos (of one or several agents).
+
+    Args:
+        infos: The infos of a step, by agent, or one agent's info.
+    """
+    parts = [infos, *(info for info in infos.values() if isinstance(info, dict))] if isinstance(infos, dict) else []
+    own: dict[str, float] = {}
+    for info in parts:
+        own.update({str(name): float(value) for name, value in info.get(EPISODE_METRICS, {}).items()})
+    return own
 
 
 def ended_by_termination(episode: Any) -> bool:

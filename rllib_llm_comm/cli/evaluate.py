@@ -118,10 +118,10 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_column("checkpoint", overflow="fold")
     labels = _labels([row["checkpoint"] for row in rows])
     shown = [name for name in _SHOWN if name in rows[0]]
-    for name in shown:
+    for name in (*shown, *rows[0]["metrics"]):
         table.add_column(name.replace("_", " "), justify="right")
     for label, row in zip(labels, rows, strict=True):
-        cells = [_text(row[name]) for name in shown]
+        cells = [_text(value) for value in (*(row[name] for name in shown), *row["metrics"].values())]
         table.add_row(*([escape(label)] if len(rows) > 1 else []), *cells)
     out.print(table)
 

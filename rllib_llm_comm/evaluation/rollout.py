@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.envs.interface import EPISODE_METRICS
+
 COLLISION = "blocked"
 _COMMON = 12
 
@@ -27,9 +29,11 @@ class Episode:
         length: Game steps.
         collisions: How often an agent was blocked by another one.
         messages: Everything that was said, in order; silence is left out.
+        metrics: What the game counted itself (`episode_metrics` in its last infos), such as the score.
         frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`) and `agents`, for each
-            agent its `text`, `said`, `heard`, `candidates`, `probabilities`, `action`, `phrase`, `value`, `reward`
-            (earned since the frame before), `busy` and `events`. The last frame shows the end.
+            agent its `text`, `said`, `heard`, `candidates`, `probabilities`, `action`, `phrase`, `value` (if
+            the critic knows one), `reward` (earned since the frame before), `busy` and `events`. The last frame shows
+            the end.
     """
 
     env_id: str
@@ -41,6 +45,7 @@ class Episode:
     length: int = 0
     collisions: int = 0
     messages: list[str] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
     frames: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -60,6 +65,7 @@ class EvaluationResult:
         message_words_mean: Mean words per message; 0 if nobody said anything.
         vocabulary: Number of different words in all messages.
         common_messages: The most frequent messages with their shares of all that was said.
+        metrics: Means of what the game counted itself, such as the score.
         returns: Team return per episode.
         lengths: Length per episode.
         successes: Success per episode.
@@ -76,6 +82,7 @@ class EvaluationResult:
     message_words_mean: float
     vocabulary: int
     common_messages: list[tuple[str, float]]
+    metrics: dict[str, float]
     returns: list[float]
     lengths: list[int]
     successes: list[bool]
@@ -129,6 +136,7 @@ def evaluate(
         message_words_mean=round(float(np.mean([len(m.split()) for m in said])), 3) if said else 0.0,
         vocabulary=len({word for message in said for word in message.split()}),
         common_messages=[(m, round(n / len(said), 4)) for m, n in Counter(said).most_common(_COMMON)],
+        metrics={name: round(float(np.mean([e.metrics[name] for e in played])), 4) for name in played[0].metrics},
         returns=[round(r, 4) for r in returns],
         lengths=[e.length for e in played],
         successes=[e.success for e in played],
@@ -227,6 +235,8 @@ class _Game:
         steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
         episode.length = steps or episode.length + 1
         episode.success = any(terminations.values())
+        for info in infos.values():
+            episode.metrics.update(info.get(EPISODE_METRICS, {}))
 
     def keep_frame(self, decisions: dict[Any, Any]) -> None:
         """Keeps what is seen now and decided."""
@@ -252,8 +262,9 @@ def _frame(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any
                 probabilities=[round(float(p), 4) for p in decision.probabilities],
                 action=int(decision.action),
                 phrase=decision.candidates[decision.action],
-                value=round(float(decision.value), 4),
             )
+            if np.isfinite(decision.value):  # JSON knows no NaN
+                card["value"] = round(float(decision.value), 4)
         cards[str(agent)] = card
     step = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
     return {"game_step": step, "ansi": _ansi(game), "image": _image(game), "agents": cards}
