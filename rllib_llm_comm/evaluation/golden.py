@@ -152,7 +152,7 @@ def check_golden(path: str | Path) -> GoldenReport:
             FORMATS[game].replay(episode, report)
         except UserError as error:
             raise UserError(f"Episode {episode.get('id')!r} of the golden file {str(path)!r}: {error}") from error
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError, zlib.error) as error:
             raise UserError(
                 f"Episode {episode.get('id')!r} of the golden file {str(path)!r} is not of the format "
                 f"{game!r} ({type(error).__name__}: {error}); make the file anew."
@@ -176,82 +176,23 @@ class Format:
     replay: Callable[[Mapping[str, Any], GoldenReport], None]
 
 
-_OVERCOOKED_REWARDS = {
-    "subtask finished": "chop",
-    "correct delivery": "correct_delivery",
-    "wrong delivery": "wrong_delivery",
-    "step penalty": "step",
-}
+def _overcooked_text(episode: Mapping[str, Any], report: GoldenReport) -> None:
+    from rllib_llm_comm.evaluation.golden_formats import overcooked_text
+
+    overcooked_text.replay(episode, report)
 
 
-def _replay_overcooked_text(episode: Mapping[str, Any], report: GoldenReport) -> None:
-    from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
-    from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+def _overcooked_ai(episode: Mapping[str, Any], report: GoldenReport) -> None:
+    from rllib_llm_comm.evaluation.golden_formats import overcooked_ai
 
-    kitchen = Kitchen(
-        map_name=episode["map"],
-        layout=episode["layout"],
-        recipe=episode["task"],
-        num_agents=episode["n_agents"],
-        view_radius=episode["obs_radius"],
-        rewards={_OVERCOOKED_REWARDS[key]: value for key, value in episode["rewards"].items()},
-        legacy=True,
-    )
-    runner = MacroRunner(kitchen, include_moves=True) if episode["mode"] == "macro" else None
-    name = str(episode["id"])
-    if runner is not None:
-        report.compare(name, 0, "macro_names", list(episode["macro_names"]), list(runner.names))
-    _compare_state(report, name, 0, episode["initial"], (runner or kitchen).snapshot())
-    observed = _observe(kitchen, runner, None)
-    _compare_observations(report, name, 0, episode["initial_obs"], observed)
-    for number, step in enumerate(episode["steps"], 1):
-        outcome = (runner or kitchen).step(step["actions"])
-        observed = _observe(kitchen, runner, observed)
-        report.steps += 1
-        _compare_state(report, name, number, step["state"], (runner or kitchen).snapshot())
-        _compare_observations(report, name, number, step["obs"], observed)
-        report.compare_numbers(name, number, "reward", step["reward"], outcome.rewards)
-        report.compare(name, number, "done", step["done"], outcome.done)
-        report.compare(name, number, "blocked", step["blocked"], outcome.blocked)
-        report.compare(name, number, "swaps", [sorted(s) for s in step["swaps"]], [list(s) for s in outcome.swaps])
-        if runner is not None:
-            report.compare(name, number, "primitive", step["primitive"], outcome.primitive)
-            report.compare(name, number, "info.cur_mac", step["info"]["cur_mac"], runner.current)
-            report.compare(name, number, "info.mac_done", step["info"]["mac_done"], runner.finished)
-
-
-def _observe(kitchen: Any, runner: Any, last: list[list[float]] | None) -> list[list[float]]:
-    """The original's observations: with memory (primitive), or without it and stale if busy (macro)."""
-    if runner is None:
-        return [kitchen.memory_vector(i) for i in range(kitchen.num_agents)]
-    return [
-        kitchen.seen_vector(i) if last is None or runner.finished[i] else last[i] for i in range(kitchen.num_agents)
-    ]
-
-
-def _compare_state(
-    report: GoldenReport, episode: str, step: int, expected: Mapping[str, Any], got: Mapping[str, Any]
-) -> None:
-    for key, value in expected.items():
-        report.compare(episode, step, f"state.{key}", value, got.get(key))
-
-
-def _compare_observations(
-    report: GoldenReport,
-    episode: str,
-    step: int,
-    expected: Sequence[Sequence[float]],
-    got: Sequence[Sequence[float]],
-) -> None:
-    report.compare(episode, step, "obs (number of agents)", len(expected), len(got))
-    for i, (wanted, ours) in enumerate(zip(expected, got, strict=False)):
-        report.compare_numbers(episode, step, f"obs of agent {i}", wanted, ours)
+    overcooked_ai.replay(episode, report)
 
 
 FORMATS: dict[str, Format] = {
     "overcooked_text": Format(
         frozenset({"id", "mode", "map", "task", "n_agents", "obs_radius", "layout", "initial", "steps"}),
-        _replay_overcooked_text,
+        _overcooked_text,
     ),
+    "overcooked_ai": Format(frozenset({"id", "kind", "layout", "dynamics"}), _overcooked_ai),
 }
 """The known games."""

@@ -1,0 +1,241 @@
+"""What agents' actions mean: single steps, goal cells, or goals to choose among; and who is asked when.
+
+An agent that committed to a goal is busy until it is done with it, so agents are asked at different times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from rllib_llm_comm.envs.overcooked_ai import text
+from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker, goal_places, legal_goals
+from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
+from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, POT, Cell
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
+
+BLOCKED_STEPS = 8
+"""Steps in one place after which a committed cook gives its goal up."""
+WAIT_STEPS = 4
+"""Longest time that a committed cook waits."""
+
+
+class ActionLevel(Protocol):
+    """Turns the chosen actions of both players into primitive ones.
+
+    Attributes:
+        num_actions: Number of actions.
+    """
+
+    num_actions: int
+
+    def reset(self, rng: np.random.Generator) -> None:
+        """Begins an episode."""
+
+    def choose(self, player: int, action: int) -> None:
+        """Takes a player's new action."""
+
+    def primitive(self, player: int) -> int:
+        """The player's next primitive action."""
+
+    def after_step(self, player: int) -> None:
+        """Looks at what the step brought."""
+
+    def needs_action(self, player: int) -> bool:
+        """Whether a player is free to choose."""
+
+    def mask(self, player: int) -> np.ndarray:
+        """int8 (num_actions,): which actions are worth to choose now."""
+
+    def phrases(self, player: int) -> list[str]:
+        """What each action would do, in words."""
+
+
+class PrimitiveActions:
+    """North, south, east, west, stay, interact; all allowed always.
+
+    Args:
+        kitchen: The game.
+    """
+
+    num_actions = NUM_ACTIONS
+
+    def __init__(self, kitchen: Kitchen) -> None:
+        self._kitchen = kitchen
+        self._chosen = [STAY, STAY]
+
+    def reset(self, rng: np.random.Generator) -> None:
+        """Begins an episode."""
+        self._chosen = [STAY, STAY]
+
+    def choose(self, player: int, action: int) -> None:
+        """Takes a player's new action."""
+        self._chosen[player] = action
+
+    def primitive(self, player: int) -> int:
+        """The player's next primitive action."""
+        return self._chosen[player]
+
+    def after_step(self, player: int) -> None:
+        """Nothing lasts."""
+
+    def needs_action(self, player: int) -> bool:
+        """Always."""
+        return True
+
+    def mask(self, player: int) -> np.ndarray:
+        """All are allowed."""
+        return np.ones(NUM_ACTIONS, np.int8)
+
+    def phrases(self, player: int) -> list[str]:
+        """What each action would do, in words."""
+        return text.primitive_phrases(self._kitchen, player)
+
+
+class GoalCells:
+    """One action per cell of the map, numbered row by row (SAMA's action space).
+
+    Args:
+        kitchen: The game.
+        commit: Whether a cook keeps its goal until it is done (or blocked for `BLOCKED_STEPS`, or has waited for
+            `WAIT_STEPS`), instead of choosing anew at each step.
+        goals: Which cells; all by default.
+    """
+
+    def __init__(self, kitchen: Kitchen, commit: bool, goals: Sequence[Cell] | None = None) -> None:
+        layout = kitchen.layout
+        self._kitchen, self._commit = kitchen, commit
+        self.goals: list[Cell] = (
+            list(goals) if goals is not None else [(x, y) for y in range(layout.height) for x in range(layout.width)]
+        )
+        self.num_actions = len(self.goals)
+        self._walkers = [Walker(kitchen, player) for player in range(2)]
+        self._legal = [
+            np.array([legal_goals(layout, start)[y * layout.width + x] for x, y in self.goals], np.int8)
+            for start in layout.starts
+        ]
+        self.reset(np.random.default_rng(0))
+
+    def reset(self, rng: np.random.Generator) -> None:
+        """Begins an episode."""
+        for walker in self._walkers:
+            walker.reset(np.random.default_rng(rng.integers(2**31)))
+        self._goal: list[Cell | None] = [None, None]
+        self._used = [False, False]
+        self._waited, self._stood = [0, 0], [0, 0]
+        self._before = [self._kitchen.cook(player) for player in range(2)]
+
+    def choose(self, player: int, action: int) -> None:
+        """Takes a player's new action."""
+        self._goal[player] = self.goals[action]
+        self._waited[player] = self._stood[player] = 0
+
+    def primitive(self, player: int) -> int:
+        """The player's next primitive action."""
+        goal = self._goal[player]
+        if goal is None:
+            return STAY
+        walker = self._walkers[player]
+        self._before[player] = self._kitchen.cook(player)
+        self._used[player] = walker.arrived(goal) and walker.useful(goal)
+        return walker.action(goal)
+
+    def after_step(self, player: int) -> None:
+        """Ends a goal that is reached and used, that is hopeless or that was waited for long enough."""
+        goal = self._goal[player]
+        if goal is None:
+            return
+        arrived = self._walkers[player].arrived(goal)
+        standing = arrived and self._kitchen.layout.kind(goal) == FLOOR
+        self._waited[player] = self._waited[player] + 1 if arrived else 0
+        cook, before = self._kitchen.cook(player), self._before[player]
+        self._stood[player] = self._stood[player] + 1 if (cook.cell, cook.facing) == (before.cell, before.facing) else 0
+        over = self._used[player] or standing
+        over = over or self._waited[player] >= WAIT_STEPS or self._stood[player] >= BLOCKED_STEPS
+        if over or not self._commit:
+            self._goal[player] = None
+
+    def needs_action(self, player: int) -> bool:
+        """Whether a player is free to choose."""
+        return self._goal[player] is None
+
+    def mask(self, player: int) -> np.ndarray:
+        """The cells that the player's cook can reach; the other cook left out."""
+        return self._legal[player].copy()
+
+    def phrases(self, player: int) -> list[str]:
+        """What going to each cell and using it would do, in words."""
+        return text.target_phrases(self._kitchen, player, self.goals)
+
+
+class Goals(GoalCells):
+    """A short menu for agents that read: wait, and one action per cell that can be used. Cooks commit to goals.
+
+    Args:
+        kitchen: The game.
+        mask_useless: Whether goals at which nothing can be done now are masked; a cooking pot is none for a cook that
+            holds a dish.
+    """
+
+    def __init__(self, kitchen: Kitchen, mask_useless: bool) -> None:
+        super().__init__(kitchen, commit=True, goals=goal_places(kitchen.layout))
+        self._mask_useless = mask_useless
+        self.num_actions = len(self.goals) + 1
+        self._waiting = [0, 0]
+
+    def reset(self, rng: np.random.Generator) -> None:
+        """Begins an episode."""
+        super().reset(rng)
+        self._waiting = [0, 0]
+
+    def choose(self, player: int, action: int) -> None:
+        """Takes a player's new action; the first is to wait."""
+        if action == 0:
+            self._waiting[player] = WAIT_STEPS
+        else:
+            super().choose(player, action - 1)
+
+    def after_step(self, player: int) -> None:
+        """Ends goals and waiting."""
+        self._waiting[player] = max(0, self._waiting[player] - 1)
+        super().after_step(player)
+
+    def needs_action(self, player: int) -> bool:
+        """Whether a player is free to choose."""
+        return not self._waiting[player] and super().needs_action(player)
+
+    def mask(self, player: int) -> np.ndarray:
+        """Waiting, and what the player's cook can reach (and use)."""
+        legal = self._legal[player].copy()
+        if self._mask_useless:
+            legal &= np.array([self._worth_going(player, goal) for goal in self.goals], np.int8)
+        return np.concatenate([np.ones(1, np.int8), legal])
+
+    def phrases(self, player: int) -> list[str]:
+        """Waiting, and what each goal would do."""
+        return ["wait", *super().phrases(player)]
+
+    def _worth_going(self, player: int, goal: Cell) -> bool:
+        held, soup = self._kitchen.cook(player).held, self._kitchen.item(goal)
+        pot = self._kitchen.layout.kind(goal) == POT
+        soon = pot and held is not None and held.kind == "dish" and soup is not None and soup.tick >= 0
+        return soon or self._walkers[player].useful(goal)
+
+
+LEVELS = ("primitive", "goal_cell", "goal")
+
+
+def make_level(kitchen: Kitchen, level: str, commit: bool, mask_useless: bool) -> ActionLevel:
+    """The actions of an environment.
+
+    Args:
+        kitchen: The game.
+        level: One of `LEVELS`.
+        commit: For "goal_cell"; see `GoalCells`.
+        mask_useless: For "goal"; see `Goals`.
+    """
+    if level == "primitive":
+        return PrimitiveActions(kitchen)
+    return GoalCells(kitchen, commit) if level == "goal_cell" else Goals(kitchen, mask_useless)

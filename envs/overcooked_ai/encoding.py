@@ -1,0 +1,183 @@
+"""Numbers that a player sees, as in Overcooked-AI: the 26 channels of the lossless encoding and the 96 features."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from rllib_llm_comm.envs.overcooked_ai.kernel import (
+    CELLS,
+    COOK_TIME,
+    DISH,
+    FACING,
+    FIELDS,
+    FULL,
+    HELD,
+    IDLE,
+    NOTHING,
+    ONION,
+    PLAYER,
+    SOUP,
+    X,
+    Y,
+)
+from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Layout
+from rllib_llm_comm.envs.overcooked_ai.routes import Routes
+
+NUM_CHANNELS = 26
+NUM_FEATURES = 96
+URGENT_STEPS = 40
+CHANNELS = (
+    ("own cell", "partner's cell")
+    + tuple(f"own facing {way}" for way in ("north", "south", "east", "west"))
+    + tuple(f"partner's facing {way}" for way in ("north", "south", "east", "west"))
+    + ("pots", "counters", "onion dispensers", "tomato dispensers", "dish dispensers", "serving counters")
+    + ("onions in an idle pot", "tomatoes in an idle pot", "onions in a soup", "tomatoes in a soup")
+    + ("cooking steps left", "soup is ready", "dishes", "onions", "tomatoes", "little time left")
+)
+_POT_PLANE, _COUNTER_PLANE, _ONION_PLANE, _DISH_PLANE, _SERVING_PLANE = 10, 11, 12, 14, 15
+_IDLE_ONIONS, _SOUP_ONIONS, _STEPS_LEFT, _READY, _LOOSE_DISH, _LOOSE_ONION, _URGENT = 16, 18, 20, 21, 22, 23, 25
+_BLOCK = 46
+
+
+def static_planes(layout: Layout) -> np.ndarray:
+    """int8 (W, H, 26): what never changes of a kitchen."""
+    planes = np.zeros((layout.width, layout.height, NUM_CHANNELS), np.int8)
+    kinds = {POT: _POT_PLANE, COUNTER: _COUNTER_PLANE, ONIONS: _ONION_PLANE, DISHES: _DISH_PLANE}
+    for kind, plane in {**kinds, SERVING: _SERVING_PLANE}.items():
+        for x, y in layout.cells(kind):
+            planes[x, y, plane] = 1
+    return planes
+
+
+@njit(cache=True, nogil=True)
+def _put_object(planes, x, y, kind, onions, tick):  # type: ignore[no-untyped-def]
+    if kind == ONION:
+        planes[x, y, _LOOSE_ONION] += 1
+    elif kind == DISH:
+        planes[x, y, _LOOSE_DISH] += 1
+    elif kind == SOUP:
+        if tick == IDLE:
+            planes[x, y, _IDLE_ONIONS] += onions
+            return
+        planes[x, y, _SOUP_ONIONS] += onions
+        planes[x, y, _STEPS_LEFT] += COOK_TIME - tick
+        if tick == COOK_TIME:
+            planes[x, y, _READY] += 1
+
+
+@njit(cache=True, nogil=True)
+def lossless(state, planes, horizon, out):  # type: ignore[no-untyped-def]
+    """The lossless encoding of one game for both players.
+
+    Args:
+        state: int16 (S,).
+        planes: What `static_planes` gives.
+        horizon: Length of an episode in steps.
+        out: int8 (2, W, H, 26), overwritten; the player itself comes first.
+    """
+    width, height = planes.shape[0], planes.shape[1]
+    mine = out[0]
+    mine[:] = planes
+    for i in range(2):
+        at = PLAYER + FIELDS * i
+        x, y = state[at + X], state[at + Y]
+        mine[x, y, i] = 1
+        mine[x, y, 2 + 4 * i + state[at + FACING]] = 1
+        _put_object(mine, x, y, state[at + HELD], state[at + HELD + 1], state[at + HELD + 2])
+    for cell in range(width * height):
+        at = CELLS + 3 * cell
+        if state[at] != NOTHING:
+            _put_object(mine, cell % width, cell // width, state[at], state[at + 1], state[at + 2])
+    if horizon - state[0] < URGENT_STEPS:
+        mine[:, :, _URGENT] = 1
+    theirs = out[1]
+    theirs[:] = mine
+    theirs[:, :, 0] = mine[:, :, 1]
+    theirs[:, :, 1] = mine[:, :, 0]
+    theirs[:, :, 2:6] = mine[:, :, 6:10]
+    theirs[:, :, 6:10] = mine[:, :, 2:6]
+
+
+@njit(cache=True, nogil=True)
+def lossless_many(states, planes, horizon, out):  # type: ignore[no-untyped-def]
+    """`lossless` of many games.
+
+    Args:
+        states: int16 (N, S).
+        planes: As in `lossless`.
+        horizon: As in `lossless`.
+        out: int8 (N, 2, W, H, 26), overwritten.
+    """
+    for game in range(states.shape[0]):
+        lossless(states[game], planes, horizon, out[game])
+
+
+def features(state: np.ndarray, layout: Layout, routes: Routes) -> np.ndarray:
+    """The 96 features of Overcooked-AI for both players, two pots, counters not among the planner's goals.
+
+    Own block (46), partner's block (46), partner's place relative to one's own (2), own place (2).
+
+    Args:
+        state: int16 (S,).
+        layout: The kitchen.
+        routes: Its ways.
+
+    Returns:
+        int16 (2, 96).
+    """
+    blocks = [_block(state, i, layout, routes) for i in range(2)]
+    places = [state[PLAYER + FIELDS * i : PLAYER + FIELDS * i + 2] for i in range(2)]
+    rows = [
+        np.concatenate([blocks[i], blocks[1 - i], places[1 - i] - places[i], places[i]]).astype(np.int16)
+        for i in range(2)
+    ]
+    return np.stack(rows)
+
+
+def _block(state: np.ndarray, i: int, layout: Layout, routes: Routes) -> np.ndarray:
+    at = PLAYER + FIELDS * i
+    x, y, facing, held, onions, _ = (int(value) for value in state[at : at + FIELDS])
+    block = np.zeros(_BLOCK, np.int16)
+    block[facing] = 1
+    if held != NOTHING:
+        block[4 + {ONION: 0, SOUP: 1, DISH: 2}[held]] = 1
+
+    def delta(where: int, kind: int) -> None:
+        cells = routes.nearest((x, y), facing, kind)
+        if cells:
+            block[where : where + 2] = cells[0][0] - x, cells[0][1] - y
+
+    # Loose objects and empty counters are never found: counters are no goals of the original's default planner.
+    if held != ONION:
+        delta(8, ONIONS)
+    if held != DISH:
+        delta(12, DISHES)
+    if held == SOUP:
+        block[16] = onions
+    delta(18, SERVING)
+    for number, pot in enumerate(routes.nearest((x, y), facing, POT)[:2]):
+        block[22 + 10 * number : 32 + 10 * number] = _pot(state, pot, (x, y), layout)
+    for number, (dx, dy) in enumerate(((0, -1), (0, 1), (1, 0), (-1, 0))):
+        block[42 + number] = layout.kind((x + dx, y + dy)) != FLOOR
+    return block
+
+
+def _pot(state: np.ndarray, pot: tuple[int, int], place: tuple[int, int], layout: Layout) -> list[int]:
+    """Exists, empty, full, cooking, ready, onions, tomatoes, steps left, dx, dy."""
+    at = CELLS + 3 * (pot[1] * layout.width + pot[0])
+    kind, onions, tick = (int(value) for value in state[at : at + 3])
+    started = kind == SOUP and tick != IDLE
+    ready = started and tick == COOK_TIME
+    return [
+        1,
+        int(kind == NOTHING),
+        int(started or (kind == SOUP and onions == FULL)),
+        int(started and not ready),
+        int(ready),
+        onions,
+        0,
+        COOK_TIME - tick if started else 0,
+        pot[0] - place[0],
+        pot[1] - place[1],
+    ]

@@ -1,0 +1,353 @@
+"""# Overcooked-AI
+
+Two cooks make onion soups: three onions into a pot, twenty steps of cooking, a dish, and off to the serving counter.
+The kitchens are narrow, so that cooks stand in each other's way, and in one of them neither can do it alone. An exact
+re-implementation of the five kitchens of Carroll et al. 2019 (same states, rewards, events, encodings).
+
+| Import             | `from rllib_llm_comm.envs import overcooked_ai`                               |
+|--------------------|-------------------------------------------------------------------------------|
+| Constructor        | `overcooked_ai.parallel_env(**settings)`                                      |
+| Registered id      | `rllib_llm_comm/overcooked_ai-v0` (PettingZoo's parallel registry)            |
+| Actions            | Discrete (single steps, cells of the map, or goals in words)                  |
+| Parallel API       | Yes (`aec_env` gives the AEC form)                                            |
+| Manual control     | No                                                                            |
+| Agents             | `agents= ["alice", "bob"]`                                                    |
+| Action shape       | (1,)                                                                          |
+| Action values      | Discrete(6); Discrete(H * W) for goal cells; Discrete(11 to 23) for goals     |
+| Observation shape  | Dict: vector (96,), text, candidates (K texts), subgoal, action_mask (K,) |
+| Observation values | vector in [-64, 64], planes and state in [0, 64], texts in printable ASCII    |
+
+### Observation space
+
+A dictionary of the parts named in `observe`, and `action_mask`.
+
+* `vector`: float32 (96,), the features of Overcooked-AI: own block of 46 (where it faces, what it holds, ways to the
+  nearest crate, stack and serving counter, two pots, walls), the partner's block, the partner's place, the own place.
+  Loose objects are not in it, as in the original with its default planner.
+* `text`: `text` (what the cook knows, in sentences), `candidates` (one phrase per action, what it would do now) and
+  `subgoal` (empty; wrappers may fill it).
+* `planes`: uint8 (W, H, 26), the original's lossless encoding, the cook itself first; `encoding.CHANNELS` names them.
+* `state`: float32, the planes of player 0 as a vector: the whole game, the same for both, for central critics.
+
+### Actions
+
+`action_level="primitive"`: north, south, east, west, stay, interact. `"goal_cell"`: a cell, numbered y * W + x; the
+cook takes one primitive step towards it (SAMA's "targeted relocation"; beside a cell that is no floor it faces and uses
+it). It chooses anew at each step, or, with `commit`, when it is done. `"goal"`: wait, or one of the cells that can be
+used, in words; cooks commit. A cook that has committed is busy (`infos[agent]["needs_action"]` is False): its
+action is ignored, and one `step` runs game steps until somebody is free. Goals are for `dynamics="old"` only.
+
+### Rewards
+
+Each agent gets all of the team's reward for soups (20 each), and `shaping` times its own shaped reward: onion into a
+pot 3, useful dish 3, soup from a pot 5. The episode is truncated after `horizon` game steps, never terminated.
+
+### Infos
+
+`needs_action` (bool), `step_rewards` (the reward of each game step of this `step`), `game_step` (int), `events` (list
+of names, as in the original), `episode_metrics` (`score`, `soups`, `shaped`: so far).
+
+### Arguments
+
+``` python
+overcooked_ai.parallel_env(
+    layout="cramped_room", dynamics="old", horizon=400, action_level="primitive", commit=False, mask_useless=True,
+    observe=("vector", "text"), shaping=0.0, swap_roles=False, render_mode=None,
+)
+```
+
+`layout`: "cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination", "counter_circuit" (or the
+names that other code bases give them), or rows of one's own such as ["XXPXX", "O1 2O", "XDXSX"].
+
+`dynamics`: "old": a pot with three onions starts by itself. "new": somebody with empty hands starts it.
+
+`horizon`: length of an episode in game steps.
+
+`action_level`: "primitive", "goal_cell" or "goal".
+
+`commit`: for "goal_cell": whether a cook keeps its goal until it is done.
+
+`mask_useless`: for "goal": whether `action_mask` excludes what would do nothing now.
+
+`observe`: parts of the observation.
+
+`shaping`: factor of the shaped rewards, >= 0. The attribute of the same name may be changed during training.
+
+`swap_roles`: whether at each reset it is drawn which agent is which player.
+
+`render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
+
+### Version history
+
+* v0: first version.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import AECEnv, ParallelEnv
+
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings
+from rllib_llm_comm.envs.overcooked_ai import render, text
+from rllib_llm_comm.envs.overcooked_ai.actions import LEVELS, make_level
+from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
+from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, PARTS, observation_space, observations
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
+from rllib_llm_comm.errors import UserError, require_choice
+
+ENV_ID = "rllib_llm_comm/overcooked_ai-v0"
+Observation = dict[str, Any]
+
+
+def parallel_env(**settings: Any) -> OvercookedAI:
+    """Makes the environment.
+
+    Args:
+        **settings: The arguments of the module's page.
+
+    Raises:
+        UserError: For an unknown setting or a value that is not allowed.
+    """
+    check_settings(OvercookedAI, ENV_ID, settings, time_limit="horizon")
+    return OvercookedAI(**settings)
+
+
+def aec_env(**settings: Any) -> AECEnv:
+    """Makes the environment in PettingZoo's AEC form (agents act one after the other).
+
+    Args:
+        **settings: The arguments of the module's page.
+    """
+    from pettingzoo.utils.conversions import parallel_to_aec
+
+    return parallel_to_aec(parallel_env(**settings))
+
+
+class OvercookedAI(ParallelEnv):
+    """The onion-soup kitchen as a PettingZoo parallel environment; the module's docstring is its page.
+
+    Attributes:
+        env_id: The registered id.
+        settings: All settings, JSON-able.
+        kitchen: The game.
+        level: What turns actions into primitive ones.
+        players: The player (0 or 1) that each agent is in this episode.
+        score: Reward for soups so far in this episode.
+        shaping: Factor of the shaped rewards.
+        task: The goal in words.
+        brief: The game in a few sentences.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "overcooked_ai_v0",
+        "render_modes": ["human", "ansi", "rgb_array"],
+        "is_parallelizable": True,
+        "render_fps": 8,
+    }
+    env_id = ENV_ID
+
+    def __init__(
+        self,
+        layout: str | Sequence[str] = "cramped_room",
+        dynamics: str = "old",
+        horizon: int = HORIZON,
+        action_level: str = "primitive",
+        commit: bool = False,
+        mask_useless: bool = True,
+        observe: Sequence[str] = DEFAULT_PARTS,
+        shaping: float = 0.0,
+        swap_roles: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        """Builds the environment; call `reset` before `step`.
+
+        All arguments are told on the module's page.
+
+        Raises:
+            UserError: For a value that is not allowed.
+        """
+        settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
+        _check(settings, render_mode, self.metadata["render_modes"])
+        self.kitchen = Kitchen(layout, dynamics, horizon)
+        self.level = make_level(self.kitchen, action_level, commit, mask_useless)
+        self.settings: dict[str, Any] = {
+            **settings,
+            "layout": layout if isinstance(layout, str) else list(layout),
+            "observe": list(observe),
+        }
+        self.render_mode = render_mode
+        self.shaping = float(shaping)
+        self.task = text.task(self.kitchen.layout)
+        self.brief = text.brief(self.kitchen.layout, dynamics)
+        self.possible_agents = ["alice", "bob"]
+        self.agents: list[str] = []
+        self.players = {"alice": 0, "bob": 1}
+        self._parts = tuple(observe)
+        self._rng = np.random.default_rng()
+        self._clear()
+        space = observation_space(self.kitchen, self._parts, self.level.num_actions)
+        self.observation_spaces = dict.fromkeys(self.possible_agents, space)
+        self.action_spaces = {agent: spaces.Discrete(self.level.num_actions) for agent in self.possible_agents}
+
+    def observation_space(self, agent: str) -> spaces.Dict:
+        """The space of an agent's observations."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Discrete:
+        """The space of an agent's actions."""
+        return self.action_spaces[agent]
+
+    # ---- episodes ----------------------------------------------------------------------------------------
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        """Starts an episode.
+
+        Args:
+            seed: Fixes who is which player (`swap_roles`) and the random steps of cooks that block each other; `None`
+                goes on with the random numbers at hand.
+            options: Accepted; there are none.
+
+        Returns:
+            Observations and infos of all agents.
+        """
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        swapped = bool(self.settings["swap_roles"] and self._rng.integers(2))
+        self.players = {"alice": int(swapped), "bob": 1 - int(swapped)}
+        self.kitchen.reset()
+        self.level.reset(self._rng)
+        self.agents = list(self.possible_agents)
+        self._clear()
+        return self._observations(), self._infos([[], []], [[], []])
+
+    def step(
+        self, actions: Mapping[str, int]
+    ) -> tuple[
+        dict[str, Observation],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """Runs one game step, or game steps until an agent needs a new action.
+
+        Args:
+            actions: Action per agent; only those of agents that need one count.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos of all agents; empty after the end.
+
+        Raises:
+            UserError: For an unknown agent, or a missing or impossible action.
+        """
+        if not self.agents:
+            return {}, {}, {}, {}, {}
+        free = [self.level.needs_action(self.players[agent]) for agent in self.agents]
+        chosen = check_actions(actions, self.agents, free, self.level.num_actions)
+        for agent, action in zip(self.agents, chosen, strict=True):
+            if action is not None:
+                self.level.choose(self.players[agent], action)
+        rewards: list[list[float]] = [[], []]
+        events: list[list[str]] = [[], []]
+        while True:
+            self._game_step(rewards, events)
+            if self.kitchen.over or any(self.level.needs_action(player) for player in range(2)):
+                break
+        names, over = self.agents, self.kitchen.over
+        observed, infos = self._observations(), self._infos(rewards, events)
+        if over:
+            self.agents = []
+        earned = {agent: float(sum(rewards[self.players[agent]])) for agent in names}
+        return observed, earned, dict.fromkeys(names, False), dict.fromkeys(names, over), infos
+
+    def _game_step(self, rewards: list[list[float]], events: list[list[str]]) -> None:
+        result = self.kitchen.step([self.level.primitive(player) for player in range(2)])
+        served = sum(result.sparse)
+        self.score += served
+        for player in range(2):
+            self.level.after_step(player)
+            self._shaped[player] += result.shaped[player]
+            rewards[player].append(served + self.shaping * result.shaped[player])
+            events[player] += result.events[player]
+
+    def _clear(self) -> None:
+        self.score, self._shaped = 0, [0, 0]
+
+    def _observations(self) -> dict[str, Observation]:
+        masks = [self.level.mask(player) for player in range(2)]
+        seen = observations(self.kitchen, self._parts, self.score, masks, self.level.phrases)
+        return {agent: seen[self.players[agent]] for agent in self.possible_agents}
+
+    def _infos(self, rewards: list[list[float]], events: list[list[str]]) -> dict[str, dict[str, Any]]:
+        infos = {}
+        for agent in self.possible_agents:
+            player = self.players[agent]
+            infos[agent] = {
+                "needs_action": self.level.needs_action(player),
+                "step_rewards": rewards[player],
+                "game_step": self.kitchen.time,
+                "events": events[player],
+                EPISODE_METRICS: {
+                    "score": float(self.score),
+                    "soups": float(self.score // SOUP_REWARD),
+                    "shaped": float(sum(self._shaped)),
+                },
+            }
+        return infos
+
+    # ---- pictures ----------------------------------------------------------------------------------------
+
+    def render(self, mode: str | None = None) -> str | np.ndarray | None:
+        """Draws the kitchen.
+
+        Args:
+            mode: "ansi", "rgb_array" or "human"; None takes `render_mode`.
+
+        Returns:
+            A string, an array (height, width, 3) of uint8, or None ("human" writes to the terminal).
+        """
+        mode = mode or self.render_mode
+        if mode is None:
+            gymnasium.logger.warn("`render` was called without a `render_mode`; nothing is drawn.")
+            return None
+        require_choice("mode", mode, self.metadata["render_modes"])
+        names = sorted(self.players, key=self.players.__getitem__)
+        if mode == "rgb_array":
+            return render.rgb_array(self.kitchen, self.score, names)
+        drawing = render.ansi(self.kitchen, self.score, names)
+        if mode == "ansi":
+            return drawing
+        sys.stdout.write(drawing + "\n")
+        return None
+
+    def close(self) -> None:
+        """Nothing has to be closed."""
+
+
+def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: Sequence[str]) -> None:
+    require_choice("action_level", settings["action_level"], LEVELS)
+    require_choice("render_mode", render_mode, (None, *render_modes))
+    for name in ("commit", "mask_useless", "swap_roles"):
+        require_choice(name, settings[name], (False, True))
+    horizon, shaping, observe = settings["horizon"], settings["shaping"], settings["observe"]
+    if not isinstance(horizon, int) or isinstance(horizon, bool) or not 1 <= horizon < 2**15:
+        raise UserError(f"`horizon` is {horizon!r} but must be a whole number from 1 to {2**15 - 1}.")
+    if isinstance(shaping, bool) or not isinstance(shaping, int | float) or not shaping >= 0:
+        raise UserError(f"`shaping` is {shaping!r} but must be a number from 0 up.")
+    if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
+        raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(PARTS)}.")
+    for part in observe:
+        require_choice("observe", part, PARTS)
+    if settings["action_level"] != "primitive" and settings["dynamics"] == "new":
+        raise UserError(
+            "`action_level` is not 'primitive' but `dynamics` is 'new': there a cook that goes to a pot with empty "
+            "hands starts it too early; use `dynamics='old'`."
+        )

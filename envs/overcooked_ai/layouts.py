@@ -1,0 +1,148 @@
+"""The five kitchens, and kitchens of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from rllib_llm_comm.errors import UserError, require_choice
+
+FLOOR, COUNTER, ONIONS, POT, DISHES, SERVING = range(6)
+SYMBOLS = " XOPDS"
+
+_GRIDS: dict[str, tuple[str, ...]] = {
+    "cramped_room": (
+        "XXPXX",
+        "O  2O",
+        "X1  X",
+        "XDXSX",
+    ),
+    "asymmetric_advantages": (
+        "XXXXXXXXX",
+        "O XSXOX S",
+        "X   P 1 X",
+        "X2  P   X",
+        "XXXDXDXXX",
+    ),
+    "coordination_ring": (
+        "XXXPX",
+        "X 1 P",
+        "D2X X",
+        "O   X",
+        "XOSXX",
+    ),
+    "forced_coordination": (
+        "XXXPX",
+        "O X1P",
+        "O2X X",
+        "D X X",
+        "XXXSX",
+    ),
+    "counter_circuit": (
+        "XXXPPXXX",
+        "X  2   X",
+        "D XXXX S",
+        "X  1   X",
+        "XXXOOXXX",
+    ),
+}
+LAYOUT_NAMES = tuple(_GRIDS)
+# Names that other code bases give to the same kitchens (2019's paper code and master).
+ALIASES = {
+    "simple": "cramped_room",
+    "unident_s": "asymmetric_advantages",
+    "random1": "coordination_ring",
+    "random0": "forced_coordination",
+    "random3": "counter_circuit",
+    "counter_circuit_o_1order": "counter_circuit",
+}
+
+Cell = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A kitchen.
+
+    Attributes:
+        name: Its name.
+        rows: One string per row, top first: `X` counter, `O` onions, `P` pot, `D` dishes, `S` serving counter, blank
+            floor; starts are floor here.
+        starts: (x, y) where player 0 and player 1 begin.
+    """
+
+    name: str
+    rows: tuple[str, ...]
+    starts: tuple[Cell, Cell]
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return len(self.rows[0])
+
+    @property
+    def height(self) -> int:
+        """Rows."""
+        return len(self.rows)
+
+    @cached_property
+    def terrain(self) -> np.ndarray:
+        """int8 (height * width,): what each cell is (`FLOOR`, `COUNTER`, ...), row by row."""
+        return np.array([SYMBOLS.index(symbol) for row in self.rows for symbol in row], np.int8)
+
+    def cells(self, kind: int) -> list[Cell]:
+        """All (x, y) of a kind of cell, row by row."""
+        return [(int(i % self.width), int(i // self.width)) for i in np.flatnonzero(self.terrain == kind)]
+
+    def kind(self, cell: Cell) -> int:
+        """What a cell is."""
+        return int(self.terrain[cell[1] * self.width + cell[0]])
+
+
+def get_layout(layout: str | Sequence[str]) -> Layout:
+    """A kitchen by its name, or from rows of one's own.
+
+    Args:
+        layout: A name of `LAYOUT_NAMES` (or an old name in `ALIASES`), or rows as in `Layout`, with `1` and `2` where
+            the players begin.
+
+    Raises:
+        UserError: If the name is unknown, or the rows are no closed kitchen for two.
+    """
+    if isinstance(layout, str):
+        name = ALIASES.get(layout, layout)
+        require_choice("layout", name, LAYOUT_NAMES)
+        return _parse(name, _GRIDS[name])
+    return _parse("custom", tuple(str(row) for row in layout))
+
+
+def _parse(name: str, grid: tuple[str, ...]) -> Layout:
+    def refuse(why: str) -> UserError:
+        return UserError(
+            f"`layout` {list(grid)!r} {why}; give rows of one length with X counter, O onions, P pot, D dishes, "
+            "S serving counter, blank floor, and 1 and 2 where the players begin."
+        )
+
+    if not grid or len(set(map(len, grid))) != 1 or not grid[0]:
+        raise refuse("has rows of different lengths or none")
+    if len(grid) > 32 or len(grid[0]) > 32:
+        raise refuse("is larger than 32 x 32")
+    text = "".join(grid)
+    unknown = sorted(set(text) - set(SYMBOLS + "12"))
+    if unknown:
+        raise refuse(f"holds {unknown[0]!r}")
+    width, height = len(grid[0]), len(grid)
+    if any(text.count(digit) != 1 for digit in "12"):
+        raise refuse("does not hold 1 and 2 exactly once")
+    for symbol in SYMBOLS[2:]:
+        if symbol not in text:
+            raise refuse(f"has no {symbol!r}")
+    border = [(x, y) for y in range(height) for x in range(width) if x in (0, width - 1) or y in (0, height - 1)]
+    if any(grid[y][x] in " 12" for x, y in border):
+        raise refuse("has floor on its border")
+    rows = tuple(row.replace("1", " ").replace("2", " ") for row in grid)
+    first, second = (text.index(digit) for digit in "12")
+    return Layout(name, rows, ((first % width, first // width), (second % width, second // width)))

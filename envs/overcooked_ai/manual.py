@@ -1,0 +1,156 @@
+"""What does not change, in words: the rules of the game and the map of a kitchen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, SOUP_REWARD
+from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.names import COOKS, KIND_WORDS, Places, places_of
+from rllib_llm_comm.envs.overcooked_ai.rules import DYNAMICS
+from rllib_llm_comm.errors import require_choice
+
+_FIXTURES = (ONIONS, POT, DISHES, SERVING)
+_START = {
+    "old": "A pot starts to cook by itself as soon as three onions are in it, and never with fewer.",
+    "new": "A pot with one, two or three onions starts to cook when a cook with empty hands uses it.",
+}
+
+
+def task(layout: Layout) -> str:
+    """The goal of an episode in words.
+
+    Args:
+        layout: The kitchen.
+    """
+    return f"deliver as many onion soups as you can to {_serving(layout)} before the time is over"
+
+
+def brief(layout: Layout, dynamics: str = "old") -> str:
+    """The game in a few sentences, for a reader that does not know it.
+
+    Args:
+        layout: The kitchen.
+        dynamics: "old" or "new"; see `Kitchen`.
+
+    Raises:
+        UserError: If there are no such dynamics.
+    """
+    require_choice("dynamics", dynamics, DYNAMICS)
+    start = "starts by itself" if dynamics == "old" else "starts when a cook with empty hands uses it"
+    return (
+        f"Two cooks, {COOKS[0]} and {COOKS[1]}, make onion soups together. Three onions go into a pot, which then "
+        f"{start} and cooks for {COOK_TIME} steps. A ready soup is taken with a dish and delivered to "
+        f"{_serving(layout)} for {SOUP_REWARD} points. A cook holds one thing at a time. "
+        + " ".join(_map_sentences(layout))
+    )
+
+
+def manual(layout: Layout, dynamics: str = "old") -> list[str]:
+    """The facts of the game and of the map, one sentence each.
+
+    Args:
+        layout: The kitchen.
+        dynamics: "old" or "new"; see `Kitchen`.
+
+    Raises:
+        UserError: If there are no such dynamics.
+    """
+    require_choice("dynamics", dynamics, DYNAMICS)
+    fewer = [] if dynamics == "old" else ["A soup of fewer than three onions brings no points."]
+    return [
+        f"Two cooks, {COOKS[0]} and {COOKS[1]}, make onion soups together and share all points.",
+        f"A delivered soup of three onions brings {SOUP_REWARD} points.",
+        *fewer,
+        "A cook holds at most one thing: an onion, a dish or a soup.",
+        "To use something a cook stands beside it, faces it and interacts.",
+        "Onion crates give onions and dish stacks give dishes, and neither ever runs out.",
+        "Onions are put into a pot one by one, three at most.",
+        _START[dynamics],
+        f"Nothing can be added while a pot cooks, which takes {COOK_TIME} steps.",
+        "A ready soup stays good and waits in its pot.",
+        "Only a cook with a dish can take a ready soup, and the pot is empty then.",
+        "A soup that is brought to a serving counter is delivered.",
+        "A counter has room for one thing, which either cook may take if it can reach it.",
+        "Two cooks cannot stand in one place, pass through each other or change places in one step.",
+        "Floor 2,3 is column 2 and row 3, counted from 0 at the upper left corner.",
+        *_map_sentences(layout),
+    ]
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a list in a sentence: "a, b and c"."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _serving(layout: Layout) -> str:
+    return "the serving counter" if len(places_of(layout).fixtures[SERVING]) == 1 else "a serving counter"
+
+
+def _map_sentences(layout: Layout) -> list[str]:
+    places = places_of(layout)
+    reach = [places.reachable(start) for start in layout.starts]
+    sentences = ["Both cooks work in one room."]
+    if places.room_names:
+        first, second = (places.room_names[places.room_of[start]] for start in layout.starts)
+        who = f"{_capital(COOKS[0])} works in the {first} and {COOKS[1]} in the {second}"
+        sentences = [f"{who}, and neither can leave it."]
+    for kind in _FIXTURES:
+        sentences += _reach_sentences(places, reach, kind)
+    return [*sentences, *_counter_sentences(layout, places, reach)]
+
+
+def _reach_sentences(places: Places, reach: Sequence[frozenset[Cell]], kind: int) -> list[str]:
+    """Who can reach which cells of a kind."""
+    found = [[places.phrases[cell] for cell in places.fixtures[kind] if cell in cells] for cells in reach]
+    if found[0] == found[1] and found[0]:
+        return [f"Both cooks can reach {listed(found[0])}."]
+    return [
+        f"{_capital(who)} can reach {listed(phrases) if phrases else f'no {KIND_WORDS[kind]}'}."
+        for who, phrases in zip(COOKS, found, strict=True)
+    ]
+
+
+def _counter_sentences(layout: Layout, places: Places, reach: Sequence[frozenset[Cell]]) -> list[str]:
+    counters = places.fixtures[COUNTER]
+    if not places.room_names:
+        through = [cell for cell in counters if _has_two_sides(layout, cell)]
+        sentences = [f"Both cooks can reach {_numbers(places, counters)}."] if counters else []
+        if through:
+            things = _numbers(places, through)
+            verb = "has" if len(through) == 1 else "have"
+            sentences.append(f"{_capital(things)} {verb} floor on opposite sides, so things can pass across.")
+        return sentences
+    sentences = ["No counter can be reached from both rooms."]
+    if places.shared:
+        between = _capital(_numbers(places, places.shared))
+        sentences = [f"{between} can be reached from both rooms, so things can pass across."]
+    for who, cells in zip(COOKS, reach, strict=True):
+        own = [cell for cell in counters if cell in cells and cell not in places.shared]
+        if own:
+            sentences.append(f"Only {who} can reach {_numbers(places, own)}.")
+    return sentences
+
+
+def _has_two_sides(layout: Layout, cell: Cell) -> bool:
+    x, y = cell
+
+    def floor(x: int, y: int) -> bool:
+        return 0 <= x < layout.width and 0 <= y < layout.height and layout.kind((x, y)) == FLOOR
+
+    return (floor(x - 1, y) and floor(x + 1, y)) or (floor(x, y - 1) and floor(x, y + 1))
+
+
+def _numbers(places: Places, cells: Sequence[Cell]) -> str:
+    """Counters of one family in words: "counters 1, 4 and 5", "the shared counter"."""
+    if len(cells) == 1:
+        return places.phrases[cells[0]]
+    family = places.names[cells[0]].rpartition(" ")[0]
+    numbers = [int(places.names[cell].rpartition(" ")[2]) for cell in cells]
+    if numbers == list(range(numbers[0], numbers[0] + len(numbers))) and len(numbers) > 2:
+        return f"{family}s {numbers[0]} to {numbers[-1]}"
+    return f"{family}s {listed([str(number) for number in numbers])}"
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]

@@ -1,0 +1,70 @@
+"""What agents observe: the parts of an observation and their spaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rllib_llm_comm.envs.interface import text_spaces
+from rllib_llm_comm.envs.overcooked_ai import text
+from rllib_llm_comm.envs.overcooked_ai.encoding import NUM_CHANNELS, NUM_FEATURES
+from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+
+PARTS = ("vector", "text", "planes", "state")
+DEFAULT_PARTS = ("vector", "text")
+_LARGEST = 64
+
+
+def observation_space(kitchen: Kitchen, parts: tuple[str, ...], num_actions: int) -> spaces.Dict:
+    """The space of an agent's observations.
+
+    Args:
+        kitchen: The game.
+        parts: Which of `PARTS`.
+        num_actions: Number of actions.
+    """
+
+    size = (kitchen.layout.width, kitchen.layout.height, NUM_CHANNELS)
+    all_parts: dict[str, dict[str, spaces.Space[Any]]] = {
+        "vector": {"vector": spaces.Box(-_LARGEST, _LARGEST, (NUM_FEATURES,), np.float32)},
+        "text": text_spaces(num_actions),
+        "planes": {"planes": spaces.Box(0, _LARGEST, size, np.uint8)},
+        "state": {"state": spaces.Box(0, _LARGEST, (int(np.prod(size)),), np.float32)},
+    }
+    chosen = {name: space for part in parts for name, space in all_parts[part].items()}
+    return spaces.Dict({**chosen, "action_mask": spaces.Box(0, 1, (num_actions,), np.int8)})
+
+
+def observations(
+    kitchen: Kitchen, parts: tuple[str, ...], score: int, masks: list[np.ndarray], phrases: Any
+) -> list[dict[str, Any]]:
+    """What both players observe now.
+
+    Args:
+        kitchen: The game.
+        parts: Which of `PARTS`.
+        score: Reward for soups so far.
+        masks: Action mask per player.
+        phrases: Gives the candidate phrases of a player (asked only if there is text).
+    """
+    seen: list[dict[str, Any]] = [{} for _ in range(2)]
+    if "vector" in parts:
+        for i, row in enumerate(kitchen.features().astype(np.float32)):
+            seen[i]["vector"] = row
+    if "planes" in parts or "state" in parts:
+        planes = kitchen.lossless().view(np.uint8)
+        for i in range(2):
+            if "planes" in parts:
+                seen[i]["planes"] = planes[i]
+            if "state" in parts:  # the same for both: as player 0 sees it
+                seen[i]["state"] = planes[0].reshape(-1).astype(np.float32)
+    for i in range(2):
+        if "text" in parts:
+            seen[i]["text"] = text.observation_text(kitchen, i, soups=score // SOUP_REWARD)
+            seen[i]["candidates"] = tuple(phrases(i))
+            seen[i]["subgoal"] = ""
+        seen[i]["action_mask"] = masks[i]
+    return seen

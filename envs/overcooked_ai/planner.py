@@ -1,0 +1,398 @@
+"""A scripted planner: which subgoal each cook should have now. The reference for planners that are language models.
+
+Rules of our own. It looks at the whole kitchen, needs no search over game states, and works in any kitchen, also where
+the cooks stand in separate rooms or where handing things over a counter is shorter than walking around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, FULL
+from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, UNREACHABLE, routes_of
+from rllib_llm_comm.envs.overcooked_ai.rules import Cook, Item, Kitchen
+
+FAR = 10_000
+_PASSING_SAVES = 1.6
+_STOCK = 3
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one cook should do next.
+
+    Attributes:
+        verb: "take", "put", "add", "plate", "deliver" or "wait".
+        kind: What is taken, put down or brought: "onion", "dish", "soup"; empty for "wait".
+        cell: Where; a floor cell for "wait".
+    """
+
+    verb: str
+    kind: str
+    cell: Cell
+
+
+class Distances:
+    """Ways between the things of a kitchen, for one cook's room.
+
+    Args:
+        layout: The kitchen.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout, self._routes = layout, routes_of(layout)
+        self._legs: dict[tuple[Cell, Cell], int] = {}
+
+    def from_cook(self, cook: Cook, target: Cell) -> int:
+        """Actions until a cook faces a target; `FAR` if it never can."""
+        cost = self._routes.cost(cook.cell, cook.facing, target)
+        return FAR if cost == UNREACHABLE else cost
+
+    def leg(self, start: Cell, target: Cell) -> int:
+        """Fewest actions from facing one thing to facing another; `FAR` if there is no way."""
+        key = (start, target)
+        if key not in self._legs:
+            costs = [self._routes.cost(cell, facing, target) for cell, facing in self._beside(start)]
+            self._legs[key] = min((cost for cost in costs if cost != UNREACHABLE), default=FAR)
+        return self._legs[key]
+
+    def _beside(self, target: Cell) -> Iterable[tuple[Cell, int]]:
+        for facing, (dx, dy) in enumerate(STEPS):
+            cell = (target[0] - dx, target[1] - dy)
+            inside = 0 <= cell[0] < self._layout.width and 0 <= cell[1] < self._layout.height
+            if inside and self._layout.kind(cell) == 0:
+                yield cell, facing
+
+
+@lru_cache(maxsize=32)
+def distances_of(layout: Layout) -> Distances:
+    """The ways of a kitchen, computed once."""
+    return Distances(layout)
+
+
+@lru_cache(maxsize=32)
+def passing_counters(layout: Layout) -> tuple[Cell, ...]:
+    """Counters over which onions should be handed: all that save much of the way from crates to pots; else none.
+
+    Args:
+        layout: The kitchen.
+    """
+    ways = distances_of(layout)
+    crates, pots = layout.cells(ONIONS), layout.cells(POT)
+    direct = min(ways.leg(crate, pot) for crate in crates for pot in pots)
+    saving = []
+    for counter in layout.cells(COUNTER):
+        to, on = min(ways.leg(crate, counter) for crate in crates), min(ways.leg(counter, pot) for pot in pots)
+        if to + on < FAR and direct > _PASSING_SAVES * (to + on + 2):
+            saving.append((to + on, counter))
+    return tuple(counter for _, counter in sorted(saving))
+
+
+@dataclass
+class _Plan:
+    """What is promised while tasks are given out."""
+
+    onions: dict[Cell, int]
+    soups: dict[Cell, int]
+    tasks: list[Task | None] = field(default_factory=lambda: [None, None])
+    taken: set[Cell] = field(default_factory=set)
+
+
+def plan(kitchen: Kitchen) -> tuple[Task, Task]:
+    """The task of each cook now.
+
+    Args:
+        kitchen: The game.
+    """
+    return _Planner(kitchen).tasks()
+
+
+class _Planner:
+    """One planning of one moment."""
+
+    def __init__(self, kitchen: Kitchen) -> None:
+        self.kitchen, self.layout = kitchen, kitchen.layout
+        self.ways = distances_of(kitchen.layout)
+        self.cooks = [kitchen.cook(0), kitchen.cook(1)]
+        self.items = kitchen.items()
+        self.pots = self.layout.cells(POT)
+        self.passing = passing_counters(self.layout)
+        self.loose = {cell: item for cell, item in self.items.items() if self.layout.kind(cell) == COUNTER}
+        wanted, soups = {}, {}
+        for pot in self.pots:
+            soup = self.items.get(pot)
+            if soup is None or (soup.tick < 0 and soup.onions < FULL):
+                wanted[pot] = FULL - (soup.onions if soup else 0)
+            else:
+                soups[pot] = COOK_TIME - max(soup.tick, 0)
+        self.plan = _Plan(wanted, soups)
+
+    def tasks(self) -> tuple[Task, Task]:
+        """Cooks whose hands are full come first; then the empty-handed, the one with the shorter way first."""
+        for kind in ("soup", "dish", "onion"):
+            holders = [i for i in range(2) if (held := self.cooks[i].held) is not None and held.kind == kind]
+            for i in sorted(holders, key=self._to_pots):
+                self.plan.tasks[i] = getattr(self, f"_with_{kind}")(i)
+        for pot, wanted in list(self.plan.onions.items()):
+            if wanted == 0:  # its last onions are on their way
+                self.plan.soups[pot] = COOK_TIME
+        for i in sorted((i for i in range(2) if self.cooks[i].held is None), key=self._for_a_dish):
+            self.plan.tasks[i] = self._with_nothing(i)
+        first, second = self.plan.tasks
+        assert first is not None and second is not None
+        return first, second
+
+    # ---- full hands --------------------------------------------------------------------------------------
+
+    def _with_soup(self, i: int) -> Task:
+        serving = self._nearest(i, self.layout.cells(SERVING))
+        return Task("deliver", "soup", serving) if serving else self._hand_over(i, "soup")
+
+    def _with_dish(self, i: int) -> Task:
+        reachable = [pot for pot in self.plan.soups if self._reach(i, pot)]
+        if reachable:
+            pot = min(reachable, key=lambda pot: (max(self.plan.soups[pot], self._cost(i, pot)), pot))
+            del self.plan.soups[pot]
+            return Task("plate", "soup", pot)
+        nearly = [pot for pot, wanted in self.plan.onions.items() if wanted <= 1 and self._reach(i, pot)]
+        if nearly:
+            return self._aside(i, nearly[0])
+        if not any(self._reach(i, pot) for pot in self.pots):
+            self._promise_dish(i)
+            return self._hand_over(i, "dish")
+        return self._put_down(i, "dish") if self.plan.onions else self._aside(i)
+
+    def _with_onion(self, i: int) -> Task:
+        feeds = self._feeds(i)
+        if feeds and (counter := self._free_counter(i)) is not None:
+            return Task("put", "onion", counter)
+        reachable = [pot for pot, wanted in self.plan.onions.items() if wanted > 0 and self._reach(i, pot)]
+        if reachable:
+            pot = min(reachable, key=lambda pot: (self._cost(i, pot) + 3 * self.plan.onions[pot], pot))
+            self.plan.onions[pot] -= 1
+            return Task("add", "onion", pot)
+        if not any(self._reach(i, pot) for pot in self.pots):
+            return self._hand_over(i, "onion")
+        if self._lacks_dishes(i):
+            return self._put_down(i, "onion")
+        pot = min((p for p in self.pots if self._reach(i, p)), key=lambda p: (self.plan.soups.get(p, 0), p))
+        return self._aside(i, pot)
+
+    def _lacks_dishes(self, i: int) -> bool:
+        """Whether soups wait, nobody brings a dish and the other cook cannot."""
+        other = self.cooks[1 - i]
+        busy = other.held is not None and other.held.kind == "onion"
+        return bool(self.plan.soups) and busy and self._reach_any(i, DISHES) and self._prefers_dishes() == i
+
+    # ---- empty hands -------------------------------------------------------------------------------------
+
+    def _with_nothing(self, i: int) -> Task:
+        for soup in self._loose(i, "soup"):
+            if self._reach_any(i, SERVING):
+                return self._take(soup, "soup")
+        dish = self._dish_task(i)
+        if dish is not None:
+            return dish
+        onion = self._onion_task(i)
+        return onion if onion is not None else self._aside(i)
+
+    def _dish_task(self, i: int) -> Task | None:
+        """Fetches a dish if a soup will want one that nobody brings."""
+        reaches_soups = [pot for pot in self.plan.soups if self._reach(i, pot)]
+        other = self.plan.tasks[1 - i]
+        if not reaches_soups:
+            feeder = not any(self._reach(i, pot) for pot in self.pots)
+            soon = self.plan.soups or any(wanted <= 1 for wanted in self.plan.onions.values())
+            if feeder and soon and self._reach_any(i, DISHES) and not self._dish_on_its_way(i):
+                return self._take(self._source(i, DISHES), "dish")
+            return None
+        if other is not None and other.kind == "dish" and len(self.plan.soups) <= 1:
+            return None
+        source = self._dish_source(i)
+        if source is None:
+            return None
+        pot = min(reaches_soups, key=lambda pot: (self.plan.soups[pot], pot))
+        if self._prefers_dishes() != i and other is None and self.plan.soups[pot] > 0:
+            return None
+        way = self._cost(i, source) + self.ways.leg(source, pot) + 1
+        early = self.plan.soups[pot] - way
+        if early > 2 * self._onion_round(i) and any(self.plan.onions.values()):
+            return None
+        del self.plan.soups[pot]
+        return self._take(source, "dish")
+
+    def _onion_task(self, i: int) -> Task | None:
+        stock = sum(item.kind == "onion" for item in self.loose.values())
+        if self._feeds(i):
+            room = stock < min(_STOCK, len(self.passing))
+            return self._take(self._source(i, ONIONS), "onion") if room and self._reach_any(i, ONIONS) else None
+        sources = self._loose(i, "onion")
+        if self._reach_any(i, ONIONS):
+            sources = [*sources, *self.layout.cells(ONIONS)]
+        sources = [cell for cell in sources if self._reach(i, cell)]
+        pots = [pot for pot in self.pots if self._reach(i, pot)]
+        if not sources or not pots:
+            return None
+        wanted = sum(self.plan.onions.get(pot, 0) for pot in pots)
+        if wanted <= 0 and (self._onions_held() >= 1 or not self._soup_soon()):
+            return None
+        source = min(sources, key=lambda c: (self._cost(i, c) + min(self.ways.leg(c, pot) for pot in pots), c))
+        pot = min(pots, key=lambda p: (-self.plan.onions.get(p, 0), p))
+        if self.plan.onions.get(pot, 0) > 0:
+            self.plan.onions[pot] -= 1
+        return self._take(source, "onion")
+
+    def _aside(self, i: int, near: Cell | None = None) -> Task:
+        """Waits where it is in nobody's way: on floor beside few things that others want to use.
+
+        Args:
+            i: The cook.
+            near: What it waits for.
+        """
+        routes, cook, other = routes_of(self.layout), self.cooks[i], self.cooks[1 - i].cell
+        used = [cell for kind in (POT, ONIONS, DISHES, SERVING) for cell in self.layout.cells(kind)]
+
+        def key(cell: Cell) -> tuple[int, int, Cell]:
+            nuisance = sum(_apart(cell, thing) == 1 for thing in used)
+            way = routes.cost(cook.cell, cook.facing, cell)
+            if near is None:
+                return nuisance, way, cell
+            return int(_apart(cell, near) == 1), way + 2 * _apart(cell, near) + nuisance, cell
+
+        floor = [cell for cell in self.layout.cells(FLOOR) if self._reach(i, cell) and cell != other]
+        return Task("wait", "", min(floor, key=key))
+
+    # ---- small questions ---------------------------------------------------------------------------------
+
+    def _cost(self, i: int, cell: Cell) -> int:
+        return self.ways.from_cook(self.cooks[i], cell)
+
+    def _reach(self, i: int, cell: Cell) -> bool:
+        return self._cost(i, cell) < FAR
+
+    def _reach_any(self, i: int, kind: int) -> bool:
+        return any(self._reach(i, cell) for cell in self.layout.cells(kind))
+
+    def _nearest(self, i: int, cells: Iterable[Cell]) -> Cell | None:
+        reached = [cell for cell in cells if self._reach(i, cell)]
+        return min(reached, key=lambda cell: (self._cost(i, cell), cell), default=None)
+
+    def _source(self, i: int, kind: int) -> Cell:
+        source = self._nearest(i, self.layout.cells(kind))
+        assert source is not None
+        return source
+
+    def _loose(self, i: int, kind: str) -> list[Cell]:
+        cells = [c for c, item in self.loose.items() if item.kind == kind and c not in self.plan.taken]
+        return sorted((c for c in cells if self._reach(i, c)), key=lambda c: (self._cost(i, c), c))
+
+    def _take(self, cell: Cell, kind: str) -> Task:
+        if self.layout.kind(cell) == COUNTER:
+            self.plan.taken.add(cell)
+        return Task("take", kind, cell)
+
+    def _dish_source(self, i: int) -> Cell | None:
+        sources = self._loose(i, "dish")
+        if self._reach_any(i, DISHES):
+            sources = [*sources, self._source(i, DISHES)]
+        return self._nearest(i, sources)
+
+    def _dish_on_its_way(self, i: int) -> bool:
+        held: Item | None = self.cooks[1 - i].held
+        waiting = sum(item.kind == "dish" for item in self.loose.values())
+        return waiting + (held is not None and held.kind == "dish") >= max(1, len(self.plan.soups))
+
+    def _promise_dish(self, i: int) -> None:
+        if self.plan.soups:
+            self.plan.soups.pop(min(self.plan.soups, key=lambda pot: (self.plan.soups[pot], pot)))
+
+    def _onions_held(self) -> int:
+        return sum(cook.held is not None and cook.held.kind == "onion" for cook in self.cooks)
+
+    def _soup_soon(self) -> bool:
+        return any(pot in self.items for pot in self.pots)
+
+    def _feeds(self, i: int) -> bool:
+        """Whether a cook hands onions over instead of bringing them itself."""
+        if not self.passing:
+            return False
+        if not any(self._reach(i, pot) for pot in self.pots):
+            return True
+        if not any(self._reach(1 - i, pot) for pot in self.pots):
+            return False
+        crates = self.layout.cells(ONIONS)
+        mine, theirs = (min(self._cost(k, crate) for crate in crates) for k in (i, 1 - i))
+        return mine < theirs or (mine == theirs and i == 0)
+
+    def _free_counter(self, i: int) -> Cell | None:
+        free = [c for c in self.passing if c not in self.items and c not in self.plan.taken]
+        return self._nearest(i, free)
+
+    def _hand_over(self, i: int, kind: str) -> Task:
+        counter = self._free_counter(i)
+        if counter is None:
+            return self._aside(i)
+        self.plan.taken.add(counter)
+        return Task("put", kind, counter)
+
+    def _put_down(self, i: int, kind: str) -> Task:
+        free = [c for c in self.layout.cells(COUNTER) if c not in self.items and c not in self.plan.taken]
+        counter = self._nearest(i, free)
+        return Task("put", kind, counter) if counter else self._aside(i)
+
+    def _onion_round(self, i: int) -> int:
+        """Actions for bringing one more onion."""
+        pots = [pot for pot in self.pots if self._reach(i, pot)]
+        crates = [crate for crate in self.layout.cells(ONIONS) if self._reach(i, crate)]
+        if not pots or not crates:
+            return FAR
+        return min(self._cost(i, crate) + self.ways.leg(crate, pot) + 2 for crate in crates for pot in pots)
+
+    def _prefers_dishes(self) -> int:
+        """Which cook is better at soups than at onions, compared with the other."""
+        return min(range(2), key=self._for_a_dish)
+
+    def _for_a_dish(self, i: int) -> float:
+        source = self._nearest(i, self.layout.cells(DISHES))
+        pots = [pot for pot in self.pots if self._reach(i, pot)]
+        serving = [cell for cell in self.layout.cells(SERVING) if self._reach(i, cell)]
+        if source is None or not pots or not serving:
+            return FAR
+        way = self._cost(i, source) + min(
+            self.ways.leg(source, pot) + self.ways.leg(pot, out) for pot in pots for out in serving
+        )
+        return way - min(self._onion_round(i), FAR) * 0.5
+
+    def _to_pots(self, i: int) -> int:
+        return min((self._cost(i, pot) for pot in self.pots), default=FAR)
+
+
+def _apart(first: Cell, second: Cell) -> int:
+    return abs(first[0] - second[0]) + abs(first[1] - second[1])
+
+
+class ScriptedCooks:
+    """Plays for both cooks: the planner's tasks, carried out by walkers. Plans anew whenever a task is done.
+
+    Args:
+        kitchen: The game.
+        seed: Seed of the random steps of cooks that block each other.
+    """
+
+    def __init__(self, kitchen: Kitchen, seed: int = 0) -> None:
+        import numpy as np
+
+        from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker
+
+        self.kitchen = kitchen
+        self._walkers = [Walker(kitchen, i) for i in range(2)]
+        for i, walker in enumerate(self._walkers):
+            walker.reset(np.random.default_rng([seed, i]))
+
+    def actions(self) -> tuple[int, int]:
+        """The next primitive actions of both."""
+        first, second = plan(self.kitchen)
+        return self._walkers[0].action(first.cell), self._walkers[1].action(second.cell)

@@ -1,0 +1,140 @@
+"""Ways in a kitchen: how many actions until a cook faces a cell, and which."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import lru_cache
+
+import numpy as np
+
+from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, Cell, Layout
+
+STEPS: tuple[Cell, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0))
+UNREACHABLE = -1
+Pose = tuple[Cell, int]
+
+
+class Routes:
+    """Distances of one kitchen, the other cook left out. Computed once per kitchen: use `routes_of`.
+
+    A move into a free cell goes there and turns; into a blocked one it only turns.
+
+    Args:
+        layout: The kitchen.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        floor = layout.cells(FLOOR)
+        self._from: dict[Pose, dict[Pose, int]] = {
+            (cell, facing): self._search((cell, facing)) for cell in floor for facing in range(4)
+        }
+        self._nearest: dict[tuple[Cell, int, int], tuple[Cell, ...]] = {}
+        cells = layout.width * layout.height
+        self._costs = np.full((cells, 4, cells), UNREACHABLE, np.int16)
+        for (cell, facing), reached in self._from.items():
+            row = self._costs[self._number(cell), facing]
+            for (place, way), cost in reached.items():
+                target = self._number((place[0] + STEPS[way][0], place[1] + STEPS[way][1]))
+                if layout.terrain[target] != FLOOR and (row[target] == UNREACHABLE or cost < row[target]):
+                    row[target] = cost
+                at = self._number(place)
+                if row[at] == UNREACHABLE or cost < row[at]:
+                    row[at] = cost
+
+    def cost(self, cell: Cell, facing: int, target: Cell) -> int:
+        """Actions until a cook faces a target (or, if it is floor, stands on it); `UNREACHABLE` if it never can.
+
+        Args:
+            cell: Where it stands.
+            facing: Where it looks, 0 to 3.
+            target: The cell.
+        """
+        return int(self._costs[self._number(cell), facing, self._number(target)])
+
+    def nearest(self, cell: Cell, facing: int, kind: int) -> tuple[Cell, ...]:
+        """The cells of a kind that a cook can face, nearest first; of equally near ones the upper left first.
+
+        Args:
+            cell: Where it stands.
+            facing: Where it looks, 0 to 3.
+            kind: `COUNTER`, `POT`, ...
+        """
+        key = (cell, facing, kind)
+        if key not in self._nearest:
+            costs = [(self.cost(cell, facing, target), target) for target in self.layout.cells(kind)]
+            reached = sorted((entry for entry in costs if entry[0] != UNREACHABLE), key=lambda entry: entry[0])
+            self._nearest[key] = tuple(target for _, target in reached)
+        return self._nearest[key]
+
+    def reachable(self, cell: Cell) -> np.ndarray:
+        """bool (cells,): where a cook that begins in a cell can stand, or what it can use."""
+        return self._costs[self._number(cell), 0] != UNREACHABLE
+
+    def after(self, pose: Pose, action: int, taken: frozenset[Cell] = frozenset()) -> Pose:
+        """Where a cook stands and looks after a move.
+
+        Args:
+            pose: Before.
+            action: 0 to 3.
+            taken: Cells that are not free, beside the kitchen's own.
+        """
+        (x, y), _ = pose
+        there = (x + STEPS[action][0], y + STEPS[action][1])
+        free = self.layout.kind(there) == FLOOR and there not in taken
+        return (there if free else (x, y), action)
+
+    def path(self, pose: Pose, target: Cell, taken: frozenset[Cell] = frozenset()) -> list[int] | None:
+        """The moves of a shortest way; of several the first in the order north, south, east, west.
+
+        Args:
+            pose: Where a cook stands and looks.
+            target: What it wants to face, or the floor that it wants to stand on.
+            taken: Cells that are not free, beside the kitchen's own.
+
+        Returns:
+            Moves, none if it is there; `None` if there is no way.
+        """
+        floor = self.layout.kind(target) == FLOOR
+
+        def there(at: Pose) -> bool:
+            (x, y), facing = at
+            return at[0] == target if floor else (x + STEPS[facing][0], y + STEPS[facing][1]) == target
+
+        before: dict[Pose, tuple[Pose, int] | None] = {pose: None}
+        queue = deque([pose])
+        while queue:
+            at = queue.popleft()
+            if there(at):
+                moves = []
+                while (step := before[at]) is not None:
+                    at, move = step
+                    moves.append(move)
+                return moves[::-1]
+            for action in range(4):
+                following = self.after(at, action, taken)
+                if following not in before:
+                    before[following] = (at, action)
+                    queue.append(following)
+        return None
+
+    def _search(self, start: Pose) -> dict[Pose, int]:
+        reached = {start: 0}
+        queue = deque([start])
+        while queue:
+            at = queue.popleft()
+            for action in range(4):
+                following = self.after(at, action)
+                if following not in reached:
+                    reached[following] = reached[at] + 1
+                    queue.append(following)
+        return reached
+
+    def _number(self, cell: Cell) -> int:
+        return cell[1] * self.layout.width + cell[0]
+
+
+@lru_cache(maxsize=32)
+def routes_of(layout: Layout) -> Routes:
+    """The ways of a kitchen, computed once."""
+    return Routes(layout)

@@ -1,0 +1,239 @@
+"""The game: a kitchen, two cooks, onion soups. Knows nothing of agents, texts or pictures; rules are in `kernel`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.envs.overcooked_ai import encoding, kernel
+from rllib_llm_comm.envs.overcooked_ai.layouts import Cell, Layout, get_layout
+from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
+from rllib_llm_comm.errors import UserError, require_choice
+
+DYNAMICS = ("old", "new")
+KIND_NAMES = ("nothing", "onion", "dish", "soup")
+ACTION_NAMES = ("north", "south", "east", "west", "stay", "interact")
+NUM_ACTIONS = len(ACTION_NAMES)
+HORIZON = 400
+
+
+@dataclass(frozen=True)
+class Item:
+    """An object in a hand, on a counter or in a pot.
+
+    Attributes:
+        kind: "onion", "dish" or "soup".
+        onions: Of a soup: its onions, 1 to 3.
+        tick: Of a soup: -1 before cooking, 1 to 19 while it cooks, 20 when it is ready.
+    """
+
+    kind: str
+    onions: int = 0
+    tick: int = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is a soup that is done."""
+        return self.kind == "soup" and self.tick == kernel.COOK_TIME
+
+
+@dataclass(frozen=True)
+class Cook:
+    """A player.
+
+    Attributes:
+        cell: (x, y).
+        facing: 0 north, 1 south, 2 east, 3 west.
+        held: What it holds.
+    """
+
+    cell: Cell
+    facing: int
+    held: Item | None
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step brought.
+
+    Attributes:
+        sparse: Reward for delivered soups per player.
+        shaped: Shaped reward per player.
+        events: Names of `kernel.EVENTS` per player.
+    """
+
+    sparse: tuple[int, int]
+    shaped: tuple[int, int]
+    events: tuple[tuple[str, ...], tuple[str, ...]]
+
+
+class Kitchen:
+    """One game.
+
+    Attributes:
+        layout: The kitchen.
+        dynamics: "old" or "new".
+        horizon: Steps of an episode.
+        state: int16 (S,), the whole state; see `kernel`.
+
+    Args:
+        layout: Name or rows; see `get_layout`.
+        dynamics: "old": a pot with three onions starts by itself (Carroll et al. 2019). "new": an interact with empty
+            hands starts a pot with one to three onions.
+        horizon: Steps of an episode, >= 1.
+
+    Raises:
+        UserError: If a value is not allowed.
+    """
+
+    def __init__(
+        self, layout: str | Sequence[str] = "cramped_room", dynamics: str = "old", horizon: int = HORIZON
+    ) -> None:
+        require_choice("dynamics", dynamics, DYNAMICS)
+        self.layout: Layout = get_layout(layout)
+        self.dynamics = dynamics
+        self.horizon = horizon
+        self._planes = encoding.static_planes(self.layout)
+        self._out = np.zeros((2, 3), np.int32)
+        self._lossless = np.zeros((2, *self._planes.shape), np.int8)
+        self.state = start_state(self.layout)
+
+    @property
+    def time(self) -> int:
+        """Steps since the start."""
+        return int(self.state[0])
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return self.time >= self.horizon
+
+    def reset(self) -> None:
+        """Puts everything back to the start."""
+        self.state = start_state(self.layout)
+
+    def advance(self, first: int, second: int) -> np.ndarray:
+        """One step without names for what happened, for speed.
+
+        Args:
+            first: Action of player 0, 0 to 5.
+            second: Action of player 1.
+
+        Returns:
+            int32 (2, 3): sparse reward, shaped reward and events as bits, per player. Overwritten by the next step.
+        """
+        kernel.step(
+            self.state, self.layout.terrain, self.layout.width, first, second, self.dynamics == "old", self._out
+        )
+        return self._out
+
+    def step(self, actions: Sequence[int]) -> StepResult:
+        """One step.
+
+        Args:
+            actions: Action of each player, 0 to 5 (`ACTION_NAMES`).
+
+        Raises:
+            UserError: If an action is none.
+        """
+        for action in actions:
+            if not 0 <= int(action) < NUM_ACTIONS:
+                raise UserError(f"action {action!r} is not allowed; the actions are 0 to {NUM_ACTIONS - 1}.")
+        first, second = self.advance(int(actions[0]), int(actions[1])).tolist()
+        return StepResult((first[0], second[0]), (first[1], second[1]), (_names(first[2]), _names(second[2])))
+
+    def cook(self, i: int) -> Cook:
+        """A player as an object."""
+        at = kernel.PLAYER + kernel.FIELDS * i
+        x, y, facing, kind, onions, tick = (int(value) for value in self.state[at : at + kernel.FIELDS])
+        return Cook((x, y), facing, _item(kind, onions, tick))
+
+    def item(self, cell: Cell) -> Item | None:
+        """What lies on a counter or in a pot."""
+        at = kernel.CELLS + 3 * (cell[1] * self.layout.width + cell[0])
+        return _item(*(int(value) for value in self.state[at : at + 3]))
+
+    def items(self) -> dict[Cell, Item]:
+        """All objects that nobody holds, by cell."""
+        cells = ((x, y) for y in range(self.layout.height) for x in range(self.layout.width))
+        return {cell: item for cell in cells if (item := self.item(cell)) is not None}
+
+    def lossless(self) -> np.ndarray:
+        """int8 (2, W, H, 26): the lossless encoding per player; a copy."""
+        encoding.lossless(self.state, self._planes, self.horizon, self._lossless)
+        return self._lossless.copy()
+
+    def features(self) -> np.ndarray:
+        """int16 (2, 96): the features of Overcooked-AI per player."""
+        return encoding.features(self.state, self.layout, routes_of(self.layout))
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state as plain values, for files: `t`, `players` and `objects`."""
+
+        def packed(item: Item | None) -> list[Any] | None:
+            if item is None:
+                return None
+            return ["soup", item.onions, 0, item.tick] if item.kind == "soup" else [item.kind]
+
+        players = []
+        for i in range(2):
+            cook = self.cook(i)
+            players.append([*cook.cell, cook.facing, packed(cook.held)])
+        objects = sorted([x, y, *(packed(item) or [])] for (x, y), item in self.items().items())
+        return {"t": self.time, "players": players, "objects": objects}
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Sets the state from what `snapshot` gave.
+
+        Args:
+            snapshot: `t`, `players` and `objects`.
+
+        Raises:
+            UserError: If it is no state of this kitchen.
+        """
+        self.state = read_snapshot(self.layout, snapshot)
+
+
+def start_state(layout: Layout) -> np.ndarray:
+    """int16 (S,): the start of a game."""
+    state = np.zeros(kernel.CELLS + 3 * layout.terrain.size, np.int16)
+    for i, cell in enumerate(layout.starts):
+        at = kernel.PLAYER + kernel.FIELDS * i
+        state[at : at + 3] = *cell, kernel.NORTH
+    return state
+
+
+def read_snapshot(layout: Layout, snapshot: Mapping[str, Any]) -> np.ndarray:
+    """int16 (S,): a state from plain values; see `Kitchen.restore`."""
+    state = start_state(layout)
+    try:
+        state[0] = snapshot["t"]
+        for i, (x, y, facing, held) in enumerate(snapshot["players"]):
+            at = kernel.PLAYER + kernel.FIELDS * i
+            if layout.kind((x, y)) != 0 or not 0 <= facing < 4:
+                raise ValueError(f"player {i} cannot be there")
+            state[at : at + kernel.FIELDS] = x, y, facing, *_packed(held)
+        for x, y, *item in snapshot["objects"]:
+            at = kernel.CELLS + 3 * (y * layout.width + x)
+            state[at : at + 3] = _packed(item)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise UserError(f"this is no state of the kitchen {layout.name!r} ({error}).") from error
+    return state
+
+
+def _packed(item: Sequence[Any] | None) -> tuple[int, int, int]:
+    if item is None:
+        return 0, 0, 0
+    kind = KIND_NAMES.index(item[0])
+    return (kind, int(item[1]), int(item[3])) if kind == kernel.SOUP else (kind, 0, 0)
+
+
+def _item(kind: int, onions: int, tick: int) -> Item | None:
+    return Item(KIND_NAMES[kind], onions, tick) if kind else None
+
+
+def _names(bits: int) -> tuple[str, ...]:
+    return tuple(name for number, name in enumerate(kernel.EVENTS) if bits >> number & 1)

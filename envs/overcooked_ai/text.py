@@ -1,0 +1,307 @@
+"""From the state of a kitchen to words: what a cook reads, and what each of its actions would do.
+
+All text is printable ASCII. `checker` proves every sentence that is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from rllib_llm_comm.envs.overcooked_ai import effects
+from rllib_llm_comm.envs.overcooked_ai.effects import effect
+from rllib_llm_comm.envs.overcooked_ai.kernel import (
+    CELLS,
+    COOK_TIME,
+    FACING,
+    FIELDS,
+    FULL,
+    HELD,
+    HELD_ONIONS,
+    IDLE,
+    NOTHING,
+    PLAYER,
+    X,
+    Y,
+)
+from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, ONIONS, POT, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.manual import brief, listed, manual, task
+from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
+from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
+from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, KIND_NAMES, Item, Kitchen
+
+__all__ = [
+    "LIMIT",
+    "brief",
+    "cook_sentences",
+    "manual",
+    "observation_text",
+    "primitive_phrases",
+    "state_sentences",
+    "target_phrases",
+    "task",
+]
+
+LIMIT = 1000
+"""No observation has as many characters; in huge kitchens what does not fit is left out."""
+_MORE = "There is more."
+_READS = "you"
+
+
+class _Spot(NamedTuple):
+    """A pot or counter: where its content is in the state, and its name."""
+
+    at: int
+    phrase: str
+    family: str
+    number: str
+
+
+class _Scene(NamedTuple):
+    """What of a kitchen's text does not change."""
+
+    places: Places
+    pots: tuple[_Spot, ...]
+    counters: tuple[_Spot, ...]
+
+
+@lru_cache(maxsize=32)
+def _scene(layout: Layout) -> _Scene:
+    places = places_of(layout)
+
+    def spots(kind: int) -> tuple[_Spot, ...]:
+        found = []
+        for x, y in places.fixtures[kind]:
+            family, _, number = places.names[x, y].rpartition(" ")
+            found.append(_Spot(CELLS + 3 * (y * layout.width + x), places.phrases[x, y], family, number))
+        return tuple(found)
+
+    return _Scene(places, spots(POT), spots(COUNTER))
+
+
+def state_sentences(kitchen: Kitchen, soups: int = 0) -> list[str]:
+    """What can change, apart from the cooks: one sentence per pot and per occupied counter, time left, soups delivered.
+
+    Args:
+        kitchen: The game.
+        soups: Soups delivered so far, which the state does not hold.
+    """
+    state: list[int] = kitchen.state.tolist()
+    scene = _scene(kitchen.layout)
+    counters = [
+        _lying_sentence(spot.phrase, *state[spot.at : spot.at + 2]) for spot in scene.counters if state[spot.at]
+    ]
+    return [*_pot_sentences(scene, state), *counters, *_end_sentences(kitchen, state, soups)]
+
+
+def cook_sentences(kitchen: Kitchen, i: int) -> list[str]:
+    """Where a cook is, what it faces and what it holds, in the third person.
+
+    Args:
+        kitchen: The game.
+        i: 0 or 1.
+    """
+    return _cook_sentences(_scene(kitchen.layout).places, kitchen.state.tolist(), i, None)
+
+
+def observation_text(kitchen: Kitchen, i: int, soups: int = 0) -> str:
+    """What a cook reads: itself ("You hold an onion."), the other cook, pots, counters, time, soups.
+
+    Args:
+        kitchen: The game.
+        i: 0 or 1.
+        soups: Soups delivered so far.
+    """
+    state: list[int] = kitchen.state.tolist()
+    scene = _scene(kitchen.layout)
+    sentences = [
+        f"You are {COOKS[i]}.",
+        *_cook_sentences(scene.places, state, i, i),
+        *_cook_sentences(scene.places, state, 1 - i, i),
+        *_pot_sentences(scene, state),
+        *_grouped_sentences(scene, state),
+    ]
+    text, end = " ".join(sentences), " ".join(_end_sentences(kitchen, state, soups))
+    if len(text) + len(end) + 1 >= LIMIT:
+        text = _shortened(sentences, LIMIT - len(end) - 2)
+    return f"{text} {end}"
+
+
+def primitive_phrases(kitchen: Kitchen, i: int) -> list[str]:
+    """What each of the six actions of a cook would do now if the other cook stayed.
+
+    Args:
+        kitchen: The game.
+        i: 0 or 1.
+
+    Returns:
+        Six different phrases, as the end of a sentence that begins with "I will".
+    """
+    cook, other = kitchen.cook(i), kitchen.cook(1 - i).cell
+    phrases = []
+    for way, (dx, dy) in enumerate(STEPS):
+        there = (cook.cell[0] + dx, cook.cell[1] + dy)
+        blocked = there == other or kitchen.layout.kind(there) != FLOOR
+        verb = "go" if not blocked else "keep facing" if cook.facing == way else "turn"
+        phrases.append(f"{verb} {ACTION_NAMES[way]}")
+    dx, dy = STEPS[cook.facing]
+    cell = (cook.cell[0] + dx, cook.cell[1] + dy)
+    use = _use(kitchen, cook.held, cell, places_of(kitchen.layout).phrases[cell], "take")
+    return [*phrases, "stay", use or "do nothing with your hands"]
+
+
+def target_phrases(kitchen: Kitchen, i: int, cells: Sequence[Cell]) -> list[str]:
+    """What it would do to go to each of some cells and use it, as things are now.
+
+    Args:
+        kitchen: The game.
+        i: 0 or 1.
+        cells: Different cells of the kitchen.
+
+    Returns:
+        As many different phrases.
+    """
+    cook, places = kitchen.cook(i), places_of(kitchen.layout)
+    still, usable = _targets(kitchen.layout, places.room_of[cook.cell], tuple(cells))
+    phrases = list(still)
+    for position in usable:
+        cell = cells[position]
+        phrases[position] = _use(kitchen, cook.held, cell, places.phrases[cell], "fetch") or phrases[position]
+    if cook.cell in cells:
+        phrases[cells.index(cook.cell)] = f"stay on {places.phrases[cook.cell]}"
+    return phrases
+
+
+@lru_cache(maxsize=256)
+def _targets(layout: Layout, room: int, cells: tuple[Cell, ...]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """A phrase per cell as if nothing could be done there, and the positions of cells where something may be done."""
+    places, phrases, usable = places_of(layout), [], []
+    for position, cell in enumerate(cells):
+        place = places.phrases[cell]
+        if cell not in places.reach[room]:
+            phrases.append(f"stay because {place} is out of reach")
+        elif layout.kind(cell) == FLOOR:
+            phrases.append(f"go to {place}")
+        else:
+            phrases.append(f"wait by {place}")
+            usable.append(position)
+    return tuple(phrases), tuple(usable)
+
+
+def _use(kitchen: Kitchen, held: Item | None, cell: Cell, place: str, take: str) -> str:
+    """What using a cell would do, or nothing."""
+    done = effect(kitchen, held, cell)
+    if done == effects.NONE:
+        return ""
+    if done == effects.TAKE:
+        return f"{take} {_taken(kitchen, cell)} from {place}"
+    if done == effects.PLATE:
+        return f"fill the dish with the soup from {place}"
+    if done == effects.START:
+        return f"start cooking in {place}"
+    thing = held.kind if held is not None else "nothing"
+    return {
+        effects.PUT: f"put the {thing} on {place}",
+        effects.ADD: f"put the {thing} into {place}",
+        effects.DELIVER: f"deliver the {thing} at {place}",
+    }[done]
+
+
+def _taken(kitchen: Kitchen, cell: Cell) -> str:
+    item = kitchen.item(cell)
+    if item is not None:
+        return _item_words(KIND_NAMES.index(item.kind), item.onions)
+    return "an onion" if kitchen.layout.kind(cell) == ONIONS else "a dish"
+
+
+@lru_cache(maxsize=32)
+def _item_words(kind: int, onions: int) -> str:
+    return ("nothing", "an onion", "a dish", f"a soup{_size(onions)}")[kind]
+
+
+def _size(onions: int) -> str:
+    """Of how many onions a soup is, said only if it is not of three."""
+    return "" if onions == FULL else f" of {_some(onions, 'onion')}"
+
+
+def _some(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _cook_sentences(places: Places, state: list[int], i: int, reader: int | None) -> list[str]:
+    at, other = PLAYER + FIELDS * i, PLAYER + FIELDS * (1 - i)
+    x, y, facing = state[at + X], state[at + Y], state[at + FACING]
+    dx, dy = STEPS[facing]
+    faced = (x + dx, y + dy)
+    seen = places.phrases[faced]
+    if faced == (state[other + X], state[other + Y]):
+        seen = _READS if reader == 1 - i else COOKS[1 - i]
+    held = _item_words(state[at + HELD], state[at + HELD_ONIONS])
+    room = places.room_names.get(places.room_of[x, y])
+    name = places.names[x, y]
+    if i == reader:
+        here = [f"You are in the {room}."] if room else []
+        return [*here, f"You stand on {name} and face {seen}.", f"You hold {held}."]
+    who = COOKS[i].capitalize()
+    here = [f"{who} is in the {room}."] if room else []
+    return [*here, f"{who} stands on {name} and faces {seen}.", f"{who} holds {held}."]
+
+
+def _pot_sentences(scene: _Scene, state: list[int]) -> list[str]:
+    return [_pot_sentence(spot.phrase, *state[spot.at : spot.at + 3]) for spot in scene.pots]
+
+
+@lru_cache(maxsize=4096)
+def _pot_sentence(phrase: str, kind: int, onions: int, tick: int) -> str:
+    pot = phrase[0].upper() + phrase[1:]
+    if kind == NOTHING:
+        return f"{pot} is empty."
+    if tick == IDLE:
+        waits = " and does not cook" if onions == FULL else ""
+        return f"{pot} holds {onions} of {FULL} onions{waits}."
+    if tick >= COOK_TIME:
+        return f"{pot} has a ready soup{_size(onions)}."
+    what = "" if onions == FULL else f" a soup{_size(onions)}"
+    return f"{pot} cooks{what} for {COOK_TIME - tick} more step{'s' if tick != COOK_TIME - 1 else ''}."
+
+
+@lru_cache(maxsize=4096)
+def _lying_sentence(phrase: str, kind: int, onions: int) -> str:
+    words = _item_words(kind, onions)
+    return f"{words[0].upper()}{words[1:]} lies on {phrase}."
+
+
+def _grouped_sentences(scene: _Scene, state: list[int]) -> list[str]:
+    """The occupied counters, equal things in one sentence."""
+    groups: dict[tuple[str, int, int], list[_Spot]] = {}
+    for spot in scene.counters:
+        if state[spot.at]:
+            groups.setdefault((spot.family, state[spot.at], state[spot.at + 1]), []).append(spot)
+    sentences = []
+    for (family, kind, onions), spots in groups.items():
+        if len(spots) == 1:
+            sentences.append(_lying_sentence(spots[0].phrase, kind, onions))
+        else:
+            things = ("", "Onions", "Dishes", f"Soups{_size(onions)}")[kind]
+            sentences.append(f"{things} lie on {family}s {listed([spot.number for spot in spots])}.")
+    return sentences
+
+
+def _end_sentences(kitchen: Kitchen, state: list[int], soups: int) -> list[str]:
+    left = max(0, kitchen.horizon - state[0])
+    time = "1 step is left." if left == 1 else f"{left} steps are left."
+    if soups == 0:
+        return [time, "No soup is delivered yet."]
+    return [time, "1 soup is delivered." if soups == 1 else f"{soups} soups are delivered."]
+
+
+def _shortened(sentences: list[str], limit: int) -> str:
+    """As many of the first sentences as fit, and that there are more."""
+    kept, length = [], len(_MORE)
+    for sentence in sentences:
+        length += len(sentence) + 1
+        if length > limit:
+            break
+        kept.append(sentence)
+    return " ".join([*kept, _MORE])

@@ -1,0 +1,186 @@
+"""The onion-soup kitchen as a PettingZoo environment."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from pettingzoo.env_registry import registration
+from pettingzoo.test import parallel_api_test, parallel_seed_test, render_test
+
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID, aec_env, parallel_env
+from rllib_llm_comm.envs.overcooked_ai import env as env_module
+from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
+from rllib_llm_comm.envs.overcooked_ai.planner import plan
+from rllib_llm_comm.errors import UserError
+
+PARTS = ["vector", "text", "planes", "state"]
+VARIANTS = [
+    {"observe": PARTS},
+    {"layout": "counter_circuit", "dynamics": "new", "horizon": 50, "shaping": 0.5},
+    {"layout": "asymmetric_advantages", "action_level": "goal_cell", "swap_roles": True},
+    {"layout": "coordination_ring", "action_level": "goal_cell", "commit": True, "observe": ["text"]},
+    {"layout": "forced_coordination", "action_level": "goal", "swap_roles": True},
+    {"layout": ["XXPXX", "O1 2O", "XDXSX"], "action_level": "goal", "mask_useless": False},
+]
+
+
+def play(env, rng, seed=0):
+    """Random allowed play to the end; yields what each step gives."""
+    observations, infos = env.reset(seed=seed)
+    while env.agents:
+        chosen = {
+            agent: int(rng.choice(np.flatnonzero(observations[agent]["action_mask"])))
+            for agent in env.agents
+            if infos[agent]["needs_action"]
+        }
+        result = env.step(chosen)
+        observations, infos = result[0], result[4]
+        yield result
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_passes_pettingzoos_tests(settings, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parallel_api_test(parallel_env(**settings), num_cycles=100)
+    parallel_seed_test(lambda: parallel_env(**settings), num_cycles=50)
+
+
+def test_passes_pettingzoos_render_test(capsys):
+    render_test(aec_env)
+    assert "alice" in capsys.readouterr().out.lower()
+
+
+def test_is_in_pettingzoos_registry():
+    env = registration.make("parallel", ENV_ID, layout="random0", horizon=7)
+    assert (env.kitchen.layout.name, env.kitchen.horizon) == ("forced_coordination", 7)
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_observations_lie_in_their_spaces(settings):
+    env = parallel_env(**settings)
+    results = list(play(env, np.random.default_rng(0)))
+    for observations, *_ in results[:60]:
+        for agent, observation in observations.items():
+            assert env.observation_space(agent).contains(observation), agent
+            assert observation["action_mask"].any()
+            if "candidates" in observation:
+                assert len(set(observation["candidates"])) == env.action_space(agent).n
+    _, _, terminations, truncations, infos = results[-1]
+    assert not any(terminations.values()) and all(truncations.values())
+    assert infos["bob"]["game_step"] == env.kitchen.horizon and env.step({}) == ({}, {}, {}, {}, {})
+
+
+def test_page_tells_every_setting_and_the_right_numbers():
+    env = parallel_env()
+    for name in [*env.settings, "render_mode"]:
+        assert f"`{name}`:" in env_module.__doc__, name
+    sizes = [parallel_env(layout=name, action_level="goal").action_space("bob").n for name in LAYOUT_NAMES]
+    assert f"Discrete({min(sizes)} to {max(sizes)}) for goals" in env_module.__doc__
+    assert parallel_env(**env.settings).settings == env.settings
+
+
+@pytest.mark.parametrize("settings", [{}, {"action_level": "goal_cell", "commit": True}, *VARIANTS[4:]])
+def test_rewards_are_the_teams_soups_and_the_own_shaping(settings):
+    env = parallel_env(**{**settings, "shaping": 0.5, "horizon": 400})
+    seen = dict.fromkeys(env.possible_agents, 0.0)
+    for _, rewards, _, _, infos in play(env, np.random.default_rng(3)):
+        for agent in rewards:
+            assert rewards[agent] == pytest.approx(sum(infos[agent]["step_rewards"]))
+            seen[agent] += rewards[agent]
+    metrics = infos["alice"]["episode_metrics"]
+    assert sum(seen.values()) == pytest.approx(2 * metrics["score"] + 0.5 * metrics["shaped"])
+    assert metrics["shaped"] > 0
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+@pytest.mark.parametrize("level", ["goal_cell", "goal"])
+def test_the_planner_plays_well_through_the_environment(layout, level):
+    """Goals name all that is needed: the scripted planner's tasks give soups through either action level."""
+    env = parallel_env(layout=layout, action_level=level, observe=["vector"])
+    _, infos = env.reset(seed=0)
+    width = env.kitchen.layout.width
+    while env.agents:
+        tasks, actions = plan(env.kitchen), {}
+        for agent in env.agents:
+            task = tasks[env.players[agent]]
+            if level == "goal_cell":
+                actions[agent] = task.cell[1] * width + task.cell[0]
+            else:
+                actions[agent] = 0 if task.verb == "wait" else env.level.goals.index(task.cell) + 1
+        _, _, _, _, infos = env.step({a: action for a, action in actions.items() if infos[a]["needs_action"]})
+    # Cooks that commit cannot change their minds, so less than with a goal per step.
+    assert infos["alice"]["episode_metrics"]["score"] >= (140 if level == "goal_cell" else 80)
+
+
+def test_roles_are_swapped_at_random_and_by_the_seed():
+    env = parallel_env(swap_roles=True)
+    drawn = []
+    for seed in range(12):
+        env.reset(seed=seed)
+        drawn.append(env.players["alice"])
+        first = env.players
+        env.reset(seed=seed)
+        assert env.players == first and sorted(first.values()) == [0, 1]
+    assert set(drawn) == {0, 1}
+
+
+def test_committed_cooks_are_busy_until_they_are_done():
+    env = parallel_env(action_level="goal", observe=["text"])
+    observations, _ = env.reset(seed=0)
+    fetch = observations["alice"]["candidates"].index("fetch an onion from the left onion crate")
+    _, _, _, _, infos = env.step({"alice": fetch, "bob": 0})
+    assert infos["alice"]["events"][0] == "onion_pickup" and not infos["bob"]["needs_action"]
+    observations, _, _, _, infos = env.step({"alice": 0})
+    assert infos["bob"]["needs_action"] and infos["bob"]["game_step"] == 4  # bob's four steps of waiting are over
+    assert observations["alice"]["text"].count("hold an onion") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"layouts": "x"}, "Did you mean 'layout'"),
+        ({"max_cycles": 3}, "Did you mean 'horizon'"),
+        ({"layout": "kitchen"}, "layout"),
+        ({"dynamics": "newest"}, "dynamics"),
+        ({"horizon": 0}, "horizon"),
+        ({"horizon": True}, "horizon"),
+        ({"shaping": -1}, "shaping"),
+        ({"observe": "text"}, "observe"),
+        ({"observe": []}, "observe"),
+        ({"observe": ["text", "text"]}, "observe"),
+        ({"observe": ["words"]}, "observe"),
+        ({"action_level": "macro"}, "action_level"),
+        ({"action_level": "goal", "dynamics": "new"}, "dynamics"),
+        ({"swap_roles": 2}, "swap_roles"),
+        ({"render_mode": "3d"}, "render_mode"),
+    ],
+)
+def test_bad_settings_get_one_sentence(settings, why):
+    with pytest.raises(UserError, match=why):
+        parallel_env(**settings)
+
+
+@pytest.mark.parametrize("actions", [{"alice": 6, "bob": 0}, {"alice": 0}, {"alice": 0, "bob": 0, "carol": 0}])
+def test_bad_actions_get_one_sentence(actions):
+    env = parallel_env()
+    env.reset()
+    with pytest.raises(UserError, match="actions"):
+        env.step(actions)
+
+
+def test_can_be_pickled_in_mid_episode():
+    env = parallel_env(action_level="goal", horizon=60)
+    rng = np.random.default_rng(5)
+    steps = play(env, rng)
+    for _ in range(9):
+        next(steps)
+    twin = pickle.loads(pickle.dumps(env))
+    actions = {agent: 1 for agent in env.agents}
+    while env.agents:
+        one, two = env.step(actions), twin.step(actions)
+        assert one[1] == two[1] and one[4] == two[4]
+        assert one[0]["alice"]["text"] == two[0]["alice"]["text"]

@@ -1,0 +1,144 @@
+import numpy as np
+import pytest
+
+from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
+from rllib_llm_comm.envs.overcooked_ai.render import ansi, rgb_array
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+
+POT, COUNTER = (2, 0), (0, 0)
+READY = ["soup", 3, 0, 20]
+
+
+def scene(facing=0, held=None, objects=(), time=5, dynamics="old"):
+    """The cramped room; alice, at (1, 2), faces and holds what is asked for, bob stands at (3, 1)."""
+    kitchen = Kitchen("cramped_room", dynamics)
+    players = [[1, 2, facing, held], [3, 1, 0, None]]
+    kitchen.restore({"t": time, "players": players, "objects": [[*cell, *item] for cell, item in objects]})
+    return kitchen
+
+
+def pot(onions, tick=-1):
+    return scene(objects=[(POT, ["soup", onions, 0, tick])])
+
+
+FAMILIES = {
+    "facing": [scene(facing=way) for way in range(4)],
+    "facing with something in hand": [scene(facing=way, held=["dish"]) for way in range(4)],
+    "held": [scene(held=held) for held in (None, ["onion"], ["dish"], READY, ["soup", 1, 0, 20], ["soup", 2, 0, 20])],
+    "onions in the pot": [scene(), *(pot(onions) for onions in (1, 2, 3))],
+    "cooking": [pot(3), *(pot(3, tick) for tick in range(1, 21))],
+    "onions of a soup that cooks": [pot(onions, 7) for onions in (1, 2, 3)],
+    "onions of a soup that is ready": [pot(onions, 20) for onions in (1, 2, 3)],
+    "on a counter": [scene(), *(scene(objects=[(COUNTER, item)]) for item in (["onion"], ["dish"], READY))],
+    "which counter": [scene(objects=[(cell, ["onion"])]) for cell in (COUNTER, (1, 0), (4, 2))],
+    "held or on a counter": [scene(held=["onion"]), scene(objects=[(COUNTER, ["onion"])])],
+}
+
+
+def play(kitchen, steps, seed=0):
+    rng = np.random.default_rng(seed)
+    for _ in range(steps):
+        kitchen.step(rng.integers(6, size=2))
+        yield kitchen
+
+
+@pytest.mark.parametrize("draw", [lambda k: rgb_array(k).tobytes(), ansi], ids=["rgb_array", "ansi"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_differs_looks_different(draw, family):
+    pictures = [draw(kitchen) for kitchen in FAMILIES[family]]
+    assert len(set(pictures)) == len(pictures)
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_size_stays_over_an_episode(layout):
+    kitchen = Kitchen(layout)
+    height, width = kitchen.layout.height, kitchen.layout.width
+    for score, now in enumerate(play(kitchen, 400)):
+        if score % 20 == 0 or now.over:
+            picture = rgb_array(now, score)
+            assert picture.shape == (64 * height + 32, 64 * width, 3) and picture.dtype == np.uint8
+    assert kitchen.over
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_lines_of_the_map_are_equally_long(layout):
+    kitchen = Kitchen(layout)
+    for now in play(kitchen, 150, seed=1):
+        rows = ansi(now).splitlines()[1 : 1 + kitchen.layout.height]
+        assert {len(row) for row in rows} == {7 * kitchen.layout.width}
+
+
+def test_the_longest_pot_fits_its_cell():
+    assert "Pooo:19" in ansi(pot(3, 1)).splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        (None, "nothing"),
+        (["onion"], "an onion"),
+        (["dish"], "a dish"),
+        (READY, "a soup of 3 onions"),
+        (["soup", 1, 0, 20], "a soup of 1 onion"),
+    ],
+)
+def test_ansi_names_what_cooks_hold(held, words):
+    lines = ansi(scene(facing=2, held=held)).splitlines()
+    assert f"alice faces east and holds {words}" in lines
+    assert "bob faces north and holds nothing" in lines
+
+
+def test_step_and_score_are_told():
+    kitchen = scene(time=37)
+    assert ansi(kitchen, 40).splitlines()[0] == "cramped_room, step 37 of 400, score 40"
+    assert not np.array_equal(rgb_array(kitchen, 20), rgb_array(kitchen, 40))
+    assert not np.array_equal(rgb_array(kitchen), rgb_array(scene(time=38)))
+
+
+def test_only_the_strip_changes_with_the_score():
+    kitchen = scene()
+    np.testing.assert_array_equal(rgb_array(kitchen, 0)[:-32], rgb_array(kitchen, 20)[:-32])
+
+
+@pytest.mark.parametrize("horizon", [1, 400, 10**9])
+def test_the_status_line_keeps_a_margin(horizon):
+    kitchen = Kitchen("cramped_room", horizon=horizon)
+    strip = rgb_array(kitchen, 10**6)[-32:]
+    paper = strip[0, 0]
+    assert (strip[:, :8] == paper).all() and (strip[:, -8:] == paper).all()
+    columns = (strip != paper).any((0, 2))
+    inked = np.flatnonzero(columns)
+    assert np.diff(inked).max() >= 8  # a gap between step and score
+
+
+def test_names_of_the_players_can_be_given():
+    kitchen = scene(held=["onion"])
+    assert "bob faces north and holds an onion" in ansi(kitchen, names=("bob", "alice"))
+    assert not np.array_equal(rgb_array(kitchen), rgb_array(kitchen, names=("bob", "alice")))
+
+
+@pytest.mark.parametrize("dynamics", ["old", "new"])
+def test_drawing_changes_nothing_and_is_the_same_again(dynamics):
+    kitchen = Kitchen("counter_circuit", dynamics)
+    for now in play(kitchen, 60, seed=2):
+        before = now.state.copy()
+        picture, drawing = rgb_array(now), ansi(now)
+        np.testing.assert_array_equal(now.state, before)
+        twin = Kitchen("counter_circuit", dynamics)
+        twin.restore(now.snapshot())
+        np.testing.assert_array_equal(rgb_array(twin), picture)
+        assert ansi(twin) == drawing
+
+
+def test_a_picture_can_be_changed_without_harm():
+    kitchen = scene()
+    picture = rgb_array(kitchen)
+    expected = picture.copy()
+    picture[:] = 0
+    np.testing.assert_array_equal(rgb_array(kitchen), expected)
+
+
+def test_rows_of_ones_own_are_drawn():
+    kitchen = Kitchen(["XOX", "P1D", "X2X", "XSX"])
+    assert rgb_array(kitchen).shape == (288, 192, 3)
+    assert ansi(kitchen).startswith("custom, step 0")

@@ -1,0 +1,235 @@
+"""The onion-soup game: golden data, the batched form, layouts, ways and the scripted cooks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
+from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker, goal_places, legal_goals
+from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
+from rllib_llm_comm.envs.overcooked_ai.layouts import ALIASES, FLOOR, LAYOUT_NAMES, POT, get_layout
+from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
+from rllib_llm_comm.envs.overcooked_ai.routes import UNREACHABLE, Routes, routes_of
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.golden import check_golden
+
+GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_ai_golden.jsonl.gz"
+
+
+def test_equals_the_original_in_everything():
+    report = check_golden(GOLDEN)
+    assert (report.game, report.episodes, report.steps) == ("overcooked_ai", 30, 10_500)
+    assert report.ok, report.mismatches[:3]
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("state", lambda e: e["states"][3]["players"][0].__setitem__(2, 3 - e["states"][3]["players"][0][2])),
+        ("sparse reward", lambda e: e["sparse_r"].__setitem__(2, [20, 0])),
+        ("shaped reward", lambda e: e["shaped_r"].__setitem__(2, [0, 3])),
+        ("events", lambda e: e["events"][2].append(["soup_drop", 1])),
+        ("done", lambda e: e["done"].__setitem__(2, 1)),
+        ("features", lambda e: e.__setitem__("featurize", e["lossless"] | {"shape": [401, 2, 520], "dtype": "int8"})),
+    ],
+)
+def test_each_difference_is_found(tmp_path, field, change):
+    with gzip.open(GOLDEN, "rt") as lines:
+        episode = json.loads(next(lines))
+    change(episode)
+    path = tmp_path / "golden.jsonl"
+    path.write_text(json.dumps(episode) + "\n")
+    assert any(mismatch.field == field for mismatch in check_golden(path).mismatches)
+
+
+@pytest.mark.parametrize("change", [{"kind": "novel"}, {"lossless": {}}, {"layout": "den"}, {"states": [3]}])
+def test_damaged_golden_files_get_one_sentence(tmp_path, change):
+    with gzip.open(GOLDEN, "rt") as lines:
+        episode = json.loads(next(lines)) | change
+    path = tmp_path / "golden.jsonl"
+    path.write_text(json.dumps(episode) + "\n")
+    with pytest.raises(UserError, match="cramped_room/old/random/1"):
+        check_golden(path)
+
+
+@pytest.mark.parametrize("dynamics", ["old", "new"])
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_many_games_at_once_are_those_one_by_one(layout, dynamics):
+    rng = np.random.default_rng(3)
+    batch = KitchenBatch(5, layout, dynamics, horizon=60)
+    kitchens = [Kitchen(layout, dynamics, horizon=60) for _ in range(5)]
+    for _ in range(130):
+        # Interacting often, so that something happens.
+        actions = np.where(rng.random((5, 2)) < 0.5, INTERACT, rng.integers(0, 6, (5, 2)))
+        sparse, shaped, done = batch.step(actions)
+        for game, kitchen in enumerate(kitchens):
+            result = kitchen.step(actions[game].tolist())
+            assert (tuple(sparse[game]), tuple(shaped[game])) == (result.sparse, result.shaped)
+            assert done[game] == kitchen.over
+            if kitchen.over:
+                kitchen.reset()
+            np.testing.assert_array_equal(batch.states[game], kitchen.state)
+        np.testing.assert_array_equal(batch.lossless(), np.stack([kitchen.lossless() for kitchen in kitchens]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(LAYOUT_NAMES), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=80))
+def test_snapshots_give_the_same_state_back(layout, actions):
+    kitchen, twin = Kitchen(layout), Kitchen(layout)
+    for pair in actions:
+        kitchen.step(pair)
+    twin.restore(json.loads(json.dumps(kitchen.snapshot())))
+    np.testing.assert_array_equal(kitchen.state, twin.state)
+    for pair in actions[::-1]:
+        assert kitchen.step(pair) == twin.step(pair)
+
+
+def test_states_of_other_kitchens_are_refused():
+    snapshot = Kitchen("asymmetric_advantages").snapshot()
+    with pytest.raises(UserError, match="no state of the kitchen 'cramped_room'"):
+        Kitchen().restore(snapshot)
+    with pytest.raises(UserError, match="no state"):
+        Kitchen().restore({"t": 1})
+
+
+# ---- layouts -----------------------------------------------------------------------------------------
+
+
+def test_old_names_mean_the_same_kitchens():
+    for alias, name in ALIASES.items():
+        assert get_layout(alias) == get_layout(name)
+
+
+def test_a_kitchen_of_ones_own():
+    kitchen = Kitchen(["XXPXX", "O1 2O", "XDXSX"], horizon=5)
+    assert kitchen.layout.name == "custom" and kitchen.layout.starts == ((1, 1), (3, 1))
+    kitchen.step((3, 2))
+    kitchen.step((INTERACT, INTERACT))
+    assert kitchen.cook(0).held is not None and kitchen.cook(1).held is not None
+
+
+@pytest.mark.parametrize(
+    ("layout", "why"),
+    [
+        ("kitchenette", "must be one of"),
+        ([], "different lengths or none"),
+        (["XXPXX", "O1 2O", "XDXS"], "different lengths"),
+        (["XXPXX", "O1 2Q", "XDXSX"], "holds 'Q'"),
+        (["XXPXX", "O1  O", "XDXSX"], "1 and 2 exactly once"),
+        (["XXXXX", "O1 2O", "XDXSX"], "has no 'P'"),
+        (["XXPXX", "O1 2 ", "XDXSX"], "floor on its border"),
+        (["X" * 40] * 3, "larger than"),
+    ],
+)
+def test_bad_layouts_are_refused(layout, why):
+    with pytest.raises(UserError, match=why):
+        Kitchen(layout)
+
+
+@pytest.mark.parametrize(("dynamics", "starts"), [("old", True), ("new", False)])
+def test_a_full_pot_starts_by_itself_or_waits_for_somebody(dynamics, starts):
+    kitchen = Kitchen("cramped_room", dynamics)
+    state = kitchen.snapshot()
+    state["players"] = [[2, 1, 0, ["onion"]], [3, 2, 0, None]]
+    state["objects"] = [[2, 0, "soup", 2, 0, -1]]
+    kitchen.restore(state)
+    kitchen.step((INTERACT, STAY))
+    assert kitchen.item((2, 0)).tick == (1 if starts else -1)
+    if not starts:
+        kitchen.step((INTERACT, STAY))
+        assert kitchen.item((2, 0)).tick == 1
+
+
+# ---- ways --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_ways_cost_what_they_say(layout):
+    kitchen = get_layout(layout)
+    routes = routes_of(kitchen)
+    assert isinstance(routes, Routes) and routes is routes_of(get_layout(layout))
+    for start in kitchen.starts:
+        for number in range(kitchen.terrain.size):
+            target = (number % kitchen.width, number // kitchen.width)
+            cost, way = routes.cost(start, 0, target), routes.path((start, 0), target)
+            assert (way is None) == (cost == UNREACHABLE)
+            assert way is None or len(way) == cost
+
+
+@pytest.mark.parametrize(
+    ("layout", "legal"),
+    [
+        ("cramped_room", 16),
+        ("asymmetric_advantages", 18),
+        ("coordination_ring", 21),
+        ("forced_coordination", 11),
+        ("counter_circuit", 36),
+    ],
+)
+def test_legal_goal_cells(layout, legal):
+    kitchen = get_layout(layout)
+    assert [int(legal_goals(kitchen, start).sum()) for start in kitchen.starts] == [legal, legal]
+    places = goal_places(kitchen)
+    assert all(kitchen.kind(cell) != FLOOR for cell in places) and set(kitchen.cells(POT)) <= set(places)
+
+
+def test_a_walker_fetches_and_brings():
+    kitchen = Kitchen("cramped_room")
+    walker = Walker(kitchen, 0)
+    walker.reset(np.random.default_rng(0))
+    for goal, wanted in (((0, 1), "onion"), ((2, 0), None), ((1, 3), "dish")):
+        for _ in range(8):
+            action = walker.action(goal)
+            kitchen.step((action, STAY))
+            if action == INTERACT:
+                break
+        held = kitchen.cook(0).held
+        assert (held.kind if held else None) == wanted
+    assert kitchen.item((2, 0)).onions == 1
+    assert walker.action((99 % 5, 0)) == STAY or routes_of(kitchen.layout).cost((1, 2), 0, (4, 0)) != UNREACHABLE
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_walkers_that_meet_in_a_corridor_get_past_each_other(seed):
+    """Both want to where the other one is, on the ring of counter_circuit: nobody may wait for ever."""
+    kitchen = Kitchen("counter_circuit")
+    walkers = [Walker(kitchen, player) for player in range(2)]
+    for player, walker in enumerate(walkers):
+        walker.reset(np.random.default_rng([seed, player]))
+    goals = [(3, 0), (3, 4)]  # one is below and wants up, the other above and wants down
+    reached = [0, 0]
+    for _ in range(120):
+        kitchen.step([walkers[player].action(goals[player]) for player in range(2)])
+        for player in range(2):
+            if walkers[player].arrived(goals[player]):
+                reached[player] += 1
+                goals[player] = (3, 4) if goals[player] == (3, 0) else (3, 0)
+    assert min(reached) >= 3
+
+
+@pytest.mark.parametrize(
+    ("layout", "mark"),
+    [
+        ("cramped_room", 220),
+        ("asymmetric_advantages", 300),
+        ("coordination_ring", 200),
+        ("forced_coordination", 200),
+        ("counter_circuit", 140),
+    ],
+)
+def test_scripted_cooks_reach_the_mark_of_the_originals(layout, mark):
+    """The marks are the best scores of the scripted cook in the golden data's notes (eps 0 to .02)."""
+    for seed in range(2):
+        kitchen = Kitchen(layout)
+        cooks, score = ScriptedCooks(kitchen, seed), 0
+        while not kitchen.over:
+            score += sum(kitchen.step(cooks.actions()).sparse)
+        assert score >= mark
