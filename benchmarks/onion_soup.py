@@ -83,7 +83,7 @@ def many_games(layout: str, steps: int, rounds: int) -> Row:
 
     def play() -> None:
         for actions in draws:
-            batch.step(actions)
+            batch.restart(batch.step(actions)[2])
             batch.lossless()
 
     (seconds,) = alternate([play], rounds)

@@ -49,7 +49,7 @@ class KitchenBatch:
         self._lossless = np.zeros((num_games, 2, *self._planes.shape), np.int8)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One step of all games; those whose time is up begin anew.
+        """One step of all games. Those whose time is up stay at their end until `restart`.
 
         Args:
             actions: (N, 2) integers, 0 to 5.
@@ -65,10 +65,15 @@ class KitchenBatch:
             self._by_itself,
             self._out,
         )
-        done = self.states[:, 0] >= self.horizon
-        if done.any():
-            self.states[done] = self._start
-        return self._out[:, :, 0].copy(), self._out[:, :, 1].copy(), done
+        return self._out[:, :, 0].copy(), self._out[:, :, 1].copy(), self.states[:, 0] >= self.horizon
+
+    def restart(self, games: np.ndarray) -> None:
+        """Begins games anew.
+
+        Args:
+            games: bool (N,), or numbers of games.
+        """
+        self.states[games] = self._start
 
     def lossless(self) -> np.ndarray:
         """int8 (N, 2, W, H, 26): the lossless encoding per game and player; overwritten by the next call."""

@@ -52,7 +52,7 @@ of names, as in the original), `episode_metrics` (`score`, `soups`, `shaped`: so
 ``` python
 overcooked_ai.parallel_env(
     layout="cramped_room", dynamics="old", horizon=400, action_level="primitive", commit=False, mask_useless=True,
-    observe=("vector", "text"), shaping=0.0, swap_roles=False, render_mode=None,
+    observe=("vector", "text"), vector="features", shaping=0.0, swap_roles=False, render_mode=None,
 )
 ```
 
@@ -70,6 +70,9 @@ names that other code bases give them), or rows of one's own such as ["XXPXX", "
 `mask_useless`: for "goal": whether `action_mask` excludes what would do nothing now.
 
 `observe`: parts of the observation.
+
+`vector`: what the part `vector` is: "features", or "planes": the cook's planes as one row of numbers, for networks that
+read nothing else.
 
 `shaping`: factor of the shaped rewards, >= 0. The attribute of the same name may be changed during training.
 
@@ -97,7 +100,7 @@ from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_
 from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import LEVELS, make_level
 from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
-from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, PARTS, observation_space, observations
+from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, PARTS, VECTORS, observation_space, observations
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
 from rllib_llm_comm.errors import UserError, require_choice
 
@@ -161,6 +164,7 @@ class OvercookedAI(ParallelEnv):
         commit: bool = False,
         mask_useless: bool = True,
         observe: Sequence[str] = DEFAULT_PARTS,
+        vector: str = "features",
         shaping: float = 0.0,
         swap_roles: bool = False,
         render_mode: str | None = None,
@@ -191,7 +195,7 @@ class OvercookedAI(ParallelEnv):
         self._parts = tuple(observe)
         self._rng = np.random.default_rng()
         self._clear()
-        space = observation_space(self.kitchen, self._parts, self.level.num_actions)
+        space = observation_space(self.kitchen, self._parts, vector, self.level.num_actions)
         self.observation_spaces = dict.fromkeys(self.possible_agents, space)
         self.action_spaces = {agent: spaces.Discrete(self.level.num_actions) for agent in self.possible_agents}
 
@@ -283,7 +287,8 @@ class OvercookedAI(ParallelEnv):
 
     def _observations(self) -> dict[str, Observation]:
         masks = [self.level.mask(player) for player in range(2)]
-        seen = observations(self.kitchen, self._parts, self.score, masks, self.level.phrases)
+        vector = self.settings["vector"]
+        seen = observations(self.kitchen, self._parts, vector, self.score, masks, self.level.phrases)
         return {agent: seen[self.players[agent]] for agent in self.possible_agents}
 
     def _infos(self, rewards: list[list[float]], events: list[list[str]]) -> dict[str, dict[str, Any]]:
@@ -334,6 +339,7 @@ class OvercookedAI(ParallelEnv):
 
 def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: Sequence[str]) -> None:
     require_choice("action_level", settings["action_level"], LEVELS)
+    require_choice("vector", settings["vector"], VECTORS)
     require_choice("render_mode", render_mode, (None, *render_modes))
     for name in ("commit", "mask_useless", "swap_roles"):
         require_choice(name, settings[name], (False, True))

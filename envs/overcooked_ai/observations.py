@@ -15,21 +15,24 @@ from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 
 PARTS = ("vector", "text", "planes", "state")
 DEFAULT_PARTS = ("vector", "text")
+VECTORS = ("features", "planes")
 _LARGEST = 64
 
 
-def observation_space(kitchen: Kitchen, parts: tuple[str, ...], num_actions: int) -> spaces.Dict:
+def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num_actions: int) -> spaces.Dict:
     """The space of an agent's observations.
 
     Args:
         kitchen: The game.
         parts: Which of `PARTS`.
+        vector: Which of `VECTORS` the part `vector` is.
         num_actions: Number of actions.
     """
 
     size = (kitchen.layout.width, kitchen.layout.height, NUM_CHANNELS)
+    length = NUM_FEATURES if vector == "features" else int(np.prod(size))
     all_parts: dict[str, dict[str, spaces.Space[Any]]] = {
-        "vector": {"vector": spaces.Box(-_LARGEST, _LARGEST, (NUM_FEATURES,), np.float32)},
+        "vector": {"vector": spaces.Box(-_LARGEST, _LARGEST, (length,), np.float32)},
         "text": text_spaces(num_actions),
         "planes": {"planes": spaces.Box(0, _LARGEST, size, np.uint8)},
         "state": {"state": spaces.Box(0, _LARGEST, (int(np.prod(size)),), np.float32)},
@@ -39,24 +42,27 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], num_actions: int
 
 
 def observations(
-    kitchen: Kitchen, parts: tuple[str, ...], score: int, masks: list[np.ndarray], phrases: Any
+    kitchen: Kitchen, parts: tuple[str, ...], vector: str, score: int, masks: list[np.ndarray], phrases: Any
 ) -> list[dict[str, Any]]:
     """What both players observe now.
 
     Args:
         kitchen: The game.
         parts: Which of `PARTS`.
+        vector: Which of `VECTORS` the part `vector` is.
         score: Reward for soups so far.
         masks: Action mask per player.
         phrases: Gives the candidate phrases of a player (asked only if there is text).
     """
     seen: list[dict[str, Any]] = [{} for _ in range(2)]
-    if "vector" in parts:
+    if "vector" in parts and vector == "features":
         for i, row in enumerate(kitchen.features().astype(np.float32)):
             seen[i]["vector"] = row
-    if "planes" in parts or "state" in parts:
+    if "planes" in parts or "state" in parts or vector == "planes":
         planes = kitchen.lossless().view(np.uint8)
         for i in range(2):
+            if "vector" in parts and vector == "planes":
+                seen[i]["vector"] = planes[i].reshape(-1).astype(np.float32)
             if "planes" in parts:
                 seen[i]["planes"] = planes[i]
             if "state" in parts:  # the same for both: as player 0 sees it

@@ -19,6 +19,7 @@ from rllib_llm_comm.errors import UserError
 PARTS = ["vector", "text", "planes", "state"]
 VARIANTS = [
     {"observe": PARTS},
+    {"observe": ["vector", "planes"], "vector": "planes", "layout": "coordination_ring"},
     {"layout": "counter_circuit", "dynamics": "new", "horizon": 50, "shaping": 0.5},
     {"layout": "asymmetric_advantages", "action_level": "goal_cell", "swap_roles": True},
     {"layout": "coordination_ring", "action_level": "goal_cell", "commit": True, "observe": ["text"]},
@@ -83,7 +84,7 @@ def test_page_tells_every_setting_and_the_right_numbers():
     assert parallel_env(**env.settings).settings == env.settings
 
 
-@pytest.mark.parametrize("settings", [{}, {"action_level": "goal_cell", "commit": True}, *VARIANTS[4:]])
+@pytest.mark.parametrize("settings", [{}, {"action_level": "goal_cell", "commit": True}, *VARIANTS[5:]])
 def test_rewards_are_the_teams_soups_and_the_own_shaping(settings):
     env = parallel_env(**{**settings, "shaping": 0.5, "horizon": 400})
     seen = dict.fromkeys(env.possible_agents, 0.0)
@@ -150,6 +151,7 @@ def test_committed_cooks_are_busy_until_they_are_done():
         ({"horizon": True}, "horizon"),
         ({"shaping": -1}, "shaping"),
         ({"observe": "text"}, "observe"),
+        ({"vector": "pixels"}, "vector"),
         ({"observe": []}, "observe"),
         ({"observe": ["text", "text"]}, "observe"),
         ({"observe": ["words"]}, "observe"),

@@ -76,6 +76,8 @@ def test_many_games_at_once_are_those_one_by_one(layout, dynamics):
             assert done[game] == kitchen.over
             if kitchen.over:
                 kitchen.reset()
+        batch.restart(done)
+        for game, kitchen in enumerate(kitchens):
             np.testing.assert_array_equal(batch.states[game], kitchen.state)
         np.testing.assert_array_equal(batch.lossless(), np.stack([kitchen.lossless() for kitchen in kitchens]))
 
