@@ -183,8 +183,16 @@ class TrainingTable:
         share = sum(self._done.values()) / self._trials
         self._bar.update(self._task, completed=share, description="training")
 
-    def finish(self, trial: str) -> None:
-        """Counts a trial as done."""
+    def finish(self, trial: str, result: Mapping[str, Any] | None = None) -> None:
+        """Counts a trial as done, and tells if it ended before one of its stop criteria was reached.
+
+        Args:
+            trial: The trial's name.
+            result: Its last result.
+        """
+        if result and self._stop and not any((lookup(result, k) or 0.0) >= v for k, v in self._stop.items()):
+            iterations = int(lookup(result, "training_iteration") or 0)
+            self._line([f"{trial} was stopped early by the scheduler, after iteration {iterations}"], style="dim")
         self._done[trial] = 1.0
         self._bar.update(self._task, completed=sum(self._done.values()) / self._trials)
 

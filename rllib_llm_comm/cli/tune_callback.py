@@ -47,13 +47,24 @@ class TableCallback(Callback):
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Counts the trial."""
-        self._table.finish(str(trial))
+        self._table.finish(str(trial), trial.last_result)
 
 
 def trial_name(trial: Trial) -> str:
-    """The place of the trial in its sweep and what was varied, such as `0_seed=1`."""
-    tag = str(trial.experiment_tag or "0").replace("/", "-").replace("@", "")
-    return tag[:60]
+    """The place of the trial in its sweep and what was varied, such as `0_lr=1e-05,seed=1`."""
+    place = str(trial.experiment_tag or "0").split("_", 1)[0]
+    varied = ",".join(f"{key.rsplit('/', 1)[-1]}={_short(value)}" for key, value in sorted(_varied(trial).items()))
+    return (f"{place}_{varied}" if varied else place)[:60]
+
+
+def _varied(trial: Trial) -> dict[str, Any]:
+    return {str(key): value for key, value in (trial.evaluated_params or {}).items()}
+
+
+def _short(value: Any) -> str:
+    """A value as a folder may be called; small numbers keep their digits, as Tune's own names do not."""
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "".join(sign if sign.isalnum() or sign in "+-._" else "-" for sign in text)
 
 
 def trial_folder(trial: Trial) -> str:

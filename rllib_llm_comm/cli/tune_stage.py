@@ -13,7 +13,7 @@ from rllib_llm_comm.cli.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.cli.console import StageFailedError, StoppedError, cause_of, say, short_path
 from rllib_llm_comm.cli.env_settings import check_environment
 from rllib_llm_comm.cli.experiment_file import Experiment
-from rllib_llm_comm.cli.progress import TrainingTable, summary_of
+from rllib_llm_comm.cli.progress import TrainingTable, lookup, summary_of
 from rllib_llm_comm.cli.ray_session import RaySession, available_cpus
 from rllib_llm_comm.cli.search_space import first_point, grid_points, has_search, to_tune
 from rllib_llm_comm.cli.stages import Stage, StageResult
@@ -93,6 +93,7 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
     with TrainingTable(stage.experiment.stop, count) as table:
         trials = _run_trials(stage, config, table, resume, restore, cpus)
     _raise_failures(stage, trials)
+    _say_best(stage.experiment, trials)
     return _collect(stage, trials)
 
 
@@ -216,6 +217,23 @@ def _raise_failures(stage: Stage, trials: list[Trial]) -> None:
         raise StageFailedError(f"`{stage.name}` failed with {name}: {message}{where}", text)
     if not trials or any(trial.status != "TERMINATED" for trial in trials):
         raise StoppedError
+
+
+def _say_best(experiment: Experiment, trials: list[Trial]) -> None:
+    """The trial that the scheduler's metric likes best, or a warning if no result had this metric."""
+    metric = experiment.scheduler_config.get("metric")
+    if not metric or len(trials) < 2:
+        return
+    found = {trial: lookup(trial.last_result or {}, str(metric)) for trial in trials}
+    known = {trial: value for trial, value in found.items() if value is not None and math.isfinite(value)}
+    if not known:
+        say(
+            f"No last result has `scheduler_config.metric` {metric!r}, so the scheduler could not compare trials by it."
+        )
+        return
+    choose = min if experiment.scheduler_config.get("mode") == "min" else max
+    best = choose(known, key=known.__getitem__)
+    say(f"Best of {len(trials)} by {metric}: {best} ({known[best]:.4g}), in {short_path(Path(best.path))}")
 
 
 def _collect(stage: Stage, trials: list[Trial]) -> StageResult:

@@ -57,6 +57,18 @@ def test_table_prints_one_line_per_result(capsys):
     assert line.split() == ["2", "1,024", "-", "0.750", "-", "0.500", "-", "1.2", "0_seed=1"]
 
 
+def test_a_trial_that_the_scheduler_stopped_is_told(capsys):
+    out.file = None
+    with TrainingTable({"training_iteration": 4}, trials=2) as table:
+        table.show("0_lr=1e-05", ACTING)
+        table.finish("0_lr=1e-05", ACTING)
+        table.finish("1_lr=0.1", {**ACTING, "training_iteration": 4})
+    printed = capsys.readouterr().out
+    assert (
+        "0_lr=1e-05 was stopped early by the scheduler, after iteration 2" in printed and "1_lr=0.1 was" not in printed
+    )
+
+
 def test_cause_of_finds_the_users_sentence():
     error = UserError("`lr` is 3 but must be small.")
     try:
