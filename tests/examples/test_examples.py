@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
+import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from rllib_llm_comm.errors import UserError
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SAYS = {
@@ -18,22 +24,29 @@ SAYS = {
     "tune_pbt": "times a trial took over another one's checkpoint",
     "tune_sweep": "seed 1  temperature 1.5",
 }
+# Those whose smoke form is run by a test of their own.
+OWN_TEST = {"tune_trackers"}
 
 
 def test_all_examples_are_here():
-    assert {path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_")} == set(SAYS)
+    assert {path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_")} == set(SAYS) | OWN_TEST
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SAYS)
 def test_smoke(name, tmp_path):
+    assert SAYS[name] in run_smoke(name, tmp_path)
+
+
+def run_smoke(name: str, folder: Path) -> str:
+    """What an example prints when it is run in `folder`."""
     done = subprocess.run(
         [sys.executable, str(FOLDER / f"{name}.py"), "--smoke"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=280, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert SAYS[name] in done.stdout
+    return done.stdout
 
 
 def test_plain_peft_says_the_same(tmp_path):
@@ -50,3 +63,47 @@ def test_plain_peft_says_the_same(tmp_path):
     assert len(pairs) > 2
     for by_peft, own in pairs:
         assert float(by_peft) == pytest.approx(float(own), abs=1e-4)
+
+
+@pytest.mark.timeout(300)
+def test_tensorboard_shows_what_tune_wrote(tmp_path):
+    said = run_smoke("tune_trackers", tmp_path)
+    assert f"Show it: tensorboard --logdir {tmp_path / 'tracked' / 'tensorboard'}" in said
+    trials = sorted((tmp_path / "tracked" / "tensorboard" / "trials").glob("*/result.json"))
+    assert len(trials) == 2
+    for trial in trials:
+        results = [json.loads(line) for line in trial.read_text().splitlines()]
+        written = [result["env_runners"]["team_return_mean"] for result in results]
+        (events,) = trial.parent.glob("events.out.tfevents.*")
+        shown = list(scalars(events, "ray/tune/env_runners/team_return_mean"))
+        assert len(shown) == 2
+        assert shown == pytest.approx(written)
+        assert f"seed {results[-1]['config']['seed']}  2 iterations  team return {written[-1]:.6f}" in said
+
+
+def scalars(path: Path, tag: str) -> Iterator[float]:
+    """The values of a scalar in a TensorBoard file, which is a sequence of length, checksum, event, checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    data = path.read_bytes()
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        event = Event.FromString(data[12 : 12 + length])
+        yield from (value.simple_value for value in event.summary.value if value.tag == tag)
+        data = data[16 + length :]
+
+
+@pytest.mark.parametrize(("tracker", "missing"), [("mlflow", "mlflow"), ("mlflow", "sqlalchemy"), ("wandb", "wandb")])
+def test_missing_tracker_is_told_in_a_sentence(tracker, missing, monkeypatch):
+    spec = importlib.util.spec_from_file_location("tune_trackers", FOLDER / "tune_trackers.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    monkeypatch.setattr(example, "find_spec", lambda name: None if name == missing else spec)
+    sentence = f"`--tracker {tracker}` needs a package that is not installed: `pip install {tracker}`."
+    with pytest.raises(UserError) as raised:
+        example.require(tracker)
+    assert str(raised.value) == sentence
+    monkeypatch.setattr(sys, "argv", ["tune_trackers.py", "--tracker", tracker])
+    with pytest.raises(SystemExit, match="Error: .*pip install"):
+        example.main()
+    example.require("tensorboard")
