@@ -76,7 +76,7 @@ read nothing else.
 
 `shaping`: factor of the shaped rewards, >= 0. The attribute of the same name may be changed during training.
 
-`swap_roles`: whether at each reset it is drawn which agent is which player.
+`swap_roles`: whether at each reset it is drawn which agent is which player; not with text, in which player 0 is alice.
 
 `render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
@@ -100,7 +100,13 @@ from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_
 from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import LEVELS, make_level
 from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
-from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, PARTS, VECTORS, observation_space, observations
+from rllib_llm_comm.envs.overcooked_ai.observations import (
+    DEFAULT_PARTS,
+    PARTS,
+    VECTORS,
+    observation_space,
+    observations,
+)
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
 from rllib_llm_comm.errors import UserError, require_choice
 
@@ -352,6 +358,11 @@ def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: S
         raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(PARTS)}.")
     for part in observe:
         require_choice("observe", part, PARTS)
+    if settings["swap_roles"] and "text" in observe:
+        raise UserError(
+            "`swap_roles` is True but `observe` has 'text', in which player 0 is called alice and player 1 bob; leave "
+            "one of them away."
+        )
     if settings["action_level"] != "primitive" and settings["dynamics"] == "new":
         raise UserError(
             "`action_level` is not 'primitive' but `dynamics` is 'new': there a cook that goes to a pot with empty "

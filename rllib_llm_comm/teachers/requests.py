@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from rllib_llm_comm.envs.overcooked_text.cook import understand
+from typing import Any
+
+from rllib_llm_comm.envs.overcooked_ai import sayings
+from rllib_llm_comm.envs.overcooked_text import cook
 
 
 def same_request(one: str, other: str) -> bool:
     """Whether two messages mean the same, whatever their wording.
 
-    Messages in the scripted teacher's wordings are compared by kind and thing ("please bring the tomato" and "i need
+    Messages in the scripted teacher's wordings are compared by what they mean ("please bring the tomato" and "i need
     the tomato" are the same); any other message only equals itself, up to case, blanks and the full stop.
 
     Args:
         one: A message.
         other: Another one.
     """
-    first, second = understand(one), understand(other)
+    first, second = _understand(one), _understand(other)
     if first is not None and second is not None:
         return first == second
     return _plain(one) == _plain(other)
+
+
+def _understand(message: str) -> Any:
+    return cook.understand(message) or sayings.understand(message)
 
 
 def _plain(message: str) -> str:
