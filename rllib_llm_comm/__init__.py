@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.commnet import CommNet, CommNetConfig
+    from rllib_llm_comm.algorithms.mappo import MAPPO, MAPPOConfig
     from rllib_llm_comm.algorithms.message_sft import MessageSFT, MessageSFTConfig
     from rllib_llm_comm.algorithms.registry import register_all
+    from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
     from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPO, SymbolicPPOConfig
     from rllib_llm_comm.algorithms.twosome import TWOSOME, TWOSOMEConfig
     from rllib_llm_comm.algorithms.verco import Verco, VercoConfig
@@ -22,8 +24,12 @@ __version__ = "0.1.0"
 __all__ = [
     "CommNet",
     "CommNetConfig",
+    "MAPPO",
+    "MAPPOConfig",
     "MessageSFT",
     "MessageSFTConfig",
+    "SelfPlayPPO",
+    "SelfPlayPPOConfig",
     "SymbolicPPO",
     "SymbolicPPOConfig",
     "TWOSOME",
@@ -37,8 +43,12 @@ __all__ = [
 _HOMES = {
     "CommNet": "algorithms.commnet",
     "CommNetConfig": "algorithms.commnet",
+    "MAPPO": "algorithms.mappo",
+    "MAPPOConfig": "algorithms.mappo",
     "MessageSFT": "algorithms.message_sft",
     "MessageSFTConfig": "algorithms.message_sft",
+    "SelfPlayPPO": "algorithms.self_play_ppo",
+    "SelfPlayPPOConfig": "algorithms.self_play_ppo",
     "SymbolicPPO": "algorithms.symbolic_ppo",
     "SymbolicPPOConfig": "algorithms.symbolic_ppo",
     "TWOSOME": "algorithms.twosome",

@@ -140,6 +140,62 @@ class ColourTalk(ParallelEnv):
         return f"step {self.t}: {self.colours}"
 
 
+class Luck(ParallelEnv):
+    """Two agents; each is paid 1 for naming the colour that it sees, and much more or less by luck that the other sees.
+
+    What the actor needs is in its own vector; only a critic that sees more can tell luck from merit.
+
+    Args:
+        luck: Paid or taken besides.
+        state: Whether observations tell the whole state (a table of both agents' vectors, the own first), too.
+        length: Game steps until truncation.
+    """
+
+    metadata = {"name": "luck", "render_modes": []}
+
+    def __init__(self, luck: float = 10.0, state: bool = True, length: int = 8) -> None:
+        self.possible_agents = ["alice", "bob"]
+        self.agents: list[str] = []
+        self.luck, self.tells_state, self.length = luck, state, length
+        self.rng = np.random.default_rng()
+
+    def observation_space(self, agent):
+        boxes = {"vector": gym.spaces.Box(-1, 1, (4,), np.float32)}
+        if self.tells_state:
+            boxes["state"] = gym.spaces.Box(-1, 1, (2, 4), np.float64)
+        return gym.spaces.Dict(boxes)
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(3)
+
+    def observe(self):
+        self.colours, self.fate = self.rng.integers(3, size=2), self.rng.choice([-1.0, 1.0], size=2)
+        table = np.concatenate([np.eye(3)[self.colours], self.fate[::-1, None]], axis=1)  # each sees the other's fate
+        observations = {}
+        for i, agent in enumerate(self.possible_agents):
+            observations[agent] = {"vector": table[i].astype(np.float32)}
+            if self.tells_state:
+                observations[agent]["state"] = np.roll(table, -i, axis=0)
+        return observations
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.t, self.agents = 0, list(self.possible_agents)
+        return self.observe(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        rewards = {
+            agent: float(actions[agent] == self.colours[i]) + self.luck * self.fate[i]
+            for i, agent in enumerate(self.possible_agents)
+        }
+        self.t += 1
+        over = self.t >= self.length
+        self.agents = [] if over else self.agents
+        none, all_of = dict.fromkeys(rewards, False), dict.fromkeys(rewards, over)
+        return self.observe(), rewards, none, all_of, {agent: {} for agent in rewards}
+
+
 def make(**settings) -> ColourTalk:
     return ColourTalk(**settings)
 

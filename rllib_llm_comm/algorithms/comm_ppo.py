@@ -38,10 +38,10 @@ class CommPPOConfig(StrictConfigMixin, PPOConfig):
         self.anneal: int | None = None
         self.value_clip_mode = "max"
         self.clip_param = 0.2
-        self.vf_clip_param = 0.2
+        self.vf_clip_param: float | None = 0.2
         self.vf_loss_coeff = 0.5
         self.entropy_coeff = 0.01
-        self.kl_target = 0.05
+        self.kl_target: float | None = 0.05
         self.use_kl_loss = False
         self.kl_coeff = 0.0
         self.gamma = 0.99

@@ -1,4 +1,4 @@
-"""PPO for agents that see numbers instead of words: what `SymbolicPPO` and `CommNet` share."""
+"""PPO for agents that see numbers instead of words: what `SymbolicPPO`, `CommNet` and `MAPPO` share."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class NumericPPOConfig(CommPPOConfig):
         """RLlib's pipeline with `NumericObservations` behind the user's own pieces."""
         pipeline = super().build_env_to_module_connector(env=env, spaces=spaces, device=device)
         following = "AddObservationsFromEpisodesToBatch"
-        pipeline.insert_before(following, NumericObservations(team=self.numeric_settings().hears))
+        settings = self.numeric_settings()
+        pipeline.insert_before(following, NumericObservations(team=settings.hears, critic=settings.critic_observation))
         pipeline.insert_before(following, AddObservationsInOrder())
         return pipeline
 

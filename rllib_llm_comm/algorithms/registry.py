@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from rllib_llm_comm.envs import GAMES
+
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
 
@@ -14,9 +16,11 @@ _HOMES = {
     "TWOSOME": "twosome",
     "SymbolicPPO": "symbolic_ppo",
     "CommNet": "commnet",
+    "MAPPO": "mappo",
+    "SelfPlayPPO": "self_play_ppo",
 }
 NAMES = tuple(_HOMES)
-ENVIRONMENTS = ("rllib_llm_comm/overcooked_text-v0",)
+ENVIRONMENTS = tuple(GAMES)
 
 
 def algorithm_class(name: str) -> type[Algorithm]:

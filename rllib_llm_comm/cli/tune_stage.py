@@ -227,9 +227,7 @@ def _say_best(experiment: Experiment, trials: list[Trial]) -> None:
     found = {trial: lookup(trial.last_result or {}, str(metric)) for trial in trials}
     known = {trial: value for trial, value in found.items() if value is not None and math.isfinite(value)}
     if not known:
-        say(
-            f"No last result has `scheduler_config.metric` {metric!r}, so the scheduler could not compare trials by it."
-        )
+        say(f"No last result has `scheduler_config.metric` {metric!r}, so the scheduler had nothing to compare.")
         return
     choose = min if experiment.scheduler_config.get("mode") == "min" else max
     best = choose(known, key=known.__getitem__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,18 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.modules.numeric_network import ACTION_MASK, TEAM_VECTORS, VECTOR, team_vectors
+from rllib_llm_comm.modules.numeric_network import (
+    ACTION_MASK,
+    AUTO,
+    BY_OWN,
+    BY_STATE,
+    BY_TEAM,
+    CRITIC_STATE,
+    STATE,
+    TEAM_VECTORS,
+    VECTOR,
+    team_vectors,
+)
 
 LATEST_VECTORS = "rllib_llm_comm/latest_vectors"
 
@@ -25,10 +37,18 @@ class NumericObservations(ConnectorV2):
     were when they were asked last, as long as messages of a busy agent last, too. They travel in the episode's
     `custom_data` and so survive the cuts between roll-out fragments.
 
+    A central critic may see more than the actor: with `critic="team"` the `team_vectors` come beside the vector; with
+    `"state"` the observation's Box `state`, flat, as `critic_state`; `"auto"` is `"state"` where all agents have one,
+    otherwise `"team"`. With `"own"` the critic sees what the actor sees.
+
     Args:
         input_observation_space: Dict of the agents' observation spaces.
         input_action_space: Dict of the agents' Discrete spaces.
         team: Whether agents hear the others.
+        critic: What the critic sees: `"own"`, `"team"`, `"state"` or `"auto"`.
+
+    Raises:
+        UserError: If the spaces do not hold what is asked for.
     """
 
     def __init__(
@@ -37,9 +57,11 @@ class NumericObservations(ConnectorV2):
         input_action_space: gym.Space | None = None,
         *,
         team: bool = False,
+        critic: str = BY_OWN,
         **kwargs: Any,
     ) -> None:
         self._team = team
+        self._critic = critic
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     @override(ConnectorV2)
@@ -49,14 +71,22 @@ class NumericObservations(ConnectorV2):
         """The agents' observation spaces without words."""
         if not isinstance(input_observation_space, gym.spaces.Dict):
             return input_observation_space
-        return gym.spaces.Dict(
-            {
-                agent: self._space(agent, space, input_action_space[agent], len(input_observation_space.spaces))  # type: ignore[index]
-                for agent, space in input_observation_space.spaces.items()
-            }
-        )
+        agents = input_observation_space.spaces
+        told = self._critic == BY_STATE or (self._critic == AUTO and all(map(_tells_state, agents.values())))
+        spaces = {
+            agent: self._space(agent, space, input_action_space[agent], len(agents), told)  # type: ignore[index]
+            for agent, space in agents.items()
+        }
+        shapes = {agent: space[TEAM_VECTORS].shape for agent, space in spaces.items() if TEAM_VECTORS in space.spaces}
+        if len(set(shapes.values())) > 1:
+            lengths = {agent: shape[1:] for agent, shape in shapes.items() if shape}
+            raise UserError(
+                f"the agents' `vector`s have the shapes {lengths}, but those of a team must have the same; fill up the "
+                "shorter ones with zeros."
+            )
+        return gym.spaces.Dict({**spaces})
 
-    def _space(self, agent: str, space: gym.Space, actions: gym.Space, agents: int) -> gym.Space:
+    def _space(self, agent: str, space: gym.Space, actions: gym.Space, agents: int, told: bool) -> gym.spaces.Dict:
         inner = space.spaces if isinstance(space, gym.spaces.Dict) else {}
         if not isinstance(inner.get(VECTOR), gym.spaces.Box):
             raise UserError(
@@ -66,7 +96,16 @@ class NumericObservations(ConnectorV2):
         if not isinstance(actions, gym.spaces.Discrete):
             raise UserError(f"the action space of agent {agent!r} is {actions}, but must be Discrete.")
         shape = inner[VECTOR].shape or ()
-        seen = {TEAM_VECTORS: (agents, *shape)} if self._team else {VECTOR: shape}
+        seen: dict[str, tuple[int, ...]] = {TEAM_VECTORS: (agents, *shape)} if self._team else {VECTOR: shape}
+        if told:
+            if not _tells_state(space):
+                raise UserError(
+                    f"`critic_observation` is 'state' but the observation space of agent {agent!r} has no Box "
+                    f"`{STATE}`; make the environment tell its state, or use 'team'."
+                )
+            seen[CRITIC_STATE] = (math.prod(inner[STATE].shape or ()),)
+        elif self._critic in (AUTO, BY_TEAM):
+            seen[TEAM_VECTORS] = (agents, *shape)
         boxes = {name: gym.spaces.Box(-np.inf, np.inf, form, np.float32) for name, form in seen.items()}
         return gym.spaces.Dict({**boxes, ACTION_MASK: gym.spaces.Box(0, 1, (int(actions.n),), np.int8)})
 
@@ -86,7 +125,7 @@ class NumericObservations(ConnectorV2):
             waiting = [
                 (agent, single, single.get_observations(-1))
                 for agent, single in sorted(episode.agent_episodes.items(), key=lambda item: str(item[0]))
-                if len(single.observations) and self._is_new(single.get_observations(-1))
+                if len(single.observations) and self._is_new(agent, single.get_observations(-1))
             ]
             latest = episode.custom_data.setdefault(LATEST_VECTORS, {})
             latest.update({str(agent): np.asarray(seen[VECTOR], np.float32) for agent, _, seen in waiting})
@@ -98,14 +137,20 @@ class NumericObservations(ConnectorV2):
     def _numbers(self, agent: str, seen: dict[str, Any], latest: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         space = self.observation_space[agent]
         allowed = seen.get(ACTION_MASK, np.ones(space[ACTION_MASK].shape))
-        numbers = {ACTION_MASK: np.asarray(allowed, np.int8)}
-        if self._team:
+        numbers: dict[str, np.ndarray] = {ACTION_MASK: np.asarray(allowed, np.int8)}
+        if TEAM_VECTORS in space.spaces:
             team = sorted(map(str, self.observation_space.spaces))
             numbers[TEAM_VECTORS] = team_vectors(agent, team, latest)
-        else:
+        if VECTOR in space.spaces:
             numbers[VECTOR] = latest[agent]
+        if CRITIC_STATE in space.spaces:
+            numbers[CRITIC_STATE] = np.asarray(seen[STATE], np.float32).reshape(-1)
         return numbers
 
-    def _is_new(self, observation: Any) -> bool:
+    def _is_new(self, agent: Any, observation: Any) -> bool:
         """Whether this is an observation as the game gives it, not yet one that this connector has left."""
-        return VECTOR in observation and (self._team or set(observation) != {VECTOR, ACTION_MASK})
+        return VECTOR in observation and set(observation) != set(self.observation_space[agent].spaces)
+
+
+def _tells_state(space: gym.Space) -> bool:
+    return isinstance(space, gym.spaces.Dict) and isinstance(space.spaces.get(STATE), gym.spaces.Box)

@@ -17,7 +17,7 @@ class Decision:
         heard: The others' latest messages, by speaker.
         candidates: The phrases that it chose among.
         probabilities: (K,) probability of each; 0 where forbidden.
-        value: The critic's judgement of its state.
+        value: The critic's judgement of its state; NaN where a central critic is not told what it needs.
         prompt: The prompt behind which the candidates were scored; empty for agents that see numbers.
     """
 

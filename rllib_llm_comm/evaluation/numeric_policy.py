@@ -12,7 +12,15 @@ import torch
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.decision import Decision, choose
 from rllib_llm_comm.evaluation.environments import make_environment
-from rllib_llm_comm.modules.numeric_network import ACTION_MASK, TEAM_VECTORS, VECTOR, NumericNetwork, team_vectors
+from rllib_llm_comm.modules.numeric_network import (
+    ACTION_MASK,
+    CRITIC_STATE,
+    STATE,
+    TEAM_VECTORS,
+    VECTOR,
+    NumericNetwork,
+    team_vectors,
+)
 from rllib_llm_comm.modules.policy_folder import PolicyManifest
 
 
@@ -96,10 +104,11 @@ class NumericPolicy:
                 rows.append((number, agent, memory, seen))
         if not rows:
             return answers
-        batch = self._batch([(str(agent), memory, seen) for _, agent, memory, seen in rows])
+        asked = [(str(agent), memory, seen) for _, agent, memory, seen in rows]
+        batch = self._batch(asked)
         with torch.no_grad():
             chances = self.network.logits(batch).double().softmax(-1).numpy()
-            values = self.network.values(batch).tolist()
+        values = self._values(asked, batch)
         allowed = batch[ACTION_MASK].numpy() != 0
         for index, (number, agent, memory, seen) in enumerate(rows):
             own = np.where(allowed[index], chances[index], 0.0)
@@ -120,11 +129,32 @@ class NumericPolicy:
         masks = [np.asarray(seen.get(ACTION_MASK, free), np.int8) for _, _, seen in rows]
         batch = {ACTION_MASK: torch.from_numpy(np.stack(masks))}
         if self.network.settings.hears:
-            teams = [team_vectors(agent, sorted(memory.latest), memory.latest) for agent, memory, _ in rows]
+            teams = [_team(agent, memory) for agent, memory, _ in rows]
             batch[TEAM_VECTORS] = torch.from_numpy(np.stack(teams))
         else:
             batch[VECTOR] = torch.from_numpy(np.stack([memory.latest[agent] for agent, memory, _ in rows]))
         return batch
+
+    def _values(
+        self, rows: Sequence[tuple[str, NumericMemory, Mapping[str, Any]]], batch: dict[str, torch.Tensor]
+    ) -> list[float]:
+        """Values of all rows; NaN where a central critic is not told all that it needs, which acting does not need."""
+        name = self.network.settings.critic_input
+        if name in batch:
+            with torch.no_grad():
+                return self.network.values(batch).tolist()
+        size = int(self.manifest.model_config["critic_size"])
+        seen = [self._central(*row) for row in rows]
+        told = np.array([view.size == size for view in seen])
+        filled = [view if view.size == size else np.zeros(size, np.float32) for view in seen]
+        with torch.no_grad():
+            values = self.network.values({name: torch.from_numpy(np.stack([view.reshape(-1) for view in filled]))})
+        return np.where(told, values.numpy(), np.nan).tolist()
+
+    def _central(self, agent: str, memory: NumericMemory, seen: Mapping[str, Any]) -> np.ndarray:
+        if self.network.settings.critic_input == CRITIC_STATE:
+            return np.asarray(seen.get(STATE, ()), np.float32)
+        return _team(agent, memory)
 
     def env(self, **settings: Any) -> Any:
         """Makes the PettingZoo environment that the policy was trained on.
@@ -133,3 +163,7 @@ class NumericPolicy:
             **settings: Settings that differ from those of the training, such as `render_mode`.
         """
         return make_environment(self.manifest, settings)
+
+
+def _team(agent: str, memory: NumericMemory) -> np.ndarray:
+    return team_vectors(agent, sorted(memory.latest), memory.latest)

@@ -130,24 +130,27 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     ) -> TensorType:
         """Verco Eq. 6 of one minibatch."""
         module = self.module[module_id].unwrapped()
-        values = module.compute_values(batch)
+        outputs, targets = self._critic_terms(module_id, module, batch)
         critic_loss = value_loss(
-            values,
+            outputs,
             batch[Columns.VF_PREDS],
-            batch[Postprocessing.VALUE_TARGETS],
+            targets,
             config.vf_clip_param,
             config.value_clip_mode,
+            getattr(config, "huber_delta", None),
         )
-        self._log(
-            module_id,
-            vf_loss=critic_loss,
-            vf_explained_var=explained_variance(batch[Postprocessing.VALUE_TARGETS], values.detach()),
-        )
+        self._log(module_id, vf_loss=critic_loss, vf_explained_var=explained_variance(targets, outputs.detach()))
         loss = config.vf_loss_coeff * critic_loss
         if Columns.ACTION_DIST_INPUTS in fwd_out:
             loss = loss + self._actor_loss(module_id, module, config, batch, fwd_out)
         self._minibatches[module_id] += 1
         return loss
+
+    def _critic_terms(
+        self, module_id: ModuleID, module: Any, batch: dict[str, Any]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the critic says of a minibatch and what it should say (B,), in the units that it learns."""
+        return module.compute_values(batch), batch[Postprocessing.VALUE_TARGETS]
 
     def _actor_loss(
         self,
@@ -215,10 +218,12 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
 
     def _mean_over_learners(self, value: torch.Tensor) -> torch.Tensor:
         # All Learners must stop together.
+        return self._sum_over_learners(value) / max(1, self.config.num_learners)
+
+    def _sum_over_learners(self, value: torch.Tensor) -> torch.Tensor:
         if self.config.num_learners > 1 and torch.distributed.is_initialized():
             value = value.clone()
             torch.distributed.all_reduce(value)
-            value = value / torch.distributed.get_world_size()
         return value
 
     @override(PPOTorchLearner)

@@ -1,4 +1,4 @@
-"""Verco's loss terms as plain functions."""
+"""Loss terms of Verco and MAPPO as plain functions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def value_loss(
     targets: torch.Tensor,
     clip_param: float | None,
     mode: str = "max",
+    huber_delta: float | None = None,
 ) -> torch.Tensor:
-    """Squared error of the value or of its clipped change (Verco Eq. 5).
+    """Squared error of the value or of its clipped change (Verco Eq. 5), or their Huber losses (MAPPO).
 
     Args:
         values: (B,) predictions.
@@ -38,16 +39,24 @@ def value_loss(
         clip_param: Largest change from the old value; `None` for the plain squared error.
         mode: `"max"`: the larger of both errors, which keeps the critic near the old one (TWOSOME, PPO
             practice). `"min"`: the smaller one, as the paper's text says.
+        huber_delta: Size d of an error e from which on it counts d (|e| - d / 2) instead of e^2 / 2; `None` for e^2.
 
     Returns:
         Mean over the batch.
     """
-    plain = (values - targets) ** 2
+    plain = _penalty(values - targets, huber_delta)
     if clip_param is None:
         return plain.mean()
     near = old_values + (values - old_values).clamp(-clip_param, clip_param)
-    clipped = (near - targets) ** 2
+    clipped = _penalty(near - targets, huber_delta)
     return (torch.max(plain, clipped) if mode == "max" else torch.min(plain, clipped)).mean()
+
+
+def _penalty(errors: torch.Tensor, huber_delta: float | None) -> torch.Tensor:
+    if huber_delta is None:
+        return errors**2
+    size = errors.abs()
+    return torch.where(size <= huber_delta, 0.5 * errors**2, huber_delta * (size - 0.5 * huber_delta))
 
 
 def approximate_kl(log_ratio: torch.Tensor) -> torch.Tensor:

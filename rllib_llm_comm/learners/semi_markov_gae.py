@@ -34,13 +34,15 @@ class SemiMarkovGAE(ConnectorV2):
     bootstrapping.
 
     Replaces RLlib's `GeneralAdvantageEstimation` at the end of a learner pipeline that begins with
-    `AddOneTsToEpisodesAndTruncate`. Three differences:
+    `AddOneTsToEpisodesAndTruncate`. Four differences:
 
     * An agent's info may tell how many game steps its last decision took and what each paid (`duration`,
       `step_rewards`, as `ParallelEnvAdapter` does); discounting is per game step then. Without them a
       decision is one step.
     * The critic's frozen features are computed once, for every row by its own observation, so that the value
       of a final state is that of this state; they stay in the batch for the epochs.
+    * Of a module with a `value_norm` (see `ValueNorm`) the old values in the batch stay normalised, as its critic
+      says them; advantages and value targets are in units of reward.
     * Advantages are standardised over real decisions only, and only these stay in the batch, in an order that
       does not change between processes.
     """
@@ -85,7 +87,7 @@ class SemiMarkovGAE(ConnectorV2):
         with torch.no_grad():
             if hasattr(module, "critic_features"):
                 module_batch[CRITIC_FEATURES] = module.critic_features(module_batch)
-            predictions = module.compute_values(module_batch)
+            predictions, outputs = _judgements(module, module_batch)
         values = predictions.float().cpu().numpy()
         advantages, targets, keep = [], [], []
         for episode, start in _in_order(episodes):
@@ -114,7 +116,7 @@ class SemiMarkovGAE(ConnectorV2):
         joined = (joined - joined.mean()) / max(_LEAST_STD, float(joined.std()))
         kept[Postprocessing.ADVANTAGES] = torch.as_tensor(joined, device=predictions.device)
         kept[Postprocessing.VALUE_TARGETS] = torch.as_tensor(np.concatenate(targets), device=predictions.device)
-        kept[Columns.VF_PREDS] = predictions[rows]
+        kept[Columns.VF_PREDS] = outputs[rows]
         if PROMPT_IDS in kept[Columns.OBS]:
             kept[TEXT_GROUP] = _text_groups(kept[Columns.OBS])
         return kept
@@ -130,6 +132,15 @@ class SemiMarkovGAE(ConnectorV2):
                 if steps:
                     rewards[t] = discounted_sum(steps, self.gamma)
         return rewards, durations
+
+
+def _judgements(module: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Values (B,) in units of reward, and what the critic itself says."""
+    if getattr(module, "value_norm", None) is None:
+        values = module.compute_values(batch)
+        return values, values
+    outputs = module.critic_outputs(batch)
+    return module.value_norm.denormalize(outputs), outputs
 
 
 def _in_order(episodes: list[SingleAgentEpisode]) -> list[tuple[SingleAgentEpisode, int]]:

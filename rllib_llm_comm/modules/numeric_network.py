@@ -1,4 +1,4 @@
-"""Actor and critic on numeric observations, without RLlib: a plain MLP, or CommNet."""
+"""Actor and critic on numeric observations, without RLlib: plain MLPs, or CommNet."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from torch import nn
 
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.modules.settings import FromMapping, require_at_least
+from rllib_llm_comm.modules.value_norm import ValueNorm
 
 VECTOR = "vector"
 TEAM_VECTORS = "team_vectors"
+STATE = "state"  # the game's whole state, as an environment tells it
+CRITIC_STATE = "critic_state"  # the same, flat, as the connector leaves it
 ACTION_MASK = "action_mask"
 NETWORKS = ("mlp", "commnet")
 COMMUNICATION = ("hidden", "observations")
+ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
+AUTO, BY_STATE, BY_TEAM, BY_OWN = "auto", "state", "team", "own"
+CRITIC_OBSERVATIONS = (AUTO, BY_STATE, BY_TEAM, BY_OWN)
+_CENTRAL = {BY_STATE: CRITIC_STATE, BY_TEAM: TEAM_VECTORS}
 FORBIDDEN = -1e9  # not -inf: its gradient would be NaN
 
 
@@ -32,6 +39,12 @@ class NumericSettings(FromMapping):
             as the Verco paper describes it.
         communication_passes: CommNet's K, >= 1: how often they are heard. The original: 2; IC3Net's code: 1.
         share_passes: Whether all passes have the same weights.
+        activation: `"tanh"` or `"relu"`, behind every hidden layer of an MLP.
+        layer_norm: Whether an MLP has LayerNorm on its inputs and behind every hidden layer (MAPPO).
+        critic_observation: What the critic sees: `"own"`, what the actor sees; `"state"`, the game's state; `"team"`,
+            the vectors of all agents; `"auto"`: the state where the environment tells it, otherwise the team.
+        use_value_norm: Whether the critic learns returns normalised by a `ValueNorm` (MAPPO).
+        value_norm_beta: Its decay per update, in [0, 1). MAPPO: 0.99999.
         init_seed: Seed of the fresh weights; `None` takes torch's global generator.
     """
 
@@ -40,13 +53,23 @@ class NumericSettings(FromMapping):
     communication: str = "hidden"
     communication_passes: int = 2
     share_passes: bool = False
+    activation: str = "tanh"
+    layer_norm: bool = False
+    critic_observation: str = BY_OWN
+    use_value_norm: bool = False
+    value_norm_beta: float = 0.99999
     init_seed: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "hiddens", tuple(self.hiddens))
         require_choice("network", self.network, NETWORKS)
         require_choice("communication", self.communication, COMMUNICATION)
-        require_choice("share_passes", self.share_passes, (False, True))
+        require_choice("activation", self.activation, tuple(ACTIVATIONS))
+        require_choice("critic_observation", self.critic_observation, CRITIC_OBSERVATIONS)
+        for name in ("share_passes", "layer_norm", "use_value_norm"):
+            require_choice(name, getattr(self, name), (False, True))
+        if not isinstance(self.value_norm_beta, int | float) or not 0.0 <= self.value_norm_beta < 1.0:
+            raise UserError(f"`value_norm_beta` is {self.value_norm_beta!r} but must be a number in [0, 1).")
         require_at_least("communication_passes", self.communication_passes, 1)
         for width in self.hiddens:
             require_at_least("hiddens", width, 1)
@@ -60,8 +83,13 @@ class NumericSettings(FromMapping):
 
     @property
     def inputs(self) -> tuple[str, str]:
-        """The parts of an observation that are read."""
+        """The parts of an observation that the actor reads."""
         return (TEAM_VECTORS if self.hears else VECTOR), ACTION_MASK
+
+    @property
+    def critic_input(self) -> str:
+        """The part of an observation that the critic reads; `critic_observation` must not be `"auto"` any more."""
+        return _CENTRAL.get(self.critic_observation, self.inputs[0])
 
 
 def team_vectors(agent: str, agents: list[str], latest: dict[str, np.ndarray]) -> np.ndarray:
@@ -77,22 +105,29 @@ def team_vectors(agent: str, agents: list[str], latest: dict[str, np.ndarray]) -
 
 
 class NumericNetwork(nn.Module):
-    """Actor and critic of one shape and separate weights, so that each has its own optimizer.
+    """Actor and critic with separate weights, so that each has its own optimizer.
+
+    They have the same shape, unless the critic sees more than the actor (`critic_observation`): then it is an MLP.
 
     Args:
-        settings: What to build.
+        settings: What to build; `critic_observation` must not be `"auto"` any more.
         size: Length of an agent's vector.
         actions: Number of actions.
+        critic_size: Length of what a central critic reads; `None` where it sees what the actor sees.
     """
 
-    def __init__(self, settings: NumericSettings, size: int, actions: int) -> None:
+    def __init__(self, settings: NumericSettings, size: int, actions: int, critic_size: int | None = None) -> None:
         super().__init__()
         self.settings = settings
         with torch.random.fork_rng(devices=[], enabled=settings.init_seed is not None):
             if settings.init_seed is not None:
                 torch.manual_seed(settings.init_seed)
             self.actor = _build(settings, size, actions, 0.01)
-            self.critic = _build(settings, size, 1, 1.0)
+            if critic_size is None:
+                self.critic = _build(settings, size, 1, 1.0)
+            else:
+                self.critic = nn.Sequential(nn.Flatten(1), _mlp(settings, critic_size, 1, 1.0))
+        self.value_norm = ValueNorm(settings.value_norm_beta) if settings.use_value_norm else None
 
     def logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Logits (B, K) of all actions; forbidden ones get next to no probability.
@@ -106,8 +141,17 @@ class NumericNetwork(nn.Module):
         return logits.masked_fill(mask == 0, FORBIDDEN)
 
     def values(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """State values (B,)."""
-        value: torch.Tensor = self.critic(observations[self.settings.inputs[0]].float())
+        """State values (B,), in units of reward."""
+        outputs = self.critic_outputs(observations)
+        return outputs if self.value_norm is None else self.value_norm.denormalize(outputs)
+
+    def critic_outputs(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """What the critic itself says (B,): normalised values if there is a `value_norm`, otherwise values.
+
+        Args:
+            observations: The part `settings.critic_input`: as for `logits`, or `critic_state` (B, critic_size).
+        """
+        value: torch.Tensor = self.critic(observations[self.settings.critic_input].float())
         return value.squeeze(-1)
 
 
@@ -156,15 +200,15 @@ class MeanOfObservations(nn.Module):
     """An MLP on an agent's vector beside the mean of all agents' vectors.
 
     Args:
+        settings: Widths and activation.
         size: Length of an agent's vector.
-        hiddens: Widths.
         outputs: Length of the output.
         scale: Gain of the output layer.
     """
 
-    def __init__(self, size: int, hiddens: Sequence[int], outputs: int, scale: float) -> None:
+    def __init__(self, settings: NumericSettings, size: int, outputs: int, scale: float) -> None:
         super().__init__()
-        self.mlp = _mlp(2 * size, hiddens, outputs, scale)
+        self.mlp = _mlp(settings, 2 * size, outputs, scale)
 
     def forward(self, team: torch.Tensor) -> torch.Tensor:
         """Outputs (B, outputs) of each team's first agent; `team` is (B, agents, size)."""
@@ -174,17 +218,18 @@ class MeanOfObservations(nn.Module):
 
 def _build(settings: NumericSettings, size: int, outputs: int, scale: float) -> nn.Module:
     if settings.network == "mlp":
-        return _mlp(size, settings.hiddens, outputs, scale)
+        return _mlp(settings, size, outputs, scale)
     if settings.communication == "observations":
-        return MeanOfObservations(size, settings.hiddens, outputs, scale)
+        return MeanOfObservations(settings, size, outputs, scale)
     width = settings.hiddens[-1]
     return CommNet(size, width, outputs, settings.communication_passes, settings.share_passes, scale)
 
 
-def _mlp(inputs: int, hiddens: Sequence[int], outputs: int, scale: float) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for width in hiddens:
-        layers += [_linear(inputs, width), nn.Tanh()]
+def _mlp(settings: NumericSettings, inputs: int, outputs: int, scale: float) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.LayerNorm(inputs)] if settings.layer_norm else []
+    for width in settings.hiddens:
+        layers += [_linear(inputs, width), ACTIVATIONS[settings.activation]()]
+        layers += [nn.LayerNorm(width)] if settings.layer_norm else []
         inputs = width
     return nn.Sequential(*layers, _linear(inputs, outputs, scale))
 

@@ -44,8 +44,8 @@ class PolicyManifest:
 
     Attributes:
         algorithm: Name of the algorithm that wrote it.
-        model_config: Fields of `LanguageModelSettings`; of a numeric policy those of `NumericSettings`, `size` and
-            `actions`.
+        model_config: Fields of `LanguageModelSettings`; of a numeric policy those of `NumericSettings`, `size`,
+            `actions` and `critic_size`.
         communication: Fields of `CommunicationSettings`.
         env: Id of the environment it was trained on, if it has one.
         env_config: That environment's settings.
@@ -134,7 +134,8 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Nu
     settings = dict(manifest.model_config)
     try:
         size, actions = int(settings.pop("size")), int(settings.pop("actions"))
-        network = NumericNetwork(NumericSettings.from_mapping(settings), size, actions)
+        critic_size = settings.pop("critic_size", None)
+        network = NumericNetwork(NumericSettings.from_mapping(settings), size, actions, critic_size)
         network.load_state_dict(load_file(str(Path(folder) / _NETWORK)))
     except (KeyError, OSError, RuntimeError, SafetensorError) as error:
         reason = str(error).splitlines()[0]

@@ -31,6 +31,5 @@ def test_every_key_is_commented(path):
 
 
 def test_the_promised_files_are_there():
-    assert {"verco", "message_sft", "verco_seeds", "verco_llama7b", "twosome", "symbolic_ppo", "commnet"} <= {
-        path.stem for path in FILES
-    }
+    promised = {"verco", "message_sft", "verco_seeds", "verco_llama7b", "twosome", "symbolic_ppo", "commnet", "mappo"}
+    assert promised <= {path.stem for path in FILES}

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
-from toys import ColourTalk
+from toys import ColourTalk, Luck
 
 from rllib_llm_comm.connectors.numeric_observations import NumericObservations
 from rllib_llm_comm.errors import UserError
@@ -39,6 +39,78 @@ def test_spaces():
 def test_wrong_spaces(observation, action, says):
     with pytest.raises(UserError, match=says):
         NumericObservations(gym.spaces.Dict({"alice": observation}), gym.spaces.Dict({"alice": action}))
+
+
+@pytest.mark.parametrize(
+    ("critic", "told", "extra"),
+    [
+        ("own", True, {}),
+        ("team", True, {"team_vectors": (2, 4)}),
+        ("state", True, {"critic_state": (8,)}),
+        ("auto", True, {"critic_state": (8,)}),
+        ("auto", False, {"team_vectors": (2, 4)}),
+    ],
+)
+def test_what_a_central_critic_sees(critic, told, extra):
+    env = Luck(state=told)
+    piece = NumericObservations(*spaces(env), critic=critic)
+    space = piece.observation_space["bob"]
+    assert {name: box.shape for name, box in space.spaces.items()} == {"vector": (4,), "action_mask": (3,), **extra}
+    seen, infos = env.reset(seed=0)
+    episode = MultiAgentEpisode(
+        observation_space={a: env.observation_space(a) for a in AGENTS},
+        action_space={a: env.action_space(a) for a in AGENTS},
+    )
+    episode.add_env_reset(observations=seen, infos=infos)
+    for _ in range(2):  # once is enough
+        piece(rl_module=None, batch={}, episodes=[episode])
+    left = episode.agent_episodes["bob"].get_observations(-1)
+    assert space.contains(left) and left["vector"].tolist() == seen["bob"]["vector"].tolist()
+    if "critic_state" in extra:
+        np.testing.assert_array_equal(left["critic_state"], seen["bob"]["state"].reshape(-1).astype(np.float32))
+    if "team_vectors" in extra:
+        np.testing.assert_array_equal(left["team_vectors"], [seen[a]["vector"] for a in ("bob", "alice")])
+
+
+def test_absent_agents_are_zeros_and_gone_ones_as_they_were_seen_last():
+    box = gym.spaces.Dict({"vector": gym.spaces.Box(0, 9, (1,), np.float32)})
+    agents = ("a", "b", "c")
+    piece = NumericObservations(
+        gym.spaces.Dict(dict.fromkeys(agents, box)),
+        gym.spaces.Dict(dict.fromkeys(agents, gym.spaces.Discrete(2))),
+        critic="team",
+    )
+    episode = MultiAgentEpisode(
+        observation_space=dict.fromkeys(agents, box), action_space=dict.fromkeys(agents, gym.spaces.Discrete(2))
+    )
+
+    def look(values):
+        return {agent: {"vector": np.array([value], np.float32)} for agent, value in values.items()}
+
+    episode.add_env_reset(observations=look({"a": 1, "b": 2}))  # c has not joined yet
+    piece(rl_module=None, batch={}, episodes=[episode])
+    assert vectors(episode, "b") == [[2], [1], [0]]
+    episode.add_env_step(
+        observations=look({"a": 3, "b": 4, "c": 5}), actions={"a": 0, "b": 0}, rewards={"a": 0.0, "b": 0.0},
+        terminateds={"a": True},
+    )  # fmt: skip
+    piece(rl_module=None, batch={}, episodes=[episode])
+    episode.add_env_step(
+        observations=look({"b": 6, "c": 7}), actions={"b": 0, "c": 0}, rewards={"b": 0.0, "c": 0.0}
+    )  # a is out of the game
+    piece(rl_module=None, batch={}, episodes=[episode])
+    assert vectors(episode, "c") == [[7], [3], [6]]
+
+
+def test_what_a_central_critic_misses():
+    observation, action = spaces(Luck(state=False))
+    with pytest.raises(UserError, match="agent 'alice' has no Box `state`"):
+        NumericObservations(observation, action, critic="state")
+    longer = gym.spaces.Dict({"vector": gym.spaces.Box(0, 1, (5,))})
+    observation = gym.spaces.Dict({"alice": observation["alice"], "bob": longer})
+    with pytest.raises(UserError, match=r"'alice': \(4,\), 'bob': \(5,\)"):
+        NumericObservations(observation, action, critic="team")
+    assert NumericObservations(observation, action, critic="own").observation_space["bob"]["vector"].shape == (5,)
 
 
 def vectors(episode, agent):

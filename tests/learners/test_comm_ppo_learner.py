@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 import torch
-from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
+from loop import Loop
 from toys import ColourTalk, language_model, words_of
 
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from rllib_llm_comm.learners.gae import discounted_sum, semi_markov_gae
-
-MODULE = "shared"
 
 
 def config(env_config=None, fragment=10, **training):
@@ -27,45 +23,6 @@ def config(env_config=None, fragment=10, **training):
         .training(**{"train_batch_size_per_learner": 3 * fragment, "num_epochs": 3, "lr": 5e-4, **training})
         .debugging(seed=0)
     )
-
-
-class Loop:
-    """An EnvRunner and a Learner in this process."""
-
-    def __init__(self, settings):
-        settings.validate()
-        self.config = settings
-        self.runner = MultiAgentEnvRunner(config=settings, worker_index=0)
-        spaces = self.runner.get_spaces()
-        self.learner = settings.build_learner(
-            spaces={**spaces, "__env__": spaces["__env_single__"]},
-        )
-        self.sync()
-
-    def sync(self):
-        state = self.learner.get_state(components="rl_module", inference_only=True)
-        self.runner.set_state(state)
-
-    @property
-    def module(self):
-        return self.learner.module[MODULE].unwrapped()
-
-    def update(self):
-        self.episodes = self.runner.sample()
-        results = self.learner.update(
-            episodes=copy.deepcopy(self.episodes),
-            num_epochs=self.config.num_epochs,
-            minibatch_size=self.config.minibatch_size,
-            shuffle_batch_per_epoch=True,
-            timesteps={"num_env_steps_sampled_lifetime": 0},
-        )
-        self.sync()
-        return {name: float(stats.peek()) for name, stats in results[MODULE].items() if hasattr(stats, "peek")}
-
-    def batch(self, episodes):
-        return self.learner._learner_connector(
-            rl_module=self.learner.module, batch={}, episodes=copy.deepcopy(episodes), shared_data={}
-        )[MODULE]
 
 
 def test_first_ratio_is_one_and_frozen_parts_stay():

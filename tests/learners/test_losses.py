@@ -37,6 +37,30 @@ def test_value_loss_without_clip_is_the_squared_error():
     assert float(value_loss(values, torch.zeros(2), targets, None)) == pytest.approx(2.5)
 
 
+@pytest.mark.parametrize("mode", ["max", "min"])
+@pytest.mark.parametrize("clip", [None, 0.2])
+def test_huber_loss_of_clipped_values_is_the_plain_loop(mode, clip):
+    def huber(error, delta):
+        return error**2 / 2 if abs(error) <= delta else delta * (abs(error) - delta / 2)
+
+    torch.manual_seed(0)
+    values, old, targets = torch.randn(200) * 3, torch.randn(200), torch.randn(200) * 10
+    total = 0.0
+    for value, was, target in zip(values.tolist(), old.tolist(), targets.tolist(), strict=True):
+        losses = [huber(value - target, 10.0)]
+        if clip is not None:
+            losses.append(huber(was + min(max(value - was, -clip), clip) - target, 10.0))
+        total += (max if mode == "max" else min)(losses)
+    assert (values - targets).abs().max() > 10 > (values - targets).abs().min()
+    assert float(value_loss(values, old, targets, clip, mode, 10.0)) == pytest.approx(total / 200, rel=1e-5)
+
+
+def test_the_gradient_of_a_huge_error_is_bounded():
+    values = torch.tensor([1e4, -1e4, 0.5], requires_grad=True)
+    (3 * value_loss(values, torch.zeros(3), torch.zeros(3), None, "max", 10.0)).backward()
+    assert values.grad.tolist() == [10.0, -10.0, 0.5]
+
+
 def test_approximate_kl():
     log_ratio = torch.tensor([0.0, 0.5])
     assert float(approximate_kl(log_ratio)) == pytest.approx((0.0 + (2.718281828**0.5 - 1 - 0.5)) / 2, rel=1e-5)

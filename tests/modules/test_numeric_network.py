@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.numeric_network import (
     ACTION_MASK,
+    CRITIC_STATE,
     TEAM_VECTORS,
     VECTOR,
     CommNet,
@@ -18,6 +19,7 @@ from rllib_llm_comm.modules.numeric_network import (
     NumericSettings,
     team_vectors,
 )
+from rllib_llm_comm.modules.value_norm import moments
 
 
 def by_hand(net: CommNet, team: np.ndarray) -> np.ndarray:
@@ -88,9 +90,47 @@ def test_team_vectors_own_first():
     assert team_vectors("b", ["a", "b", "c"], latest).tolist() == [[2, 2], [1, 1], [0, 0]]
 
 
+@pytest.mark.parametrize(("critic", "seen"), [("state", torch.randn(6, 9)), ("team", torch.randn(6, 3, 4))])
+def test_a_central_critic_sees_what_the_actor_does_not(critic, seen):
+    net = NumericNetwork(NumericSettings(critic_observation=critic, init_seed=0), 4, 3, seen[0].numel())
+    name = {"state": CRITIC_STATE, "team": TEAM_VECTORS}[critic]
+    seen.requires_grad_()
+    batch = {VECTOR: torch.randn(6, 4), ACTION_MASK: torch.ones(6, 3), name: seen}
+    values = net.values(batch)
+    assert values.shape == (6,)
+    values.sum().backward()
+    assert (seen.grad.flatten(1).abs().sum(0) > 0).all()  # all of it, and nothing of the actor
+    assert all(parameter.grad is None for parameter in net.actor.parameters())
+    assert torch.equal(net.values({name: seen}), values)
+    other = {**batch, name: seen + 1.0}
+    assert torch.equal(net.logits(other), net.logits(batch)) and not torch.equal(net.values(other), values)
+
+
+def test_values_are_in_units_of_reward():
+    net = NumericNetwork(NumericSettings(use_value_norm=True, init_seed=0), 4, 3)
+    net.value_norm.update(moments(torch.tensor([90.0, 110.0])))
+    seen = {VECTOR: torch.randn(6, 4)}
+    torch.testing.assert_close(net.values(seen), net.critic_outputs(seen) * 10 + 100)
+
+
+def test_layers_of_mappo():
+    net = NumericNetwork(NumericSettings(hiddens=[8, 6], activation="relu", layer_norm=True, init_seed=0), 4, 3)
+    kinds = [type(layer).__name__ for layer in net.actor]
+    assert kinds == ["LayerNorm", "Linear", "ReLU", "LayerNorm", "Linear", "ReLU", "LayerNorm", "Linear"]
+    for layer, gain in ((net.actor[1], 2**0.5), (net.actor[-1], 0.01), (net.critic[-1], 1.0)):
+        weight = layer.weight if len(layer.weight) < layer.weight.shape[1] else layer.weight.T
+        torch.testing.assert_close(weight @ weight.T, gain**2 * torch.eye(len(weight)), atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [
+        ({"critic_observation": "all"}, "`critic_observation` is 'all'"),
+        ({"activation": "gelu"}, "`activation` is 'gelu'"),
+        ({"layer_norm": "yes"}, "`layer_norm` is 'yes'"),
+        ({"use_value_norm": 2}, "`use_value_norm` is 2"),
+        ({"value_norm_beta": 1.0}, "`value_norm_beta` is 1.0"),
+        ({"value_norm_beta": "0.9"}, "`value_norm_beta` is '0.9'"),
         ({"network": "cnn"}, "`network` is 'cnn'"),
         ({"communication": "words"}, "`communication` is 'words'"),
         ({"communication_passes": 0}, "`communication_passes` is 0"),
