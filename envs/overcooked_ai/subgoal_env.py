@@ -1,0 +1,325 @@
+"""# Overcooked-AI with subgoals
+
+The onion-soup kitchen where each cook is told what to do: its observation says a subgoal, such as "put the onion into
+the upper pot". For agents that learn to follow words (SAMA's lower level), and for playing under a planner. A thin
+layer over Overcooked-AI; what is not told here is as there.
+
+| Import             | `from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env`       |
+|--------------------|-------------------------------------------------------------------------------|
+| Constructor        | `subgoal_env(**settings)`                                                     |
+| Registered id      | `rllib_llm_comm/overcooked_ai_subgoals-v0` (PettingZoo's parallel registry)   |
+| Actions            | Discrete (single steps, or cells of the map)                                  |
+| Parallel API       | Yes                                                                           |
+| Manual control     | No                                                                            |
+| Agents             | `agents= ["alice", "bob"]`                                                    |
+
+### Observation space
+
+As in Overcooked-AI. The `subgoal` that comes with the part `text` is the agent's subgoal in words, and each observation
+has one more part:
+
+* `subgoal_id`: Discrete(S), the subgoal's index in `subgoals.all_subgoals`, a list for both players; S is 42 to 118 in
+  the five kitchens.
+
+### Where subgoals come from
+
+`subgoals="sampled"`, for training: an agent whose subgoal is done, or that has had it for `patience` game steps, gets a
+new one, drawn among those that are possible now: first the verb, then one with this verb, each as likely as the others,
+so that the many cells to go to and counters do not crowd out pots.
+
+`subgoals="planner"`: what the scripted planner wants now, asked at each game step. A subgoal changes when it is done or
+when the planner wants something else. To wait is to "go" to a cell, where the cook may be already. For
+`dynamics="old"` only.
+
+### Rewards
+
+"sampled": 1 in the game step in which the agent's subgoal is done (`subgoals.completed`), else 0; plus `soup_reward`
+times what the team's soups bring; plus `shaping` times its own shaped reward, as in Overcooked-AI. "planner": those of
+Overcooked-AI, so the score.
+
+### Starts
+
+"sampled" with `random_starts`: cooks anywhere in their rooms with anything in their hands, pots empty, partly filled,
+cooking or ready, and something on some of the counters; only things that could get there in play. Else, and with
+"planner", the game's own start.
+
+### Infos
+
+In addition: `subgoal_completed` (whether a subgoal of the agent was done in this `step`), and in `episode_metrics`, of
+both cooks together: `subgoals_completed`, `subgoals_given` (those of the start included, and those that the planner
+takes back) and `subgoals_share`, the one by the other.
+
+### Arguments
+
+``` python
+subgoal_env(subgoals="sampled", patience=40, soup_reward=0.0, random_starts=True, **settings_of_overcooked_ai)
+```
+
+`subgoals`: "sampled" or "planner".
+
+`patience`: for "sampled": game steps after which an agent gets another subgoal.
+
+`soup_reward`: for "sampled": factor of the team's reward for soups, >= 0.
+
+`random_starts`: for "sampled": whether episodes begin in random states.
+
+All settings of Overcooked-AI, but `action_level` is "primitive" or "goal_cell". With `commit` a cook that goes to a
+cell gets there first, also when its subgoal changes on the way.
+
+### Version history
+
+* v0: first version.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_settings
+from rllib_llm_comm.envs.overcooked_ai.env import Observation, OvercookedAI
+from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, FULL, IDLE
+from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.names import places_of
+from rllib_llm_comm.envs.overcooked_ai.planner import plan
+from rllib_llm_comm.envs.overcooked_ai.subgoals import (
+    GO,
+    SOUP,
+    Subgoal,
+    all_subgoals,
+    can_be_fed,
+    completed,
+    holdable,
+    possible_subgoals,
+    subgoal_number,
+    subgoal_text,
+    task_subgoal,
+)
+from rllib_llm_comm.errors import UserError, require_choice
+
+SUBGOAL_ENV_ID = "rllib_llm_comm/overcooked_ai_subgoals-v0"
+SOURCES = ("sampled", "planner")
+SUBGOAL_LEVELS = ("primitive", "goal_cell")
+PATIENCE = 40
+_EMPTY_HANDS = 0.4
+_MOST_OCCUPIED = 0.4
+
+
+def subgoal_env(**settings: Any) -> SubgoalKitchen:
+    """Makes the environment.
+
+    Args:
+        **settings: The arguments of the module's page.
+
+    Raises:
+        UserError: For an unknown setting or a value that is not allowed.
+    """
+    check_settings(SubgoalKitchen, SUBGOAL_ENV_ID, settings, time_limit="horizon")
+    return SubgoalKitchen(**settings)
+
+
+class SubgoalKitchen(OvercookedAI):
+    """The onion-soup kitchen where each cook has a subgoal; the module's docstring is its page.
+
+    Attributes:
+        subgoals: The subgoal of each player now.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {**OvercookedAI.metadata, "name": "overcooked_ai_subgoals_v0"}
+    env_id = SUBGOAL_ENV_ID
+
+    def __init__(
+        self,
+        subgoals: str = "sampled",
+        patience: int = PATIENCE,
+        soup_reward: float = 0.0,
+        random_starts: bool = True,
+        **settings: Any,
+    ) -> None:
+        """Builds the environment; call `reset` before `step`.
+
+        All arguments are told on the module's page.
+
+        Raises:
+            UserError: For a value that is not allowed.
+        """
+        super().__init__(**settings)
+        own = {"subgoals": subgoals, "patience": patience, "soup_reward": soup_reward, "random_starts": random_starts}
+        self.settings = {**own, **self.settings}
+        _check(self.settings)
+        self._sampled, self._patience, self._soup_reward = subgoals == "sampled", patience, float(soup_reward)
+        self._random_starts = random_starts and self._sampled
+        layout = self.kitchen.layout
+        self.subgoals = [Subgoal(GO, "", start) for start in layout.starts]
+        number = spaces.Discrete(len(all_subgoals(layout)))
+        for agent, space in self.observation_spaces.items():
+            self.observation_spaces[agent] = spaces.Dict({**space.spaces, "subgoal_id": number})
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        """Starts an episode.
+
+        Args:
+            seed: Fixes the start and the subgoals, too; `None` goes on with the random numbers at hand.
+            options: Accepted; there are none.
+
+        Returns:
+            Observations and infos of all agents.
+        """
+        super().reset(seed, options)
+        if self._random_starts:
+            self.kitchen.restore(random_snapshot(self.kitchen.layout, self.kitchen.dynamics, self._rng))
+            self.level.reset(self._rng)  # it remembers where the cooks stood
+        self._assign(range(2))
+        return self._observations(), self._infos([[], []], [[], []])
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._given, self._completed = 0, 0
+        self._age = [0, 0]
+        self._done = [False, False]
+
+    def _game_step(self, rewards: list[list[float]], events: list[list[str]]) -> None:
+        if not rewards[0]:  # the first game step of a `step`
+            self._done = [False, False]
+        before, score = self.kitchen.state.copy(), self.score
+        super()._game_step(rewards, events)
+        due = []
+        for player in range(2):
+            done = completed(before, self.kitchen.state, player, self.subgoals[player])
+            self._completed += done
+            self._done[player] |= done
+            self._age[player] += 1
+            if self._sampled:
+                rewards[player][-1] += done + (self._soup_reward - 1) * (self.score - score)
+            if done or not self._sampled or self._age[player] >= self._patience:
+                due.append(player)
+        self._assign(due)
+
+    def _assign(self, players: Sequence[int]) -> None:
+        """Gives players subgoals; a planner that still wants the same gives nothing new."""
+        wanted: Sequence[Subgoal]
+        if self._sampled:
+            wanted = [self._sample(player) for player in players]
+        else:
+            tasks = plan(self.kitchen)
+            wanted = [task_subgoal(tasks[player]) for player in players]
+        for player, subgoal in zip(players, wanted, strict=True):
+            if self._sampled or self.kitchen.time == 0 or subgoal != self.subgoals[player]:
+                self.subgoals[player], self._age[player] = subgoal, 0
+                self._given += 1
+
+    def _sample(self, player: int) -> Subgoal:
+        by_verb: dict[str, list[Subgoal]] = {}
+        for subgoal in possible_subgoals(self.kitchen, player):
+            by_verb.setdefault(subgoal.verb, []).append(subgoal)
+        if not by_verb:  # in a kitchen of one's own with a single cell to stand on
+            return Subgoal(GO, "", self.kitchen.cook(player).cell)
+        verbs = list(by_verb)
+        choices = by_verb[verbs[int(self._rng.integers(len(verbs)))]]
+        return choices[int(self._rng.integers(len(choices)))]
+
+    def _observations(self) -> dict[str, Observation]:
+        seen, layout = super()._observations(), self.kitchen.layout
+        for agent, observation in seen.items():
+            subgoal = self.subgoals[self.players[agent]]
+            if "subgoal" in observation:
+                observation["subgoal"] = subgoal_text(layout, subgoal)
+            observation["subgoal_id"] = np.int64(subgoal_number(layout, subgoal))
+        return seen
+
+    def _infos(self, rewards: list[list[float]], events: list[list[str]]) -> dict[str, dict[str, Any]]:
+        infos = super()._infos(rewards, events)
+        for agent, info in infos.items():
+            info["subgoal_completed"] = self._done[self.players[agent]]
+            info[EPISODE_METRICS] |= {
+                "subgoals_completed": float(self._completed),
+                "subgoals_given": float(self._given),
+                "subgoals_share": self._completed / max(1, self._given),
+            }
+        return infos
+
+
+def _signature() -> inspect.Signature:
+    """Own settings, then those of the game, by name: what messages list."""
+    own, game = (inspect.signature(kitchen).parameters for kitchen in (SubgoalKitchen, OvercookedAI))
+    named = [p for p in (*own.values(), *game.values()) if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    return inspect.Signature(named)
+
+
+SubgoalKitchen.__signature__ = _signature()  # type: ignore[attr-defined]
+
+
+def _check(settings: dict[str, Any]) -> None:
+    require_choice("subgoals", settings["subgoals"], SOURCES)
+    require_choice("random_starts", settings["random_starts"], (False, True))
+    patience, soup_reward = settings["patience"], settings["soup_reward"]
+    if not isinstance(patience, int) or isinstance(patience, bool) or patience < 1:
+        raise UserError(f"`patience` is {patience!r} but must be a whole number from 1 up.")
+    if isinstance(soup_reward, bool) or not isinstance(soup_reward, int | float) or not 0 <= soup_reward < np.inf:
+        raise UserError(f"`soup_reward` is {soup_reward!r} but must be a number from 0 up.")
+    # Cooks that choose among goals in words have subgoals for actions already.
+    require_choice("action_level", settings["action_level"], SUBGOAL_LEVELS)
+    if settings["subgoals"] == "planner" and settings["dynamics"] == "new":
+        raise UserError(
+            "`subgoals` is 'planner' but `dynamics` is 'new', where the planner does not know that pots must be "
+            "started; use `dynamics='old'`."
+        )
+
+
+# ---- random starts -----------------------------------------------------------------------------------------
+
+
+def random_snapshot(layout: Layout, dynamics: str, rng: np.random.Generator) -> dict[str, Any]:
+    """A random legal state at the beginning of an episode, for `Kitchen.restore`.
+
+    Args:
+        layout: The kitchen.
+        dynamics: "old" or "new": soups of fewer than three onions, and full pots that wait, are for "new" only.
+        rng: Draws.
+    """
+    reach = [places_of(layout).reachable(start) for start in layout.starts]
+    kinds = [sorted(player_kinds) for player_kinds in holdable(layout)]
+    players, taken = [], set[Cell]()
+    for cells, own in zip(reach, kinds, strict=True):
+        floor = [cell for cell in layout.cells(FLOOR) if cell in cells and cell not in taken]
+        x, y = floor[rng.integers(len(floor))]
+        taken.add((x, y))
+        held = None if not own or rng.random() < _EMPTY_HANDS else _random_thing(own, dynamics, rng)
+        players.append([x, y, int(rng.integers(4)), held])
+    objects: list[list[Any]] = []
+    occupied = rng.random() * _MOST_OCCUPIED
+    for cell in layout.cells(COUNTER):
+        here = sorted({kind for cells, own in zip(reach, kinds, strict=True) if cell in cells for kind in own})
+        if here and rng.random() < occupied:
+            objects.append([*cell, *_random_thing(here, dynamics, rng)])
+    for pot in layout.cells(POT):
+        if can_be_fed(layout, pot) and (content := _random_content(dynamics, rng)):
+            objects.append([*pot, *content])
+    return {"t": 0, "players": players, "objects": objects}
+
+
+def _random_thing(kinds: list[str], dynamics: str, rng: np.random.Generator) -> list[Any]:
+    """Something to hold or to lie on a counter, as in a snapshot."""
+    kind = kinds[rng.integers(len(kinds))]
+    return [SOUP, _onions(dynamics, rng), 0, COOK_TIME] if kind == SOUP else [kind]
+
+
+def _random_content(dynamics: str, rng: np.random.Generator) -> list[Any]:
+    """What is in a pot: nothing, onions, a cooking soup or a ready one, each as likely."""
+    content = ("nothing", "onions", "cooking", "ready")[rng.integers(4)]
+    if content == "nothing":
+        return []
+    if content == "onions":
+        return [SOUP, int(rng.integers(1, FULL + (dynamics == "new"))), 0, IDLE]
+    return [SOUP, _onions(dynamics, rng), 0, COOK_TIME if content == "ready" else int(rng.integers(1, COOK_TIME))]
+
+
+def _onions(dynamics: str, rng: np.random.Generator) -> int:
+    """Of how many onions a started soup is."""
+    return FULL if dynamics == "old" else int(rng.integers(1, FULL + 1))

@@ -1,0 +1,344 @@
+"""Subgoals of one cook: in words and back, whether one can be begun now, and whether a step has done it.
+
+They are what SAMA ("Semantically Aligned Task Decomposition in Multi-Agent RL") plans with and rewards: one use of one
+place by one cook, or a cell to go to. SAMA's longer ones ("takes an onion from the storage and brings it to the bar")
+are two of ours. The paper lets a language model write the tests of completion, which its listings 25 and 26 show to be
+uncertain; ours are exact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from rllib_llm_comm.envs.interface import MAX_SUBGOAL
+from rllib_llm_comm.envs.overcooked_ai.checker_things import ITEM, PLACE, named_places, thing
+from rllib_llm_comm.envs.overcooked_ai.checker_words import plain
+from rllib_llm_comm.envs.overcooked_ai.effects import ADD, DELIVER, PLATE, PUT, TAKE, effect
+from rllib_llm_comm.envs.overcooked_ai.kernel import FACING, FIELDS, HELD, PLAYER, X, Y
+from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.names import Places, places_of
+from rllib_llm_comm.envs.overcooked_ai.planner import Task
+from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
+from rllib_llm_comm.envs.overcooked_ai.rules import KIND_NAMES, Cook, Kitchen
+
+GO = "go"
+VERBS = (TAKE, PUT, ADD, PLATE, DELIVER, GO)
+NOTHING, ONION, DISH, SOUP = KIND_NAMES
+KINDS = (ONION, DISH, SOUP)
+
+
+@dataclass(frozen=True)
+class Subgoal:
+    """What one cook should do.
+
+    Attributes:
+        verb: "take" (from a crate, stack or counter), "put" (onto a counter), "add" (an onion to a pot), "plate" (a
+            soup out of a pot), "deliver" or "go".
+        kind: What is taken, put down or brought: "onion", "dish", "soup"; empty for "go".
+        cell: The place; floor for "go".
+    """
+
+    verb: str
+    kind: str
+    cell: Cell
+
+
+# ---- which there are ---------------------------------------------------------------------------------------
+
+
+def library(layout: Layout, player: int) -> list[Subgoal]:
+    """All subgoals that a player could ever reach in a kitchen, ordered by verb, kind and place.
+
+    Args:
+        layout: The kitchen.
+        player: 0 or 1.
+    """
+    return list(_library(layout, player))
+
+
+def all_subgoals(layout: Layout) -> list[Subgoal]:
+    """The subgoals of both players, each once, in the same order: a subgoal's index here is its number.
+
+    Args:
+        layout: The kitchen.
+    """
+    return list(_numbers(layout))
+
+
+def subgoal_number(layout: Layout, subgoal: Subgoal) -> int:
+    """The index of a subgoal in `all_subgoals`.
+
+    Args:
+        layout: The kitchen.
+        subgoal: One of them.
+    """
+    return _numbers(layout)[subgoal]
+
+
+@lru_cache(maxsize=32)
+def holdable(layout: Layout) -> tuple[frozenset[str], frozenset[str]]:
+    """Per player the kinds of things that it could ever hold, by itself or handed over a counter.
+
+    Args:
+        layout: The kitchen.
+    """
+    reach = _reach(layout)
+    sources = ((ONION, ONIONS), (DISH, DISHES))
+    kinds = [{kind for kind, source in sources if any(c in cells for c in layout.cells(source))} for cells in reach]
+    handed = any(cell in reach[0] and cell in reach[1] for cell in layout.cells(COUNTER))
+    if handed:
+        kinds[0] = kinds[1] = kinds[0] | kinds[1]
+    fed = {pot for i in range(2) if ONION in kinds[i] for pot in layout.cells(POT) if pot in reach[i]}
+    soups = [DISH in kinds[i] and not fed.isdisjoint(reach[i]) for i in range(2)]
+    for i in range(2):
+        if soups[i] or (handed and any(soups)):
+            kinds[i] = kinds[i] | {SOUP}
+    return frozenset(kinds[0]), frozenset(kinds[1])
+
+
+def _reach(layout: Layout) -> list[frozenset[Cell]]:
+    return [places_of(layout).reachable(start) for start in layout.starts]
+
+
+@lru_cache(maxsize=64)
+def _library(layout: Layout, player: int) -> dict[Subgoal, None]:
+    """As a dictionary, for the order and for fast membership."""
+    reach, kinds = _reach(layout)[player], holdable(layout)[player]
+    cells = {place: [c for c in layout.cells(place) if c in reach] for place in range(SERVING + 1)}
+    fixtures = {ONION: cells[ONIONS], DISH: cells[DISHES], SOUP: []}
+    found = [Subgoal(GO, "", cell) for cell in cells[FLOOR]]
+    for kind in kinds:
+        found += [Subgoal(TAKE, kind, cell) for cell in [*fixtures[kind], *cells[COUNTER]]]
+        found += [Subgoal(PUT, kind, cell) for cell in cells[COUNTER]]
+    if ONION in kinds:
+        found += [Subgoal(ADD, ONION, pot) for pot in cells[POT]]
+    if DISH in kinds:
+        fed = [pot for pot in cells[POT] if can_be_fed(layout, pot)]
+        found += [Subgoal(PLATE, SOUP, pot) for pot in fed]
+    if SOUP in kinds:
+        found += [Subgoal(DELIVER, SOUP, cell) for cell in cells[SERVING]]
+    return dict.fromkeys(_ordered(found))
+
+
+@lru_cache(maxsize=32)
+def _numbers(layout: Layout) -> dict[Subgoal, int]:
+    both = {*_library(layout, 0), *_library(layout, 1)}
+    return {subgoal: number for number, subgoal in enumerate(_ordered(both))}
+
+
+def _ordered(subgoals: Iterable[Subgoal]) -> list[Subgoal]:
+    def key(subgoal: Subgoal) -> tuple[int, int, int, int]:
+        kind = KINDS.index(subgoal.kind) if subgoal.kind else 0
+        return VERBS.index(subgoal.verb), kind, subgoal.cell[1], subgoal.cell[0]
+
+    return sorted(subgoals, key=key)
+
+
+def can_be_fed(layout: Layout, pot: Cell) -> bool:
+    """Whether any cook could ever put an onion into a pot.
+
+    Args:
+        layout: The kitchen.
+        pot: Its cell.
+    """
+    return any(ONION in kinds and pot in cells for kinds, cells in zip(holdable(layout), _reach(layout), strict=True))
+
+
+# ---- words -------------------------------------------------------------------------------------------------
+
+
+def subgoal_text(layout: Layout, subgoal: Subgoal) -> str:
+    """A subgoal in words, such as "fetch an onion from the left onion crate"; no other of the kitchen has the same.
+
+    They are the words of the goals that cooks choose among (`text.target_phrases`).
+
+    Args:
+        layout: The kitchen.
+        subgoal: One of its subgoals.
+    """
+    place, kind = places_of(layout).phrases[subgoal.cell], subgoal.kind
+    return {
+        TAKE: f"fetch {'an' if kind == ONION else 'a'} {kind} from {place}",
+        PUT: f"put the {kind} on {place}",
+        ADD: f"put the {kind} into {place}",
+        PLATE: f"fill the dish with the {kind} from {place}",
+        DELIVER: f"deliver the {kind} at {place}",
+        GO: f"go to {place}",
+    }[subgoal.verb]
+
+
+_OF_PLACE = rf"(?P<place>(?:the )?{PLACE})"
+_A_DISH = r"(?:(?:an?|the|1|your|my) )?(?:empty )?dish"
+# What is said, and what it means at which kind of place. `plain` turns "a dish with the soup" into "a plated soup".
+_FORMS: tuple[tuple[re.Pattern[str], dict[int, str]], ...] = tuple(
+    (re.compile(pattern), verbs)
+    for pattern, verbs in (
+        (
+            rf"(?:fetch|take|get|grab|collect|pick up) (?P<item>{ITEM}) (?:from|off|out of|at|in|on) {_OF_PLACE}",
+            {ONIONS: TAKE, DISHES: TAKE, COUNTER: TAKE, POT: PLATE},
+        ),
+        (
+            rf"(?:put|place|set|drop|lay|add) (?P<item>{ITEM}) (?:into|in|onto|on|to|at) {_OF_PLACE}",
+            {COUNTER: PUT, POT: ADD, SERVING: DELIVER},
+        ),
+        (
+            rf"fill (?:(?:(?:an?|the|1) )?plated (?P<item>soup)|{_A_DISH}(?: with (?P<what>{ITEM}))?)"
+            rf" (?:from|at|in|out of) {_OF_PLACE}",
+            {POT: PLATE},
+        ),
+        (rf"(?:deliver|serve|bring) (?P<item>{ITEM}) (?:at|to|on) {_OF_PLACE}", {SERVING: DELIVER}),
+        (rf"(?:go|walk|move) (?:over )?to {_OF_PLACE}", {FLOOR: GO}),
+    )
+)
+
+
+def parse_subgoal(layout: Layout, text: str) -> Subgoal | None:
+    """The subgoal that a text names: the reverse of `subgoal_text`.
+
+    Reads other articles, capitals, a full stop, and the other words for things and places that `checker` knows too.
+
+    Args:
+        layout: The kitchen.
+        text: One subgoal; texts of more than 300 characters are not read.
+
+    Returns:
+        A subgoal of one of the players, or `None` if the text names none or more than one.
+    """
+    if len(text) > MAX_SUBGOAL:
+        return None
+    exact = _by_text(layout).get(" ".join(text.lower().split()).removesuffix("."))
+    if exact is not None:
+        return exact
+    words = (plain(text) or "").removesuffix(" .")
+    for pattern, verbs in _FORMS:
+        if match := pattern.fullmatch(words):
+            return _meant(layout, match.groupdict(), verbs)
+    return None
+
+
+@lru_cache(maxsize=32)
+def _by_text(layout: Layout) -> dict[str, Subgoal]:
+    return {subgoal_text(layout, subgoal): subgoal for subgoal in _numbers(layout)}
+
+
+def _meant(layout: Layout, groups: dict[str, str | None], verbs: dict[int, str]) -> Subgoal | None:
+    place = _one_place(places_of(layout), groups["place"] or "")
+    verb = verbs.get(place[0]) if place is not None else None
+    if place is None or verb is None:
+        return None
+    item = groups.get("item") or groups.get("what")
+    kind = _one_thing(item) if item else {GO: "", PLATE: SOUP}.get(verb)
+    subgoal = Subgoal(verb, kind, place[1]) if kind is not None else None
+    return subgoal if subgoal in _numbers(layout) else None
+
+
+def _one_place(places: Places, phrase: str) -> tuple[int, Cell] | None:
+    """The kind and cell of the one place that a phrase can mean."""
+    found = named_places(places, phrase)
+    if found is None or len(found[1].things) != 1 or found[1].how not in ("the", "any"):
+        return None
+    return found[0], found[1].things[0]
+
+
+def _one_thing(phrase: str) -> str | None:
+    """The kind of the one thing that a phrase says; a soup that still cooks cannot be had."""
+    said = thing(phrase)
+    if said is None or said.kind not in KINDS or said.number not in (None, 1) or said.onions is not None:
+        return None
+    return None if phrase.endswith("s") or said.of_three or "cooking" in said.how else said.kind
+
+
+def task_subgoal(task: Task) -> Subgoal:
+    """What the scripted planner wants, as a subgoal; to wait is to go where one waits.
+
+    Args:
+        task: A task of `planner.plan`.
+    """
+    return Subgoal(GO if task.verb == "wait" else task.verb, task.kind, task.cell)
+
+
+# ---- before and after --------------------------------------------------------------------------------------
+
+
+def possible(kitchen: Kitchen, player: int, subgoal: Subgoal) -> bool:
+    """Whether a player could set about a subgoal now: its hands and the place are as the subgoal wants them.
+
+    To "plate" wants a dish in the hands and a soup that cooks or is ready. To "go" wants a cell where nobody stands.
+    Whether the other cook is in the way is left out.
+
+    Args:
+        kitchen: The game.
+        player: 0 or 1.
+        subgoal: Any subgoal.
+    """
+    return subgoal in _library(kitchen.layout, player) and _fits(kitchen, _cooks(kitchen), player, subgoal)
+
+
+def possible_subgoals(kitchen: Kitchen, player: int) -> list[Subgoal]:
+    """All subgoals of a player that are possible now, in the order of `library`.
+
+    Args:
+        kitchen: The game.
+        player: 0 or 1.
+    """
+    cooks = _cooks(kitchen)
+    return [subgoal for subgoal in _library(kitchen.layout, player) if _fits(kitchen, cooks, player, subgoal)]
+
+
+def _cooks(kitchen: Kitchen) -> tuple[Cook, Cook]:
+    return kitchen.cook(0), kitchen.cook(1)
+
+
+def _fits(kitchen: Kitchen, cooks: tuple[Cook, Cook], player: int, subgoal: Subgoal) -> bool:
+    if subgoal.verb == GO:
+        return subgoal.cell not in (cooks[0].cell, cooks[1].cell)
+    held = cooks[player].held
+    if (NOTHING if held is None else held.kind) != _needed(subgoal):
+        return False
+    if subgoal.verb == PLATE:
+        soup = kitchen.item(subgoal.cell)
+        return soup is not None and soup.tick >= 0
+    lying = kitchen.item(subgoal.cell)
+    if subgoal.verb == TAKE and lying is not None and lying.kind != subgoal.kind:
+        return False
+    return effect(kitchen, held, subgoal.cell) == subgoal.verb
+
+
+def _needed(subgoal: Subgoal) -> str:
+    """What must be in the hands."""
+    return {TAKE: NOTHING, PLATE: DISH}.get(subgoal.verb, subgoal.kind)
+
+
+def _left(subgoal: Subgoal) -> str:
+    """What is in the hands afterwards."""
+    return subgoal.kind if subgoal.verb in (TAKE, PLATE) else NOTHING
+
+
+def completed(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgoal) -> bool:
+    """Whether a player has done a subgoal in one game step: the reward function that SAMA needs.
+
+    The two states tell it exactly, whatever the other cook does in the same step. A cook's hands change by its own
+    interact only, at most once per step, and who interacts neither moves nor turns: so what changed in the hands is
+    what it did, and the cell that it faced before is where. What lies there afterwards is not looked at, since the
+    other cook may have taken or changed it in the same step. To "go" is done in the step of arriving.
+
+    Args:
+        before: `Kitchen.state` before the step; a copy, as a step changes it in place.
+        after: The state right after that step.
+        player: 0 or 1.
+        subgoal: A subgoal of that kitchen.
+    """
+    at = PLAYER + FIELDS * player
+    place = (int(before[at + X]), int(before[at + Y]))
+    if subgoal.verb == GO:
+        return place != subgoal.cell and (int(after[at + X]), int(after[at + Y])) == subgoal.cell
+    hands = (KIND_NAMES[before[at + HELD]], KIND_NAMES[after[at + HELD]])
+    if hands != (_needed(subgoal), _left(subgoal)):
+        return False
+    dx, dy = STEPS[before[at + FACING]]
+    return (place[0] + dx, place[1] + dy) == subgoal.cell

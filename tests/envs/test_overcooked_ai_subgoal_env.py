@@ -1,0 +1,232 @@
+"""The environment with subgoals: sampled ones for training, and those of the scripted planner."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import warnings
+from itertools import islice, product
+
+import numpy as np
+import pytest
+from pettingzoo.env_registry import registration
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+
+from rllib_llm_comm.envs.overcooked_ai import subgoal_env as env_module
+from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
+from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
+from rllib_llm_comm.envs.overcooked_ai.planner import plan
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID, subgoal_env
+from rllib_llm_comm.envs.overcooked_ai.subgoals import (
+    all_subgoals,
+    parse_subgoal,
+    possible,
+    possible_subgoals,
+    subgoal_number,
+    task_subgoal,
+)
+from rllib_llm_comm.errors import UserError
+
+
+def walk(env, seed):
+    """Each agent walks to the cell of the subgoal that it reads; yields what each step gives."""
+    layout = env.kitchen.layout
+    observations, _ = env.reset(seed=seed)
+    while env.agents:
+        actions = {}
+        for agent in env.agents:
+            subgoal = parse_subgoal(layout, observations[agent]["subgoal"])
+            assert subgoal_number(layout, subgoal) == observations[agent]["subgoal_id"]
+            actions[agent] = subgoal.cell[1] * layout.width + subgoal.cell[0]
+        result = env.step(actions)
+        observations = result[0]
+        yield result
+
+
+@pytest.mark.parametrize("layout", LAYOUT_NAMES)
+def test_two_walkers_do_nearly_all_sampled_subgoals(layout):
+    given_up = done = 0
+    for seed in range(2):
+        env = subgoal_env(layout=layout, action_level="goal_cell", observe=["text"])
+        metrics = [infos["bob"]["episode_metrics"] for *_, infos in walk(env, seed)][-1]
+        done += metrics["subgoals_completed"]
+        given_up += metrics["subgoals_given"] - metrics["subgoals_completed"] - 2  # two are under way at the end
+    assert given_up <= 0.04 * done and done > 150
+
+
+@pytest.mark.parametrize(
+    ("layout", "mark"),
+    [
+        ("cramped_room", 220),
+        ("asymmetric_advantages", 300),
+        ("coordination_ring", 200),
+        ("forced_coordination", 200),
+        ("counter_circuit", 140),
+    ],
+)
+def test_walkers_under_the_planner_reach_the_mark_of_the_scripted_cooks(layout, mark):
+    scores = []
+    for seed in range(2):
+        env = subgoal_env(layout=layout, subgoals="planner", action_level="goal_cell", observe=["text"])
+        rewards, metrics = 0.0, {}
+        for _, earned, _, _, infos in walk(env, seed):
+            rewards, metrics = rewards + earned["alice"], infos["alice"]["episode_metrics"]
+            if env.kitchen.time % 20 == 0:
+                assert env.subgoals == [task_subgoal(task) for task in plan(env.kitchen)]
+        assert rewards == metrics["score"] and metrics["subgoals_share"] > 0.75
+        scores.append(rewards)
+    # How cooks that block each other get past is drawn: one soup less in some episodes, as with the scripted cooks.
+    assert max(scores) >= mark and min(scores) >= mark - 20
+
+
+# ---- the environment ---------------------------------------------------------------------------------
+
+VARIANTS = [
+    {},
+    {"layout": "counter_circuit", "dynamics": "new", "horizon": 60, "patience": 5},
+    {
+        "layout": "forced_coordination",
+        "action_level": "goal_cell",
+        "commit": True,
+        "observe": ["planes"],
+        "swap_roles": True,
+    },
+    {"layout": "asymmetric_advantages", "subgoals": "planner", "action_level": "goal_cell", "observe": ["text"]},
+    {"layout": ["XXPXX", "O1X2O", "XDXSX"], "random_starts": False, "soup_reward": 0.1, "horizon": 50},
+]
+
+
+def play(env, rng, seed=0):
+    """Random allowed play to the end; yields what each step gives."""
+    observations, infos = env.reset(seed=seed)
+    while env.agents:
+        chosen = {
+            agent: int(rng.choice(np.flatnonzero(observations[agent]["action_mask"])))
+            for agent in env.agents
+            if infos[agent]["needs_action"]
+        }
+        result = env.step(chosen)
+        observations, infos = result[0], result[4]
+        yield result
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_passes_pettingzoos_tests(settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parallel_api_test(subgoal_env(**settings), num_cycles=40)
+    parallel_seed_test(lambda: subgoal_env(**settings), num_cycles=25)
+    env = subgoal_env(**settings)
+    for observations, *_ in islice(play(env, np.random.default_rng(0)), 40):
+        for agent, observation in observations.items():
+            assert env.observation_space(agent).contains(observation), agent
+    assert subgoal_env(**env.settings).settings == env.settings
+
+
+def test_is_in_pettingzoos_registry_and_its_page_tells_every_setting():
+    env = registration.make("parallel", SUBGOAL_ENV_ID, layout="random0", subgoals="planner")
+    assert (env.env_id, env.kitchen.layout.name) == (SUBGOAL_ENV_ID, "forced_coordination")
+    for name, parameter in inspect.signature(env_module.SubgoalKitchen.__init__).parameters.items():
+        if name != "self" and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            assert f"`{name}`:" in env_module.__doc__, name
+            assert parameter.default in ("sampled", 40, 0.0, True)
+    sizes = [len(all_subgoals(get_layout(name))) for name in LAYOUT_NAMES]
+    assert f"S is {min(sizes)} to {max(sizes)}" in env_module.__doc__
+
+
+@pytest.mark.parametrize(("level", "commit"), [("primitive", False), ("goal_cell", False), ("goal_cell", True)])
+def test_rewards_are_subgoals_done_soups_and_the_own_shaping(level, commit):
+    given = {"soup_reward": 0.5, "shaping": 0.25, "swap_roles": True, "observe": ["vector"]}
+    env = subgoal_env(layout="forced_coordination", action_level=level, commit=commit, **given)
+    earned, flags = 0.0, 0
+    for _, rewards, _, _, infos in play(env, np.random.default_rng(3)):
+        for agent in rewards:
+            assert rewards[agent] == pytest.approx(sum(infos[agent]["step_rewards"]))
+        earned += sum(rewards.values())
+        flags += sum(info["subgoal_completed"] for info in infos.values())
+    metrics = infos["alice"]["episode_metrics"]
+    assert earned == pytest.approx(metrics["subgoals_completed"] + metrics["score"] + 0.25 * metrics["shaped"])
+    assert metrics["subgoals_share"] == metrics["subgoals_completed"] / metrics["subgoals_given"]
+    assert metrics["subgoals_completed"] > 0 and metrics["shaped"] > 0
+    # While one cook is busy the other may be asked once for several game steps.
+    assert flags == metrics["subgoals_completed"] or (commit and 0 < flags < metrics["subgoals_completed"])
+
+
+def test_the_reward_comes_with_the_step_and_then_there_is_a_new_subgoal():
+    env = subgoal_env(action_level="goal_cell", observe=["text"], patience=30)
+    age, held = dict.fromkeys(env.possible_agents, 0), dict.fromkeys(env.possible_agents, "")
+    for observations, rewards, _, _, infos in walk(env, 7):
+        for agent in rewards:
+            assert rewards[agent] == float(infos[agent]["subgoal_completed"])
+            assert possible(env.kitchen, env.players[agent], env.subgoals[env.players[agent]]) or not rewards[agent]
+            age[agent] = 0 if rewards[agent] or observations[agent]["subgoal"] != held[agent] else age[agent] + 1
+            held[agent] = observations[agent]["subgoal"]
+            assert age[agent] <= 30
+
+
+def test_an_agent_that_does_nothing_gets_another_subgoal_in_time():
+    env = subgoal_env(patience=10, horizon=101)
+    env.reset(seed=0)
+    given = []
+    while env.agents:
+        *_, infos = env.step({"alice": STAY, "bob": STAY})
+        given.append(infos["bob"]["episode_metrics"]["subgoals_given"])
+    assert given == [2.0 + 2 * (step // 10) for step in range(1, 102)]
+    assert infos["bob"]["episode_metrics"]["subgoals_completed"] == 0
+
+
+def test_starts_are_random_only_where_asked_for():
+    start = Kitchen("counter_circuit").snapshot()
+    for settings, seed in product(({}, {"random_starts": False}, {"subgoals": "planner"}), range(6)):
+        env = subgoal_env(layout="counter_circuit", **settings)
+        env.reset(seed=seed)
+        assert (env.kitchen.snapshot() == start) == bool(settings)
+
+
+def test_a_cook_that_can_do_nothing_is_told_to_stay():
+    env = subgoal_env(layout=["XXPXX", "P1X2O", "XDXSX"], random_starts=False, patience=1)
+    env.reset(seed=0)
+    stuck = {"t": 0, "players": [[1, 1, 0, ["dish"]], [3, 1, 0, None]], "objects": [[2, 1, "dish"], [1, 0, "dish"]]}
+    env.kitchen.restore(stuck)
+    assert possible_subgoals(env.kitchen, 0) == []
+    observations, *_ = env.step({"alice": STAY, "bob": STAY})
+    assert observations["alice"]["subgoal"] == "go to floor 1,1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"subgoal": "sampled"}, "Did you mean 'subgoals'"),
+        ({"layouts": "x"}, "Did you mean 'layout'"),
+        ({"max_cycles": 3}, "Did you mean 'horizon'"),
+        ({"subgoals": "random"}, "subgoals"),
+        ({"patience": 0}, "patience"),
+        ({"patience": True}, "patience"),
+        ({"patience": 2.5}, "patience"),
+        ({"soup_reward": -1}, "soup_reward"),
+        ({"soup_reward": "much"}, "soup_reward"),
+        ({"soup_reward": float("nan")}, "soup_reward"),
+        ({"random_starts": "yes"}, "random_starts"),
+        ({"action_level": "goal"}, "action_level"),
+        ({"subgoals": "planner", "dynamics": "new"}, "dynamics"),
+        ({"layout": "kitchen"}, "layout"),
+        ({"horizon": 0}, "horizon"),
+    ],
+)
+def test_bad_settings_get_one_sentence(settings, why):
+    with pytest.raises(UserError, match=why) as caught:
+        subgoal_env(**settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_can_be_pickled_in_mid_episode():
+    env = subgoal_env(layout="coordination_ring", horizon=60)
+    steps = play(env, np.random.default_rng(5))
+    for _ in range(9):
+        next(steps)
+    twin = pickle.loads(pickle.dumps(env))
+    while env.agents:
+        one, two = env.step({"alice": INTERACT, "bob": 1}), twin.step({"alice": INTERACT, "bob": 1})
+        assert one[1] == two[1] and one[4] == two[4]
+        assert one[0]["alice"]["subgoal"] == two[0]["alice"]["subgoal"]
