@@ -51,3 +51,37 @@ def semi_markov_gae(
         following = delta + discount * lambda_ * following
         advantages[t] = following
     return advantages.astype(np.float32), (advantages + values[:count]).astype(np.float32)
+
+
+def gae_of_steps(
+    rewards: np.ndarray,
+    values: np.ndarray,
+    done: np.ndarray,
+    final_values: np.ndarray,
+    last_values: np.ndarray,
+    gamma: float,
+    lambda_: float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Advantages and value targets of many games side by side, of single steps.
+
+    Args:
+        rewards: (T, B) reward of each step.
+        values: (T, B) value of the state before each step.
+        done: (T, B) whether a step was the last of its game; the next one is the first of another game.
+        final_values: (T, B) where `done`: value of the state in which the game ended (0 if that is a terminal one).
+        last_values: (B,) values of the states behind the last step.
+        gamma: Discount per step.
+        lambda_: GAE's lambda.
+
+    Returns:
+        Advantages (T, B) and value targets (T, B) = advantages + values.
+    """
+    advantages = np.zeros_like(values, dtype=np.float64)
+    following, ahead = np.zeros(values.shape[1]), last_values
+    for t in range(len(values) - 1, -1, -1):
+        ahead = np.where(done[t], final_values[t], ahead)
+        following = np.where(done[t], 0.0, following)
+        following = rewards[t] + gamma * ahead - values[t] + gamma * lambda_ * following
+        advantages[t] = following
+        ahead = values[t]
+    return advantages, advantages + values

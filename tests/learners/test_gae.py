@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.rllib.utils.postprocessing.value_predictions import compute_value_targets
 
-from rllib_llm_comm.learners.gae import discounted_sum, semi_markov_gae
+from rllib_llm_comm.learners.gae import discounted_sum, gae_of_steps, semi_markov_gae
 
 numbers = st.floats(-2, 2, allow_nan=False, width=32)
 decisions = st.lists(st.tuples(st.lists(numbers, min_size=1, max_size=6), numbers), min_size=1, max_size=8)
@@ -71,3 +71,30 @@ def test_truncation_counts_the_last_value_and_termination_does_not():
     for terminated, expected in ((True, 1.0), (False, 1.0 + 0.9**2 * 5.0)):
         _, targets = semi_markov_gae(np.array([1.0]), np.array([2]), np.array([0.0, 5.0]), terminated, 0.9, 0.95)
         assert targets[0] == pytest.approx(expected)
+
+
+@given(st.integers(0, 2**31), st.floats(0, 1), st.floats(0, 1))
+def test_many_games_at_once_equal_one_after_the_other(seed, gamma, lambda_):
+    rng = np.random.default_rng(seed)
+    steps, games = 9, 3
+    rewards, values = rng.normal(size=(2, steps, games))
+    done = rng.random((steps, games)) < 0.3
+    final, last = rng.normal(size=(steps, games)), rng.normal(size=games)
+    advantages, targets = gae_of_steps(rewards, values, done, final, last, gamma, lambda_)
+    for game in range(games):
+        start = 0
+        for stop in [*(np.flatnonzero(done[:, game]) + 1).tolist(), steps]:
+            if stop == start:
+                continue
+            behind = final[stop - 1, game] if done[stop - 1, game] else last[game]
+            one, target = semi_markov_gae(
+                rewards[start:stop, game],
+                np.ones(stop - start),
+                np.append(values[start:stop, game], behind),
+                False,
+                gamma,
+                lambda_,
+            )
+            np.testing.assert_allclose(advantages[start:stop, game], one, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(targets[start:stop, game], target, rtol=1e-5, atol=1e-5)
+            start = stop

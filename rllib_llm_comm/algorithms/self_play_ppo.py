@@ -1,0 +1,184 @@
+"""Self-play PPO in the onion-soup kitchens: one policy for both cooks, many games in compiled arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
+from ray.rllib.algorithms.ppo import PPO
+from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+from ray.rllib.utils.annotations import override
+from ray.rllib.utils.metrics import (
+    ALL_MODULES,
+    ENV_RUNNER_RESULTS,
+    ENV_RUNNER_SAMPLING_TIMER,
+    LEARNER_RESULTS,
+    LEARNER_UPDATE_TIMER,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_MODULE_STEPS_TRAINED_LIFETIME,
+    SYNCH_WORKER_WEIGHTS_TIMER,
+    TIMERS,
+)
+
+from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.runners.onion_soup import OnionSoupEnvRunner
+
+if TYPE_CHECKING:
+    from typing import Self
+
+SHARED = "shared"
+_ENV = {"observe": ["vector"], "vector": "planes"}
+
+
+class SelfPlayPPOConfig(NumericPPOConfig):
+    """Settings of `SelfPlayPPO`.
+
+    .. testcode::
+        :skipif: True
+
+        from rllib_llm_comm import SelfPlayPPOConfig
+
+        algo = SelfPlayPPOConfig().environment(env_config={"layout": "coordination_ring"}).build_algo()
+        algo.train()
+    """
+
+    network: ClassVar[str] = "mlp"
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults: tuned for two CPU cores (ours); see the page for those of Carroll et al. 2019."""
+        super().__init__(algo_class=algo_class or SelfPlayPPO)
+        self.env = ENV_ID
+        self.env_config = dict(_ENV)
+        self.env_runner_cls = OnionSoupEnvRunner
+        self.shaping_horizon: int | None = 1_000_000
+        self.activation = "relu"
+        self.num_envs_per_env_runner = 32
+        self.train_batch_size_per_learner = 2 * 32 * 200
+        self.minibatch_size = 1600
+        self.num_epochs = 4
+        self.lr = 1e-3
+        self.lambda_ = 0.98
+        self.vf_clip_param = None
+        self.kl_target = None
+
+    @override(AlgorithmConfig)
+    def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **kwargs: Any) -> Self:
+        """As RLlib's; cooks see the lossless planes unless `env_config` says otherwise."""
+        if env_config is not NotProvided:
+            env_config = {**_ENV, **env_config}
+        super().environment(env, env_config=env_config, **kwargs)
+        return self
+
+    @override(NumericPPOConfig)
+    def training(self, *, shaping_horizon: int | None = NotProvided, **kwargs: Any) -> Self:
+        """Sets the optimisation.
+
+        Args:
+            shaping_horizon: Game steps over which the factor of the shaped rewards falls on a line from 1 to 0, >= 1,
+                or `None` to leave it at 1. Default 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination
+                ring).
+            **kwargs: Settings of `CommPPOConfig.training`.
+
+        Returns:
+            This config.
+        """
+        super().training(**kwargs)
+        return self._assign({"shaping_horizon": shaping_horizon})
+
+    @override(NumericPPOConfig)
+    def validate(self) -> None:
+        """Checks all settings.
+
+        Raises:
+            UserError: If a value is not allowed or settings do not fit together.
+        """
+        if self.env != ENV_ID:
+            raise UserError(f"`env` is {self.env!r} but SelfPlayPPO plays {ENV_ID!r} only; use SymbolicPPO or MAPPO.")
+        self.env_config = {**_ENV, **self.env_config}
+        for name, value in _ENV.items():
+            if self.env_config[name] != value:
+                raise UserError(f"`env_config.{name}` is {self.env_config[name]!r} but must be {value!r} here.")
+        level = self.env_config.get("action_level", "primitive")
+        if level != "primitive":
+            raise UserError(f"`env_config.action_level` is {level!r} but must be 'primitive' for SelfPlayPPO.")
+        horizon = self.shaping_horizon
+        if horizon is not None and (not isinstance(horizon, int) or isinstance(horizon, bool) or horizon < 1):
+            raise UserError(f"`shaping_horizon` is {horizon!r} but must be a whole number from 1 up, or null.")
+        rows = 2 * self.num_envs_per_env_runner * max(1, self.num_env_runners)
+        if self.total_train_batch_size % rows:
+            raise UserError(
+                f"`train_batch_size_per_learner` is {self.train_batch_size_per_learner} but all learners' rows must be "
+                f"a multiple of {rows}: two cooks x `num_envs_per_env_runner` x `num_env_runners`."
+            )
+        super().validate()
+
+
+class SelfPlayPPO(PolicyCheckpointMixin, PPO):
+    """PPO with one policy for both cooks; games, roll-outs and advantages are whole arrays. See `SelfPlayPPOConfig`."""
+
+    @classmethod
+    @override(PPO)
+    def get_default_config(cls) -> SelfPlayPPOConfig:
+        """The default settings."""
+        return SelfPlayPPOConfig()
+
+    @override(PPO)
+    def training_step(self) -> None:
+        """One roll-out of all games, one update, one sync of weights."""
+        with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
+            batch = self._roll_outs()
+        with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
+            learned = self.learner_group.update(
+                batch=batch,
+                timesteps={
+                    NUM_ENV_STEPS_SAMPLED_LIFETIME: self._game_steps(),
+                    NUM_MODULE_STEPS_TRAINED_LIFETIME: self.metrics.peek(
+                        (LEARNER_RESULTS, ALL_MODULES, NUM_MODULE_STEPS_TRAINED_LIFETIME), default=0
+                    ),
+                },
+                num_epochs=self.config.num_epochs,
+                minibatch_size=self.config.minibatch_size,
+                shuffle_batch_per_epoch=self.config.shuffle_batch_per_epoch,
+            )
+            self.metrics.aggregate(learned, key=LEARNER_RESULTS)
+        with self.metrics.log_time((TIMERS, SYNCH_WORKER_WEIGHTS_TIMER)):
+            # The runners judge states, too, so they need the critic.
+            self.env_runner_group.sync_weights(
+                from_worker_or_learner_group=self.learner_group, policies={SHARED}, inference_only=False
+            )
+
+    def _roll_outs(self) -> MultiAgentBatch:
+        config = self.config
+        runners = max(1, config.num_env_runners)
+        steps = config.total_train_batch_size // (2 * config.num_envs_per_env_runner * runners)
+        shaping = shaping_factor(self._game_steps(), config.shaping_horizon)
+        parts = self.env_runner_group.foreach_env_runner(
+            lambda runner: (runner.roll_out(steps, shaping), runner.get_metrics()),
+            local_env_runner=config.num_env_runners == 0,
+        )
+        self.metrics.aggregate([metrics for _, metrics in parts], key=ENV_RUNNER_RESULTS)
+        rows = {name: _joined([columns[name] for columns, _ in parts]) for name in parts[0][0]}
+        return MultiAgentBatch({SHARED: SampleBatch(rows)}, env_steps=steps * config.num_envs_per_env_runner * runners)
+
+    def _game_steps(self) -> int:
+        return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
+
+
+def shaping_factor(game_steps: int, horizon: int | None) -> float:
+    """The factor of the shaped rewards.
+
+    Args:
+        game_steps: Steps played so far.
+        horizon: Steps until it is 0; `None` for always 1.
+    """
+    return 1.0 if horizon is None else max(0.0, 1.0 - game_steps / horizon)
+
+
+def _joined(parts: list[Any]) -> Any:
+    if isinstance(parts[0], dict):
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return np.concatenate(parts)

@@ -1,0 +1,1 @@
+"""EnvRunners that play many games in compiled arrays."""
