@@ -212,7 +212,10 @@ def load_policy(
     if base_model is not None:
         overrides["base_model"] = base_model
     core = load_core(folder, manifest, **overrides)
-    talk = {**manifest.communication, **({"messages": messages} if messages is not None else {})}
+    talk = dict(manifest.communication)
+    if messages is not None:
+        # How messages were trained says nothing about other ones.
+        talk.update(messages=messages, train_messages=bool(talk.get("train_messages")) and messages == talk["messages"])
     if teacher is not None:
         manifest = PolicyManifest(**{**manifest.__dict__, "teacher": teacher})
     return Policy(core, CommunicationSettings.from_mapping(talk), manifest)

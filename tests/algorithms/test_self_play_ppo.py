@@ -1,0 +1,133 @@
+"""Self-play PPO on arrays: the same games, values and advantages as one by one, and it learns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rllib_llm_comm import SelfPlayPPOConfig, load_policy
+from rllib_llm_comm.algorithms.self_play_ppo import shaping_factor
+from rllib_llm_comm.envs.overcooked_ai import parallel_env
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.rollout import evaluate
+from rllib_llm_comm.learners.gae import semi_markov_gae
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def config(**training):
+    return (
+        SelfPlayPPOConfig()
+        .environment(env_config={"layout": "cramped_room", "horizon": 30})
+        .policy_network(hiddens=[16])
+        .env_runners(num_envs_per_env_runner=3)
+        .training(**{"train_batch_size_per_learner": 2 * 3 * 40, "minibatch_size": 60, "num_epochs": 2, **training})
+        .debugging(seed=0)
+    )
+
+
+def test_a_roll_out_is_that_of_single_games():
+    """Actions of a roll-out, played again in PettingZoo's form: same observations and rewards; GAE game by game."""
+    algo = config().build_algo()
+    try:
+        runner = algo.env_runner
+        columns = runner.roll_out(40, 0.5)
+        network = runner.module["shared"].unwrapped().network
+    finally:
+        algo.stop()
+    seen = columns["obs"]["vector"].reshape(40, 3, 2, -1)
+    actions = columns["actions"].reshape(40, 3, 2)
+    values = columns["vf_preds"].reshape(40, 3, 2)
+    targets = columns["value_targets"].reshape(40, 3, 2)
+    with torch.no_grad():
+        again = network.values({"vector": torch.from_numpy(columns["obs"]["vector"])}).numpy()
+    np.testing.assert_allclose(again, columns["vf_preds"], rtol=1e-4, atol=1e-5)
+    for game in range(3):
+        env = parallel_env(horizon=30, observe=["vector"], vector="planes", shaping=0.5)
+        observations, _ = env.reset()
+        start, rewards = 0, []
+        for t in range(40):
+            for i, agent in enumerate(("alice", "bob")):
+                np.testing.assert_array_equal(observations[agent]["vector"], seen[t, game, i])
+            chosen = dict(zip(("alice", "bob"), actions[t, game].tolist(), strict=True))
+            observations, paid, _, _, _ = env.step(chosen)
+            rewards.append([paid["alice"], paid["bob"]])
+            if not env.agents or t == 39:
+                final = np.stack([observations[agent]["vector"] for agent in ("alice", "bob")])
+                with torch.no_grad():
+                    behind = network.values({"vector": torch.from_numpy(final)}).numpy()
+                for i in range(2):
+                    own = np.append(values[start : t + 1, game, i], behind[i])
+                    run = np.array(rewards)[:, i]
+                    _, target = semi_markov_gae(run, np.ones(len(run)), own, False, 0.99, 0.98)
+                    np.testing.assert_allclose(targets[start : t + 1, game, i], target, rtol=1e-4, atol=1e-4)
+                start, rewards = t + 1, []
+                if not env.agents:
+                    observations, _ = env.reset()
+
+
+@pytest.mark.parametrize(("runners", "learners"), [(0, 0), (1, 1)])
+def test_trains_saves_and_plays(runners, learners, tmp_path):
+    algo = config(shaping_horizon=360).env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
+    try:
+        for iteration in range(1, 4):
+            results = algo.train()
+            learned = results["learners"]["shared"]
+            assert float(learned["ratio_first_minibatch"]) < 1e-5
+            assert results["env_runners"]["num_env_steps_sampled_lifetime"] == 120 * iteration
+        assert {"score", "soups", "shaped"} <= set(results["env_runners"])
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    finally:
+        algo.stop()
+    policy = load_policy(path)
+    assert policy.manifest.algorithm == "SelfPlayPPO"
+    result = evaluate(policy, episodes=3)
+    assert result.lengths == [30] * 3 and "score" in result.metrics
+
+
+def test_same_seed_same_curve():
+    curves = []
+    for _ in range(2):
+        algo = config().build_algo()
+        try:
+            curves.append([float(algo.train()["learners"]["shared"]["policy_loss"]) for _ in range(2)])
+        finally:
+            algo.stop()
+    assert curves[0] == curves[1]
+
+
+def test_shaping_fades_on_a_line():
+    assert [shaping_factor(steps, 100) for steps in (0, 25, 100, 250)] == [1.0, 0.75, 0.0, 0.0]
+    assert shaping_factor(10**9, None) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda c: c.environment("rllib_llm_comm/overcooked_text-v0"), "SymbolicPPO or MAPPO"),
+        (lambda c: c.environment(env_config={"vector": "features"}), "env_config.vector"),
+        (lambda c: c.environment(env_config={"action_level": "goal"}), "primitive"),
+        (lambda c: c.training(shaping_horizon=0), "shaping_horizon"),
+        (lambda c: c.training(train_batch_size_per_learner=100), "multiple of 6"),
+    ],
+)
+def test_bad_settings_get_one_sentence(change, why):
+    with pytest.raises(UserError, match=why):
+        change(config()).validate()
+
+
+def test_learns_to_fill_the_pot():
+    """Shaped rewards of a small kitchen rise well above those of the first games."""
+    algo = (
+        config(train_batch_size_per_learner=2 * 16 * 100, minibatch_size=800, lr=3e-3, shaping_horizon=None)
+        .environment(env_config={"layout": "cramped_room", "horizon": 100})
+        .policy_network(hiddens=[32])
+        .env_runners(num_envs_per_env_runner=16)
+        .build_algo()
+    )
+    try:
+        shaped = [float(algo.train()["env_runners"]["shaped"]) for _ in range(25)]
+    finally:
+        algo.stop()
+    assert shaped[-1] > 3 * shaped[0] + 5
