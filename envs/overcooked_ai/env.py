@@ -87,15 +87,14 @@ read nothing else.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo import AECEnv
 
+from rllib_llm_comm.envs.game import Game
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings
 from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import LEVELS, make_level
@@ -138,7 +137,7 @@ def aec_env(**settings: Any) -> AECEnv:
     return parallel_to_aec(parallel_env(**settings))
 
 
-class OvercookedAI(ParallelEnv):
+class OvercookedAI(Game):
     """The onion-soup kitchen as a PettingZoo parallel environment; the module's docstring is its page.
 
     Attributes:
@@ -204,14 +203,6 @@ class OvercookedAI(ParallelEnv):
         space = observation_space(self.kitchen, self._parts, vector, self.level.num_actions)
         self.observation_spaces = dict.fromkeys(self.possible_agents, space)
         self.action_spaces = {agent: spaces.Discrete(self.level.num_actions) for agent in self.possible_agents}
-
-    def observation_space(self, agent: str) -> spaces.Dict:
-        """The space of an agent's observations."""
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> spaces.Discrete:
-        """The space of an agent's actions."""
-        return self.action_spaces[agent]
 
     # ---- episodes ----------------------------------------------------------------------------------------
 
@@ -316,31 +307,17 @@ class OvercookedAI(ParallelEnv):
 
     # ---- pictures ----------------------------------------------------------------------------------------
 
-    def render(self, mode: str | None = None) -> str | np.ndarray | None:
-        """Draws the kitchen.
+    def draw_rgb(self) -> np.ndarray:
+        """The kitchen as pixels, uint8 (height, width, 3)."""
+        return render.rgb_array(self.kitchen, self.score, self._names())
 
-        Args:
-            mode: "ansi", "rgb_array" or "human"; None takes `render_mode`.
+    def draw_ansi(self) -> str:
+        """The kitchen in characters."""
+        return render.ansi(self.kitchen, self.score, self._names())
 
-        Returns:
-            A string, an array (height, width, 3) of uint8, or None ("human" writes to the terminal).
-        """
-        mode = mode or self.render_mode
-        if mode is None:
-            gymnasium.logger.warn("`render` was called without a `render_mode`; nothing is drawn.")
-            return None
-        require_choice("mode", mode, self.metadata["render_modes"])
-        names = sorted(self.players, key=self.players.__getitem__)
-        if mode == "rgb_array":
-            return render.rgb_array(self.kitchen, self.score, names)
-        drawing = render.ansi(self.kitchen, self.score, names)
-        if mode == "ansi":
-            return drawing
-        sys.stdout.write(drawing + "\n")
-        return None
-
-    def close(self) -> None:
-        """Nothing has to be closed."""
+    def _names(self) -> list[str]:
+        """The agent that each player is."""
+        return sorted(self.players, key=self.players.__getitem__)
 
 
 def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: Sequence[str]) -> None:

@@ -110,15 +110,14 @@ another one do something. Always 1 with `legacy`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo import AECEnv
 
+from rllib_llm_comm.envs.game import Game
 from rllib_llm_comm.envs.interface import check_actions, check_settings, text_spaces
 from rllib_llm_comm.envs.overcooked_text import render, text
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
@@ -155,7 +154,7 @@ def aec_env(**settings: Any) -> AECEnv:
     return parallel_to_aec(parallel_env(**settings))
 
 
-class OvercookedText(ParallelEnv):
+class OvercookedText(Game):
     """The textual kitchen as a PettingZoo parallel environment; the module's docstring is its page.
 
     Attributes:
@@ -246,14 +245,6 @@ class OvercookedText(ParallelEnv):
         )
         self.observation_spaces = dict.fromkeys(self.possible_agents, space)
         self.action_spaces: dict[str, spaces.Discrete] = {a: spaces.Discrete(count) for a in self.possible_agents}
-
-    def observation_space(self, agent: str) -> spaces.Dict:
-        """The space of an agent's observations."""
-        return self.observation_spaces[agent]
-
-    def action_space(self, agent: str) -> spaces.Discrete:
-        """The space of an agent's actions."""
-        return self.action_spaces[agent]
 
     # ---- episodes ----------------------------------------------------------------------------------------
 
@@ -366,27 +357,10 @@ class OvercookedText(ParallelEnv):
 
     # ---- pictures ----------------------------------------------------------------------------------------
 
-    def render(self, mode: str | None = None) -> str | np.ndarray | None:
-        """Draws the kitchen.
+    def draw_rgb(self) -> np.ndarray:
+        """The kitchen as pixels, uint8 (height, width, 3)."""
+        return render.rgb_array(self.kitchen)
 
-        Args:
-            mode: "ansi", "rgb_array" or "human"; None takes `render_mode`.
-
-        Returns:
-            A string, an array (height, width, 3) of uint8, or None ("human" writes to the terminal).
-        """
-        mode = mode or self.render_mode
-        if mode is None:
-            gymnasium.logger.warn("`render` was called without a `render_mode`; nothing is drawn.")
-            return None
-        require_choice("mode", mode, self.metadata["render_modes"])
-        if mode == "rgb_array":
-            return render.rgb_array(self.kitchen)
-        drawing = render.ansi(self.kitchen)
-        if mode == "ansi":
-            return drawing
-        sys.stdout.write(drawing + "\n")
-        return None
-
-    def close(self) -> None:
-        """Nothing has to be closed."""
+    def draw_ansi(self) -> str:
+        """The kitchen in characters."""
+        return render.ansi(self.kitchen)

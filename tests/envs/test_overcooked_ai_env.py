@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pettingzoo.env_registry import registration
 from pettingzoo.test import parallel_api_test, parallel_seed_test, render_test
+from random_play import play
 
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID, aec_env, parallel_env
 from rllib_llm_comm.envs.overcooked_ai import env as env_module
@@ -26,20 +27,6 @@ VARIANTS = [
     {"layout": "forced_coordination", "action_level": "goal"},
     {"layout": ["XXPXX", "O1 2O", "XDXSX"], "action_level": "goal", "mask_useless": False},
 ]
-
-
-def play(env, rng, seed=0):
-    """Random allowed play to the end; yields what each step gives."""
-    observations, infos = env.reset(seed=seed)
-    while env.agents:
-        chosen = {
-            agent: int(rng.choice(np.flatnonzero(observations[agent]["action_mask"])))
-            for agent in env.agents
-            if infos[agent]["needs_action"]
-        }
-        result = env.step(chosen)
-        observations, infos = result[0], result[4]
-        yield result
 
 
 @pytest.mark.parametrize("settings", VARIANTS)

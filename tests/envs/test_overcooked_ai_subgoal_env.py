@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from pettingzoo.env_registry import registration
 from pettingzoo.test import parallel_api_test, parallel_seed_test
+from random_play import play
 
 from rllib_llm_comm.envs.overcooked_ai import subgoal_env as env_module
 from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
@@ -95,20 +96,6 @@ VARIANTS = [
     {"layout": "asymmetric_advantages", "subgoals": "planner", "action_level": "goal_cell", "observe": ["text"]},
     {"layout": ["XXPXX", "O1X2O", "XDXSX"], "random_starts": False, "soup_reward": 0.1, "horizon": 50},
 ]
-
-
-def play(env, rng, seed=0):
-    """Random allowed play to the end; yields what each step gives."""
-    observations, infos = env.reset(seed=seed)
-    while env.agents:
-        chosen = {
-            agent: int(rng.choice(np.flatnonzero(observations[agent]["action_mask"])))
-            for agent in env.agents
-            if infos[agent]["needs_action"]
-        }
-        result = env.step(chosen)
-        observations, infos = result[0], result[4]
-        yield result
 
 
 @pytest.mark.parametrize("settings", VARIANTS)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pettingzoo.env_registry import registration
 from pettingzoo.test import parallel_api_test, parallel_seed_test, render_test
+from random_play import play
 
 from rllib_llm_comm.envs import register_games
 from rllib_llm_comm.envs.overcooked_text import ENV_ID, aec_env, parallel_env
@@ -23,20 +24,6 @@ VARIANTS = [
     {"action_level": "primitive", "max_game_steps": 50},
     {"legacy": True, "include_moves": True, "mask_useless": False},
 ]
-
-
-def play(env, rng, actions=None):
-    """Random allowed play to the end; yields what each step gives."""
-    observations, infos = env.reset(seed=0)
-    while env.agents:
-        chosen = {
-            agent: int(rng.choice(np.flatnonzero(observations[agent]["action_mask"])))
-            for agent in env.agents
-            if infos[agent]["needs_action"]
-        }
-        result = env.step(chosen)
-        observations, infos = result[0], result[4]
-        yield result
 
 
 # ---- PettingZoo's contract ---------------------------------------------------------------------------

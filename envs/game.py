@@ -1,0 +1,71 @@
+"""What all our PettingZoo environments do alike: spaces by agent, and drawing."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+from rllib_llm_comm.errors import require_choice
+
+
+class Game(ParallelEnv):
+    """A parallel environment of ours.
+
+    Attributes:
+        observation_spaces: The space of each agent's observations.
+        action_spaces: The space of each agent's actions.
+        render_mode: What `render` draws if it is not told.
+    """
+
+    observation_spaces: dict[str, spaces.Dict]
+    action_spaces: dict[str, spaces.Discrete]
+    render_mode: str | None = None
+
+    def observation_space(self, agent: str) -> spaces.Dict:
+        """The space of an agent's observations."""
+        return self.observation_spaces[agent]
+
+    def action_space(self, agent: str) -> spaces.Discrete:
+        """The space of an agent's actions."""
+        return self.action_spaces[agent]
+
+    def draw_rgb(self) -> np.ndarray:
+        """The game as pixels, uint8 (height, width, 3)."""
+        raise NotImplementedError
+
+    def draw_ansi(self) -> str:
+        """The game in characters."""
+        raise NotImplementedError
+
+    def render(self, mode: str | None = None) -> Any:
+        """Draws the game.
+
+        Args:
+            mode: "ansi", "rgb_array" or "human"; None takes `render_mode`.
+
+        Returns:
+            A string, an array (height, width, 3) of uint8, or None ("human" writes to the terminal).
+
+        Raises:
+            UserError: If there is no such mode.
+        """
+        mode = mode or self.render_mode
+        if mode is None:
+            gymnasium.logger.warn("`render` was called without a `render_mode`; nothing is drawn.")
+            return None
+        require_choice("mode", mode, self.metadata["render_modes"])
+        if mode == "rgb_array":
+            return self.draw_rgb()
+        drawing = self.draw_ansi()
+        if mode == "ansi":
+            return drawing
+        sys.stdout.write(drawing + "\n")
+        return None
+
+    def close(self) -> None:
+        """Nothing has to be closed."""
