@@ -73,6 +73,13 @@ def _json_for_html(data: Any) -> Any:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704
 
 
+def _headline(episode: Episode) -> str:
+    """How an episode came out: what the game counts itself, or whether it was solved."""
+    if episode.metrics:
+        return ", ".join(f"{name} {value:g}" for name, value in episode.metrics.items())
+    return "served" if episode.success else "not served"
+
+
 def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
     totals = dict.fromkeys(episode.agents, 0.0)
     frames = []
@@ -95,7 +102,7 @@ def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
         "agents": episode.agents,
         "seed": episode.seed,
         "team_return": round(float(np.mean(list(episode.returns.values()) or [0.0])), 3),
-        "success": episode.success,
+        "headline": _headline(episode),
         "length": episode.length,
         "frames": frames,
     }

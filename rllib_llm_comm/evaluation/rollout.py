@@ -248,7 +248,7 @@ def _frame(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any
     cards = {}
     for agent, observation in observations.items():
         card: dict[str, Any] = {
-            "text": str(observation["text"]),
+            "text": str(observation.get("text", "")),
             "reward": float(rewards.get(agent, 0.0)),
             "events": [str(event) for event in infos.get(agent, {}).get("events", [])],
             "busy": agent not in decisions,

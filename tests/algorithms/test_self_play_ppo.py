@@ -10,7 +10,8 @@ from rllib_llm_comm import SelfPlayPPOConfig, load_policy
 from rllib_llm_comm.algorithms.self_play_ppo import shaping_factor
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.rollout import evaluate
+from rllib_llm_comm.evaluation.replay import write_replay
+from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.learners.gae import semi_markov_gae
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -84,6 +85,8 @@ def test_trains_saves_and_plays(runners, learners, tmp_path):
     assert policy.manifest.algorithm == "SelfPlayPPO"
     result = evaluate(policy, episodes=3)
     assert result.lengths == [30] * 3 and "score" in result.metrics
+    page = write_replay(record(policy), tmp_path / "replay.html").read_text()
+    assert "overcooked_ai" in page
 
 
 def test_same_seed_same_curve():
