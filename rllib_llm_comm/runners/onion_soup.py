@@ -132,7 +132,8 @@ class OnionSoupEnvRunner(MultiAgentEnvRunner):
         advantages = (advantages - advantages.mean()) / max(_LEAST_STD, float(advantages.std()))
         mask = np.ones((len(flat["actions"]), NUM_ACTIONS), np.int8)
         return {
-            Columns.OBS: {VECTOR: flat["seen"], ACTION_MASK: mask},
+            # As the network wants it, so that no minibatch converts it again.
+            Columns.OBS: {VECTOR: flat["seen"].astype(np.float32), ACTION_MASK: mask},
             Columns.ACTIONS: flat["actions"],
             Columns.ACTION_LOGP: flat["logp"],
             Columns.VF_PREDS: flat["values"],
@@ -167,7 +168,7 @@ class OnionSoupEnvRunner(MultiAgentEnvRunner):
 def _judge(network: Any, seen: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
     """Logits (B, 6) and values (B,)."""
     batch: Mapping[str, torch.Tensor] = {
-        VECTOR: torch.from_numpy(seen),
+        VECTOR: torch.from_numpy(seen).float(),
         ACTION_MASK: torch.ones(len(seen), NUM_ACTIONS),
     }
     values: torch.Tensor = network.values(batch)
