@@ -65,7 +65,7 @@ overcooked_text.parallel_env(
     map_name="B", layout="full", recipe="lettuce-tomato salad", num_agents=2, view_radius=2,
     action_level="macro", max_game_steps=200, rewards=None, shared_collision=False, chop_pays_once=True,
     legacy=False, advance="decision", mask_useless=True, include_moves=False, wait_steps=4,
-    render_mode=None,
+    blocked_steps=3, render_mode=None,
 )
 ```
 
@@ -100,6 +100,9 @@ overcooked_text.parallel_env(
 
 `wait_steps`: longest duration of the macro-action stay in game steps; it ends earlier when the agent sees
 another one do something. Always 1 with `legacy`.
+
+`blocked_steps`: a macro-action ends when its cook was in another one's way for so many game steps in a row; None for
+never. Never with `legacy`.
 
 `render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
@@ -191,6 +194,7 @@ class OvercookedText(Game):
         mask_useless: bool = True,
         include_moves: bool = False,
         wait_steps: int = 4,
+        blocked_steps: int | None = 3,
         render_mode: str | None = None,
     ) -> None:
         """Builds the environment; call `reset` before `step`.
@@ -206,7 +210,8 @@ class OvercookedText(Game):
         require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         require_choice("mask_useless", mask_useless, (False, True))
         require_choice("include_moves", include_moves, (False, True))
-        for name, value in (("max_game_steps", max_game_steps), ("wait_steps", wait_steps)):
+        counts = {"max_game_steps": max_game_steps, "wait_steps": wait_steps}
+        for name, value in {**counts, **({} if blocked_steps is None else {"blocked_steps": blocked_steps})}.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up.")
         self.kitchen = Kitchen(
@@ -221,7 +226,7 @@ class OvercookedText(Game):
             shared_collision,
         )
         self.runner: MacroRunner | PrimitiveRunner = (
-            MacroRunner(self.kitchen, include_moves, wait_steps)
+            MacroRunner(self.kitchen, include_moves, wait_steps, blocked_steps)
             if action_level == "macro"
             else PrimitiveRunner(self.kitchen)
         )

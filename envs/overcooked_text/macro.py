@@ -71,11 +71,14 @@ class MacroRunner:
         finished: Per agent whether it needs a new macro-action.
         chop_bumps: Per agent the cuts made by the present "chop".
         waited: Per agent the game steps that the present "stay" has lasted.
+        blocked: Per agent the game steps in a row in which it was in another one's way.
     """
 
     level = "macro"
 
-    def __init__(self, kitchen: Kitchen, include_moves: bool = False, wait_steps: int = 4) -> None:
+    def __init__(
+        self, kitchen: Kitchen, include_moves: bool = False, wait_steps: int = 4, blocked_steps: int | None = 3
+    ) -> None:
         """Takes over a kitchen in any state, with all agents free.
 
         Args:
@@ -83,9 +86,11 @@ class MacroRunner:
             include_moves: Whether the four single steps are actions, too.
             wait_steps: Longest duration of "stay" in game steps; it ends earlier when the cook sees another
                 one do something. 1 in legacy mode.
+            blocked_steps: After so many blocked steps in a row a macro-action ends; None for never, as in legacy mode.
         """
         self.kitchen = kitchen
         self.wait_steps = 1 if kitchen.legacy else wait_steps
+        self.blocked_steps = None if kitchen.legacy else blocked_steps
         self.include_moves = include_moves
         self.macros = macros_of(kitchen, include_moves)
         self.names = tuple(macro.name for macro in self.macros)
@@ -102,6 +107,7 @@ class MacroRunner:
         self.finished = [True] * count
         self.chop_bumps = [0] * count
         self.waited = [0] * count
+        self.blocked = [0] * count
 
     @property
     def num_actions(self) -> int:
@@ -129,13 +135,13 @@ class MacroRunner:
             if finished[i]:
                 self.current[i] = action
                 finished[i] = False
-                waited[i] = 0
+                waited[i] = self.blocked[i] = 0
             macro = macros[self.current[i] or 0]
             primitive.append(runs[macro.kind](i, macro))
         outcome = self.kitchen.step(primitive)
         for i, done in enumerate(finished):
             if not done:
-                finished[i] = self._roused(i, outcome) if waited[i] else self._ends(i)
+                finished[i] = self._roused(i, outcome) if waited[i] else self._ends(i) or self._gives_up(i, outcome)
         return outcome
 
     def preview(self, agent: int, action: int) -> Effect:
@@ -151,9 +157,9 @@ class MacroRunner:
         return previews.preview(self.kitchen, agent, self.macros[action], self._counters)
 
     def snapshot(self) -> dict[str, Any]:
-        """The kitchen's snapshot, `macro` (per agent [macro-action, finished, cuts of chop]) and `waited`."""
+        """The kitchen's snapshot, `waited`, `blocked` and `macro` (per agent [macro-action, finished, cuts made])."""
         state = self.kitchen.snapshot()
-        state["waited"] = list(self.waited)
+        state["waited"], state["blocked"] = list(self.waited), list(self.blocked)
         state["macro"] = [list(row) for row in zip(self.current, self.finished, self.chop_bumps, strict=True)]
         return state
 
@@ -162,6 +168,7 @@ class MacroRunner:
         self.kitchen.restore(state)
         self._free()
         self.waited = list(state.get("waited", self.waited))
+        self.blocked = list(state.get("blocked", self.blocked))
         if "macro" in state:
             self.current, self.finished, self.chop_bumps = (
                 list(column) for column in zip(*state["macro"], strict=True)
@@ -193,6 +200,11 @@ class MacroRunner:
             for j, (other, events) in enumerate(zip(self.kitchen.agents, outcome.events, strict=True))
             if j != i
         )
+
+    def _gives_up(self, i: int, outcome: StepOutcome) -> bool:
+        """Whether a cook has run into others for long enough."""
+        self.blocked[i] = self.blocked[i] + 1 if i in outcome.blocked else 0
+        return self.blocked_steps is not None and self.blocked[i] >= self.blocked_steps
 
     def _chop(self, i: int, macro: Macro) -> int:
         found = previews.choppable(self.kitchen, i)

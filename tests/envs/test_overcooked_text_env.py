@@ -140,6 +140,24 @@ def test_game_step_mode_runs_one_and_ignores_busy_agents():
     env.step({"alice": 0} if env.runner.finished[0] else {})
 
 
+@pytest.mark.parametrize("blocked_steps", [3, 5, None])
+def test_a_cook_in_the_way_is_given_up(blocked_steps):
+    """On map A alice wants to the second board, and bob, who went there first, does not move."""
+    env = parallel_env(map_name="A", advance="game_step", blocked_steps=blocked_steps, max_game_steps=60)
+    _, infos = env.reset()
+    names, asked, stood = env.runner.names, 0, 0
+    for step in range(40):
+        waits = step < 12
+        asked += infos["alice"]["needs_action"] and not waits
+        alice, bob = ("stay", "go to knife 2") if waits else ("go to knife 2", "stay")
+        _, _, _, _, infos = env.step({"alice": names.index(alice), "bob": names.index(bob)})
+        stood = max(stood, env.runner.blocked[0])
+    if blocked_steps is None:
+        assert stood > 10 and asked <= 2
+    else:
+        assert stood == blocked_steps and asked > 2
+
+
 def test_both_ways_to_advance_play_the_same_game():
     def returns(advance):
         env = parallel_env(advance=advance, max_game_steps=120)
