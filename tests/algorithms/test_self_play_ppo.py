@@ -127,10 +127,11 @@ def test_learns_to_fill_the_pot():
         .environment(env_config={"layout": "cramped_room", "horizon": 100})
         .policy_network(hiddens=[32])
         .env_runners(num_envs_per_env_runner=16)
+        .reporting(metrics_num_episodes_for_smoothing=16)
         .build_algo()
     )
     try:
-        shaped = [float(algo.train()["env_runners"]["shaped"]) for _ in range(25)]
+        shaped = [float(algo.train()["env_runners"]["shaped"]) for _ in range(40)]
     finally:
         algo.stop()
-    assert shaped[-1] > 3 * shaped[0] + 5
+    assert np.mean(shaped[-5:]) > 2 * np.mean(shaped[:5]) + 5, shaped
