@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel
-from rllib_llm_comm.language.generation import limit_words
+from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.language.scoring import encode_candidates
 
 

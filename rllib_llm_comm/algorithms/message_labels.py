@@ -17,7 +17,7 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.generation import limit_words
+from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.modules.message_loss import encode_examples
 

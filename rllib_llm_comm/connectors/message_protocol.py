@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.generation import limit_words
 from rllib_llm_comm.language.message_server import MessageServer
+from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.modules.encoding import TextObservation
 from rllib_llm_comm.modules.memo import Memo

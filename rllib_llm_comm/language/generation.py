@@ -13,16 +13,9 @@ import torch
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
 
-TOKENS_PER_WORD = 4
 _ROWS_PER_BATCH = 256
-
-
-def limit_words(text: str, max_words: int) -> str:
-    """One line of at most `max_words` words; a message is data, so control characters go."""
-    line = text.replace("\r", "\n").split("\n", 1)[0]
-    words = "".join(c if c.isprintable() else " " for c in line).split()
-    return " ".join(words[:max_words]).rstrip(" .,;:")
 
 
 def generate_messages(

@@ -7,7 +7,7 @@ from typing import Any
 
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.language.endpoint import check_address, read_key
-from rllib_llm_comm.language.generation import TOKENS_PER_WORD, limit_words
+from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
 
 _SETTINGS = ("base_url", "model", "api_key_env", "timeout", "max_retries", "prompts_per_request")
 

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel
-from rllib_llm_comm.language.generation import TOKENS_PER_WORD, choose_token, is_open, limit_words, row_generator
+from rllib_llm_comm.language.generation import choose_token, is_open, row_generator
+from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
 from rllib_llm_comm.language.packing import compact
 from rllib_llm_comm.language.scoring import MASKED
 

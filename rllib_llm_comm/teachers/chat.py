@@ -15,7 +15,7 @@ import numpy as np
 
 from rllib_llm_comm.errors import require_choice
 from rllib_llm_comm.language.chat import ChatClient, ChatError
-from rllib_llm_comm.language.generation import limit_words
+from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.language.generation import limit_words
+from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest, make_teacher, teacher_identity
 from rllib_llm_comm.teachers.label_store import LabelStore
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.generation import generate_messages, limit_words
+from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.message_words import limit_words
 
 PROMPTS = [
     "next i",
