@@ -161,7 +161,7 @@ class _Planner:
         if nearly:
             return self._aside(i, nearly[0])
         if not any(self._reach(i, pot) for pot in self.pots):
-            self._promise_dish(i)
+            self._promise_dish()
             return self._hand_over(i, "dish")
         return self._put_down(i, "dish") if self.plan.onions else self._aside(i)
 
@@ -305,7 +305,8 @@ class _Planner:
         waiting = sum(item.kind == "dish" for item in self.loose.values())
         return waiting + (held is not None and held.kind == "dish") >= max(1, len(self.plan.soups))
 
-    def _promise_dish(self, i: int) -> None:
+    def _promise_dish(self) -> None:
+        """The soup that is ready first gets the dish that is being handed over."""
         if self.plan.soups:
             self.plan.soups.pop(min(self.plan.soups, key=lambda pot: (self.plan.soups[pot], pot)))
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_ai.planner import Task, plan
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+if TYPE_CHECKING:
+    from rllib_llm_comm.envs.overcooked_ai.planner import Task
+    from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 
 _DEEDS = {
     ("take", "onion"): "fetch an onion",
@@ -52,6 +54,9 @@ def say(kitchen: Kitchen, player: int) -> CookSaying:
         kitchen: The game.
         player: 0 or 1.
     """
+    # Late: messages of other games are compared, too, and need no compiled rules for that.
+    from rllib_llm_comm.envs.overcooked_ai.planner import plan
+
     tasks = plan(kitchen)
     return CookSaying(_meaning(tasks[player]), _meaning(tasks[1 - player]))
 

@@ -1,0 +1,40 @@
+"""What the scripted teacher says and advises in the textual kitchen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.envs.overcooked_text import text
+from rllib_llm_comm.envs.overcooked_text.cook import choose, say, word
+
+
+def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
+    """What each cook should say: it asks for the next thing that it misses, or tells what it does itself.
+
+    Args:
+        state: The kitchen, or its runner.
+        agents: Names of the cooks, in the order of the game.
+        rng: Chooses the wording.
+    """
+    return {agent: word(say(text.view(state, i, everything=True)), rng) for i, agent in enumerate(agents)}
+
+
+def advise(env: Any, agent: str) -> int | None:
+    """What the scripted cook would do, seeing everything; `None` with primitive actions.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: Whose turn it is.
+    """
+    runner = env.runner
+    if runner.level != "macro":
+        return None
+    index = env.possible_agents.index(agent)
+    _, mask = text.candidates(runner, index)
+    found = text.options(runner, index)
+    allowed = [action for action, offered in enumerate(mask) if offered]
+    view = text.view(runner, index, everything=True)
+    return allowed[choose(view, [found[action] for action in allowed])]
