@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from typing import Any
 
 import gymnasium
@@ -13,7 +14,7 @@ from pettingzoo import ParallelEnv
 from rllib_llm_comm.errors import require_choice
 
 
-class Game(ParallelEnv):
+class Game(ParallelEnv, ABC):
     """A parallel environment of ours.
 
     Attributes:
@@ -34,13 +35,13 @@ class Game(ParallelEnv):
         """The space of an agent's actions."""
         return self.action_spaces[agent]
 
+    @abstractmethod
     def draw_rgb(self) -> np.ndarray:
         """The game as pixels, uint8 (height, width, 3)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def draw_ansi(self) -> str:
         """The game in characters."""
-        raise NotImplementedError
 
     def render(self, mode: str | None = None) -> Any:
         """Draws the game.

@@ -205,15 +205,8 @@ class OvercookedText(Game):
             UserError: For a value that is not allowed.
         """
         settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
-        require_choice("action_level", action_level, ("macro", "primitive"))
-        require_choice("advance", advance, ("decision", "game_step"))
         require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
-        require_choice("mask_useless", mask_useless, (False, True))
-        require_choice("include_moves", include_moves, (False, True))
-        counts = {"max_game_steps": max_game_steps, "wait_steps": wait_steps}
-        for name, value in {**counts, **({} if blocked_steps is None else {"blocked_steps": blocked_steps})}.items():
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up.")
+        _check(settings)
         self.kitchen = Kitchen(
             map_name,
             layout,
@@ -369,3 +362,17 @@ class OvercookedText(Game):
     def draw_ansi(self) -> str:
         """The kitchen in characters."""
         return render.ansi(self.kitchen)
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    """Checks the settings that are not the kitchen's."""
+    require_choice("action_level", settings["action_level"], ("macro", "primitive"))
+    require_choice("advance", settings["advance"], ("decision", "game_step"))
+    for name in ("mask_useless", "include_moves"):
+        require_choice(name, settings[name], (False, True))
+    for name, never in (("max_game_steps", ""), ("wait_steps", ""), ("blocked_steps", ", or null for never")):
+        value = settings[name]
+        if never and value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up{never}.")

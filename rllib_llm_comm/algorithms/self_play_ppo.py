@@ -28,6 +28,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.runners.onion_soup import OnionSoupEnvRunner
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
 SHARED = "shared"
@@ -72,6 +73,20 @@ class SelfPlayPPOConfig(NumericPPOConfig):
             env_config = {**_ENV, **env_config}
         super().environment(env, env_config=env_config, **kwargs)
         return self
+
+    @override(NumericPPOConfig)
+    def policy_network(self, *, hiddens: Sequence[int] = NotProvided, activation: str = NotProvided) -> Self:
+        """Sets the network.
+
+        Args:
+            hiddens: Widths of the hidden layers of actor and critic, each >= 1. Default 64, 64 (ours); Carroll: three
+                convolutions of 25 filters and three layers of 64, shared.
+            activation: `"relu"` (default, ours; Carroll: leaky ReLU) or `"tanh"`.
+
+        Returns:
+            This config.
+        """
+        return self._assign(locals())
 
     @override(NumericPPOConfig)
     def training(self, *, shaping_horizon: int | None = NotProvided, **kwargs: Any) -> Self:

@@ -25,8 +25,8 @@ class EpisodeMetrics(RLlibCallback):
     (`metrics_num_episodes_for_smoothing`).
 
     `team_return_mean` is the mean return per agent over the same window, and not a number until the window is full
-    for the first time: the first episodes to end are the short ones, so that an early mean flatters any policy, and
-    a stop criterion on it would end a run that has learned nothing.
+    for the first time (and in an iteration in which no episode ended): the first episodes to end are the short ones,
+    so that an early mean flatters any policy, and a stop criterion on it would end a run that has learned nothing.
 
     A game may count something itself: the numbers under `episode_metrics` in an agent's last info are logged under
     their names, such as `score`.
