@@ -13,7 +13,7 @@ from rllib_llm_comm.errors import UserError, did_you_mean
 
 EPISODE_METRICS = "episode_metrics"
 """Key of an agent's info: what the game counts itself in this episode, such as the score, by name."""
-MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL = 1000, 100, 300
+MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL, MAX_MANUAL = 1000, 100, 300, 10_000
 """Longest texts, in characters."""
 _CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
 
@@ -25,11 +25,23 @@ def text_spaces(num_actions: int) -> dict[str, spaces.Space[Any]]:
         num_actions: Number of actions, and so of candidates.
     """
 
-    def words(longest: int) -> spaces.Text:
-        return spaces.Text(max_length=longest, min_length=0, charset=_CHARACTERS)
+    candidates: spaces.Space[Any] = spaces.Tuple([_words(MAX_PHRASE) for _ in range(num_actions)])
+    return {"text": _words(MAX_TEXT), "candidates": candidates, "subgoal": _words(MAX_SUBGOAL)}
 
-    candidates: spaces.Space[Any] = spaces.Tuple([words(MAX_PHRASE) for _ in range(num_actions)])
-    return {"text": words(MAX_TEXT), "candidates": candidates, "subgoal": words(MAX_SUBGOAL)}
+
+def entity_spaces(shape: tuple[int, int, int], num_symbols: int) -> dict[str, spaces.Space[Any]]:
+    """The spaces of `entities` (a map of symbols), `manual` (what they mean) and `subgoal`.
+
+    Args:
+        shape: (H, W, K): K symbols per cell, 0 for none, the last for the agent itself.
+        num_symbols: Number of symbols, 0 included.
+    """
+    symbols = spaces.Box(0, num_symbols - 1, shape, np.int16)
+    return {"entities": symbols, "manual": _words(MAX_MANUAL), "subgoal": _words(MAX_SUBGOAL)}
+
+
+def _words(longest: int) -> spaces.Text:
+    return spaces.Text(max_length=longest, min_length=0, charset=_CHARACTERS)
 
 
 def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], time_limit: str) -> None:

@@ -28,6 +28,9 @@ A dictionary of the parts named in `observe`, and `action_mask`.
   `subgoal` (empty; wrappers may fill it).
 * `planes`: uint8 (W, H, 26), the original's lossless encoding, the cook itself first; `encoding.CHANNELS` names them.
 * `state`: float32, the planes of player 0 as a vector: the whole game, the same for both, for central critics.
+* `entities`: `entities`, int16 (H, W, 5), symbols of each cell (terrain with what is in a pot, object, other cook,
+  place, the cook itself; 0 for none; `entities.symbol_names` tells them), `manual`, the rules, the map and what the
+  symbols mean in sentences, and `subgoal`. For EMMA.
 
 ### Actions
 

@@ -58,7 +58,7 @@ class Walker:
         """
         self._rng = rng
         self._goal: Cell | None = None
-        self._way: list[int] = []
+        self._way: tuple[int, ...] = ()
         self._expected: tuple[Cell, int] | None = None
         self._before: tuple[Cell, int] | None = None
         self._nearest, self._waited, self._detour = 0, 0, 0
@@ -82,7 +82,7 @@ class Walker:
         cook = self._kitchen.cook(self._player)
         cost = self._routes.cost(cook.cell, cook.facing, goal)
         if goal != self._goal:
-            self._goal, self._way, self._expected, self._before = goal, [], None, None
+            self._goal, self._way, self._expected, self._before = goal, (), None, None
             self._nearest, self._waited, self._detour = cost, 0, 0
         if cost == UNREACHABLE:
             return STAY
@@ -96,7 +96,7 @@ class Walker:
         self._waited += 1
         if self._detour:
             self._detour -= 1
-            self._way = []
+            self._way = ()
             return self._random_step(cook.cell)
         if (cook.cell, cook.facing) == self._before and self._rng.random() < _YIELDS:
             return STAY
@@ -108,7 +108,7 @@ class Walker:
         pose = (cell, facing)
         if not self._way or pose != self._expected or self._crosses(pose, other):
             way = self._routes.path(pose, goal, frozenset({other}))
-            self._way = self._routes.path(pose, goal) or [] if way is None else way
+            self._way = self._routes.path(pose, goal) or () if way is None else way
         move = self._way[0]
         self._expected = self._routes.after(pose, move)
         self._way = self._way[1:]

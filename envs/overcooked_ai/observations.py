@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.interface import text_spaces
+from rllib_llm_comm.envs.interface import entity_spaces, text_spaces
 from rllib_llm_comm.envs.overcooked_ai import text
 from rllib_llm_comm.envs.overcooked_ai.encoding import NUM_CHANNELS, NUM_FEATURES
+from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities, entity_manual, num_symbols
 from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 
-PARTS = ("vector", "text", "planes", "state")
+PARTS = ("vector", "text", "planes", "state", "entities")
 DEFAULT_PARTS = ("vector", "text")
 VECTORS = ("features", "planes")
 _LARGEST = 64
@@ -29,13 +30,15 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
         num_actions: Number of actions.
     """
 
-    size = (kitchen.layout.width, kitchen.layout.height, NUM_CHANNELS)
+    layout = kitchen.layout
+    size = (layout.width, layout.height, NUM_CHANNELS)
     length = NUM_FEATURES if vector == "features" else int(np.prod(size))
     all_parts: dict[str, dict[str, spaces.Space[Any]]] = {
         "vector": {"vector": spaces.Box(-_LARGEST, _LARGEST, (length,), np.float32)},
         "text": text_spaces(num_actions),
         "planes": {"planes": spaces.Box(0, _LARGEST, size, np.uint8)},
         "state": {"state": spaces.Box(0, _LARGEST, (int(np.prod(size)),), np.float32)},
+        "entities": entity_spaces((layout.height, layout.width, len(SLOTS)), num_symbols(layout)),
     }
     chosen = {name: space for part in parts for name, space in all_parts[part].items()}
     return spaces.Dict({**chosen, "action_mask": spaces.Box(0, 1, (num_actions,), np.int8)})
@@ -67,6 +70,10 @@ def observations(
                 seen[i]["planes"] = planes[i]
             if "state" in parts:  # the same for both: as player 0 sees it
                 seen[i]["state"] = planes[0].reshape(-1).astype(np.float32)
+    if "entities" in parts:
+        told = " ".join(entity_manual(kitchen.layout, kitchen.dynamics))
+        for i, symbols in enumerate(entities(kitchen.state, kitchen.layout)):
+            seen[i] |= {"entities": symbols, "manual": told, "subgoal": ""}
     for i in range(2):
         if "text" in parts:
             seen[i]["text"] = text.observation_text(kitchen, i, soups=score // SOUP_REWARD)

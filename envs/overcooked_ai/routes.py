@@ -11,6 +11,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, Cell, Layout
 
 STEPS: tuple[Cell, ...] = ((0, -1), (0, 1), (1, 0), (-1, 0))
 UNREACHABLE = -1
+_PATHS = 200_000
 Pose = tuple[Cell, int]
 
 
@@ -30,6 +31,7 @@ class Routes:
             (cell, facing): self._search((cell, facing)) for cell in floor for facing in range(4)
         }
         self._nearest: dict[tuple[Cell, int, int], tuple[Cell, ...]] = {}
+        self._paths: dict[tuple[Pose, Cell, frozenset[Cell]], tuple[int, ...] | None] = {}
         cells = layout.width * layout.height
         self._costs = np.full((cells, 4, cells), UNREACHABLE, np.int16)
         for (cell, facing), reached in self._from.items():
@@ -84,8 +86,8 @@ class Routes:
         free = self.layout.kind(there) == FLOOR and there not in taken
         return (there if free else (x, y), action)
 
-    def path(self, pose: Pose, target: Cell, taken: frozenset[Cell] = frozenset()) -> list[int] | None:
-        """The moves of a shortest way; of several the first in the order north, south, east, west.
+    def path(self, pose: Pose, target: Cell, taken: frozenset[Cell] = frozenset()) -> tuple[int, ...] | None:
+        """The moves of a shortest way; of several the first in the order north, south, east, west. Remembered.
 
         Args:
             pose: Where a cook stands and looks.
@@ -95,6 +97,14 @@ class Routes:
         Returns:
             Moves, none if it is there; `None` if there is no way.
         """
+        key = (pose, target, taken)
+        if key not in self._paths:
+            if len(self._paths) >= _PATHS:
+                self._paths.clear()
+            self._paths[key] = self._find_path(pose, target, taken)
+        return self._paths[key]
+
+    def _find_path(self, pose: Pose, target: Cell, taken: frozenset[Cell]) -> tuple[int, ...] | None:
         floor = self.layout.kind(target) == FLOOR
 
         def there(at: Pose) -> bool:
@@ -110,7 +120,7 @@ class Routes:
                 while (step := before[at]) is not None:
                     at, move = step
                     moves.append(move)
-                return moves[::-1]
+                return tuple(moves[::-1])
             for action in range(4):
                 following = self.after(at, action, taken)
                 if following not in before:
