@@ -47,25 +47,33 @@ class NumericPPOConfig(CommPPOConfig):
         """
         return self._assign(locals())
 
-    def numeric_settings(self) -> NumericSettings:
-        """The module's `model_config` as checked settings."""
+    def network_settings(self) -> Any:
+        """The module's `model_config` as checked settings (`NumericSettings`).
+
+        Raises:
+            UserError: If a value is not allowed.
+        """
         own = {name: getattr(self, name) for name in NumericSettings.names() if hasattr(self, name)}
         return NumericSettings(**{**own, "network": self.network, "init_seed": self.seed})
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """The shared module."""
-        return RLModuleSpec(module_class=NumericModule, model_config=self.numeric_settings().to_dict())
+        return RLModuleSpec(module_class=NumericModule, model_config=self.network_settings().to_dict())
 
     @override(AlgorithmConfig)
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> ConnectorV2:
-        """RLlib's pipeline with `NumericObservations` behind the user's own pieces."""
+        """RLlib's pipeline with the network's own piece behind the user's pieces."""
         pipeline = super().build_env_to_module_connector(env=env, spaces=spaces, device=device)
         following = "AddObservationsFromEpisodesToBatch"
-        settings = self.numeric_settings()
-        pipeline.insert_before(following, NumericObservations(team=settings.hears, critic=settings.critic_observation))
+        pipeline.insert_before(following, self.observations_connector())
         pipeline.insert_before(following, AddObservationsInOrder())
         return pipeline
+
+    def observations_connector(self) -> ConnectorV2:
+        """What turns the environment's observations into those of the network."""
+        settings = self.network_settings()
+        return NumericObservations(team=settings.hears, critic=settings.critic_observation)
 
     @override(CommPPOConfig)
     def validate(self) -> None:
@@ -74,5 +82,5 @@ class NumericPPOConfig(CommPPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
-        self.numeric_settings()
+        self.network_settings()
         super().validate()
