@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.commnet import CommNet, CommNetConfig
+    from rllib_llm_comm.algorithms.emma import EMMA, EMMAConfig
     from rllib_llm_comm.algorithms.mappo import MAPPO, MAPPOConfig
     from rllib_llm_comm.algorithms.message_sft import MessageSFT, MessageSFTConfig
     from rllib_llm_comm.algorithms.registry import register_all
@@ -24,6 +25,8 @@ __version__ = "0.1.0"
 __all__ = [
     "CommNet",
     "CommNetConfig",
+    "EMMA",
+    "EMMAConfig",
     "MAPPO",
     "MAPPOConfig",
     "MessageSFT",
@@ -43,6 +46,8 @@ __all__ = [
 _HOMES = {
     "CommNet": "algorithms.commnet",
     "CommNetConfig": "algorithms.commnet",
+    "EMMA": "algorithms.emma",
+    "EMMAConfig": "algorithms.emma",
     "MAPPO": "algorithms.mappo",
     "MAPPOConfig": "algorithms.mappo",
     "MessageSFT": "algorithms.message_sft",

@@ -17,6 +17,7 @@ _HOMES = {
     "SymbolicPPO": "symbolic_ppo",
     "CommNet": "commnet",
     "MAPPO": "mappo",
+    "EMMA": "emma",
     "SelfPlayPPO": "self_play_ppo",
 }
 NAMES = tuple(_HOMES)

@@ -9,7 +9,7 @@ from rllib_llm_comm.cli.stages import MARKER, read_record
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.numeric_policy import NumericPolicy
+    from rllib_llm_comm.evaluation.array_policy import ArrayPolicy
     from rllib_llm_comm.evaluation.policy import Policy
 
 
@@ -42,7 +42,7 @@ def find_checkpoint(path: str | Path) -> Path:
     return outputs[0]
 
 
-def load(path: str | Path, messages: str | None = None) -> Policy | NumericPolicy:
+def load(path: str | Path, messages: str | None = None) -> Policy | ArrayPolicy:
     """Loads the policy of a path that `find_checkpoint` understands.
 
     Args:

@@ -13,13 +13,16 @@ import torch
 
 from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.array_policy import ArrayPolicy
 from rllib_llm_comm.evaluation.decision import Decision, choose
 from rllib_llm_comm.evaluation.environments import make_environment
+from rllib_llm_comm.evaluation.grounded_policy import GroundedPolicy
 from rllib_llm_comm.evaluation.numeric_policy import NumericPolicy
 from rllib_llm_comm.language.prompts import action_prompt
 from rllib_llm_comm.modules.core import LLMCommCore
 from rllib_llm_comm.modules.encoding import ObservationEncoder, TextObservation, read_observation
 from rllib_llm_comm.modules.policy_folder import (
+    LANGUAGE,
     NUMERIC,
     PolicyManifest,
     find_policy,
@@ -185,7 +188,7 @@ def load_policy(
     base_model: str | None = None,
     messages: str | None = None,
     teacher: str | Mapping[str, Any] | None = None,
-) -> Policy | NumericPolicy:
+) -> Policy | ArrayPolicy:
     """Loads a policy from a checkpoint of one of our algorithms. Reads safetensors and JSON, never pickles.
 
     Args:
@@ -202,12 +205,13 @@ def load_policy(
     """
     folder: Path = find_policy(checkpoint)
     manifest = read_manifest(folder)
-    if manifest.kind == NUMERIC:
+    if manifest.kind != LANGUAGE:
         if messages not in (None, "none"):
             raise UserError(
                 f"`messages` is {messages!r} but agents of {manifest.algorithm} say nothing; leave it away."
             )
-        return NumericPolicy(load_network(folder, manifest), manifest)
+        kind = NumericPolicy if manifest.kind == NUMERIC else GroundedPolicy
+        return kind(load_network(folder, manifest), manifest)
     overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
     if base_model is not None:
         overrides["base_model"] = base_model

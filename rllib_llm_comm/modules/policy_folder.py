@@ -5,7 +5,7 @@
     adapters/action/             PEFT adapter
     critic.safetensors           the critic's weights
 
-or, of agents that see numbers, policy.json and network.safetensors.
+or, of agents that see numbers or maps, policy.json and network.safetensors.
 
 Nothing is pickled, and no base weights are in it.
 """
@@ -17,22 +17,27 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.modules.core import LLMCommCore
+from rllib_llm_comm.modules.emma_network import EmmaNetwork
+from rllib_llm_comm.modules.emma_settings import EmmaSettings
 from rllib_llm_comm.modules.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.modules.settings import LanguageModelSettings
 
 POLICY_FOLDER = "policy"
 MANIFEST = "policy.json"
 FORMAT = 1
-LANGUAGE, NUMERIC = "language", "numeric"
+LANGUAGE, NUMERIC, GROUNDED = "language", "numeric", "grounded"
 _CRITIC = "critic.safetensors"
 _NETWORK = "network.safetensors"
 _PEFT_CONFIG = "adapter_config.json"
@@ -45,14 +50,14 @@ class PolicyManifest:
     Attributes:
         algorithm: Name of the algorithm that wrote it.
         model_config: Fields of `LanguageModelSettings`; of a numeric policy those of `NumericSettings`, `size`,
-            `actions` and `critic_size`.
+            `actions` and `critic_size`; of a grounded one those of `EmmaSettings` and the network's `sizes`.
         communication: Fields of `CommunicationSettings`.
         env: Id of the environment it was trained on, if it has one.
         env_config: That environment's settings.
         teacher: The teacher of `messages="teacher"`.
         base_model_digest: Identifies the base model's weights.
         provenance: How it came about (iteration, message checkpoint, ...).
-        kind: `"language"` or `"numeric"`.
+        kind: `"language"`, `"numeric"` or `"grounded"`.
         format: Version of this format.
     """
 
@@ -77,7 +82,7 @@ class PolicyExport:
     """A module's part of its policy folder.
 
     Attributes:
-        kind: `"language"` or `"numeric"`.
+        kind: `"language"`, `"numeric"` or `"grounded"`.
         files: Contents by relative path.
         model_config: As of `PolicyManifest`.
         base_model_digest: As of `PolicyManifest`.
@@ -111,15 +116,15 @@ def policy_files(core: LLMCommCore) -> dict[str, bytes]:
     return files
 
 
-def network_file(network: NumericNetwork) -> dict[str, bytes]:
-    """A numeric network as file contents by relative path."""
+def network_file(network: nn.Module) -> dict[str, bytes]:
+    """A network's weights as file contents by relative path."""
     from safetensors.torch import save
 
     return {_NETWORK: save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()})}
 
 
-def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> NumericNetwork:
-    """Builds the network of a policy folder of agents that see numbers.
+def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> NumericNetwork | EmmaNetwork:
+    """Builds the network of a policy folder of agents that see numbers or maps.
 
     Args:
         folder: The policy folder.
@@ -131,11 +136,8 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Nu
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    settings = dict(manifest.model_config)
     try:
-        size, actions = int(settings.pop("size")), int(settings.pop("actions"))
-        critic_size = settings.pop("critic_size", None)
-        network = NumericNetwork(NumericSettings.from_mapping(settings), size, actions, critic_size)
+        network = _BUILDERS[manifest.kind](dict(manifest.model_config))
         network.load_state_dict(load_file(str(Path(folder) / _NETWORK)))
     except (KeyError, OSError, RuntimeError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
@@ -143,6 +145,21 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Nu
             f"policy folder {str(folder)!r} cannot be read ({reason}); save the checkpoint again."
         ) from error
     return network.eval()
+
+
+def _numeric(settings: dict[str, Any]) -> NumericNetwork:
+    size, actions = int(settings.pop("size")), int(settings.pop("actions"))
+    critic_size = settings.pop("critic_size", None)
+    return NumericNetwork(NumericSettings.from_mapping(settings), size, actions, critic_size)
+
+
+def _grounded(settings: dict[str, Any]) -> EmmaNetwork:
+    sizes = {name: settings.pop(name) for name in ("symbols", "shape", "actions", "state_size")}
+    checked = EmmaSettings.from_mapping(settings)
+    return EmmaNetwork(checked, **sizes, encoder=load_text_encoder(checked.text_encoder))
+
+
+_BUILDERS: Mapping[str, Callable[[dict[str, Any]], Any]] = {NUMERIC: _numeric, GROUNDED: _grounded}
 
 
 def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], manifest: PolicyManifest) -> Path:

@@ -1,0 +1,142 @@
+"""EMMA under MAPPO: agents that follow subgoals in words, SAMA's lower level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
+from ray.rllib.algorithms.ppo import PPO, PPOConfig
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.utils.annotations import override
+
+from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.algorithms.mappo import MAPPOConfig
+from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.connectors.emma_observations import EmmaObservations
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
+from rllib_llm_comm.modules.emma import EmmaModule
+from rllib_llm_comm.modules.emma_settings import EmmaSettings
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from ray.rllib.connectors.connector_v2 import ConnectorV2
+
+_ENV = {"observe": ["entities", "state"], "action_level": "goal_cell", "commit": True}
+
+
+class EMMAConfig(MAPPOConfig):
+    """Settings of `EMMA`.
+
+    .. testcode::
+        :skipif: True
+
+        from rllib_llm_comm import EMMAConfig
+
+        algo = EMMAConfig().environment(env_config={"layout": "coordination_ring"}).build_algo()
+        algo.train()
+    """
+
+    network: ClassVar[str] = "emma"
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults: onion-soup kitchens with sampled subgoals, trained within minutes (ours)."""
+        super().__init__(algo_class=algo_class or EMMA)
+        self.env = SUBGOAL_ENV_ID
+        self.env_config = dict(_ENV)
+        self.text_encoder = "embedded"
+        self.width = 32
+        self.frames = 3
+        self.filters = 32
+        self.max_subgoal_tokens = 48
+        self.max_manual_tokens = 2048
+        self.lr = 4e-3
+        self.critic_lr = 1e-3
+        self.lambda_ = 0.6
+        self.entropy_coeff = 0.005
+        self.num_epochs = 4
+        self.minibatch_size = 512
+        self.train_batch_size_per_learner = 4096
+        self.num_envs_per_env_runner = 32
+
+    @override(AlgorithmConfig)
+    def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **kwargs: Any) -> Self:
+        """As RLlib's; in our kitchens agents see maps and choose cells unless `env_config` says otherwise."""
+        if env_config is not NotProvided and (env is NotProvided or env == SUBGOAL_ENV_ID):
+            env_config = {**_ENV, **env_config}
+        super().environment(env, env_config=env_config, **kwargs)
+        return self
+
+    @override(MAPPOConfig)
+    def policy_network(
+        self,
+        *,
+        text_encoder: str = NotProvided,
+        width: int = NotProvided,
+        frames: int = NotProvided,
+        filters: int = NotProvided,
+        hiddens: Sequence[int] = NotProvided,
+        critic_observation: str = NotProvided,
+        max_subgoal_tokens: int = NotProvided,
+        max_manual_tokens: int = NotProvided,
+    ) -> Self:
+        """Sets the network.
+
+        Args:
+            text_encoder: The frozen model that reads manual and subgoal: `"embedded"` (default, ours), `"minilm"`
+                (extra of that name), a folder or a hub id. SAMA and EMMA: BERT-base.
+            width: Length of queries, keys and values. Default 32 (ours); EMMA: 256.
+            frames: How many of the last maps the actor sees. Default 3 (EMMA).
+            filters: Filters of its convolutions. Default 32 (ours); EMMA: 64.
+            hiddens: Widths of the critic's hidden layers. Default 64, 64 (MAPPO).
+            critic_observation: What the critic sees beside the agent's own map and subgoal: `"state"`, the game's
+                state, `"own"`, nothing more, or `"auto"` (default): the state where it is told.
+            max_subgoal_tokens: Longest subgoal. Default 48 (ours).
+            max_manual_tokens: Longest manual. Default 2048 (ours).
+
+        Returns:
+            This config.
+        """
+        return self._assign(locals())
+
+    @override(NumericPPOConfig)
+    def network_settings(self) -> Any:
+        """The module's `model_config` as checked settings (`EmmaSettings`).
+
+        Raises:
+            UserError: If a value is not allowed.
+        """
+        own = {name: getattr(self, name) for name in EmmaSettings.names() if hasattr(self, name)}
+        return EmmaSettings(**{**own, "init_seed": self.seed})
+
+    @override(PPOConfig)
+    def get_default_rl_module_spec(self) -> RLModuleSpec:
+        """The shared module."""
+        return RLModuleSpec(module_class=EmmaModule, model_config=self.network_settings().to_dict())
+
+    @override(NumericPPOConfig)
+    def observations_connector(self) -> ConnectorV2:
+        """`EmmaObservations`."""
+        return EmmaObservations(settings=self.network_settings())
+
+    @override(MAPPOConfig)
+    def validate(self) -> None:
+        """Checks all settings.
+
+        Raises:
+            UserError: If a value is not allowed or settings do not fit together.
+        """
+        if self.env == SUBGOAL_ENV_ID:
+            self.env_config = {**_ENV, **(self.env_config or {})}
+        super().validate()
+
+
+class EMMA(PolicyCheckpointMixin, PPO):
+    """MAPPO with a network that reads a manual and a subgoal; see `EMMAConfig`."""
+
+    @classmethod
+    @override(PPO)
+    def get_default_config(cls) -> EMMAConfig:
+        """The default settings."""
+        return EMMAConfig()
