@@ -51,13 +51,13 @@ class EMMAConfig(MAPPOConfig):
         self.filters = 32
         self.max_subgoal_tokens = 48
         self.max_manual_tokens = 2048
-        self.lr = 4e-3
+        self.lr = 2e-3
         self.critic_lr = 1e-3
         self.lambda_ = 0.6
         self.entropy_coeff = 0.005
-        self.num_epochs = 4
+        self.num_epochs = 8
         self.minibatch_size = 512
-        self.train_batch_size_per_learner = 4096
+        self.train_batch_size_per_learner = 2048
         self.num_envs_per_env_runner = 32
 
     @override(AlgorithmConfig)

@@ -89,6 +89,46 @@ def test_trains_saves_and_plays(runners, learners, tmp_path):
     assert "overcooked_ai" in page
 
 
+def test_two_learners_do_not_drift():
+    algo = config().env_runners(num_env_runners=1).learners(num_learners=2).build_algo()
+    try:
+        assert np.isfinite(float(algo.train()["learners"]["shared"]["vf_loss"]))
+        answers = algo.learner_group.foreach_learner(lambda learner: learner.module["shared"].get_state())
+        first, second = (answer.get() for answer in answers)
+    finally:
+        algo.stop()
+    assert all(np.array_equal(value, second[name]) for name, value in first.items())
+
+
+def test_rllibs_own_evaluation_plays_the_environment():
+    algo = config().evaluation(evaluation_interval=1, evaluation_duration=2, evaluation_num_env_runners=0).build_algo()
+    try:
+        results = algo.train()["evaluation"]["env_runners"]
+    finally:
+        algo.stop()
+    assert results["num_episodes"] == 2 and results["episode_len_mean"] == 30
+
+
+def test_a_restored_run_goes_on_where_it_was(tmp_path):
+    """Shaped rewards fade by the steps of the whole life, not of the process."""
+    algo = config(shaping_horizon=480).build_algo()
+    try:
+        for _ in range(2):
+            algo.train()
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+        again = type(algo).from_checkpoint(path)
+        try:
+            assert again._game_steps() == 240 and shaping_factor(again._game_steps(), 480) == 0.5
+            expected = algo.learner_group._learner.module["shared"].get_state()
+            restored = again.learner_group._learner.module["shared"].get_state()
+            assert all(np.array_equal(value, restored[name]) for name, value in expected.items())
+            assert again.train()["env_runners"]["num_env_steps_sampled_lifetime"] == 360
+        finally:
+            again.stop()
+    finally:
+        algo.stop()
+
+
 def test_same_seed_same_curve():
     curves = []
     for _ in range(2):
