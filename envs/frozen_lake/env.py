@@ -1,0 +1,309 @@
+"""# Frozen Lake
+
+Two walkers on a frozen lake should each reach a target and not fall into a hole. They see neither holes nor targets:
+all that each knows is where both of them are. What is where can only be found out by going there. After the two-agent
+FrozenLake of SAMA (Appendix I), its negative control: words and common sense do not help here, experience does.
+
+| Import             | `from rllib_llm_comm.envs import frozen_lake`                                 |
+|--------------------|-------------------------------------------------------------------------------|
+| Constructor        | `frozen_lake.parallel_env(**settings)`                                        |
+| Registered id      | `rllib_llm_comm/frozen_lake-v0` (PettingZoo's parallel registry)              |
+| Actions            | Discrete                                                                      |
+| Parallel API       | Yes (`aec_env` gives the AEC form)                                            |
+| Manual control     | No                                                                            |
+| Agents             | `agents= ["alice", "bob"]`                                                    |
+| Action shape       | (1,)                                                                          |
+| Action values      | Discrete(5)                                                                   |
+| Observation shape  | Dict: vector (4,), text, candidates (5 texts), subgoal, action_mask (5,)      |
+| Observation values | vector in [0, 31], texts in printable ASCII                                   |
+
+### Observation space
+
+A dictionary of the parts named in `observe`, and `action_mask`.
+
+* `vector`: float32 (4,), whole numbers: own column and row, the other's column and row, counted from 0 at the upper
+  left corner.
+* `text`: `text` (the same numbers in two sentences), `candidates` (one phrase per action) and `subgoal` (empty;
+  wrappers may fill it).
+
+### Actions
+
+0 stay, 1 left, 2 down, 3 right, 4 up; both walkers move at once. A step off the lake leaves one where it is. With
+probability `slip` a step goes to its left or right side instead. If both want one cell, or each other's cells, nobody
+moves. Who has arrived or fallen is out: it stays where it is, is in nobody's way, and `action_mask` allows it only to
+stay.
+
+### Rewards
+
+1 for the agent that reaches a target of its own, in the step in which it does; else 0. An episode terminates when
+nobody walks any more, and is truncated after `horizon` steps.
+
+### Infos
+
+`needs_action` (True), `step_rewards` (the reward of this `step`, as a list), `game_step` (int), `events` (list of
+"slipped", "blocked", "arrived", "fell"), `task_success` (whether both have arrived), `episode_metrics` (`score`,
+`arrived`, `fallen`: both agents', so far).
+
+### Arguments
+
+``` python
+frozen_lake.parallel_env(
+    layout="4x4", slip=0.0, assignment="fixed", horizon=100, size=8, holes=0.2, layout_seed=None,
+    observe=("vector", "text"), render_mode=None,
+)
+```
+
+`layout`: "4x4", "8x8", "random", or rows of one's own such as ["1.2", ".H.", "b.a"]: `.` ice, `H` hole, `1` and `2` the
+starts of alice and bob, `a` and `b` the targets.
+
+`slip`: probability of a step to the side, 0 to 1; the one-agent game of Gymnasium has 2/3.
+
+`assignment`: "fixed": target a is alice's and b is bob's. "either": a target counts for who comes first, and the other
+needs the other one. "drawn": at each reset it is drawn whose is which, and nobody is told.
+
+`horizon`: length of an episode in steps.
+
+`size`: for "random": columns and rows, 3 to 32.
+
+`holes`: for "random": share of the cells that are holes, 0 to 0.4. Each walker has a way to each target.
+
+`layout_seed`: for "random": a whole number fixes one lake for all episodes; None draws a new one at each reset, so that
+nothing can be remembered from one episode to the next.
+
+`observe`: parts of the observation.
+
+`render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
+
+### Version history
+
+* v0: first version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import AECEnv
+
+from rllib_llm_comm.envs.frozen_lake import render, text
+from rllib_llm_comm.envs.frozen_lake.layouts import LEAST, MOST, MOST_HOLES, RANDOM, Layout, get_layout, random_layout
+from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, FIXED, NUM_ACTIONS, WALKS, Lake
+from rllib_llm_comm.envs.game import Game
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings, text_spaces
+from rllib_llm_comm.errors import UserError, require_choice
+
+ENV_ID = "rllib_llm_comm/frozen_lake-v0"
+HORIZON = 100
+PARTS = ("vector", "text")
+Observation = dict[str, Any]
+
+
+def parallel_env(**settings: Any) -> FrozenLake:
+    """Makes the environment.
+
+    Args:
+        **settings: The arguments of the module's page.
+
+    Raises:
+        UserError: For an unknown setting or a value that is not allowed.
+    """
+    check_settings(FrozenLake, ENV_ID, settings, time_limit="horizon")
+    return FrozenLake(**settings)
+
+
+def aec_env(**settings: Any) -> AECEnv:
+    """Makes the environment in PettingZoo's AEC form (agents act one after the other).
+
+    Args:
+        **settings: The arguments of the module's page.
+    """
+    from pettingzoo.utils.conversions import parallel_to_aec
+
+    return parallel_to_aec(parallel_env(**settings))
+
+
+class FrozenLake(Game):
+    """The frozen lake as a PettingZoo parallel environment; the module's docstring is its page.
+
+    Attributes:
+        env_id: The registered id.
+        settings: All settings, JSON-able.
+        lake: The game.
+        score: Points of both agents so far in this episode.
+        task: The goal in words.
+        brief: The game in a few sentences.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "frozen_lake_v0",
+        "render_modes": ["human", "ansi", "rgb_array"],
+        "is_parallelizable": True,
+        "render_fps": 4,
+    }
+    env_id = ENV_ID
+
+    def __init__(
+        self,
+        layout: str | Sequence[str] = "4x4",
+        slip: float = 0.0,
+        assignment: str = FIXED,
+        horizon: int = HORIZON,
+        size: int = 8,
+        holes: float = 0.2,
+        layout_seed: int | None = None,
+        observe: Sequence[str] = PARTS,
+        render_mode: str | None = None,
+    ) -> None:
+        """Builds the environment; call `reset` before `step`.
+
+        All arguments are told on the module's page.
+
+        Raises:
+            UserError: For a value that is not allowed.
+        """
+        settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
+        _check(settings, render_mode, self.metadata["render_modes"])
+        self.settings: dict[str, Any] = {
+            **settings,
+            "layout": layout if isinstance(layout, str) else list(layout),
+            "observe": list(observe),
+        }
+        self._anew = layout == RANDOM and layout_seed is None
+        # For a lake drawn anew, one to begin with: it has the right size and shows early whether `holes` can be.
+        first = self._draw(np.random.default_rng(layout_seed or 0)) if layout == RANDOM else get_layout(layout)
+        self.lake = Lake(first, slip, assignment, horizon)
+        self.render_mode = render_mode
+        self.task, self.brief = text.task(self.lake), text.brief(self.lake)
+        self.possible_agents = list(text.WALKERS)
+        self.agents: list[str] = []
+        self.score = 0
+        self._rng = np.random.default_rng()
+        self._parts = tuple(observe)
+        parts: dict[str, dict[str, spaces.Space[Any]]] = {
+            "vector": {"vector": spaces.Box(0, MOST - 1, (4,), np.float32)},
+            "text": text_spaces(NUM_ACTIONS),
+        }
+        chosen = {name: space for part in self._parts for name, space in parts[part].items()}
+        space = spaces.Dict({**chosen, "action_mask": spaces.Box(0, 1, (NUM_ACTIONS,), np.int8)})
+        self.observation_spaces = dict.fromkeys(self.possible_agents, space)
+        self.action_spaces = {agent: spaces.Discrete(NUM_ACTIONS) for agent in self.possible_agents}
+
+    def _draw(self, rng: np.random.Generator) -> Layout:
+        return random_layout(self.settings["size"], self.settings["holes"], rng)
+
+    # ---- episodes ----------------------------------------------------------------------------------------
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        """Starts an episode.
+
+        Args:
+            seed: Fixes slips, drawn targets and drawn lakes; `None` goes on with the random numbers at hand.
+            options: Accepted; there are none.
+
+        Returns:
+            Observations and infos of all agents.
+        """
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        self.lake.reset(self._rng, self._draw(self._rng) if self._anew else None)
+        self.agents = list(self.possible_agents)
+        self.score = 0
+        return self._observations(), self._infos([[], []], [[], []])
+
+    def step(
+        self, actions: Mapping[str, int]
+    ) -> tuple[
+        dict[str, Observation],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """Runs one step of the game.
+
+        Args:
+            actions: Action per agent; those of agents that are out do nothing.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos of all agents; empty after the end.
+
+        Raises:
+            UserError: For an unknown agent, or a missing or impossible action.
+        """
+        if not self.agents:
+            return {}, {}, {}, {}, {}
+        chosen = check_actions(actions, self.agents, [True, True], NUM_ACTIONS)
+        result = self.lake.step([action or 0 for action in chosen])
+        self.score += sum(result.rewards)
+        names, out = self.agents, self.lake.out
+        observed = self._observations()
+        infos = self._infos([[float(reward)] for reward in result.rewards], [list(names) for names in result.events])
+        truncated = self.lake.over and not out
+        if self.lake.over:
+            self.agents = []
+        rewards = {agent: float(reward) for agent, reward in zip(names, result.rewards, strict=True)}
+        return observed, rewards, dict.fromkeys(names, out), dict.fromkeys(names, truncated), infos
+
+    def _observations(self) -> dict[str, Observation]:
+        seen: dict[str, Observation] = {}
+        for i, agent in enumerate(self.possible_agents):
+            mine: Observation = {}
+            if "vector" in self._parts:
+                mine["vector"] = np.array([*self.lake.cells[i], *self.lake.cells[1 - i]], np.float32)
+            if "text" in self._parts:
+                mine["text"] = text.observation_text(self.lake, i)
+                mine["candidates"] = text.PHRASES
+                mine["subgoal"] = ""
+            mask = np.ones(NUM_ACTIONS, np.int8)
+            mask[1:] = self.lake.fates[i] == WALKS
+            seen[agent] = {**mine, "action_mask": mask}
+        return seen
+
+    def _infos(self, rewards: list[list[float]], events: list[list[str]]) -> dict[str, dict[str, Any]]:
+        fates = self.lake.fates
+        return {
+            agent: {
+                "needs_action": True,
+                "step_rewards": rewards[i],
+                "game_step": self.lake.time,
+                "events": events[i],
+                "task_success": self.lake.solved,
+                EPISODE_METRICS: {
+                    "score": float(self.score),
+                    "arrived": float(fates.count(ARRIVED)),
+                    "fallen": float(fates.count(FELL)),
+                },
+            }
+            for i, agent in enumerate(self.possible_agents)
+        }
+
+    # ---- pictures ----------------------------------------------------------------------------------------
+
+    def draw_rgb(self) -> np.ndarray:
+        """The lake as pixels, uint8 (height, width, 3)."""
+        return render.rgb_array(self.lake, self.score)
+
+    def draw_ansi(self) -> str:
+        """The lake in characters."""
+        return render.ansi(self.lake, self.score)
+
+
+def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: Sequence[str]) -> None:
+    """The settings that are the environment's own; the game checks the others."""
+    require_choice("render_mode", render_mode, (None, *render_modes))
+    size, holes, seed, observe = settings["size"], settings["holes"], settings["layout_seed"], settings["observe"]
+    if isinstance(size, bool) or not isinstance(size, int) or not LEAST <= size <= MOST:
+        raise UserError(f"`size` is {size!r} but must be a whole number from {LEAST} to {MOST}.")
+    if isinstance(holes, bool) or not isinstance(holes, int | float) or not 0 <= holes <= MOST_HOLES:
+        raise UserError(f"`holes` is {holes!r} but must be a number from 0 to {MOST_HOLES}.")
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+        raise UserError(f"`layout_seed` is {seed!r} but must be None or a whole number from 0 up.")
+    if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
+        raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(PARTS)}.")
+    for part in observe:
+        require_choice("observe", part, PARTS)
