@@ -9,7 +9,12 @@ from typing import Any
 
 from local_server import LocalServer
 
-Reply = str | int | tuple[int, dict[str, str]] | bytes | float
+
+class Half(bytes):
+    """A body of which only the first half is sent."""
+
+
+Reply = str | int | tuple[int, dict[str, str]] | bytes | float | None
 
 
 def completion(text: str | None) -> bytes:
@@ -26,8 +31,8 @@ def completion(text: str | None) -> bytes:
 
 
 class ChatServer(LocalServer):
-    """Replies in turn, the last one for ever: a text, a status, (status, headers), raw bytes, seconds to sleep,
-    or a function of the prompt."""
+    """Replies in turn, the last one for ever: a text, a status, (status, headers), raw bytes, half a body, seconds to
+    sleep, None (closes the connection without a word), or a function of the prompt."""
 
     def __init__(self, *replies: Reply | Callable[[str], str]) -> None:
         self.replies = list(replies)
@@ -41,6 +46,10 @@ class ChatServer(LocalServer):
         reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
         if callable(reply):
             reply = reply(body["messages"][-1]["content"])
+        if reply is None:
+            return 0, {}, b""
+        if isinstance(reply, Half):
+            return 200, {"content-length": str(len(reply))}, reply[: len(reply) // 2]
         if isinstance(reply, float):
             time.sleep(reply)
             return 200, {}, completion("too late")

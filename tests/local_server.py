@@ -29,12 +29,13 @@ class LocalServer:
                 outer.paths.append(self.path)
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 status, extra, payload = outer.reply(self.path, headers, body)
+                if status == 0:
+                    return
                 try:
                     self.send_response(status)
-                    for name, value in extra.items():
+                    sent = {"content-type": "application/json", "content-length": str(len(payload)), **extra}
+                    for name, value in sent.items():
                         self.send_header(name, value)
-                    self.send_header("content-type", "application/json")
-                    self.send_header("content-length", str(len(payload)))
                     self.end_headers()
                     self.wfile.write(payload)
                 except OSError:  # the client has gone
@@ -49,7 +50,7 @@ class LocalServer:
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     def reply(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-        """Status, further headers and body of the answer."""
+        """Status (0 closes the connection without a word), further headers and body of the answer."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

@@ -9,11 +9,11 @@ import os
 import random
 import threading
 import time
-from dataclasses import asdict, dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.accounts import ChatCounters, count_in_scopes
 from rllib_llm_comm.language.chat_cache import AnswerCache, SpendingLedger, request_key
 from rllib_llm_comm.language.endpoint import check_address, read_key
 
@@ -36,33 +36,6 @@ class _Passing(Exception):  # noqa: N818  (not an error for users: tells the ret
     def __init__(self, what: str, wait: float | None = None) -> None:
         super().__init__(what)
         self.wait = wait
-
-
-@dataclass
-class ChatCounters:
-    """What a client did.
-
-    Attributes:
-        requests: Requests sent, repeated ones included.
-        cached: Answers from the disk.
-        retries: Requests repeated after a passing trouble.
-        failures: Calls of `complete` without an answer.
-        input_tokens: Tokens sent, as the server counts them.
-        output_tokens: Tokens received.
-        cost: Money, by the prices given.
-    """
-
-    requests: int = 0
-    cached: int = 0
-    retries: int = 0
-    failures: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: float = 0.0
-
-    def to_json(self) -> dict[str, float]:
-        """The counters as plain values."""
-        return asdict(self)
 
 
 class ChatClient:
@@ -153,6 +126,41 @@ class ChatClient:
             UserError: If the budget is spent or the key is missing.
             ChatError: If no answer came after all repetitions.
         """
+        request, key = self._request(prompt, system)
+        with self._lock:
+            answer = self._cache.get(key)
+            if answer is None:
+                with self._cache.claim(key):
+                    answer = self._cache.get(key)  # another process may just have paid for it
+                    if answer is None:
+                        return self._pay(request, key)
+            self._count(cached=1)
+            return answer
+
+    def recall(self, prompt: str, system: str = "") -> str | None:
+        """The answer to a question if it is kept, else `None`; nothing is sent.
+
+        Args:
+            prompt: See `complete`.
+            system: See `complete`.
+        """
+        answer = self._cache.get(self._request(prompt, system)[1])
+        if answer is not None:
+            self._count(cached=1)
+        return answer
+
+    def remember(self, prompt: str, answer: str, system: str = "") -> None:
+        """Keeps an answer that came in another way, such as in a batch.
+
+        Args:
+            prompt: The question that it answers.
+            answer: The answer.
+            system: See `complete`.
+        """
+        self._cache.put(self._request(prompt, system)[1], answer)
+
+    def _request(self, prompt: str, system: str) -> tuple[dict[str, Any], str]:
+        """What is sent, and its key in the cache."""
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": prompt})
         request = {
@@ -161,19 +169,20 @@ class ChatClient:
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
         }
-        key = request_key({"base_url": self.base_url, **request})
-        with self._lock:
-            answer = self._cache.get(key)
-            if answer is not None:
-                self.counters.cached += 1
-                return answer
-            try:
-                answer = self._ask(request)
-            except ChatError:
-                self.counters.failures += 1
-                raise
-            self._cache.put(key, answer)
-            return answer
+        return request, request_key({"base_url": self.base_url, **request})
+
+    def _count(self, **amounts: float) -> None:
+        self.counters.add(**amounts)
+        count_in_scopes(**amounts)
+
+    def _pay(self, request: dict[str, Any], key: str) -> str:
+        try:
+            answer = self._ask(request)
+        except ChatError:
+            self._count(failures=1)
+            raise
+        self._cache.put(key, answer)
+        return answer
 
     def _ask(self, request: dict[str, Any]) -> str:
         secret = self._connect()
@@ -185,19 +194,18 @@ class ChatClient:
             cost = 0.0
             try:
                 self._wait_for_turn()
-                self.counters.requests += 1
+                self._count(requests=1)
                 answer, tokens = self._send(request, size)
-                self.counters.input_tokens += tokens[0]
-                self.counters.output_tokens += tokens[1]
+                self._count(input_tokens=tokens[0], output_tokens=tokens[1])
                 cost = tokens[0] * self.prices[0] + tokens[1] * self.prices[1]
                 return answer.replace(secret, "[key]") if len(secret) > 8 else answer
             except _Passing as trouble:
                 what, wait = str(trouble), trouble.wait
             finally:
-                self.counters.cost += cost
+                self._count(cost=cost)
                 self._ledger.add(cost - most)
             if attempt < self.max_retries:
-                self.counters.retries += 1
+                self._count(retries=1)
                 if wait is None:
                     wait = min(_MAX_WAIT, _FIRST_WAIT * 2**attempt)
                 # Jitter only lengthens: the server's own Retry-After is never undercut.
@@ -216,14 +224,14 @@ class ChatClient:
 
     def _reserve(self, most: float) -> None:
         """Books a request's highest cost before it is sent, so that a killed process cannot overspend."""
-        if self.budget is not None:
-            spent = self._ledger.spent
-            if spent + most > self.budget:
+        with self._ledger.claim():
+            spent = 0.0 if self.budget is None else self._ledger.spent
+            if self.budget is not None and spent + most > self.budget:
                 raise UserError(
                     f"`budget` is {self.budget:g} but {spent:.4g} is spent and the next request may cost {most:.2g}; "
                     "raise `budget` to go on (answers in `cache_dir` stay free)."
                 )
-        self._ledger.add(most)
+            self._ledger.add(most)
 
     def _wait_for_turn(self) -> None:
         now = time.monotonic()

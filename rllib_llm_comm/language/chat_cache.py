@@ -1,4 +1,8 @@
-"""What a chat client keeps on disk: answers already paid for, and what they cost."""
+"""What a chat client keeps on disk: answers already paid for, and what they cost.
+
+Several processes may use one folder: files appear at once or not at all, and a claim (a lock that ends with its
+process) keeps two of them from paying for the same answer or from spending the same money.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rllib_llm_comm.errors import UserError
 
@@ -28,6 +33,43 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
         os.replace(scratch, path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+@contextmanager
+def claim_file(path: Path) -> Iterator[None]:
+    """Holds a lock between processes and threads; where the system has no such locks, nothing is locked.
+
+    Args:
+        path: The lock's file; it stays and is always empty.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        _lock(file)
+        yield
+
+
+def append_line(path: Path, document: Mapping[str, Any], *, only_first: bool = False) -> None:
+    """Appends a line of JSON to a file to which other processes append, too.
+
+    Args:
+        path: The file; made if there is none.
+        document: The line.
+        only_first: Whether to write it only into an empty file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        _lock(file)
+        if not (only_first and file.seek(0, os.SEEK_END)):
+            file.write(json.dumps(document) + "\n")
+
+
+def _lock(file: IO[str]) -> None:
+    """Waits until nobody else holds the file; it is let go when it is closed, also by a killed process."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
 
 
 class AnswerCache:
@@ -52,6 +94,20 @@ class AnswerCache:
         """Keeps an answer."""
         if self._folder is not None:
             write_json(self._folder / f"{key}.json", {"key": key, "answer": answer})
+
+    @contextmanager
+    def claim(self, key: str) -> Iterator[None]:
+        """Holds a question while it is asked: who asks the same elsewhere waits, and then finds the answer.
+
+        Args:
+            key: The question's.
+        """
+        if self._folder is None:
+            yield
+            return
+        # 256 files for all questions: a lock for each would leave as many empty files as there are answers.
+        with claim_file(self._folder.with_name("locks") / f"{key[:2]}.lock"):
+            yield
 
 
 class SpendingLedger:
@@ -90,6 +146,15 @@ class SpendingLedger:
                 ) from error
             total += cost
         return total
+
+    @contextmanager
+    def claim(self) -> Iterator[None]:
+        """Holds the books of the folder between looking and booking."""
+        if self._folder is None:
+            yield
+            return
+        with claim_file(self._folder.with_name("locks") / "spending.lock"):
+            yield
 
     def add(self, cost: float) -> None:
         """Books money; a negative sum takes a reservation back."""

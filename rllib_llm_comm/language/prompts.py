@@ -8,25 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from importlib import resources
+
+from rllib_llm_comm.language.templates import fill
 
 _MAX_SUBGOAL_CHARACTERS = 200
 
 
-@functools.cache
-def _template(name: str) -> str:
-    text = resources.files(__package__).joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8")
-    return text.rstrip("\n")
-
-
-def _fill(name: str, **values: str) -> str:
-    # One pass of plain replacement: braces inside a model's words are data and stay as they are.
-    parts = _template(name).replace("{", "\0{").split("\0")
-    filled = []
-    for part in parts:
-        key, close, rest = part[1:].partition("}") if part.startswith("{") else ("", "", part)
-        filled.append(values[key] + rest if close else part)
-    return "".join(filled)
+_fill = functools.partial(fill, __package__)
 
 
 def _subgoal(subgoal: str) -> str:

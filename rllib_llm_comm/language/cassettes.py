@@ -1,0 +1,172 @@
+"""Cassettes: sessions with a chat model, recorded in a file and played back without network.
+
+A cassette is a JSON Lines file. Its first line tells what it is and how it was made; each further one is a question
+(`system`, `prompt`) with its `answer` and the `model` that gave it. The last line of a question counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.accounts import ChatCounters, count_in_scopes
+from rllib_llm_comm.language.chat import ChatClient
+from rllib_llm_comm.language.chat_cache import append_line
+from rllib_llm_comm.language.chat_model import ChatModel
+
+FORMAT = 1
+_SHOWN = 80
+
+Question = tuple[str, str]
+
+
+class MissingAnswerError(UserError):
+    """A cassette has no answer to a question, and there is no client to ask."""
+
+
+class Cassette:
+    """Plays back what a chat model answered; with a client, asks it what is not recorded and records that.
+
+    The same question always gets the same answer, as from a client with a cache. Several processes may record on one
+    cassette: each line is written at once.
+
+    Attributes:
+        path: The file.
+        counters: What was asked of this cassette; answers played back count as `cached`.
+        client: Who is asked what is not recorded, or `None`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], client: ChatModel | None = None, note: str = "") -> None:
+        """Reads a cassette, or begins one.
+
+        Args:
+            path: The file; without a client it must exist.
+            client: Who is asked what is not recorded; `None` never asks anybody.
+            note: How a new cassette is made, for whoever reads it later.
+
+        Raises:
+            UserError: If the file is missing or is no cassette.
+        """
+        self.path, self.client = Path(path), client
+        self.counters = ChatCounters() if client is None else client.counters
+        self._answers: dict[Question, str] = {}
+        if self.path.exists():
+            self._read()
+        elif client is None:
+            raise UserError(
+                f"The cassette {str(self.path)!r} does not exist; give a chat `model` to record it or correct it."
+            )
+        else:
+            self._begin(note)
+
+    def __len__(self) -> int:
+        """Number of recorded questions."""
+        return len(self._answers)
+
+    def complete(self, prompt: str, system: str = "") -> str:
+        """The recorded answer, or that of the client.
+
+        Args:
+            prompt: What the user says.
+            system: What the model is told before.
+
+        Raises:
+            MissingAnswerError: If it is not recorded and there is no client.
+            ChatError: From the client.
+        """
+        answer = self.recall(prompt, system)
+        if answer is not None:
+            return answer
+        if self.client is None:
+            raise MissingAnswerError(
+                f"The cassette {str(self.path)!r} has no answer to the question {_shown(prompt)!r}; the questions have "
+                "changed since it was recorded, so record it anew by giving a chat `model`."
+            )
+        answer = self.client.complete(prompt, system)
+        self._record(prompt, system, answer)
+        return answer
+
+    def recall(self, prompt: str, system: str = "") -> str | None:
+        """The recorded answer, or `None`.
+
+        Args:
+            prompt: See `complete`.
+            system: See `complete`.
+        """
+        answer = self._answers.get((system, prompt))
+        if answer is not None:
+            self.counters.add(cached=1)
+            count_in_scopes(cached=1)
+        return answer
+
+    def remember(self, prompt: str, answer: str, system: str = "") -> None:
+        """Records an answer that came in another way, if this cassette records at all.
+
+        Args:
+            prompt: The question that it answers.
+            answer: The answer.
+            system: See `complete`.
+        """
+        if self.client is not None:
+            self.client.remember(prompt, answer, system)
+            self._record(prompt, system, answer)
+
+    def _record(self, prompt: str, system: str, answer: str) -> None:
+        self._answers[system, prompt] = answer
+        line = {"model": getattr(self.client, "model", ""), "system": system, "prompt": prompt, "answer": answer}
+        append_line(self.path, line)
+
+    def _begin(self, note: str) -> None:
+        made = datetime.now(UTC).date().isoformat()
+        header = {"cassette": FORMAT, "model": getattr(self.client, "model", ""), "made": made, "note": note}
+        append_line(self.path, header, only_first=True)
+
+    def _read(self) -> None:
+        try:
+            lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+            if not lines or lines[0]["cassette"] != FORMAT:
+                raise ValueError(f"its first line is not that of a cassette of format {FORMAT}")
+            for line in lines[1:]:
+                question, answer = (line["system"], line["prompt"]), line["answer"]
+                if not all(isinstance(text, str) for text in (*question, answer)):
+                    raise TypeError("a question or an answer is no text")
+                self._answers[question] = answer
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UserError(
+                f"{str(self.path)!r} is no cassette ({type(error).__name__}: {error}); correct or record it anew."
+            ) from error
+
+
+def _shown(text: str) -> str:
+    """The end of a question, where prompts differ most."""
+    words = " ".join(text.split())
+    return words if len(words) <= _SHOWN else f"... {words[-_SHOWN:]}"
+
+
+def open_chat(settings: Mapping[str, Any]) -> ChatModel:
+    """A client, a cassette, or both, from settings as they stand in YAML files.
+
+    Args:
+        settings: Arguments of `ChatClient`; or `cassette`, a path, to play back; or both, to record what is missing.
+            With a new cassette, `note` tells how it is made.
+
+    Raises:
+        UserError: If nothing says whom to ask, or a setting is not allowed.
+    """
+    given = dict(settings)
+    cassette, note = given.pop("cassette", None), given.pop("note", "")
+    if cassette is None and not given.get("model"):
+        raise UserError("Nobody can be asked: give a chat `model`, or a `cassette` to play back.")
+    try:
+        client = ChatClient(**given) if given.get("model") else None
+    except TypeError as error:
+        raise UserError(f"The settings of the chat model are not right: {error}.") from None
+    if cassette is None:
+        assert client is not None
+        return client
+    return Cassette(cassette, client, note)

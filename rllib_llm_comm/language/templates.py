@@ -1,0 +1,35 @@
+"""Prompts are text files beside the code that uses them, in a folder `prompts/`."""
+
+from __future__ import annotations
+
+import functools
+import re
+from importlib import resources
+
+_SLOT = re.compile(r"\{(\w+)\}")
+
+
+@functools.cache
+def template(package: str, name: str) -> str:
+    """The text of a template, without the line end at its end.
+
+    Args:
+        package: The package whose folder `prompts` has it.
+        name: File name without `.txt`.
+    """
+    text = resources.files(package).joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8")
+    return text.rstrip("\n")
+
+
+def fill(package: str, name: str, **values: object) -> str:
+    """A template with its slots filled, in one pass: braces inside the values are data and stay as they are.
+
+    Args:
+        package: See `template`.
+        name: See `template`.
+        **values: A value for each `{slot}`.
+
+    Raises:
+        KeyError: If a slot has no value.
+    """
+    return _SLOT.sub(lambda match: str(values[match.group(1)]), template(package, name))

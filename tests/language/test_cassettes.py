@@ -1,0 +1,126 @@
+"""Recorded sessions: made once with a server, played back without."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+
+import pytest
+from chat_server import ChatServer
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.cassettes import Cassette, MissingAnswerError, open_chat
+from rllib_llm_comm.language.chat import ChatClient, ChatError
+from rllib_llm_comm.language.chat_batch import ask_batch
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
+
+def settings(server: ChatServer, path, **more) -> dict:
+    return {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "cassette": str(path), **more}
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+
+
+@pytest.fixture
+def tape(tmp_path):
+    path = tmp_path / "tapes" / "session.jsonl"
+    with ChatServer(lambda prompt: f"re: {prompt}") as server:
+        recorder = open_chat(settings(server, path, note="by the tests' server"))
+        assert recorder.complete("hi") == "re: hi" and recorder.complete("hi") == "re: hi"
+        assert recorder.complete("hi", system="s") == "re: hi"
+        assert len(server.requests) == 2 and recorder.counters.requests == 2 and recorder.counters.cached == 1
+    return path
+
+
+def test_a_session_plays_back_without_network(tape, no_network):
+    player = Cassette(tape)
+    assert len(player) == 2 and player.complete("hi") == "re: hi" and player.complete("hi", "s") == "re: hi"
+    assert (player.counters.requests, player.counters.cached, player.counters.cost) == (0, 2, 0)
+    assert pickle.loads(pickle.dumps(player)).complete("hi") == "re: hi"
+
+
+def test_the_file_tells_how_it_was_made(tape):
+    header, *lines = [json.loads(line) for line in tape.read_text().splitlines()]
+    assert header["cassette"] == 1 and header["model"] == "tiny" and header["note"] == "by the tests' server"
+    assert [(line["system"], line["prompt"], line["answer"]) for line in lines] == [
+        ("", "hi", "re: hi"),
+        ("s", "hi", "re: hi"),
+    ]
+
+
+def test_a_missing_question_is_one_clear_error(tape, no_network):
+    player = Cassette(tape)
+    with pytest.raises(MissingAnswerError, match=r"no answer to the question 'ho'; .* record it anew") as caught:
+        player.complete("ho")
+    assert isinstance(caught.value, UserError) and player.recall("ho") is None
+    with pytest.raises(MissingAnswerError, match=r"\.\.\. x{80}'"):
+        player.complete("x" * 5000)
+
+
+def test_recording_goes_on_where_it_stopped(tape):
+    with ChatServer("new") as server:
+        recorder = open_chat(settings(server, tape))
+        assert [recorder.complete(q) for q in ("hi", "ho")] == ["re: hi", "new"] and len(server.requests) == 1
+    assert Cassette(tape).complete("ho") == "new"
+
+
+def test_failures_are_not_recorded(tape):
+    with ChatServer(400) as server, pytest.raises(ChatError):
+        open_chat(settings(server, tape)).complete("ho")
+    assert len(Cassette(tape)) == 2
+
+
+def test_batches_play_back_in_any_size(tmp_path):
+    path = tmp_path / "batch.jsonl"
+    with ChatServer("[1] one\n[2] two\n[3] three") as server:
+        ask_batch(open_chat(settings(server, path)), ["a", "b", "c"], context="C", size=3)
+        assert len(server.requests) == 1
+    assert ask_batch(Cassette(path), ["c", "a"], context="C", size=1) == ["three", "one"]
+
+
+def test_two_recorders_share_a_cassette(tmp_path):
+    path = tmp_path / "shared.jsonl"
+    with ChatServer(lambda prompt: "x" * 20_000 + prompt) as server:
+        one, two = (open_chat(settings(server, path, max_tokens=4000)) for _ in range(2))
+        for number in range(5):
+            one.complete(f"one {number}")
+            two.complete(f"two {number}")
+    assert len(Cassette(path)) == 10 and path.read_text().count('"cassette"') == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "\x00",
+        "{}\n",
+        "[1]\n",
+        '{"cassette": 2}\n',
+        '{"cassette": 1}\nhalf',
+        '{"cassette": 1}\n{"prompt": "a"}\n',
+        '{"cassette": 1}\n{"system": "", "prompt": "a", "answer": 3}\n',
+    ],
+)
+def test_what_is_no_cassette_is_told(tmp_path, content):
+    path = tmp_path / "broken.jsonl"
+    path.write_text(content)
+    with pytest.raises(UserError, match="is no cassette"):
+        Cassette(path)
+
+
+def test_settings_are_checked(tmp_path):
+    with pytest.raises(UserError, match="does not exist; give a chat `model`"):
+        open_chat({"cassette": str(tmp_path / "none.jsonl")})
+    with pytest.raises(UserError, match="give a chat `model`, or a `cassette`"):
+        open_chat({})
+    with pytest.raises(UserError, match="not right: .*modle"):
+        open_chat({"model": "tiny", "modle": 3})
+    assert isinstance(open_chat({"model": "tiny"}), ChatClient)

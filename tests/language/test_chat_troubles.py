@@ -1,0 +1,111 @@
+"""Servers that answer late, wrongly, by halves or not at all; and several processes with one cache and one budget."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from chat_server import ChatServer, Half, completion
+
+from rllib_llm_comm.language.chat import ChatClient, ChatError
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
+TROUBLES = {
+    "late": 1.0,
+    "too many": 429,
+    "broken": 500,
+    "half a body": Half(completion("hello")),
+    "hangs up": None,
+}
+
+
+def client(server: ChatServer, **settings) -> ChatClient:
+    return ChatClient("tiny", server.url, requests_per_minute=1e6, timeout=0.3, **settings)
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_what_passes_is_survived_and_paid_once(trouble, tmp_path):
+    prices = {"price_per_million_input": 1e4, "price_per_million_output": 1e4}
+    with ChatServer(trouble, "hello", trouble) as server:
+        asked = client(server, cache_dir=tmp_path, **prices)
+        assert asked.complete("hi") == "hello" and asked.complete("hi") == "hello"
+        assert len(server.requests) == 2
+    assert asked.counters.cost == pytest.approx(1.2) and asked.counters.retries == 1
+
+
+@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
+def test_what_lasts_is_one_error_and_costs_nothing(trouble, tmp_path):
+    with ChatServer(trouble) as server:
+        asked = client(server, cache_dir=tmp_path, max_retries=1, price_per_million_input=1.0)
+        with pytest.raises(ChatError, match="after 2 requests"):
+            asked.complete("hi")
+        assert len(server.requests) == 2
+    assert asked.counters.failures == 1 and asked.counters.cost == 0 and asked.recall("hi") is None
+
+
+_ASK = """
+import json, sys
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.chat import ChatClient
+address, folder, budget, questions = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4:]
+client = ChatClient("tiny", address, requests_per_minute=1e6, cache_dir=folder, budget=budget, max_tokens=30,
+                    price_per_million_input=1e4, price_per_million_output=1e4)
+print("ready", flush=True)
+sys.stdin.readline()  # all begin at once
+refused = 0
+for question in questions:
+    try:
+        assert client.complete(question) == f"answer to {question}"
+    except UserError:
+        refused += 1
+print(json.dumps({"refused": refused, **client.counters.to_json()}))
+"""
+
+
+def processes(server: ChatServer, folder, budget, *questions: list[str]) -> list[dict]:
+    """Each list of questions in a process of its own, all at once; what they counted."""
+    env = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", _ASK, server.url, str(folder), json.dumps(budget), *asked],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env,
+        )
+        for asked in questions
+    ]  # fmt: skip
+    assert [process.stdout.readline() for process in running] == ["ready\n"] * len(running)
+    for process in running:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    told = [process.communicate(timeout=60)[0] for process in running]
+    assert all(process.returncode == 0 for process in running)
+    return [json.loads(text) for text in told]
+
+
+def slowly(prompt: str) -> str:
+    time.sleep(0.2)
+    return f"answer to {prompt}"
+
+
+def test_two_processes_never_pay_for_the_same_answer(tmp_path):
+    questions = ["a", "b", "c"]
+    with ChatServer(slowly) as server:
+        one, two = processes(server, tmp_path, None, questions, questions)
+        assert sorted(body["messages"][-1]["content"] for body in server.requests) == questions
+    assert one["requests"] + two["requests"] == 3 and one["cached"] + two["cached"] == 3
+
+
+def test_two_processes_never_spend_more_than_the_budget(tmp_path):
+    """An answer costs 1.2 and is booked at 0.47 before it is sent, so at most the two last ones overrun together."""
+    with ChatServer(slowly) as server:
+        one, two = processes(server, tmp_path, 5.0, list("abcd"), list("efgh"))
+        sent = len(server.requests)
+    assert one["refused"] + two["refused"] == 8 - sent and one["failures"] == two["failures"] == 0
+    spent = one["cost"] + two["cost"]
+    assert spent == pytest.approx(1.2 * sent) and spent <= 5.0 + 2 * (1.2 - 0.47)
+    kept = [json.loads(path.read_text())["cost"] for path in (tmp_path / "spending").glob("*.json")]
+    assert sum(kept) == pytest.approx(spent)
