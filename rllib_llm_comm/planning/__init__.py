@@ -1,0 +1,1 @@
+"""Planning with language models: manuals, sandboxed reward code, judges (after SAMA)."""
