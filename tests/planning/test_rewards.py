@@ -30,7 +30,7 @@ def reward(state):
         return 0
     return 1 if before["faces"] == "pot" else 0
 '''
-# As in SAMA's second listing: looks at the pot only, so that it pays both cooks, whoever did it.
+# As SAMA's appendix recommends: looks for one more onion in the pot, and so pays both cooks, whoever did it.
 WRONG_CODE = """
 def reward(state):
     more = state["after"]["pots"]["pot"]["onions"] > state["before"]["pots"]["pot"]["onions"]

@@ -1,0 +1,83 @@
+"""`rllib manual`: the manual of a game from the LaTeX sources of papers about it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rllib_llm_comm.cli.console import out, say, short_path
+from rllib_llm_comm.cli.experiment_file import load_json_option
+
+
+def command(
+    papers: Annotated[list[Path], typer.Argument(metavar="PAPER.tex...", help="Main LaTeX file of each paper.")],
+    target: Annotated[Path, typer.Option("--out", help="File of the manual (Markdown).")] = Path("manual.md"),
+    model: Annotated[str | None, typer.Option(help="The chat model's name at the server.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Address of the API; OpenAI's own by default.")] = None,
+    cassette: Annotated[
+        Path | None,
+        typer.Option(help="Recorded answers: played back without network, or recorded if a model is given."),
+    ] = None,
+    chat: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Further settings of the chat client, such as prices, budget and cache_dir."),
+    ] = None,
+    words: Annotated[int, typer.Option(help="Most words of the manual.")] = 400,
+    batch: Annotated[int, typer.Option(help="Paragraphs per request.")] = 8,
+    figures: Annotated[
+        Path | None, typer.Option("--json", help="Also write facts, figures and cost to this file.")
+    ] = None,
+) -> None:
+    """Make the manual of a game from the LaTeX sources of papers about it, with a chat model or a recording.
+
+    Examples:
+
+        rllib manual paper/main.tex --model gpt-4o --cassette manual.jsonl --out manual.md
+
+        rllib manual paper/main.tex --cassette manual.jsonl --out manual.md
+    """
+    from rllib_llm_comm.language.cassettes import open_chat
+    from rllib_llm_comm.planning.latex import read_latex, split_latex
+    from rllib_llm_comm.planning.manual import ManualSettings, make_manual
+
+    settings = ManualSettings(batch, words)
+    given = {"model": model, "base_url": base_url, "cassette": None if cassette is None else str(cassette)}
+    asked = {"max_tokens": 2000, **({} if chat is None else load_json_option("--chat", chat))}
+    asked |= {key: value for key, value in given.items() if value is not None}
+    sources = {path: read_latex(path) for path in papers}
+    paragraphs = [paragraph for source in sources.values() for paragraph in split_latex(source)]
+    chat_model = open_chat(asked)
+    with out.status(f"asking about {len(paragraphs)} paragraphs"):
+        manual = make_manual(chat_model, paragraphs, settings)
+    made = _how(sources, manual.to_json(), asked)
+    _write(target, f"<!--\n{made}\n-->\n\n{manual.text}\n")
+    if figures is not None:
+        _write(figures, json.dumps(manual.to_json(), indent=2) + "\n")
+    say(
+        f"{len(manual.relevant)} of {len(paragraphs)} paragraphs are relevant; "
+        f"{sum(map(len, manual.facts.values()))} facts, {manual.repeated} repetitions left out; "
+        f"{manual.cost.requests} requests, {manual.cost.cached} kept answers, cost {manual.cost.cost:.4g}"
+    )
+    say(f"The manual is in {short_path(target)}.")
+
+
+def _how(sources: dict[Path, str], figures: dict[str, Any], asked: dict[str, Any]) -> str:
+    """How a manual was made: it stands in the file, so that nobody takes it for one that a person wrote."""
+    names = ", ".join(
+        f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})" for path, text in sources.items()
+    )
+    by = asked.get("model") or f"the recording {Path(asked['cassette']).name}"
+    lines = [
+        f"Made by `rllib manual` from {names}, by {by}. Not checked by a person.",
+        f"{len(figures['relevant'])} of {figures['paragraphs']} paragraphs were relevant.",
+    ]
+    return "\n".join(lines).replace("--", "- -")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
