@@ -29,7 +29,7 @@ def ask_batch(
     question comes back. Questions that are the same are asked once.
 
     Args:
-        model: Whom to ask.
+        model: Whom to ask; its `max_tokens` has to do for all answers of a request.
         questions: What to ask.
         context: What all questions are about, such as a manual; sent once per request.
         system: See `ChatClient.complete`.

@@ -6,13 +6,13 @@ process) keeps two of them from paying for the same answer or from spending the 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,7 +35,7 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
         scratch.unlink(missing_ok=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def claim_file(path: Path) -> Iterator[None]:
     """Holds a lock between processes and threads; where the system has no such locks, nothing is locked.
 
@@ -69,7 +69,8 @@ def _lock(file: IO[str]) -> None:
         import fcntl
     except ImportError:  # Windows has no such locks
         return
-    fcntl.flock(file, fcntl.LOCK_EX)
+    with contextlib.suppress(OSError):  # nor have some network folders
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 class AnswerCache:
@@ -95,7 +96,7 @@ class AnswerCache:
         if self._folder is not None:
             write_json(self._folder / f"{key}.json", {"key": key, "answer": answer})
 
-    @contextmanager
+    @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[None]:
         """Holds a question while it is asked: who asks the same elsewhere waits, and then finds the answer.
 
@@ -147,7 +148,7 @@ class SpendingLedger:
             total += cost
         return total
 
-    @contextmanager
+    @contextlib.contextmanager
     def claim(self) -> Iterator[None]:
         """Holds the books of the folder between looking and booking."""
         if self._folder is None:

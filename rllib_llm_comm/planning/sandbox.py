@@ -104,21 +104,16 @@ class Sandbox:
                 "rewards or a judge."
             )
         self.limits = limits
-        self._begin()
-
-    def _begin(self) -> None:
         self._lock = threading.RLock()
         self._worker: subprocess.Popen[bytes] | None = None
         self._finalizer: weakref.finalize | None = None
         self._owner = 0
         self._numbers: dict[str, int] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"limits": self.limits}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.limits = state["limits"]
-        self._begin()
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        # Rewards that come to another process one by one still share one sandbox there.
+        shared = shared_sandbox.cache_info().currsize and shared_sandbox() is self
+        return (shared_sandbox, ()) if shared else (Sandbox, (self.limits,))
 
     def check(self, source: str) -> None:
         """Refuses code that uses anything that is not allowed; it is not run.
@@ -195,6 +190,10 @@ class Sandbox:
         )
         self._owner = os.getpid()
         self._finalizer = weakref.finalize(self, _end, self._worker, self._owner)
+        assert self._worker.stdout is not None
+        if not _read_line(self._worker.stdout, _PATIENCE).endswith(b"\n"):
+            self.close()
+            raise UserError("The sandbox's process cannot be started here; use hand-written rewards or a judge.")
 
     def _ask(self, line: str) -> int:
         worker = self._worker

@@ -1,8 +1,8 @@
 """The process inside the sandbox: reads JSON lines, runs reward code, writes JSON lines.
 
 It is started as a script of its own (`sandbox.Sandbox` does that) and uses nothing but the standard library. What it
-is sent: `["load", number, source]` and `["run", number, state]`. What it answers: `{"result": 0 or 1}` (after "load"
-always 0) or `{"refused": reason}`.
+is sent: `["load", number, source]` and `["run", number, state]`. What it answers: `{"result": 0 or 1}` (0 after "load",
+and once when it is ready) or `{"refused": reason}`.
 """
 
 from __future__ import annotations
@@ -179,7 +179,9 @@ def lock_down(memory: int) -> None:
         (resource.RLIMIT_NPROC, 0),  # does not bind root
     ]
     for name, limit in limits:
-        resource.setrlimit(name, (limit, limit))
+        hard = resource.getrlimit(name)[1]
+        lower = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(name, (lower, lower))
 
 
 def main() -> None:
@@ -190,6 +192,7 @@ def main() -> None:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     lock_down(memory)
+    os.write(1, b'{"result": 0}\n')  # ready
     for line in sys.stdin.buffer:
         # When the time is up, the system ends the process; no code can catch that.
         signal.setitimer(signal.ITIMER_PROF, seconds)

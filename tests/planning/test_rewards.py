@@ -9,9 +9,10 @@ import pytest
 from chat_server import ChatServer
 
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
+from rllib_llm_comm.envs.overcooked_ai.names import place_name
 from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, completed, library, parse_subgoal
+from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, completed, library, parse_subgoal
 from rllib_llm_comm.language.chat import ChatClient
 from rllib_llm_comm.language.chat_answers import AnswerError
 from rllib_llm_comm.planning.agreement import Agreement, kitchen_steps, measure_agreement
@@ -135,6 +136,28 @@ def test_wrong_code_is_found_out(steps):
 def test_code_that_fails_is_counted(steps):
     found = measure_agreement(CodeReward(FAILING_CODE), subgoal(ADD), steps[:100])
     assert found.refused > 0 and found.steps == 200
+
+
+@pytest.mark.parametrize("layout", ["cramped_room", "forced_coordination"])
+def test_plain_states_tell_enough_for_every_subgoal(layout):
+    """Code for each subgoal of a kitchen that reads plain states only agrees with the exact test in every step."""
+    kitchen, steps, total = get_layout(layout), list(kitchen_steps(layout, 120, seed=2)), Agreement()
+    for goal in all_subgoals(kitchen):
+        total += measure_agreement(CodeReward(code_for(goal, place_name(kitchen, goal.cell))), goal, steps)
+    assert total.both > 100 and total.share == 1.0 and total.steps == 240 * len(all_subgoals(kitchen))
+
+
+def code_for(goal: Subgoal, place: str) -> str:
+    needed = {"take": "nothing", "plate": "dish"}.get(goal.verb, goal.kind)
+    left = goal.kind if goal.verb in ("take", "plate") else "nothing"
+    test = f"before['cell'] != {place!r} and after['cell'] == {place!r}"
+    if goal.verb != "go":
+        test = f"(before['holds'], after['holds'], before['faces']) == ({needed!r}, {left!r}, {place!r})"
+    return (
+        "def reward(state):\n"
+        "    before, after = (state[when]['cooks'][state['agent']] for when in ('before', 'after'))\n"
+        f"    return 1 if {test} else 0\n"
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning import sandbox_worker
-from rllib_llm_comm.planning.sandbox import Limits, RefusedCodeError, Sandbox
+from rllib_llm_comm.planning.rewards import CodeReward
+from rllib_llm_comm.planning.sandbox import Limits, RefusedCodeError, Sandbox, shared_sandbox
 
 STATE = {"before": {"x": 1}, "after": {"x": 2, "things": ["onion", "dish"]}, "agent": "alice"}
 
@@ -343,6 +344,17 @@ def test_copies_have_processes_of_their_own(sandbox):
     process = twin._worker
     twin.close()
     assert process.returncode is not None and twin.run(GOOD["loop"], STATE) == 1
+
+
+def test_the_shared_sandbox_stays_one():
+    one = CodeReward(GOOD["plain"])
+    assert pickle.loads(pickle.dumps(one)).sandbox is one.sandbox is shared_sandbox()
+
+
+def test_a_sandbox_that_cannot_start_is_told(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(UserError, match="cannot be started here"):
+        Sandbox().check(GOOD["plain"])
 
 
 def test_the_process_ends_with_its_sandbox():
