@@ -114,14 +114,6 @@ def _check_node(node: ast.AST, called: bool) -> None:
     for name in (getattr(node, field, None) for field in ("id", "name", "arg")):
         if isinstance(name, str) and "__" in name:
             raise Refused(f"it uses the name `{name[:40]}` in line {line}")
-    if isinstance(node, ast.FunctionDef | ast.arg | ast.Name) and _binds(node) in BUILTINS:
-        raise Refused(f"it gives `{_binds(node)}` another meaning in line {line}")
-
-
-def _binds(node: ast.FunctionDef | ast.arg | ast.Name) -> str:
-    if isinstance(node, ast.Name):
-        return "" if isinstance(node.ctx, ast.Load) else node.id
-    return node.name if isinstance(node, ast.FunctionDef) else node.arg
 
 
 def _takes_one(arguments: ast.arguments) -> bool:

@@ -56,6 +56,7 @@ GOOD = {
             return 1
     """),
     "walrus and slices": body("return 1 if (n := len(state['after']['things'][:1])) == 1 and -n < 0 else 0"),
+    "own meaning of a builtin": "def max(sum):\n    return 1\n\n" + body("list = [max(0)]\nreturn list[0]"),
     "other name": "def reward(s, n=3):\n    return 1\n",
 }
 
@@ -123,9 +124,6 @@ ESCAPES = {
     "metaclass": "class X(metaclass=len):\n    pass\n" + body("return 1"),
     "global": body("global len\nlen = 3\nreturn 1"),
     "nonlocal": body("x = 1\ndef f():\n    nonlocal x\n    x = 2\nreturn 1"),
-    "rebinding a builtin": body("len = max\nreturn 1"),
-    "builtin as a parameter": "def reward(isinstance):\n    return 1\n",
-    "function called like a builtin": "def len(x):\n    return 1\n" + body("return 1"),
     "dunder function": "def __getattr__(x):\n    return 1\n" + body("return 1"),
     "dunder parameter": "def reward(__builtins__):\n    return 1\n",
     "dunder keyword": body("dict(__class__=1)\nreturn 1"),
