@@ -67,8 +67,8 @@ print(json.dumps({"refused": refused, **client.counters.to_json()}))
 """
 
 
-def processes(server: ChatServer, folder, budget, *questions: list[str]) -> list[dict]:
-    """Each list of questions in a process of its own, all at once; what they counted."""
+def started(server: ChatServer, folder, budget, *questions: list[str]) -> list[subprocess.Popen]:
+    """Each list of questions in a process of its own, all at once."""
     env = {**os.environ, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     running = [
         subprocess.Popen(
@@ -81,6 +81,12 @@ def processes(server: ChatServer, folder, budget, *questions: list[str]) -> list
     for process in running:
         process.stdin.write("\n")
         process.stdin.flush()
+    return running
+
+
+def processes(server: ChatServer, folder, budget, *questions: list[str]) -> list[dict]:
+    """As `started`, to their end; what they counted."""
+    running = started(server, folder, budget, *questions)
     told = [process.communicate(timeout=60)[0] for process in running]
     assert all(process.returncode == 0 for process in running)
     return [json.loads(text) for text in told]
@@ -97,6 +103,18 @@ def test_two_processes_never_pay_for_the_same_answer(tmp_path):
         one, two = processes(server, tmp_path, None, questions, questions)
         assert sorted(body["messages"][-1]["content"] for body in server.requests) == questions
     assert one["requests"] + two["requests"] == 3 and one["cached"] + two["cached"] == 3
+
+
+def test_a_killed_process_holds_nobody_up(tmp_path):
+    with ChatServer(20.0, "hello") as server:
+        (process,) = started(server, tmp_path, None, ["a"])
+        while not server.requests:
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+        begun = time.monotonic()
+        assert ChatClient("tiny", server.url, cache_dir=tmp_path, max_tokens=30).complete("a") == "hello"
+        assert time.monotonic() - begun < 10 and len(server.requests) == 2
 
 
 def test_two_processes_never_spend_more_than_the_budget(tmp_path):
