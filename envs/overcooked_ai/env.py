@@ -308,6 +308,14 @@ class OvercookedAI(Game):
             }
         return infos
 
+    def action_phrases(self, agent: str) -> list[str]:
+        """What each action would do now, in words; also where agents do not read.
+
+        Args:
+            agent: Who would act.
+        """
+        return self.level.phrases(self.players[agent])
+
     # ---- pictures ----------------------------------------------------------------------------------------
 
     def draw_rgb(self) -> np.ndarray:

@@ -31,7 +31,7 @@ class Episode:
         messages: Everything that was said, in order; silence is left out.
         metrics: What the game counted itself (`episode_metrics` in its last infos), such as the score.
         frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`) and `agents`, for each
-            agent its `text`, `said`, `heard`, `candidates`, `probabilities`, `action`, `phrase`, `value` (if
+            agent its `text`, `subgoal`, `said`, `heard`, `candidates`, `probabilities`, `action`, `phrase`, `value` (if
             the critic knows one), `reward` (earned since the frame before), `busy` and `events`. The last frame shows
             the end.
     """
@@ -249,25 +249,34 @@ def _frame(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any
     for agent, observation in observations.items():
         card: dict[str, Any] = {
             "text": str(observation.get("text", "")),
+            "subgoal": str(observation.get("subgoal", "")),
             "reward": float(rewards.get(agent, 0.0)),
             "events": [str(event) for event in infos.get(agent, {}).get("events", [])],
             "busy": agent not in decisions,
         }
         decision = decisions.get(agent)
         if decision is not None:
+            phrases = _phrases(game, agent, observation, decision)
             card.update(
                 said=decision.said,
                 heard=dict(decision.heard),
-                candidates=list(decision.candidates),
+                candidates=phrases,
                 probabilities=[round(float(p), 4) for p in decision.probabilities],
                 action=int(decision.action),
-                phrase=decision.candidates[decision.action],
+                phrase=phrases[decision.action],
             )
             if np.isfinite(decision.value):  # JSON knows no NaN
                 card["value"] = round(float(decision.value), 4)
         cards[str(agent)] = card
     step = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
     return {"game_step": step, "ansi": _ansi(game), "image": _image(game), "agents": cards}
+
+
+def _phrases(game: Any, agent: Any, observation: Any, decision: Any) -> list[str]:
+    """What each action is, in words: as the agent reads it, or else as the game tells it, if it can."""
+    if "candidates" in observation or not hasattr(game, "action_phrases"):
+        return list(decision.candidates)
+    return list(game.action_phrases(agent))
 
 
 def _image(game: Any) -> np.ndarray | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -165,6 +166,20 @@ def _quantized(quantization: str, dtype: torch.dtype, device: str) -> dict[str, 
     return {"quantization_config": config, "device_map": {"": device}}
 
 
+@contextlib.contextmanager
+def without_progress_bar() -> Iterator[None]:
+    """Keeps transformers from drawing a bar for each model that is loaded, which tells nothing in a log."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> BaseModel:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -178,7 +193,8 @@ def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> Base
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
         how = _quantized(quantization, dtype, device)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **how)
+        with without_progress_bar():
+            model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **how)
         if quantization == "none":
             model = model.to(device)
     except (OSError, ValueError, RuntimeError) as error:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path
+from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path, without_progress_bar
 
 MINILM = "minilm"
 PAD = 0
@@ -112,7 +112,8 @@ def _load(name: str, device: str) -> TextEncoder:
     source = str(_folder(name))
     try:
         tokenizer = AutoTokenizer.from_pretrained(source)
-        model = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True).to(device)
+        with without_progress_bar():
+            model = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True).to(device)
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(

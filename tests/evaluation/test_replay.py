@@ -128,3 +128,24 @@ def test_two_runs_side_by_side_in_a_browser(tmp_path):
     assert dom.count('class="side"') == 2 and ">talking</h2>" in dom and ">silent</h2>" in dom
     assert dom.count(">the episode is over<") == 4  # both cooks of both runs
     assert f"{len(steps)} of {len(steps)}" in dom
+
+
+def test_subgoals_and_actions_have_words(tmp_path):
+    """Also where agents see numbers only."""
+    from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
+    from rllib_llm_comm.evaluation.decision import Decision
+
+    class Stays:
+        def reset(self, seed):
+            pass
+
+        def act(self, observations, explore):
+            even = np.full(20, 0.05)
+            return {a: Decision(0, "", {}, [str(i) for i in range(20)], even, 0.0, "") for a in observations}
+
+    env = subgoal_env(observe=["vector"], action_level="goal_cell", horizon=2)
+    frame = record(Stays(), env=env)[0].frames[0]["agents"]["alice"]
+    assert frame["subgoal"] == "" and frame["candidates"][7] == "go to floor 2,1"
+    env = subgoal_env(observe=["entities"], action_level="goal_cell", horizon=2)
+    episode = record(Stays(), env=env)
+    assert episode[0].frames[0]["agents"]["bob"]["subgoal"] in write_replay(episode, tmp_path / "r.html").read_text()
