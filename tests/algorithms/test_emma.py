@@ -117,3 +117,21 @@ def test_bad_settings_get_one_sentence(change, why):
 def test_other_observations_are_refused():
     with pytest.raises(UserError, match="needs a Dict with a Box `entities`"):
         config(observe=["vector"]).build_algo()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_it_learns_to_follow_words(tmp_path):
+    """Sampled subgoals: an untrained policy does some by chance, a trained one twice as many."""
+    algo = EMMAConfig().debugging(seed=0).build_algo()
+    done = []
+    try:
+        for rounds in (0, 26):
+            for _ in range(rounds):
+                algo.train()
+            policy = load_policy(algo.save_to_path(str(tmp_path / str(rounds))))
+            result = evaluate(policy, episodes=10, seed=100)
+            done.append(result.metrics["subgoals_completed"])
+    finally:
+        algo.stop()
+    assert done[1] > 1.8 * done[0], done
