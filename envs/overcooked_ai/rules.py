@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.envs.compiling import compiling
 from rllib_llm_comm.envs.overcooked_ai import encoding, kernel
 from rllib_llm_comm.envs.overcooked_ai.layouts import Cell, Layout, get_layout
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
@@ -93,6 +95,7 @@ class Kitchen:
         self, layout: str | Sequence[str] = "cramped_room", dynamics: str = "old", horizon: int = HORIZON
     ) -> None:
         require_choice("dynamics", dynamics, DYNAMICS)
+        _compile_rules()
         self.layout: Layout = get_layout(layout)
         self.dynamics = dynamics
         self.horizon = horizon
@@ -195,6 +198,16 @@ class Kitchen:
             UserError: If it is no state of this kitchen.
         """
         self.state = read_snapshot(self.layout, snapshot)
+
+
+@cache
+def _compile_rules() -> None:
+    """Compiles the rules, or loads what was compiled before, now and not in the midst of the first game."""
+    layout = get_layout("cramped_room")
+    state, planes = start_state(layout), encoding.static_planes(layout)
+    with compiling("the onion-soup kitchens", "about 20 seconds"):
+        kernel.step(state, layout.terrain, layout.width, kernel.STAY, kernel.STAY, True, np.zeros((2, 3), np.int32))
+        encoding.lossless(state, planes, HORIZON, np.zeros((2, *planes.shape), np.int8))
 
 
 def start_state(layout: Layout) -> np.ndarray:
