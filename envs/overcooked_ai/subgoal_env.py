@@ -25,7 +25,8 @@ has one more part:
 
 `subgoals="sampled"`, for training: an agent whose subgoal is done, or that has had it for `patience` game steps, gets a
 new one, drawn among those that are possible now: first the verb, then one with this verb, each as likely as the others,
-so that the many cells to go to and counters do not crowd out pots.
+so that the many cells to go to and counters do not crowd out pots. One of the verbs is to wait, which says to "go"
+where the cook is and is done by a game step in which it stays as it is.
 
 `subgoals="planner"`: what the scripted planner wants now, asked at each game step. A subgoal changes when it is done or
 when the planner wants something else. To wait is to "go" to a cell, where the cook may be already. For
@@ -98,6 +99,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     subgoal_number,
     subgoal_text,
     task_subgoal,
+    waited,
 )
 from rllib_llm_comm.errors import UserError, require_choice
 
@@ -105,6 +107,7 @@ SUBGOAL_ENV_ID = "rllib_llm_comm/overcooked_ai_subgoals-v0"
 SOURCES = ("sampled", "planner")
 SUBGOAL_LEVELS = ("primitive", "goal_cell")
 PATIENCE = 40
+WAIT = "wait"
 _EMPTY_HANDS = 0.4
 _MOST_OCCUPIED = 0.4
 
@@ -192,6 +195,8 @@ class SubgoalKitchen(OvercookedAI):
         due = []
         for player in range(2):
             done = completed(before, self.kitchen.state, player, self.subgoals[player])
+            if self._sampled:
+                done = done or waited(before, self.kitchen.state, player, self.subgoals[player])
             self._completed += done
             self._done[player] |= done
             self._age[player] += 1
@@ -215,11 +220,10 @@ class SubgoalKitchen(OvercookedAI):
                 self._given += 1
 
     def _sample(self, player: int) -> Subgoal:
-        by_verb: dict[str, list[Subgoal]] = {}
+        here = Subgoal(GO, "", self.kitchen.cook(player).cell)
+        by_verb: dict[str, list[Subgoal]] = {WAIT: [here]}
         for subgoal in possible_subgoals(self.kitchen, player):
             by_verb.setdefault(subgoal.verb, []).append(subgoal)
-        if not by_verb:  # in a kitchen of one's own with a single cell to stand on
-            return Subgoal(GO, "", self.kitchen.cook(player).cell)
         verbs = list(by_verb)
         choices = by_verb[verbs[int(self._rng.integers(len(verbs)))]]
         return choices[int(self._rng.integers(len(choices)))]

@@ -342,3 +342,20 @@ def completed(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgo
         return False
     dx, dy = STEPS[before[at + FACING]]
     return (place[0] + dx, place[1] + dy) == subgoal.cell
+
+
+def waited(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgoal) -> bool:
+    """Whether a player that should "go" where it stands already has stayed there for one game step, idle.
+
+    Planners let cooks wait like that. Its place, the way it looks and its hands must be as before.
+
+    Args:
+        before: As of `completed`.
+        after: As of `completed`.
+        player: 0 or 1.
+        subgoal: A subgoal of that kitchen.
+    """
+    at = PLAYER + FIELDS * player
+    if subgoal.verb != GO or (int(before[at + X]), int(before[at + Y])) != subgoal.cell:
+        return False
+    return bool((before[at : at + FIELDS] == after[at : at + FIELDS]).all())

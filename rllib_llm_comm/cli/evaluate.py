@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.ray_session import quiet_libraries
 from rllib_llm_comm.cli.stages import write_atomically
 
+_TRIAL = re.compile(r"^trial_\d+_|^\d+_")
 _SHOWN = ("return_mean", "return_std", "success_rate", "length_mean", "episodes", "sampled")
 
 
@@ -113,23 +115,30 @@ def command(
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    table = Table()
+    shown = [name for name in _SHOWN if name in rows[0]]
+    figures = [{name: row[name] for name in shown} | row["metrics"] for row in rows]
+    # What is the same for all checkpoints stands once below: a terminal has few columns.
+    same = [name for name in shown if len(rows) > 1 and len({str(figure[name]) for figure in figures}) == 1]
+    caption = ", ".join(f"{name.replace('_', ' ')} {_text(figures[0][name])}" for name in same)
+    table = Table(caption=f"All: {caption}" if same else None)
     if len(rows) > 1:
         table.add_column("checkpoint", overflow="fold")
-    labels = _labels([row["checkpoint"] for row in rows])
-    shown = [name for name in _SHOWN if name in rows[0]]
-    for name in (*shown, *rows[0]["metrics"]):
+    columns = [name for name in figures[0] if name not in same]
+    for name in columns:
         table.add_column(name.replace("_", " "), justify="right")
-    for label, row in zip(labels, rows, strict=True):
-        cells = [_text(value) for value in (*(row[name] for name in shown), *row["metrics"].values())]
-        table.add_row(*([escape(label)] if len(rows) > 1 else []), *cells)
+    labels = _labels([row["checkpoint"] for row in rows])
+    for label, figure in zip(labels, figures, strict=True):
+        table.add_row(*([escape(label)] if len(rows) > 1 else []), *(_text(figure[name]) for name in columns))
     out.print(table)
 
 
 def _labels(checkpoints: Sequence[str]) -> list[str]:
-    """The parts of the paths in which they differ, so that a row fits in a line."""
+    """What the paths of checkpoints differ in, so that a row fits in a line: trials by what was varied."""
     columns = list(itertools.zip_longest(*(Path(path).parts for path in checkpoints)))
     differing = [column for column in columns if len(set(column)) > 1] or columns
+    names = [[_TRIAL.sub("", part) for part in column if part] for column in differing]
+    if len(set(names[0])) == len(checkpoints):
+        return names[0]
     return ["/".join(part for part in row if part) for row in zip(*differing, strict=True)]
 
 

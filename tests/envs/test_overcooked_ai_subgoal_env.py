@@ -20,12 +20,14 @@ from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID, subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
+    Subgoal,
     all_subgoals,
     parse_subgoal,
     possible,
     possible_subgoals,
     subgoal_number,
     task_subgoal,
+    waited,
 )
 from rllib_llm_comm.errors import UserError
 
@@ -146,7 +148,9 @@ def test_the_reward_comes_with_the_step_and_then_there_is_a_new_subgoal():
     for observations, rewards, _, _, infos in walk(env, 7):
         for agent in rewards:
             assert rewards[agent] == float(infos[agent]["subgoal_completed"])
-            assert possible(env.kitchen, env.players[agent], env.subgoals[env.players[agent]]) or not rewards[agent]
+            player = env.players[agent]
+            waits = env.subgoals[player] == Subgoal("go", "", env.kitchen.cook(player).cell)
+            assert possible(env.kitchen, player, env.subgoals[player]) or waits or not rewards[agent]
             age[agent] = 0 if rewards[agent] or observations[agent]["subgoal"] != held[agent] else age[agent] + 1
             held[agent] = observations[agent]["subgoal"]
             assert age[agent] <= 30
@@ -155,12 +159,30 @@ def test_the_reward_comes_with_the_step_and_then_there_is_a_new_subgoal():
 def test_an_agent_that_does_nothing_gets_another_subgoal_in_time():
     env = subgoal_env(patience=10, horizon=101)
     env.reset(seed=0)
-    given = []
+    age, waited = 0, 0
     while env.agents:
+        before = env.subgoals[1]
         *_, infos = env.step({"alice": STAY, "bob": STAY})
-        given.append(infos["bob"]["episode_metrics"]["subgoals_given"])
-    assert given == [2.0 + 2 * (step // 10) for step in range(1, 102)]
-    assert infos["bob"]["episode_metrics"]["subgoals_completed"] == 0
+        # It does nothing but to wait, which is done at once where it is asked to.
+        asked_to_wait = before == Subgoal("go", "", env.kitchen.cook(1).cell)
+        assert infos["bob"]["subgoal_completed"] == asked_to_wait
+        waited += asked_to_wait
+        age = 0 if asked_to_wait or age == 9 else age + 1
+        assert (env._age[1] == 0) == (age == 0)
+    assert waited > 0
+
+
+def test_only_idle_steps_count_as_waiting():
+    start = Kitchen("cramped_room")
+    here = Subgoal("go", "", start.cook(0).cell)
+    idle = []
+    for action in range(6):
+        kitchen = Kitchen("cramped_room")
+        kitchen.step([action, STAY])
+        idle.append(kitchen.cook(0) == start.cook(0))
+        assert waited(start.state, kitchen.state, 0, here) == idle[-1]
+        assert not waited(start.state, kitchen.state, 0, Subgoal("go", "", (2, 1)))
+    assert idle[STAY] and not all(idle)
 
 
 def test_starts_are_random_only_where_asked_for():
