@@ -54,7 +54,7 @@ class EMMAConfig(MAPPOConfig):
         self.lr = 2e-3
         self.critic_lr = 1e-3
         self.lambda_ = 0.6
-        self.entropy_coeff = 0.005
+        self.entropy_coeff = 0.02
         self.num_epochs = 8
         self.minibatch_size = 512
         self.train_batch_size_per_learner = 2048
