@@ -150,6 +150,7 @@ class OvercookedAI(Game):
         level: What turns actions into primitive ones.
         players: The player (0 or 1) that each agent is in this episode.
         score: Reward for soups so far in this episode.
+        passed: `Kitchen.state` before the last `step` and after each of its game steps; after `reset` the start.
         shaping: Factor of the shaped rewards.
         task: The goal in words.
         brief: The game in a few sentences.
@@ -202,6 +203,7 @@ class OvercookedAI(Game):
         self.players = {"alice": 0, "bob": 1}
         self._parts = tuple(observe)
         self._rng = np.random.default_rng()
+        self.passed: list[np.ndarray] = [self.kitchen.state.copy()]
         self._clear()
         space = observation_space(self.kitchen, self._parts, vector, self.level.num_actions)
         self.observation_spaces = dict.fromkeys(self.possible_agents, space)
@@ -230,6 +232,7 @@ class OvercookedAI(Game):
         self.level.reset(self._rng)
         self.agents = list(self.possible_agents)
         self._clear()
+        self.passed = [self.kitchen.state.copy()]
         return self._observations(), self._infos([[], []], [[], []])
 
     def step(
@@ -261,8 +264,10 @@ class OvercookedAI(Game):
                 self.level.choose(self.players[agent], action)
         rewards: list[list[float]] = [[], []]
         events: list[list[str]] = [[], []]
+        self.passed = [self.kitchen.state.copy()]
         while True:
             self._game_step(rewards, events)
+            self.passed.append(self.kitchen.state.copy())
             if self.kitchen.over or any(self.level.needs_action(player) for player in range(2)):
                 break
         names, over = self.agents, self.kitchen.over

@@ -1,0 +1,366 @@
+"""The planner that asks a chat model: for a goal, then for subgoals, then for who gets which (SAMA Section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field
+
+from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.language.chat_answers import AnswerError, UnusableError, ask_for, read_answer
+from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.planning.matching import (
+    assigned,
+    assignments,
+    can_be_shared_out,
+    failed_assignments,
+    made_possible,
+    refusal_for_all,
+)
+from rllib_llm_comm.planning.nearest import Nearest, NearestByEmbedding, NearestByModel
+from rllib_llm_comm.planning.plans import FailedAttempt, Phase, Plan, Planner, PlanRequest, Refusal
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class Objects(BaseModel):
+    """The things of a game that matter."""
+
+    objects: list[str] = Field(min_length=1, max_length=40)
+
+
+class Goal(BaseModel):
+    """A goal, after thinking."""
+
+    thoughts: str = ""
+    goal: str = Field(min_length=1, max_length=300)
+
+
+class ProposedSubgoal(BaseModel):
+    """A subgoal with its reason."""
+
+    subgoal: str = Field(min_length=1, max_length=300)
+    reason: str = ""
+
+
+class Decomposition(BaseModel):
+    """Subgoals for all agents, after thinking."""
+
+    thoughts: str = ""
+    subgoals: list[ProposedSubgoal]
+
+
+class AgentsNumber(BaseModel):
+    """Which subgoal an agent gets."""
+
+    agent: str
+    number: int = Field(description="number of the subgoal")
+    reason: str = ""
+
+
+class Assignment(BaseModel):
+    """Who gets which subgoal, after thinking."""
+
+    thoughts: str = ""
+    assignment: list[AgentsNumber]
+
+
+@dataclass(frozen=True)
+class ChatPlanSettings:
+    """How a chat model is asked for plans.
+
+    Attributes:
+        examples: Worked examples in each question: 0, 1 or 3.
+        objects: Whether the things that matter are taken from the manual first, and goals are made of them.
+        menu: What the list of subgoals shows: "possible" (what somebody can do now) or "library" (all there are).
+        nearest: Who finds the nearest subgoal to one that is refused twice: "embedding" or "model".
+        text_encoder: For "embedding": see `load_text_encoder`.
+    """
+
+    examples: int = 1
+    objects: bool = True
+    menu: str = "possible"
+    nearest: str = "embedding"
+    text_encoder: str = "embedded"
+
+    def __post_init__(self) -> None:
+        """Refuses what is not allowed."""
+        require_choice("examples", self.examples, (0, 1, 3))
+        require_choice("objects", self.objects, (False, True))
+        require_choice("menu", self.menu, ("possible", "library"))
+        require_choice("nearest", self.nearest, ("embedding", "model"))
+        if not isinstance(self.text_encoder, str):
+            raise UserError(f"`text_encoder` is {self.text_encoder!r} but must be the name of an encoder or a folder.")
+
+
+class ChatPlanner(Planner):
+    """Asks three questions per plan; each answer is checked against the game.
+
+    What is unknown or impossible is refused with the reasons and asked once more; what is still so then is replaced by
+    the nearest subgoal that is possible.
+
+    Args:
+        model: Whom to ask.
+        settings: How.
+    """
+
+    name = "chat"
+    slow = True
+
+    def __init__(self, model: ChatModel, settings: ChatPlanSettings = ChatPlanSettings()) -> None:  # noqa: B008
+        self.model, self.how = model, settings
+        by_embedding = NearestByEmbedding(settings.text_encoder)
+        self.nearest: Nearest = NearestByModel(model, by_embedding) if settings.nearest == "model" else by_embedding
+        self._objects: dict[str, list[str]] = {}
+
+    def settings(self) -> dict[str, Any]:
+        """See `Planner`."""
+        return {"name": self.name, **asdict(self.how)}
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """See `Planner`."""
+        refused: list[Refusal] = []
+        context = self.context(request)
+        kept = request.failed[-1].plan if request.redo != "goal" else None
+        goal, reason = (kept.goal, kept.reason) if kept is not None else self.goal(request, context)
+        if request.redo == "assignment" and kept is not None:
+            subgoals = [ProposedSubgoal(subgoal=one.subgoal, reason=one.reason) for one in kept.subgoals]
+        else:
+            subgoals = self._decompose(request, context, goal, refused)
+        way, reasons = self._assign(request, context, goal, subgoals, refused)
+        made = made_possible(request, way, self.nearest, refused)
+        return Plan(goal=goal, reason=reason, subgoals=assigned(made, reasons), refused=refused, planner=self.name)
+
+    # ---- what all questions begin with -------------------------------------------------------------------
+
+    def context(self, request: PlanRequest) -> str:
+        """The game, its objects, the moment and what went before, in words.
+
+        Args:
+            request: What there is.
+        """
+        game, state = request.game, request.state
+        manual = game.manual()
+        lines = [outcome.sentence() for outcome in request.outcomes]
+        lines += [f"{agent} is still to {subgoal}." for agent, subgoal in request.current.items() if subgoal]
+        objects = f"\nThings that matter: {', '.join(self.objects(manual))}.\n" if self.how.objects else ""
+        return fill(
+            __package__,
+            "plan_context",
+            count=len(game.agents),
+            agents=", ".join(game.agents),
+            manual=manual,
+            objects=objects,
+            situation=game.situation(state),
+            status=" ".join(game.situation_of(state, agent) for agent in game.agents),
+            history="\nWhat was done before:\n" + "\n".join(lines) + "\n" if lines else "",
+        )
+
+    def objects(self, manual: str) -> list[str]:
+        """The things of a game that matter; asked once per manual.
+
+        Args:
+            manual: The game in words.
+        """
+        if manual not in self._objects:
+            found = ask_for(self.model, fill(__package__, "plan_objects", manual=manual), Objects)
+            self._objects[manual] = list(dict.fromkeys(found.objects))
+        return self._objects[manual]
+
+    def examples(self, request: PlanRequest, phase: Phase) -> str:
+        """As many examples as wanted.
+
+        Args:
+            request: For its game.
+            phase: Of planning.
+        """
+        shown = list(request.game.examples(phase))[: self.how.examples]
+        return "".join(f"\nAn example.\n{example}\n" for example in shown)
+
+    # ---- the three questions -----------------------------------------------------------------------------
+
+    def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
+        """The next goal, with the thoughts behind it.
+
+        Args:
+            request: What there is.
+            context: What `context` gave.
+        """
+        failed = [attempt.plan.goal for attempt in request.failed if attempt.guilty == "goal"]
+
+        def check(answer: Goal) -> None:
+            if _same(answer.goal) in map(_same, failed):
+                raise UnusableError(f"the goal {answer.goal!r} has failed from here already")
+
+        prompt = fill(
+            __package__,
+            "plan_goal",
+            context=context,
+            examples=self.examples(request, "goal"),
+            failed=_told(request.failed),
+            with_objects=", made of the things that matter" if self.how.objects else "",
+        )
+        answer = ask_for(self.model, prompt, Goal, check=check)
+        return answer.goal, answer.thoughts
+
+    def _decompose(
+        self, request: PlanRequest, context: str, goal: str, refused: list[Refusal]
+    ) -> list[ProposedSubgoal]:
+        game = request.game
+        failed = [sorted(way.values()) for way in failed_assignments(request)] if request.redo != "assignment" else []
+
+        def check(answer: Decomposition) -> None:
+            problems = {one.subgoal: why for one in answer.subgoals if (why := refusal_for_all(request, one.subgoal))}
+            _note(refused, "decomposition", problems)
+            if problems:
+                raise UnusableError(*problems.values())
+            _check_count(answer, len(game.agents))
+            known = [str(game.parse(one.subgoal)) for one in answer.subgoals]
+            if sorted(known) in failed:
+                raise UnusableError("these subgoals have failed from here already")
+            if not can_be_shared_out(request, known):
+                raise UnusableError("there is no way to give each agent one of these that it can do now")
+
+        prompt = fill(
+            __package__,
+            "plan_decomposition",
+            context=context,
+            examples=self.examples(request, "decomposition"),
+            failed=_told(request.failed),
+            goal=goal,
+            count=len(game.agents),
+            menu=self._menu(request),
+        )
+        found, _ = _ask(self.model, prompt, Decomposition, check, lambda answer: _check_count(answer, len(game.agents)))
+        return [self._known(request, one, found, refused) for one in found.subgoals]
+
+    def _known(
+        self, request: PlanRequest, one: ProposedSubgoal, found: Decomposition, refused: list[Refusal]
+    ) -> ProposedSubgoal:
+        """A subgoal in the game's words; one that nobody can do becomes the nearest that somebody can."""
+        why = refusal_for_all(request, one.subgoal)
+        if not why:
+            return ProposedSubgoal(subgoal=str(request.game.parse(one.subgoal)), reason=one.reason)
+        taken = {request.game.parse(other.subgoal) for other in found.subgoals}
+        options = [option for option in _possible(request) if option not in taken]
+        nearest = self.nearest(one.subgoal, options or _possible(request))
+        refused.append(Refusal(phase="decomposition", subgoal=one.subgoal, reason=why, instead=nearest))
+        return ProposedSubgoal(subgoal=nearest, reason=one.reason)
+
+    def _assign(
+        self,
+        request: PlanRequest,
+        context: str,
+        goal: str,
+        subgoals: Sequence[ProposedSubgoal],
+        refused: list[Refusal],
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        game = request.game
+
+        def check(answer: Assignment) -> None:
+            way = _way(answer, game.agents, subgoals)
+            problems = {way[agent]: why for agent in way if (why := game.refusal(request.state, agent, way[agent]))}
+            _note(refused, "assignment", problems)
+            if problems:
+                raise UnusableError(*problems.values())
+            if way in failed_assignments(request):
+                raise UnusableError("this assignment has failed from here already")
+
+        prompt = fill(
+            __package__,
+            "plan_assignment",
+            context=context,
+            examples=self.examples(request, "assignment"),
+            failed=_told(request.failed),
+            goal=goal,
+            subgoals="\n".join(f"{number}. {one.subgoal}" for number, one in enumerate(subgoals, 1)),
+        )
+        try:
+            answer, fits = _ask(
+                self.model, prompt, Assignment, check, lambda answer: _way(answer, game.agents, subgoals)
+            )
+        except AnswerError:
+            fits = False
+        # What the model cannot give out right in two tries is given out as well as it can be.
+        way = _way(answer, game.agents, subgoals) if fits else assignments(request, [s.subgoal for s in subgoals])[0]
+        reasons = {one.agent: one.reason for one in answer.assignment} if fits else {}
+        whys = {one.subgoal: one.reason for one in subgoals}
+        return way, {agent: reasons.get(agent) or whys.get(way[agent], "") for agent in way}
+
+    def _menu(self, request: PlanRequest) -> str:
+        game = request.game
+        lists = {
+            agent: game.possible(request.state, agent) if self.how.menu == "possible" else game.library(agent)
+            for agent in game.agents
+        }
+        who: dict[str, list[str]] = {}
+        for agent, subgoals in lists.items():
+            for subgoal in subgoals:
+                who.setdefault(subgoal, []).append(agent)
+        return "\n".join(f"- {subgoal} ({' or '.join(agents)})" for subgoal, agents in who.items())
+
+
+def _ask(
+    model: ChatModel,
+    prompt: str,
+    form: type[Answer],
+    check: Callable[[Answer], None],
+    least: Callable[[Answer], object],
+) -> tuple[Answer, bool]:
+    """The first of two answers that fits, or else the second one if it has at least the right form.
+
+    Raises:
+        AnswerError: If it has not.
+    """
+    try:
+        return ask_for(model, prompt, form, check=check), True
+    except AnswerError as error:
+        try:
+            return read_answer(error.answer, form, least), False
+        except UnusableError:
+            raise error from None
+
+
+def _possible(request: PlanRequest) -> list[str]:
+    """What any agent can set about now."""
+    found = (request.game.possible(request.state, agent) for agent in request.game.agents)
+    return list(dict.fromkeys(subgoal for subgoals in found for subgoal in subgoals))
+
+
+def _check_count(answer: Decomposition, count: int) -> None:
+    if len(answer.subgoals) != count or len({_same(one.subgoal) for one in answer.subgoals}) != count:
+        raise UnusableError(f"there must be {count} different subgoals, one for each agent")
+
+
+def _way(answer: Assignment, agents: Sequence[str], subgoals: Sequence[ProposedSubgoal]) -> dict[str, str]:
+    """A subgoal per agent, in the agents' order."""
+    numbers = {one.agent.strip().lower(): one.number for one in answer.assignment}
+    if len(answer.assignment) != len(agents) or set(numbers) != {agent.lower() for agent in agents}:
+        raise UnusableError(f"each of {', '.join(agents)} must be named once")
+    if sorted(numbers.values()) != list(range(1, len(subgoals) + 1)):
+        raise UnusableError(f"each of the numbers 1 to {len(subgoals)} must be given to one agent")
+    return {agent: subgoals[numbers[agent.lower()] - 1].subgoal for agent in agents}
+
+
+def _note(refused: list[Refusal], phase: Phase, problems: dict[str, str]) -> None:
+    for subgoal, reason in problems.items():
+        noted = Refusal(phase=phase, subgoal=subgoal, reason=reason, instead="")
+        if noted not in refused:
+            refused.append(noted)
+
+
+def _same(text: str) -> str:
+    return " ".join(text.lower().split()).rstrip(".")
+
+
+def _told(failed: Sequence[FailedAttempt]) -> str:
+    """What was tried from here and failed, in words."""
+    lines = []
+    for attempt in failed:
+        subgoals = "; ".join(f"{agent}: {subgoal}" for agent, subgoal in attempt.plan.by_agent().items())
+        lines.append(f"- goal: {attempt.plan.goal}; {subgoals}. The mistake was in the {attempt.guilty}: {attempt.why}")
+    told = "\nThis was tried from here and failed; do not answer the same again:\n" + "\n".join(lines) + "\n"
+    return told if lines else ""

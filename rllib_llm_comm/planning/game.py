@@ -1,0 +1,191 @@
+"""What planners know of a game: the one small part that has to be written for each."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.skill_graph import SkillProblem
+
+State = Any
+"""A moment of a game, as its adapter gives it; never changed, so that a planner may think while the game goes on."""
+
+PHASES = ("goal", "decomposition", "assignment")
+
+
+class PlanningGame(ABC):
+    """Shows planners one running game. Subgoals are words everywhere: those that `parse` gives.
+
+    Args:
+        env: A parallel environment of this game.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """The names of all agents."""
+        return tuple(str(agent) for agent in self.env.possible_agents)
+
+    # ---- moments -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def state(self) -> State:
+        """The moment that the game is in."""
+
+    @abstractmethod
+    def passed(self) -> list[State]:
+        """The moments of the last `step`: the one before it and the one after each of its game steps."""
+
+    # ---- words -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def manual(self) -> str:
+        """The rules and what does not change, for somebody who does not know the game."""
+
+    @abstractmethod
+    def situation(self, state: State) -> str:
+        """A moment in sentences, the agents left out."""
+
+    @abstractmethod
+    def situation_of(self, state: State, agent: str) -> str:
+        """An agent at a moment, in sentences."""
+
+    @abstractmethod
+    def plain(self, state: State) -> Mapping[str, Any]:
+        """A moment as JSON-able values, as rewards and translators read it."""
+
+    def examples(self, phase: str) -> Sequence[str]:
+        """Up to three worked examples for a phase of planning.
+
+        Args:
+            phase: One of `PHASES`.
+        """
+        return ()
+
+    # ---- subgoals ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def library(self, agent: str) -> list[str]:
+        """All subgoals that an agent could ever reach."""
+
+    @abstractmethod
+    def parse(self, text: str) -> str | None:
+        """The subgoal that a text names, in the library's words; `None` if it names none, or several."""
+
+    @abstractmethod
+    def refusal(self, state: State, agent: str, subgoal: str) -> str:
+        """Why an agent cannot set about a subgoal now, in a sentence; empty if it can.
+
+        Args:
+            state: The moment.
+            agent: Its name.
+            subgoal: A subgoal of any agent's library.
+        """
+
+    @abstractmethod
+    def done(self, before: State, after: State, agent: str, subgoal: str) -> bool:
+        """Whether an agent has done a subgoal in one game step."""
+
+    def waits(self, state: State, agent: str, subgoal: str) -> bool:
+        """Whether a subgoal asks an agent to stay as it is, so that it is never done."""
+        return False
+
+    def effort(self, state: State, agent: str, subgoal: str) -> float:
+        """About how many game steps a subgoal takes an agent; used to choose among equals."""
+        return 0.0
+
+    def possible(self, state: State, agent: str) -> list[str]:
+        """All subgoals that an agent can set about now."""
+        return [subgoal for subgoal in self.library(agent) if not self.refusal(state, agent, subgoal)]
+
+    # ---- planners without language models ----------------------------------------------------------------
+
+    def scripted(self, state: State) -> tuple[str, dict[str, str]]:
+        """What the game's own rules would plan: the goal in words, and a subgoal per agent.
+
+        Raises:
+            UserError: If the game has no such rules.
+        """
+        raise UserError(
+            f"`planner` is 'scripted' but {type(self).__name__} has no rules to plan by; write its `scripted`, or use "
+            "another planner."
+        )
+
+    def skills(self, state: State) -> SkillProblem:
+        """The game as a skill graph, with what there is at a moment.
+
+        Raises:
+            UserError: If the game has none.
+        """
+        raise UserError(
+            f"`planner` is 'plan4mc' but {type(self).__name__} has no skill graph; write its `skills`, or use another "
+            "planner."
+        )
+
+    # ---- to and fro --------------------------------------------------------------------------------------
+
+    def save(self) -> Any:
+        """All that the game remembers, random numbers included, for `load`; what it will never change is shared."""
+        game = self.env.unwrapped
+        memo = {id(thing): thing for thing in self.shared()}
+        return copy.deepcopy({name: value for name, value in vars(game).items() if not _is_space(name)}, memo)
+
+    def load(self, saved: Any) -> None:
+        """Puts the game back to where it was at `save`, as often as wanted.
+
+        Args:
+            saved: What `save` gave for this environment.
+        """
+        vars(self.env.unwrapped).update(copy.deepcopy(saved, {id(thing): thing for thing in self.shared()}))
+
+    def shared(self) -> Sequence[Any]:
+        """Things of the game that never change and would be slow to copy."""
+        return ()
+
+
+def _is_space(name: str) -> bool:
+    return name.endswith(("_space", "_spaces"))
+
+
+_GAMES: dict[str, str | Callable[[Any], PlanningGame]] = {
+    "overcooked_ai_v0": "rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
+}
+
+
+def register_planning_game(name: str, adapter: Callable[[Any], PlanningGame]) -> None:
+    """Lets planners play a game.
+
+    Args:
+        name: The environment's `metadata["name"]`.
+        adapter: Makes its adapter from an environment.
+    """
+    _GAMES[name] = adapter
+
+
+def planning_game(env: Any) -> PlanningGame:
+    """The adapter of an environment.
+
+    Args:
+        env: A parallel environment, also wrapped.
+
+    Raises:
+        UserError: If the game has none.
+    """
+    name = str(getattr(env.unwrapped, "metadata", {}).get("name", type(env.unwrapped).__name__))
+    entry = _GAMES.get(name)
+    if entry is None:
+        raise UserError(
+            f"Planners do not know the game {name!r}, only {sorted(_GAMES)}; write a `PlanningGame` for it and call "
+            "`register_planning_game`."
+        )
+    if isinstance(entry, str):
+        module, _, attribute = entry.partition(":")
+        entry = getattr(importlib.import_module(module), attribute)
+    made: PlanningGame = entry(env)  # type: ignore[operator]
+    return made

@@ -1,0 +1,201 @@
+"""The onion-soup kitchen as planners know it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
+from rllib_llm_comm.envs.overcooked_ai.layouts import POT, Layout
+from rllib_llm_comm.envs.overcooked_ai.manual import manual
+from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
+from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
+from rllib_llm_comm.envs.overcooked_ai.planner import FAR, Task, distances_of, plan
+from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.subgoals import (
+    GO,
+    PLATE,
+    TAKE,
+    Subgoal,
+    all_subgoals,
+    completed,
+    library,
+    parse_subgoal,
+    possible,
+    subgoal_text,
+    task_subgoal,
+)
+from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, state_sentences
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.templates import template
+from rllib_llm_comm.planning.game import PlanningGame
+from rllib_llm_comm.planning.games.overcooked_ai_skills import kitchen_skills
+from rllib_llm_comm.planning.skill_graph import SkillProblem
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """A moment of a kitchen.
+
+    Attributes:
+        state: `Kitchen.state`.
+        soups: Soups delivered before it.
+    """
+
+    state: np.ndarray
+    soups: int
+
+
+class KitchenPlanning(PlanningGame):
+    """Shows planners an `OvercookedAI`.
+
+    Args:
+        env: The environment, also wrapped.
+
+    Raises:
+        UserError: If its settings are such that subgoals cannot be told or followed.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        game = env.unwrapped
+        if game.settings["dynamics"] != "old":
+            raise UserError(
+                "`dynamics` is 'new', in which pots have to be started, but no subgoal says so; use `dynamics='old'`."
+            )
+        if game.settings["swap_roles"]:
+            raise UserError(
+                "`swap_roles` is true, but plans name the cooks, of which the first is alice; use `swap_roles=False`."
+            )
+        self._layout: Layout = game.kitchen.layout
+
+    def state(self) -> Moment:
+        """See `PlanningGame`."""
+        game = self.env.unwrapped
+        return Moment(game.kitchen.state.copy(), game.score // SOUP_REWARD)
+
+    def passed(self) -> list[Moment]:
+        """See `PlanningGame`."""
+        game = self.env.unwrapped
+        return [Moment(state, game.score // SOUP_REWARD) for state in game.passed]
+
+    def kitchen(self, state: Moment) -> Kitchen:
+        """A kitchen in this moment, to look at.
+
+        Args:
+            state: The moment.
+        """
+        kitchen = copy.copy(self.env.unwrapped.kitchen)
+        kitchen.state = state.state
+        return kitchen
+
+    def manual(self) -> str:
+        """See `PlanningGame`."""
+        return " ".join(manual(self._layout))
+
+    def situation(self, state: Moment) -> str:
+        """See `PlanningGame`."""
+        return " ".join(state_sentences(self.kitchen(state), state.soups))
+
+    def situation_of(self, state: Moment, agent: str) -> str:
+        """See `PlanningGame`."""
+        return " ".join(cook_sentences(self.kitchen(state), COOKS.index(agent)))
+
+    def plain(self, state: Moment) -> Mapping[str, Any]:
+        """See `PlanningGame`."""
+        return plain_state(self.kitchen(state))
+
+    def examples(self, phase: str) -> Sequence[str]:
+        """See `PlanningGame`."""
+        text = template("rllib_llm_comm.planning", f"example_overcooked_ai_{phase}")
+        return [part.strip() for part in text.split("\n---\n")]
+
+    def library(self, agent: str) -> list[str]:
+        """See `PlanningGame`."""
+        return [subgoal_text(self._layout, subgoal) for subgoal in library(self._layout, COOKS.index(agent))]
+
+    def parse(self, text: str) -> str | None:
+        """See `PlanningGame`."""
+        found = parse_subgoal(self._layout, text)
+        return None if found is None else subgoal_text(self._layout, found)
+
+    def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
+        """See `PlanningGame`. To go where one stands is to wait, and always possible."""
+        kitchen, player, meant = self.kitchen(state), COOKS.index(agent), self._meant(subgoal)
+        if possible(kitchen, player, meant) or self.waits(state, agent, subgoal):
+            return ""
+        if meant not in library(self._layout, player):
+            return f"{agent} can never {subgoal}, as the place or the thing is out of {agent}'s reach"
+        if meant.verb == GO:
+            return f"{agent} cannot {subgoal} now, as somebody stands there"
+        wanted = {TAKE: "nothing", PLATE: "a dish"}.get(meant.verb, f"the {meant.kind}")
+        held = kitchen.cook(player).held
+        holds = "nothing" if held is None else held.kind
+        if holds != wanted.rpartition(" ")[2]:
+            return f"{agent} cannot {subgoal} now, as for this {agent} must hold {wanted} but holds {holds}"
+        return f"{agent} cannot {subgoal} now, as {self._there(kitchen, meant)}"
+
+    def done(self, before: Moment, after: Moment, agent: str, subgoal: str) -> bool:
+        """See `PlanningGame`."""
+        return completed(before.state, after.state, COOKS.index(agent), self._meant(subgoal))
+
+    def waits(self, state: Moment, agent: str, subgoal: str) -> bool:
+        """See `PlanningGame`."""
+        meant = self._meant(subgoal)
+        return meant.verb == GO and self.kitchen(state).cook(COOKS.index(agent)).cell == meant.cell
+
+    def effort(self, state: Moment, agent: str, subgoal: str) -> float:
+        """See `PlanningGame`; the other cook left out."""
+        cook = self.kitchen(state).cook(COOKS.index(agent))
+        return float(min(FAR, distances_of(self._layout).from_cook(cook, self._meant(subgoal).cell)))
+
+    def scripted(self, state: Moment) -> tuple[str, dict[str, str]]:
+        """See `PlanningGame`."""
+        tasks = plan(self.kitchen(state))
+        subgoals = {
+            name: subgoal_text(self._layout, task_subgoal(task)) for name, task in zip(COOKS, tasks, strict=True)
+        }
+        return _goal(tasks), subgoals
+
+    def skills(self, state: Moment) -> SkillProblem:
+        """See `PlanningGame`."""
+        return kitchen_skills(self, self.kitchen(state), state)
+
+    def shared(self) -> Sequence[Any]:
+        """See `PlanningGame`."""
+        kitchen = self.env.unwrapped.kitchen
+        return [kitchen.layout, routes_of(kitchen.layout)]
+
+    def _meant(self, subgoal: str) -> Subgoal:
+        return _by_text(self._layout)[subgoal]
+
+    def _there(self, kitchen: Kitchen, subgoal: Subgoal) -> str:
+        place = places_of(self._layout).phrases[subgoal.cell]
+        item = kitchen.item(subgoal.cell)
+        if item is None:
+            return f"nothing is in {place}" if self._layout.kind(subgoal.cell) == POT else f"nothing lies on {place}"
+        if self._layout.kind(subgoal.cell) == POT:
+            state = "already has three onions" if item.tick >= 0 else "does not cook yet"
+            return f"{place} {state}"
+        return f"{place} has {'an' if item.kind == 'onion' else 'a'} {item.kind} on it"
+
+
+@lru_cache(maxsize=32)
+def _by_text(layout: Layout) -> dict[str, Subgoal]:
+    return {subgoal_text(layout, subgoal): subgoal for subgoal in all_subgoals(layout)}
+
+
+def _goal(tasks: Sequence[Task]) -> str:
+    """What the scripted tasks are for, the most advanced first."""
+    verbs = {(task.verb, task.kind) for task in tasks}
+    if any(kind == "soup" for _, kind in verbs):
+        return "deliver a soup"
+    if any(kind == "dish" for _, kind in verbs):
+        return "have a dish ready for the soup"
+    return "fill a pot with onions" if any(kind == "onion" for _, kind in verbs) else "wait for the soup"

@@ -1,0 +1,87 @@
+"""The nearest known subgoal to one that nobody knows: by a frozen text encoder, or by a question to a chat model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pydantic import BaseModel, Field
+
+from rllib_llm_comm.language.chat_answers import AnswerError, ask_for
+from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.templates import fill
+
+
+class Nearest(Protocol):
+    """Finds the option that a text is nearest to."""
+
+    def __call__(self, text: str, options: Sequence[str]) -> str:
+        """One of the options.
+
+        Args:
+            text: Any words.
+            options: At least one.
+        """
+
+
+class NearestByEmbedding:
+    """The option whose mean token vector has the largest cosine with that of the text; of equals the first.
+
+    Args:
+        text_encoder: See `load_text_encoder`; loaded when it is first needed.
+    """
+
+    def __init__(self, text_encoder: str = "embedded") -> None:
+        self.text_encoder = text_encoder
+
+    def __call__(self, text: str, options: Sequence[str]) -> str:
+        """See `Nearest`."""
+        import torch
+
+        from rllib_llm_comm.language.text_encoder import load_text_encoder, padded
+
+        encoder = load_text_encoder(self.text_encoder)
+        tokens = padded([encoder.tokens(one) for one in (text, *options)])
+        states = encoder.states(tokens)
+        means = states.sum(1) / (tokens != 0).sum(1, keepdim=True).clamp(min=1)
+        said, known = torch.nn.functional.normalize(means, dim=1).split([1, len(options)])
+        return options[int((known @ said[0]).argmax())]
+
+
+class Chosen(BaseModel):
+    """What the model answers when it is asked for the nearest subgoal."""
+
+    number: int = Field(description="number of the line that comes nearest")
+
+
+class NearestByModel:
+    """Asks a chat model which option comes nearest; if it names none, `otherwise` decides.
+
+    Args:
+        model: Whom to ask.
+        otherwise: Decides then.
+    """
+
+    def __init__(self, model: ChatModel, otherwise: Nearest) -> None:
+        self.model, self.otherwise = model, otherwise
+
+    def __call__(self, text: str, options: Sequence[str]) -> str:
+        """See `Nearest`.
+
+        Raises:
+            ChatError: If a request failed for good.
+            UserError: If the budget is spent or the key is missing.
+        """
+        if len(options) == 1:
+            return options[0]
+
+        def check(answer: Chosen) -> None:
+            if not 1 <= answer.number <= len(options):
+                raise ValueError(f"number is {answer.number} but must be from 1 to {len(options)}")
+
+        listed = "\n".join(f"{number}. {option}" for number, option in enumerate(options, 1))
+        prompt = fill(__package__, "plan_nearest", subgoal=text, options=listed)
+        try:
+            return options[ask_for(self.model, prompt, Chosen, check=check).number - 1]
+        except AnswerError:
+            return self.otherwise(text, options)

@@ -1,0 +1,141 @@
+"""Planners that need no language model, and how planners are made from settings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.language.cassettes import open_chat
+from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
+from rllib_llm_comm.planning.deps import DepsPlanner
+from rllib_llm_comm.planning.matching import assigned, made_possible
+from rllib_llm_comm.planning.nearest import NearestByEmbedding
+from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
+from rllib_llm_comm.planning.skill_graph import share_out
+
+
+class _RulePlanner(Planner):
+    """What planners by rules have in common: after failures the subgoals that were not done are replaced."""
+
+    def __init__(self) -> None:
+        self._nearest = NearestByEmbedding()
+
+    def _made(self, request: PlanRequest, goal: str, way: dict[str, str], reasons: dict[str, str]) -> Plan:
+        refused: list[Refusal] = []
+        possible = made_possible(request, way, self._nearest, refused)
+        return Plan(goal=goal, subgoals=assigned(possible, reasons), refused=refused, planner=self.name)
+
+
+class ScriptedPlanner(_RulePlanner):
+    """The game's own rules: no network, no model, the same plan for the same moment."""
+
+    name = "scripted"
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """See `Planner`.
+
+        Raises:
+            UserError: If the game has no rules to plan by.
+        """
+        goal, way = request.game.scripted(request.state)
+        return self._made(request, goal, way, {})
+
+
+class Plan4MCPlanner(_RulePlanner):
+    """Searches backwards on the game's skill graph, from what is wanted to what can be done now."""
+
+    name = "plan4mc"
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """See `Planner`.
+
+        Raises:
+            UserError: If the game has no skill graph.
+        """
+        goal, way, reasons = share_out(request.game.skills(request.state), request.game.agents)
+        in_order = {agent: way[agent] for agent in request.game.agents}
+        return self._made(request, goal, in_order, reasons)
+
+
+PLANNERS = ("scripted", "plan4mc", "chat", "cassette", "deps")
+_OWN: dict[str, Callable[..., Planner]] = {}
+
+
+def register_planner(name: str, maker: Callable[..., Planner]) -> None:
+    """Makes a planner of one's own known by name.
+
+    Args:
+        name: Its name in settings.
+        maker: Called with the settings beside `name`, once per environment.
+    """
+    _OWN[name] = maker
+
+
+def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel | None = None) -> Planner:
+    """A planner from settings as they stand in YAML files.
+
+    Args:
+        settings: A name, or a dict with `name` and the planner's arguments: `chat`, the chat model's settings for
+            `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path, in place of `chat`.
+            A planner is given back as it is.
+        model: Whom to ask, in place of `chat`: one client for the planners of many environments.
+
+    Raises:
+        UserError: If there is no such planner or a setting is not allowed.
+    """
+    if isinstance(settings, Planner):
+        return settings
+    given: dict[str, Any] = {"name": settings} if isinstance(settings, str) else dict(settings)
+    name = str(given.pop("name", ""))
+    require_choice("planner", name, (*PLANNERS, *_OWN))
+    if name in _OWN:
+        return _OWN[name](**given)
+    if name in ("scripted", "plan4mc"):
+        _refuse_unknown(name, given, ())
+        return ScriptedPlanner() if name == "scripted" else Plan4MCPlanner()
+    asked = _model(name, given) if model is None else model
+    known = list(inspect.signature(ChatPlanSettings).parameters)
+    wanted = {key: value for key, value in given.items() if key not in ("chat", "cassette")}
+    _refuse_unknown(name, wanted, known)
+    planner = DepsPlanner if name == "deps" else ChatPlanner
+    made = planner(asked, ChatPlanSettings(**wanted))
+    if name == "cassette":
+        made.name, made.slow = name, False
+    return made
+
+
+def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | None:
+    """The chat model that the planners of many environments can share; `None` for planners that ask none.
+
+    Args:
+        settings: See `make_planner`.
+
+    Raises:
+        UserError: If a setting is not allowed.
+    """
+    given = dict(settings) if isinstance(settings, Mapping) else {"name": settings}
+    name = given.get("name")
+    return _model(name, given) if name in ("chat", "cassette", "deps") else None
+
+
+def _model(name: str, given: Mapping[str, Any]) -> ChatModel:
+    if name == "cassette":
+        if not given.get("cassette"):
+            raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")
+        return open_chat({"cassette": given["cassette"]})
+    if not given.get("chat"):
+        raise UserError(
+            f"`planner` is {name!r} but `chat` is not set; give the chat model's settings, such as "
+            "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}."
+        )
+    return open_chat(given["chat"])
+
+
+def _refuse_unknown(name: str, given: Mapping[str, Any], known: Any) -> None:
+    for key in given:
+        if key not in known:
+            listed = ", ".join(["name", *known]) if known else "name"
+            raise UserError(f"`{key}` is no setting of the planner {name!r}; its settings are {listed}.")

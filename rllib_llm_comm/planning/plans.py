@@ -1,0 +1,167 @@
+"""Plans: a goal, a subgoal for each agent, and what planners are told when they make one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from rllib_llm_comm.planning.game import PlanningGame, State
+
+DONE, STUCK, LOST = "done", "stuck", "lost"
+"""How subgoals end: done; not done for too long; or no longer possible."""
+REMEMBERED = 8
+"""How many of the last outcomes planners are told."""
+
+Phase = Literal["goal", "decomposition", "assignment"]
+
+
+class Refusal(BaseModel):
+    """A subgoal that a planner proposed and that was not taken."""
+
+    phase: Phase
+    subgoal: str
+    reason: str
+    instead: str = Field(
+        default="", description="what was taken in its place in the end; empty if the planner chose anew"
+    )
+
+
+class AssignedSubgoal(BaseModel):
+    """What one agent shall do, and why."""
+
+    agent: str
+    subgoal: str
+    reason: str = ""
+
+
+class Plan(BaseModel):
+    """A goal of the team and a subgoal for each agent.
+
+    Attributes:
+        goal: What the team shall reach.
+        reason: Why.
+        subgoals: One per agent, in the game's words.
+        refused: What was proposed before and refused.
+        planner: Who made it.
+    """
+
+    goal: str
+    reason: str = ""
+    subgoals: list[AssignedSubgoal]
+    refused: list[Refusal] = []
+    planner: str = ""
+
+    def of(self, agent: str) -> str:
+        """An agent's subgoal.
+
+        Args:
+            agent: Its name.
+        """
+        return self.by_agent()[agent]
+
+    def by_agent(self) -> dict[str, str]:
+        """All subgoals by agent."""
+        return {assigned.agent: assigned.subgoal for assigned in self.subgoals}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an agent's subgoal ended.
+
+    Attributes:
+        agent: Its name.
+        subgoal: The subgoal.
+        how: `DONE`, `STUCK` or `LOST`.
+        game_step: In which game step of the last `step`, counted from 0.
+    """
+
+    agent: str
+    subgoal: str
+    how: str
+    game_step: int = 0
+
+    def sentence(self) -> str:
+        """The outcome in words."""
+        ends = {
+            DONE: "has done this",
+            STUCK: "could not get this done in the time given",
+            LOST: "could not do this any more",
+        }
+        return f"{self.agent} was told to {self.subgoal} and {ends[self.how]}."
+
+
+@dataclass(frozen=True)
+class FailedAttempt:
+    """A plan that did not work out, from the same situation, and what was thought of it.
+
+    Attributes:
+        plan: The plan.
+        guilty: The phase that was at fault, and is planned anew.
+        why: Why.
+        undone: The agents that did not get their subgoals done.
+    """
+
+    plan: Plan
+    guilty: Phase
+    why: str
+    undone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What a planner is told.
+
+    Attributes:
+        game: The game.
+        state: The moment to plan for.
+        current: Each agent's subgoal until now that is not ended; empty for the others.
+        outcomes: How subgoals ended in this episode, the latest last; at most `REMEMBERED`.
+        failed: Attempts from this very situation, the latest last. If there are any, the phase that the latest one
+            names is planned anew, and those after it; what failed is not to be proposed again.
+    """
+
+    game: PlanningGame
+    state: State
+    current: dict[str, str] = field(default_factory=dict)
+    outcomes: tuple[Outcome, ...] = ()
+    failed: tuple[FailedAttempt, ...] = ()
+
+    @property
+    def redo(self) -> Phase:
+        """The first phase that has to be planned."""
+        return self.failed[-1].guilty if self.failed else "goal"
+
+
+class Planner(ABC):
+    """Makes plans. One planner serves one environment.
+
+    Attributes:
+        name: What it is called in settings.
+        slow: Whether it may wait for a server; the environments of a runner do not wait for such a planner.
+    """
+
+    name: str = ""
+    slow: bool = False
+
+    def begin(self) -> None:
+        """Begins an episode."""
+        return
+
+    @abstractmethod
+    def plan(self, request: PlanRequest) -> Plan:
+        """Makes a plan whose subgoals all are possible at the moment of the request.
+
+        Args:
+            request: What there is.
+
+        Raises:
+            ChatError: If a language model gave no usable answer; the agents then keep their subgoals.
+            UserError: If the user has to do something first.
+        """
+
+    def settings(self) -> dict[str, Any]:
+        """What tells this planner from others, JSON-able."""
+        return {"name": self.name}
