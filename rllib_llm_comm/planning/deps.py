@@ -8,7 +8,7 @@ from rllib_llm_comm.language.chat_answers import ask_for, without_thoughts
 from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.language.templates import fill
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
-from rllib_llm_comm.planning.plans import DONE, Plan, PlanRequest
+from rllib_llm_comm.planning.plans import LOST, STUCK, Plan, PlanRequest
 
 MOST_REPLANS = 12
 _MOST_GOALS = 30
@@ -79,7 +79,7 @@ class DepsPlanner(ChatPlanner):
         bad = [
             outcome.sentence()
             for agent, outcome in latest.items()
-            if outcome.how != DONE and told.get(agent) == outcome.subgoal and not request.current.get(agent)
+            if outcome.how in (STUCK, LOST) and told.get(agent) == outcome.subgoal and not request.current.get(agent)
         ]
         return f"The goal was to {self.goals[0]}. {' '.join(bad)}" if bad else ""
 

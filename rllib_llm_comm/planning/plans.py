@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 
 from rllib_llm_comm.planning.game import PlanningGame, State
 
-DONE, STUCK, LOST = "done", "stuck", "lost"
-"""How subgoals end: done; not done for too long; or no longer possible."""
+DONE, WAITED, STUCK, LOST = "done", "waited", "stuck", "lost"
+"""How subgoals end: done; waited as told; not done for too long; or no longer possible."""
 REMEMBERED = 8
 """How many of the last outcomes planners are told."""
 
@@ -74,7 +74,7 @@ class Outcome:
     Attributes:
         agent: Its name.
         subgoal: The subgoal.
-        how: `DONE`, `STUCK` or `LOST`.
+        how: `DONE`, `WAITED`, `STUCK` or `LOST`.
         game_step: In which game step of the last `step`, counted from 0.
     """
 
@@ -87,6 +87,7 @@ class Outcome:
         """The outcome in words."""
         ends = {
             DONE: "has done this",
+            WAITED: "has waited there",
             STUCK: "could not get this done in the time given",
             LOST: "could not do this any more",
         }

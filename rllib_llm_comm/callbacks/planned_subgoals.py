@@ -1,0 +1,70 @@
+"""Callback that lets a planner give subgoals in RLlib's environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
+
+from ray.rllib.callbacks.callbacks import RLlibCallback
+
+from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics, games_own_metrics
+from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
+from rllib_llm_comm.planning.planners import make_planner, planner_model
+
+
+class AddPlannedSubgoals(RLlibCallback):
+    """Wraps the games of every EnvRunner in `PlannedSubgoals`; works with any algorithm whose policy reads `subgoal`.
+
+    Use `AddPlannedSubgoals.of("scripted")` in `config.callbacks`. All environments of a runner share one chat model and
+    its budget, and a pool of threads in which slow planners think. What `PlannedSubgoals` counts (plans, subgoals,
+    cost) is logged with the episode metrics.
+    """
+
+    planner: ClassVar[Any] = "scripted"
+    settings: ClassVar[Mapping[str, Any]] = {}
+
+    @classmethod
+    def of(cls, planner: str | Mapping[str, Any] = "scripted", **settings: Any) -> type[AddPlannedSubgoals]:
+        """The callback class for a given planner.
+
+        Args:
+            planner: See `make_planner`.
+            **settings: The other arguments of `PlannedSubgoals`.
+
+        Raises:
+            UserError: If the planner's settings are not allowed.
+        """
+        make_planner(planner)
+        return type("AddPlannedSubgoals", (cls,), {"planner": planner, "settings": settings})
+
+    def on_environment_created(self, *, env_runner: Any, env: Any, **kwargs: Any) -> None:
+        """Puts the wrapper between adapter and game, in each sub-environment.
+
+        Raises:
+            UserError: If the environment is no PettingZoo environment behind our adapter, or planners do not know it.
+        """
+        model = planner_model(self.planner)
+        threads = None if model is None else ThreadPoolExecutor(len(env.envs), thread_name_prefix="planner")
+        for sub in env.envs:
+            adapter = sub.unwrapped
+            if not isinstance(adapter, ParallelEnvAdapter):
+                raise UserError(
+                    f"The environment is {type(adapter).__name__}, but a planner needs a PettingZoo environment "
+                    "registered by `register_parallel_env`."
+                )
+            adapter.wrap(
+                lambda game: PlannedSubgoals(game, make_planner(self.planner, model), threads=threads, **self.settings)
+            )
+
+    def on_episode_end(self, *, episode: Any, env_runner: Any, metrics_logger: Any, **kwargs: Any) -> None:
+        """Logs what was planned, unless `EpisodeMetrics` does."""
+        callbacks = env_runner.config.callbacks_class
+        used = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
+        if any(isinstance(one, type) and issubclass(one, EpisodeMetrics) for one in used):
+            return
+        window = env_runner.config.metrics_num_episodes_for_smoothing
+        for name, value in games_own_metrics(episode.get_infos(-1)).items():
+            metrics_logger.log_value(name, value, window=window)

@@ -1,0 +1,93 @@
+"""Who is to do what, since when, and how it ends."""
+
+from __future__ import annotations
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.game import PlanningGame, State
+from rllib_llm_comm.planning.plans import DONE, LOST, REMEMBERED, STUCK, WAITED, Outcome, Plan
+
+PATIENCE = 40
+WAITING = 5
+
+
+class SubgoalTracker:
+    """Watches the agents' subgoals step by step.
+
+    A subgoal ends when it is done, when it has not been done for `patience` game steps, or when the agent cannot set
+    about it any more. One that asks an agent to stay as it is ends as `WAITED` after `WAITING` game steps.
+
+    Args:
+        game: The game.
+        patience: Game steps, >= 1.
+
+    Attributes:
+        told: The subgoal of each agent, also after it has ended; empty before the first plan.
+        ended: Agents whose subgoals have ended, and those that have none yet.
+        outcomes: How the last subgoals ended in this episode.
+        counts: Subgoals given, and how they ended, in this episode.
+
+    Raises:
+        UserError: If `patience` is not allowed.
+    """
+
+    def __init__(self, game: PlanningGame, patience: int = PATIENCE) -> None:
+        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
+            raise UserError(f"`patience` is {patience!r} but must be a whole number from 1 up.")
+        self.game, self.patience = game, patience
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins an episode."""
+        agents = self.game.agents
+        self.told = dict.fromkeys(agents, "")
+        self.ended = set(agents)
+        self.outcomes: list[Outcome] = []
+        self.counts = dict.fromkeys(("given", DONE, WAITED, STUCK, LOST), 0)
+        self._age = dict.fromkeys(agents, 0)
+
+    def current(self) -> dict[str, str]:
+        """The subgoals that have not ended; empty words for the other agents."""
+        return {agent: "" if agent in self.ended else subgoal for agent, subgoal in self.told.items()}
+
+    def give(self, plan: Plan) -> None:
+        """Gives out what a plan says; an agent whose subgoal stays the same and has not ended goes on with it.
+
+        Args:
+            plan: The plan.
+        """
+        for agent, subgoal in plan.by_agent().items():
+            if agent in self.ended or self.told[agent] != subgoal:
+                self.told[agent], self._age[agent] = subgoal, 0
+                self.ended.discard(agent)
+                self.counts["given"] += 1
+
+    def watch(self, passed: list[State]) -> list[Outcome]:
+        """Looks at what a `step` of the game has brought.
+
+        Args:
+            passed: What `PlanningGame.passed` gives after it.
+
+        Returns:
+            The subgoals that have ended in it.
+        """
+        ended = []
+        for number, (before, after) in enumerate(zip(passed, passed[1:], strict=False)):
+            for agent, subgoal in self.told.items():
+                how = "" if agent in self.ended else self._end(before, after, agent, subgoal)
+                if how:
+                    self.ended.add(agent)
+                    ended.append(Outcome(agent, subgoal, how, number))
+        for outcome in ended:
+            self.counts[outcome.how] += 1
+        self.outcomes = [*self.outcomes, *ended][-REMEMBERED:]
+        return ended
+
+    def _end(self, before: State, after: State, agent: str, subgoal: str) -> str:
+        self._age[agent] += 1
+        if self.game.done(before, after, agent, subgoal):
+            return DONE
+        if self.game.waits(after, agent, subgoal):
+            return WAITED if self._age[agent] >= WAITING else ""
+        if self.game.refusal(after, agent, subgoal):
+            return LOST
+        return STUCK if self._age[agent] >= self.patience else ""
