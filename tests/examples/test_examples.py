@@ -21,6 +21,7 @@ SAYS = {
     "own_teacher": "labels of",
     "own_text_environment": "12 checks passed",
     "pieces_in_own_ppo": " 2 ",
+    "planner_in_own_ppo": "subgoals done",
     "tune_pbt": "times a trial took over another one's checkpoint",
     "tune_sweep": "seed 1  temperature 1.5",
 }

@@ -1,0 +1,350 @@
+"""Self-reflection with reset-recovery (SAMA Section 3.4): what fails is thought over, undone, and planned anew.
+
+An episode is a chain of rounds. In each, a plan is made and followed until its subgoals have ended. If one was not
+done, a reflector names the phase of planning that was at fault, the game is put back to where the round began, and the
+planner plans that phase anew, told of all that failed there. Attempts that were put back count for nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from rllib_llm_comm.envs.interface import EPISODE_METRICS
+from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.language.accounts import ChatCounters, count_scope
+from rllib_llm_comm.language.chat_answers import AnswerError, ask_for
+from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.planning.chat_planner import ChatPlanner
+from rllib_llm_comm.planning.game import planning_game
+from rllib_llm_comm.planning.plans import (
+    LOST,
+    STUCK,
+    FailedAttempt,
+    Outcome,
+    Phase,
+    Plan,
+    Planner,
+    PlanRequest,
+)
+from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker
+
+MOST_TRIALS = 3
+MOST_REFLECTIONS = 3
+RECOVERIES = ("snapshot", "replay")
+
+
+class Reflection(BaseModel):
+    """What went wrong, after thinking."""
+
+    thoughts: str = ""
+    phase: Phase
+    why: str
+
+
+class Reflector(Protocol):
+    """Finds the phase of planning that is to blame for a failure."""
+
+    def __call__(self, request: PlanRequest, plan: Plan, outcomes: list[Outcome]) -> Reflection:
+        """The phase, and why.
+
+        Args:
+            request: What the planner was told.
+            plan: What it planned.
+            outcomes: How the subgoals ended.
+        """
+
+
+def reflect_by_rules(request: PlanRequest, plan: Plan, outcomes: list[Outcome]) -> Reflection:
+    """Blames the assignment if another agent could have done it with less effort, else the decomposition.
+
+    Args:
+        request: See `Reflector`.
+        plan: See `Reflector`.
+        outcomes: See `Reflector`.
+    """
+    game, state = request.game, request.state
+    why = " ".join(outcome.sentence() for outcome in outcomes if outcome.how in (STUCK, LOST))
+    for outcome in outcomes:
+        if outcome.how not in (STUCK, LOST):
+            continue
+        effort = game.effort(state, outcome.agent, outcome.subgoal)
+        others = [agent for agent in game.agents if agent != outcome.agent]
+        able = [agent for agent in others if not game.refusal(state, agent, outcome.subgoal)]
+        if any(game.effort(state, agent, outcome.subgoal) < effort for agent in able):
+            return Reflection(phase="assignment", why=why)
+    return Reflection(phase="decomposition", why=why)
+
+
+@dataclass(frozen=True)
+class ChatReflector:
+    """Asks the planner's chat model; if it gives no usable answer, rules decide.
+
+    Attributes:
+        planner: Whose plans are thought over.
+    """
+
+    planner: ChatPlanner
+
+    def __call__(self, request: PlanRequest, plan: Plan, outcomes: list[Outcome]) -> Reflection:
+        """See `Reflector`.
+
+        Raises:
+            ChatError: If a request failed for good.
+            UserError: If the budget is spent or the key is missing.
+        """
+        earlier = [f"- the {attempt.guilty} was blamed: {attempt.why}" for attempt in request.failed]
+        prompt = fill(
+            __package__,
+            "reflect",
+            context=self.planner.context(request),
+            goal=plan.goal,
+            subgoals="; ".join(one.subgoal for one in plan.subgoals),
+            assignment="; ".join(f"{one.agent}: {one.subgoal}" for one in plan.subgoals),
+            description="\n".join(outcome.sentence() for outcome in outcomes),
+            earlier="Plans from here that failed before:\n" + "\n".join(earlier) + "\n\n" if earlier else "",
+        )
+        try:
+            return ask_for(self.planner.model, prompt, Reflection)
+        except AnswerError:
+            return reflect_by_rules(request, plan, outcomes)
+
+
+class Player(Protocol):
+    """Follows subgoals. What it remembers of an episode is one object, which can be copied."""
+
+    def begin(self, seed: int) -> Any:
+        """The memory of an episode that begins."""
+
+    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
+        """An action for each agent that is asked; may change the memory."""
+
+
+@dataclass(frozen=True)
+class PolicyPlayer:
+    """A trained policy as a player.
+
+    Attributes:
+        policy: What `load_policy` gives, with `begin` and `act_together`.
+        explore: Whether actions are sampled.
+    """
+
+    policy: Any
+    explore: bool = True
+
+    def begin(self, seed: int) -> Any:
+        """See `Player`."""
+        return self.policy.begin(seed)
+
+    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
+        """See `Player`."""
+        decisions = self.policy.act_together([(memory, observations)], explore=self.explore)[0]
+        return {agent: decision.action for agent, decision in decisions.items()}
+
+
+@dataclass
+class Attempt:
+    """One plan that was followed, and how it went.
+
+    Attributes:
+        plan: The plan.
+        start: Steps of the environment before it.
+        end: The same after it.
+        outcomes: How its subgoals ended; those that had not ended when the time was over are not in it.
+        returns: What it brought, per agent.
+        failed: Whether a subgoal was not done.
+        kept: Whether the game went on from it; else it was put back.
+        reflection: What was thought of the failure, if anything was.
+    """
+
+    plan: Plan
+    start: int
+    end: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+    returns: dict[str, float] = field(default_factory=dict)
+    failed: bool = False
+    kept: bool = True
+    reflection: Reflection | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {
+            **vars(self),
+            "plan": self.plan.model_dump(),
+            "outcomes": [vars(outcome) for outcome in self.outcomes],
+            "reflection": None if self.reflection is None else self.reflection.model_dump(),
+        }
+
+
+@dataclass
+class ReflectedEpisode:
+    """An episode with all its attempts.
+
+    Attributes:
+        seed: Seed of the episode.
+        returns: What the attempts that were kept brought, per agent.
+        steps: Steps of the environment, those that were put back left out.
+        metrics: What the game counted itself.
+        rounds: The tree of attempts: per round all attempts from the same situation, the last of them kept.
+        cost: What was asked.
+    """
+
+    seed: int
+    returns: dict[str, float] = field(default_factory=dict)
+    steps: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    rounds: list[list[Attempt]] = field(default_factory=list)
+    cost: ChatCounters = field(default_factory=ChatCounters)
+
+    @property
+    def reflections(self) -> int:
+        """How often the game was put back."""
+        return sum(len(attempts) - 1 for attempts in self.rounds)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain values, for a log."""
+        rounds = [[attempt.to_json() for attempt in attempts] for attempts in self.rounds]
+        return {**vars(self), "rounds": rounds, "cost": self.cost.to_json(), "reflections": self.reflections}
+
+
+class ReflectivePlay:
+    """Plays episodes in rounds, with reflection.
+
+    Args:
+        env: A parallel environment of a game that planners know; not wrapped in `PlannedSubgoals`.
+        player: Who follows the subgoals.
+        planner: Who makes the plans.
+        reflector: Who thinks failures over; by default the chat model of a planner that has one, else rules.
+        trials: Most reflections per round, 0 (none) or more. The attempt after the last one stands as it is.
+        patience: Game steps after which a subgoal counts as not done.
+        recover: "snapshot": the game is put back exactly; "replay": it is reset with the same seed and the actions
+            so far are played again (SAMA), which must lead to the same state.
+
+    Raises:
+        UserError: If the game does not fit or a setting is not allowed.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        player: Player,
+        planner: Planner,
+        reflector: Reflector | None = None,
+        *,
+        trials: int = MOST_TRIALS,
+        patience: int = PATIENCE,
+        recover: str = "snapshot",
+    ) -> None:
+        require_choice("recover", recover, RECOVERIES)
+        if isinstance(trials, bool) or not isinstance(trials, int) or trials < 0:
+            raise UserError(f"`trials` is {trials!r} but must be a whole number from 0 up.")
+        self.env, self.player, self.planner = env, player, planner
+        by_model = ChatReflector(planner) if isinstance(planner, ChatPlanner) else reflect_by_rules
+        self.reflector: Reflector = reflector or by_model
+        self.game = planning_game(env)
+        self.tracker = SubgoalTracker(self.game, patience)
+        self._trials, self._recover = trials, recover
+
+    def play(self, seed: int = 0) -> ReflectedEpisode:
+        """Plays an episode.
+
+        Args:
+            seed: Fixes everything that is random but the chat model.
+
+        Raises:
+            ChatError: If the chat model gave no usable answer.
+            UserError: If the user has to do something first, or the game cannot be played again as it was.
+        """
+        episode = ReflectedEpisode(seed)
+        with count_scope(episode.cost):
+            self._observations, self._infos = self.env.reset(seed=seed)
+            self._memory, self._actions = self.player.begin(seed), list[dict[Any, int]]()
+            self.tracker.begin()
+            self.planner.begin()
+            while self.env.agents:
+                episode.rounds.append(self._round(seed))
+        for attempts in episode.rounds:
+            for agent, earned in attempts[-1].returns.items():
+                episode.returns[agent] = episode.returns.get(agent, 0.0) + earned
+        episode.steps = len(self._actions)
+        for info in self._infos.values():
+            episode.metrics.update(info.get(EPISODE_METRICS, {}))
+        return episode
+
+    def _round(self, seed: int) -> list[Attempt]:
+        """Attempts from here until one does not fail or there were enough."""
+        start = self._remember()
+        history, state = tuple(self.tracker.outcomes), self.game.state()
+        attempts: list[Attempt] = []
+        failed: list[FailedAttempt] = []
+        while True:
+            request = PlanRequest(self.game, state, outcomes=history, failed=tuple(failed[-MOST_REFLECTIONS:]))
+            attempt = self._attempt(self.planner.plan(request))
+            attempts.append(attempt)
+            if not attempt.failed or len(failed) >= self._trials:
+                return attempts
+            attempt.kept = False
+            attempt.reflection = self.reflector(request, attempt.plan, attempt.outcomes)
+            undone = tuple(outcome.agent for outcome in attempt.outcomes if outcome.how in (STUCK, LOST))
+            failed.append(FailedAttempt(attempt.plan, attempt.reflection.phase, attempt.reflection.why, undone))
+            self._put_back(start, seed)
+
+    def _attempt(self, plan: Plan) -> Attempt:
+        """Follows a plan until all its subgoals have ended, one has failed, or the time is over."""
+        attempt = Attempt(plan, len(self._actions), returns={str(agent): 0.0 for agent in self.env.possible_agents})
+        self.tracker.ended = set(self.game.agents)
+        self.tracker.give(plan)
+        while self.env.agents and len(self.tracker.ended) < len(self.game.agents):
+            self._step(attempt)
+            attempt.failed = any(outcome.how in (STUCK, LOST) for outcome in attempt.outcomes)
+            if attempt.failed:
+                break
+        attempt.end = len(self._actions)
+        return attempt
+
+    def _step(self, attempt: Attempt) -> None:
+        told = self.tracker.told
+        asked = {
+            agent: {**self._observations[agent], "subgoal": told[str(agent)]}
+            for agent in self.env.agents
+            if self._infos.get(agent, {}).get("needs_action", True)
+        }
+        actions = self.player.act(self._memory, asked)
+        self._actions.append(actions)
+        self._observations, rewards, _, _, self._infos = self.env.step(actions)
+        for agent, reward in rewards.items():
+            attempt.returns[str(agent)] += float(reward)
+        attempt.outcomes += self.tracker.watch(self.game.passed())
+
+    # ---- to and fro --------------------------------------------------------------------------------------
+
+    def _remember(self) -> dict[str, Any]:
+        """All that an attempt changes."""
+        return {
+            "steps": len(self._actions),
+            "game": self.game.save(),
+            "seen": copy.deepcopy((self._observations, self._infos)),
+            "memory": copy.deepcopy(self._memory),
+            "outcomes": list(self.tracker.outcomes),
+            "plain": self.game.plain(self.game.state()),
+        }
+
+    def _put_back(self, start: dict[str, Any], seed: int) -> None:
+        del self._actions[start["steps"] :]
+        if self._recover == "snapshot":
+            self.game.load(start["game"])
+            self._observations, self._infos = copy.deepcopy(start["seen"])
+        else:
+            self._observations, self._infos = self.env.reset(seed=seed)
+            for actions in self._actions:
+                self._observations, _, _, _, self._infos = self.env.step(actions)
+            if self.game.plain(self.game.state()) != start["plain"]:
+                raise UserError(
+                    "`recover` is 'replay', but the same actions after the same reset led elsewhere; use 'snapshot', "
+                    "or seed all that is random in the environment."
+                )
+        self._memory = copy.deepcopy(start["memory"])
+        self.tracker.outcomes = list(start["outcomes"])
