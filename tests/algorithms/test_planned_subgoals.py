@@ -47,7 +47,7 @@ def test_the_subgoal_joins_the_prompt(algorithm):
     settings = {"observe": ["text"], "action_level": "goal", "horizon": 12}
     results, path = train(
         config.environment(ENV_ID, env_config=settings)
-        .language_model(**language_model(max_prompt_tokens=512))
+        .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64))
         .env_runners(num_envs_per_env_runner=2)
         .training(train_batch_size_per_learner=8, num_epochs=1)
     )
