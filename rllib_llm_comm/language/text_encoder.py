@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path, without_progress_bar
+from rllib_llm_comm.language.word_vectors import WORD_WIDTH, WordVectors
 
 MINILM = "minilm"
 PAD = 0
@@ -36,6 +39,8 @@ class TextEncoder:
         width: Length of the vectors.
         whitening: Per hidden layer, embeddings first, a mean (D,) and a matrix (D, D): a token's vector then is
             (hidden state - mean) @ matrix of all layers side by side. `None`: its last hidden state as it is.
+        words: If given, hidden states are brought to one length, and behind them stands the vector of the word that a
+            token belongs to, which weighs as much as they do.
     """
 
     name: str
@@ -43,6 +48,7 @@ class TextEncoder:
     tokenizer: Any = field(repr=False)
     width: int
     whitening: tuple[tuple[torch.Tensor, torch.Tensor], ...] | None = field(default=None, repr=False)
+    words: WordVectors | None = field(default=None, repr=False)
 
     def tokens(self, text: str) -> list[int]:
         """The numbers of a text's tokens, each one larger than the tokenizer's own (0 is `PAD`). Cached."""
@@ -67,7 +73,18 @@ class TextEncoder:
         else:
             layers = zip(out.hidden_states, self.whitening, strict=True)
             hidden = torch.cat([(states.float() - mean) @ matrix for states, (mean, matrix) in layers], -1)
+        if self.words is not None:
+            # Whitened states differ in length by far; words would drown in them.
+            states = functional.layer_norm(hidden, hidden.shape[-1:]) * math.sqrt(WORD_WIDTH / hidden.shape[-1])
+            hidden = torch.cat([states, self._words(self.words, tokens).to(device)], -1)
         return hidden * mask[..., None]
+
+    def _words(self, words: WordVectors, tokens: torch.Tensor) -> torch.Tensor:
+        vectors = torch.zeros(*tokens.shape, WORD_WIDTH)
+        for row, numbers in zip(vectors, tokens.tolist(), strict=True):
+            ids = [number - 1 for number in numbers if number != PAD]
+            row[: len(ids)] = torch.from_numpy(words.of_tokens(ids))
+        return vectors
 
 
 @functools.lru_cache(maxsize=65536)
@@ -90,8 +107,9 @@ def load_text_encoder(name: str = EMBEDDED, device: str = "cpu") -> TextEncoder:
     """Loads a frozen encoder, once per process.
 
     Args:
-        name: `"embedded"`: the hidden states of the language model that comes with the package, whitened: it has read
-            few of the games' words, and those that it has not look nearly alike to it. `"minilm"`: a sentence encoder
+        name: `"embedded"`: the hidden states of the language model that comes with the package, whitened, and a random
+            vector per word: it has read few of the games' words and spells the others, so that they look nearly alike
+            to it. `"minilm"`: a sentence encoder
             of 22 million weights from a package (extra `minilm`). Otherwise a folder with a Hugging Face model in
             safetensors, or a hub id such as `"bert-base-uncased"` (SAMA).
         device: A torch device.
@@ -124,7 +142,8 @@ def _load(name: str, device: str) -> TextEncoder:
     if name != EMBEDDED:
         return TextEncoder(name, model, tokenizer, int(model.config.hidden_size))
     whitening = _whitening(model, int(tokenizer.bos_token_id))
-    return TextEncoder(name, model, tokenizer, sum(len(mean) for mean, _ in whitening), whitening)
+    width = sum(len(mean) for mean, _ in whitening) + WORD_WIDTH
+    return TextEncoder(name, model, tokenizer, width, whitening, WordVectors(tokenizer))
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.text_encoder import PAD, load_text_encoder, padded
+from rllib_llm_comm.language.word_vectors import WORD_WIDTH
 
 WORDS = st.lists(
     st.sampled_from(["go", "to", "the", "pot", "counter", "3", "onion", ",", "fetch"]), min_size=1, max_size=12
@@ -24,6 +25,30 @@ def test_company_changes_nothing(one, other):
     torch.testing.assert_close(together[0, : len(first)], alone[0], rtol=1e-4, atol=1e-4)
     assert together.shape[-1] == encoder.width and not together[0, len(first) :].any()
     assert PAD not in first
+
+
+def test_a_word_has_one_vector_wherever_it_stands():
+    """Also a word that the tokenizer spells, at the start of a sentence and at its end."""
+    encoder = load_text_encoder()
+    assert encoder.words is not None
+    vectors = []
+    for text in ("Upper pot", "the upper pot.", "a pot, upper, ready"):
+        ids = encoder.tokenizer(text)["input_ids"]
+        states = encoder.states(padded([encoder.tokens(text)]))[0, :, -WORD_WIDTH:]
+        pieces = encoder.tokenizer.convert_ids_to_tokens(ids)
+        spelled = [states[at] for at, piece in enumerate(pieces) if piece == "pper"]
+        assert len(spelled) == 1
+        vectors.append(spelled[0])
+        assert not states[0].any(), "the token that begins a text is no word"
+    assert torch.equal(vectors[0], vectors[1]) and torch.equal(vectors[0], vectors[2])
+
+
+def test_words_are_told_apart():
+    encoder = load_text_encoder()
+    words = ["upper", "lower", "dish", "dishes", "2,3", "3,2", "12,3"]
+    rows = [encoder.states(padded([encoder.tokens(word)]))[0, -1, -WORD_WIDTH:] for word in words]
+    alike = torch.corrcoef(torch.stack(rows)) - torch.eye(len(words))
+    assert alike.abs().max() < 0.5
 
 
 def test_it_is_loaded_once_and_frozen():
