@@ -29,16 +29,25 @@ _CHECKPOINTS = ("checkpoint", "message_checkpoint")
 DEFAULT_STORAGE = "results"
 
 
-def run_file(file: ExperimentFile, options: TrainOptions, before: Callable[[], None] = lambda: None) -> None:
+def run_file(
+    file: ExperimentFile,
+    options: TrainOptions,
+    before: Callable[[], None] = lambda: None,
+    keep_going: bool = False,
+) -> list[str]:
     """Checks all stages, then runs them.
 
     Args:
         file: The experiments.
         options: The command line's.
         before: Called when all is checked and nothing runs yet.
+        keep_going: Whether a stage that fails is told and passed over, together with those that use it.
+
+    Returns:
+        The stages that failed or were passed over.
 
     Raises:
-        UserError: If anything in the file is wrong (before anything runs), or a stage fails.
+        UserError: If anything in the file is wrong (before anything runs), or a stage fails and `keep_going` is off.
         StoppedError: After ctrl-C.
     """
 
@@ -49,6 +58,7 @@ def run_file(file: ExperimentFile, options: TrainOptions, before: Callable[[], N
     stages = make_stages(file.experiments, folder, file.digest, plain_stages.config_identity)
     records = _finished(stages, options.resume)
     to_run = [stage.name for stage in stages if stage.name not in records]
+    failed: list[str] = []
     with out.status("checking all settings"):
         cpus = check_stages(stages, records, file.checked_by_python)
     with _lock({stage.folder.parent for stage in stages}), _session(options, cpus) as ray:
@@ -61,11 +71,22 @@ def run_file(file: ExperimentFile, options: TrainOptions, before: Callable[[], N
                     "dim",
                 )
                 continue
+            if lost := sorted(set(stage.uses) & set(failed)):
+                say(f"[{number}/{len(stages)}] {title}: left out, as it needs {', '.join(lost)}", "dim")
+                failed.append(stage.name)
+                continue
             say(f"[{number}/{len(stages)}] {title}", "bold")
             if not any(_needs_ray(later) for later in stages[number - 1 :] if later.name in to_run):
                 ray.stop()
-            records[stage.name] = _run(stage, _outputs(stages, records), ray, options)
-    _show_end(stages, records)
+            try:
+                records[stage.name] = _run(stage, _outputs(stages, records), ray, options)
+            except UserError as error:
+                if not keep_going:
+                    raise
+                say(f"{stage.name} failed: {error}", "red")
+                failed.append(stage.name)
+    _show_end([stage for stage in stages if stage.name in records], records)
+    return failed
 
 
 def _run(stage: Stage, outputs: Mapping[str, list[str]], ray: RaySession, options: TrainOptions) -> StageRecord:

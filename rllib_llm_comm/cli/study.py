@@ -12,6 +12,7 @@ from rllib_llm_comm.cli.check import import_modules
 from rllib_llm_comm.cli.console import say, short_path, state
 from rllib_llm_comm.cli.options import Imports, TrainOptions
 from rllib_llm_comm.cli.study_file import Study, expand, read_study
+from rllib_llm_comm.errors import UserError
 
 app = typer.Typer(no_args_is_help=True, help="Run a comparison: systems x scenarios x seeds, from one file.")
 
@@ -40,7 +41,8 @@ def study_file(
     """Train and judge every system in every scenario with every seed, then write the report.
 
     As many trials run side by side as there are cores (or as the cluster has room for). A killed study goes on when
-    the same command is typed again; what is done is skipped. `rllib report FOLDER` makes the report anew.
+    the same command is typed again; what is done is skipped. What fails is left out, so that a night is not lost to one
+    system; the report names it. `rllib report FOLDER` makes the report anew.
 
     Examples:
 
@@ -61,12 +63,17 @@ def study_file(
     from rllib_llm_comm.cli.pipeline import DEFAULT_STORAGE, run_file
 
     folder = Path(storage_path or DEFAULT_STORAGE).expanduser() / experiments.name
-    run_file(experiments, options, before=lambda: _write_record(spec, folder))
+    failed = run_file(experiments, options, before=lambda: _write_record(spec, folder), keep_going=True)
 
     from rllib_llm_comm.cli.report import write_report
 
     page = write_report(folder)
     say(f"Open {short_path(page)} in a browser.")
+    if failed:
+        raise UserError(
+            f"The report lacks {', '.join(failed)}, which failed or needed what failed (see above); correct the cause "
+            "and type the same command again."
+        )
 
 
 def _write_record(spec: Study, folder: Path) -> None:

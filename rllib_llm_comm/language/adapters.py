@@ -20,6 +20,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.folding import FoldedDecoder, folded_weights, pays_to_fold
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
+from rllib_llm_comm.language.weights import read_weights
 
 MESSAGE = "message"
 ACTION = "action"
@@ -308,8 +309,6 @@ class AdaptedModel:
         Raises:
             UserError: If files are missing, or shapes do not fit this base model and LoRA rank.
         """
-        from safetensors.torch import load_file
-
         source = Path(folder)
         weights, settings = source / "adapter_model.safetensors", source / "adapter_config.json"
         if not weights.is_file() or not settings.is_file():
@@ -322,7 +321,7 @@ class AdaptedModel:
             name.replace(".lora_A.weight", f".lora_A.{role}.weight").replace(
                 ".lora_B.weight", f".lora_B.{role}.weight"
             ): tensor
-            for name, tensor in load_file(str(weights)).items()
+            for name, tensor in read_weights(weights).items()
         }
         own = {n: p for n, p in self.peft_model.named_parameters() if "lora_" in n and f".{role}." in n}
         same = own.keys() == saved.keys() and all(own[n].shape == saved[n].shape for n in own)

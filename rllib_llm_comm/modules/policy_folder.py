@@ -28,6 +28,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.text_encoder import load_text_encoder
+from rllib_llm_comm.language.weights import read_weights
 from rllib_llm_comm.modules.core import LLMCommCore
 from rllib_llm_comm.modules.emma_network import EmmaNetwork
 from rllib_llm_comm.modules.emma_settings import EmmaSettings
@@ -133,13 +134,11 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Nu
     Raises:
         UserError: If files are missing or damaged.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
+    weights = read_weights(Path(folder) / _NETWORK)
     try:
         network = _BUILDERS[manifest.kind](dict(manifest.model_config))
-        network.load_state_dict(load_file(str(Path(folder) / _NETWORK)))
-    except (KeyError, OSError, RuntimeError, SafetensorError) as error:
+        network.load_state_dict(weights)
+    except (KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"policy folder {str(folder)!r} cannot be read ({reason}); save the checkpoint again."
@@ -254,16 +253,17 @@ def load_core(folder: str | os.PathLike[str], manifest: PolicyManifest, **overri
     Raises:
         UserError: If files are missing or the base model is another one.
     """
-    from safetensors.torch import load_file
-
     core = LLMCommCore(LanguageModelSettings.from_mapping({**manifest.model_config, **overrides}))
     _require_same_base(core.lm.base, manifest, str(folder))
     for role in (MESSAGE, ACTION):
         core.lm.load_adapter(role, Path(folder) / "adapters" / role)
-    critic = Path(folder) / _CRITIC
-    if not critic.is_file():
-        raise UserError(f"policy folder {str(folder)!r} has no {_CRITIC}; save the checkpoint again.")
-    core.critic.load_state_dict(load_file(str(critic)))
+    try:
+        core.critic.load_state_dict(read_weights(Path(folder) / _CRITIC))
+    except RuntimeError as error:
+        raise UserError(
+            f"the critic in {str(folder)!r} does not fit its own settings ({str(error).splitlines()[0]}); save the "
+            "checkpoint again."
+        ) from error
     return core
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,16 @@ def test_from_file_to_report(tmp_path):
 
     again = rllib(*command, cwd=tmp_path)
     assert again.returncode == 0 and again.stdout.count("already there, skipped") == 7
+
+    for stage in ("none.sampled", "constant.sampled"):
+        shutil.rmtree(folder / f"B.{stage}")
+    for weights in (folder / "B.none").rglob("policy/**/*.safetensors"):
+        weights.write_bytes(b"broken")
+    broken = rllib(*command, cwd=tmp_path)
+    told = " ".join(broken.stderr.split())
+    assert broken.returncode == 1 and "The report lacks B.none.sampled, which failed" in told, broken.stdout
+    assert "B.none.sampled failed: " in broken.stdout and (folder / "B.constant.sampled/evaluation.json").is_file()
+    assert json.loads((folder / "report/report.json").read_text())["missing"] == ["B.none.sampled"]
 
     elsewhere = rllib("report", "results/smoke", "--out", "page", cwd=tmp_path)
     assert elsewhere.returncode == 0 and (tmp_path / "page/report.html").is_file()

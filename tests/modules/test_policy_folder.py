@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -120,6 +121,18 @@ def test_another_rank_is_refused(core, tmp_path):
         load_message_adapter(other, folder)
 
 
+@pytest.mark.parametrize("name", ["critic.safetensors", "adapters/action/adapter_model.safetensors"])
+def test_damaged_weights_are_told(name, core, tmp_path):
+    folder = save(core, tmp_path / "policy")
+    whole = (folder / name).read_bytes()
+    for damaged in (b"", b"no weights", whole[: len(whole) // 2]):
+        (folder / name).write_bytes(damaged)
+        with pytest.raises(
+            UserError, match=rf"{Path(name).name}' cannot be read as safetensors .* save the checkpoint"
+        ):
+            load_core(folder, read_manifest(folder))
+
+
 def test_wrong_paths_and_missing_pieces(core, tmp_path):
     with pytest.raises(UserError, match="is no folder"):
         find_policy(tmp_path / "nowhere")
@@ -128,7 +141,7 @@ def test_wrong_paths_and_missing_pieces(core, tmp_path):
         find_policy(tmp_path / "empty")
     folder = save(core, tmp_path / "policy")
     (folder / "critic.safetensors").unlink()
-    with pytest.raises(UserError, match="no critic.safetensors"):
+    with pytest.raises(UserError, match="critic.safetensors' cannot be read"):
         load_core(folder, read_manifest(folder))
     (folder / "adapters" / "action" / "adapter_model.safetensors").unlink()
     with pytest.raises(UserError, match="`action` adapter folder"):
