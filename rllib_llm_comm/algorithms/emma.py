@@ -39,6 +39,7 @@ class EMMAConfig(MAPPOConfig):
     """
 
     network: ClassVar[str] = "emma"
+    subgoals_in_vector: ClassVar[bool] = False
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: onion-soup kitchens with sampled subgoals, trained within minutes (ours)."""

@@ -11,13 +11,12 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pydantic import BaseModel
-
 from rllib_llm_comm.envs.interface import EPISODE_METRICS
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.accounts import ChatCounters, count_scope
 from rllib_llm_comm.language.chat_answers import AnswerError, ask_for
 from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.planning.attempts import Attempt, Reflection
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
 from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.plans import (
@@ -25,7 +24,6 @@ from rllib_llm_comm.planning.plans import (
     STUCK,
     FailedAttempt,
     Outcome,
-    Phase,
     Plan,
     Planner,
     PlanRequest,
@@ -35,14 +33,6 @@ from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker
 MOST_TRIALS = 3
 MOST_REFLECTIONS = 3
 RECOVERIES = ("snapshot", "replay")
-
-
-class Reflection(BaseModel):
-    """What went wrong, after thinking."""
-
-    thoughts: str = ""
-    phase: Phase
-    why: str
 
 
 class Reflector(Protocol):
@@ -143,40 +133,6 @@ class PolicyPlayer:
         """See `Player`."""
         decisions = self.policy.act_together([(memory, observations)], explore=self.explore)[0]
         return {agent: decision.action for agent, decision in decisions.items()}
-
-
-@dataclass
-class Attempt:
-    """One plan that was followed, and how it went.
-
-    Attributes:
-        plan: The plan.
-        start: Steps of the environment before it.
-        end: The same after it.
-        outcomes: How its subgoals ended; those that had not ended when the time was over are not in it.
-        returns: What it brought, per agent.
-        failed: Whether a subgoal was not done.
-        kept: Whether the game went on from it; else it was put back.
-        reflection: What was thought of the failure, if anything was.
-    """
-
-    plan: Plan
-    start: int
-    end: int = 0
-    outcomes: list[Outcome] = field(default_factory=list)
-    returns: dict[str, float] = field(default_factory=dict)
-    failed: bool = False
-    kept: bool = True
-    reflection: Reflection | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it as plain values."""
-        return {
-            **vars(self),
-            "plan": self.plan.model_dump(),
-            "outcomes": [vars(outcome) for outcome in self.outcomes],
-            "reflection": None if self.reflection is None else self.reflection.model_dump(),
-        }
 
 
 @dataclass
