@@ -34,7 +34,7 @@ def make_environment(
     env_id, merged = manifest.env, {**manifest.env_config, **settings}
     if not env_id:
         raise UserError("this checkpoint names no environment; make the environment yourself.")
-    if planning is not None and env_id == SUBGOAL_ENV_ID:
+    if "planner" in (planning or {}) and env_id == SUBGOAL_ENV_ID:
         env_id, merged = without_subgoals(merged)
     try:
         registration.spec("parallel", env_id)

@@ -110,8 +110,8 @@ class _ByState(SubgoalRewards):
 class CodeRewards(_ByState):
     """Code from files, run in the sandbox.
 
-    Code that is missing or refused (it may not run, fails, or returns neither 0 nor 1) is told once in the log; from then
-    on the exact test decides for this subgoal.
+    Code that is missing or refused (it may not run, fails, or returns neither 0 nor 1) is told once in the log;
+    from then on the exact test decides for this subgoal.
 
     Args:
         path: A JSON file of subgoals and their code, or a folder of files such as `put_the_onion_into_the_pot.py`.
@@ -144,8 +144,8 @@ class CodeRewards(_ByState):
 class ChatRewards(_ByState):
     """Code that a chat model writes when a subgoal first occurs, run in the sandbox.
 
-    If both its answers are refused, the exact test decides for this subgoal from then on. If a request failed, the model
-    is asked again when the subgoal is given again.
+    If both its answers are refused, the exact test decides for this subgoal from then on. If a request failed, the
+    model is asked again when the subgoal is given again.
 
     Args:
         model: Whom to ask.
