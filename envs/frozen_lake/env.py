@@ -86,7 +86,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv
 
 from rllib_llm_comm.envs.frozen_lake import render, text
 from rllib_llm_comm.envs.frozen_lake.layouts import (
@@ -100,7 +99,7 @@ from rllib_llm_comm.envs.frozen_lake.layouts import (
     random_layout,
 )
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, FIXED, NUM_ACTIONS, WALKS, Lake
-from rllib_llm_comm.envs.game import Game
+from rllib_llm_comm.envs.game import Game, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings, text_spaces
 from rllib_llm_comm.errors import UserError, require_choice
 
@@ -123,15 +122,8 @@ def parallel_env(**settings: Any) -> FrozenLake:
     return FrozenLake(**settings)
 
 
-def aec_env(**settings: Any) -> AECEnv:
-    """Makes the environment in PettingZoo's AEC form (agents act one after the other).
-
-    Args:
-        **settings: The arguments of the module's page.
-    """
-    from pettingzoo.utils.conversions import parallel_to_aec
-
-    return parallel_to_aec(parallel_env(**settings))
+aec_env = in_turns(parallel_env)
+"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class FrozenLake(Game):
