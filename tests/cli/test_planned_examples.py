@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import yaml
 
 from rllib_llm_comm.cli.example import examples
@@ -26,16 +27,17 @@ def smoke() -> dict:
             if stage["run"] in SMALL:
                 stage["stop"] = {"training_iteration": 1}
                 config |= {**SMALL[stage["run"]], "num_epochs": 1, "minibatch_size": 8}
-                config["env_config"]["horizon"] = 16
+                config["env_config"]["horizon"] = 8
             else:
                 config |= {"episodes": 1, "checkpoint": config["checkpoint"].replace("${", "${" + file + "_")}
             stages[f"{file}_{name}"] = stage
     return stages
 
 
+@pytest.mark.timeout(1800)
 def test_the_files_run(tmp_path):
     (tmp_path / "smoke.yaml").write_text(yaml.safe_dump(smoke(), sort_keys=False))
-    done = rllib("train", "file", "smoke.yaml", "--ray-num-cpus", "2", cwd=tmp_path, timeout=500)
+    done = rllib("train", "file", "smoke.yaml", "--ray-num-cpus", "2", cwd=tmp_path, timeout=1500)
     assert done.returncode == 0, done.stdout + done.stderr
     results = tmp_path / "results/smoke"
 
