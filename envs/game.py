@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import ParallelEnv
+from pettingzoo import AECEnv, ParallelEnv
 
 from rllib_llm_comm.errors import require_choice
 
@@ -70,3 +71,18 @@ class Game(ParallelEnv, ABC):
 
     def close(self) -> None:
         """Nothing has to be closed."""
+
+
+def in_turns(make: Callable[..., ParallelEnv]) -> Callable[..., AECEnv]:
+    """The constructor of a game in PettingZoo's AEC form, in which agents act one after the other.
+
+    Args:
+        make: The constructor of the parallel form.
+    """
+
+    def aec_env(**settings: Any) -> AECEnv:
+        from pettingzoo.utils.conversions import parallel_to_aec
+
+        return parallel_to_aec(make(**settings))
+
+    return aec_env

@@ -17,6 +17,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
@@ -208,6 +209,30 @@ class ParallelEnvAdapter(MultiAgentEnv):
     def close(self) -> None:
         """Closes the wrapped environment."""
         self.env.close()
+
+
+def wrap_games(env: Any, wrapper: Callable[[ParallelEnv, int], ParallelEnv], wanted: str) -> None:
+    """Puts a PettingZoo wrapper around each game of a vector environment of RLlib's, before its first reset.
+
+    Args:
+        env: What RLlib gives to `on_environment_created`.
+        wrapper: Takes a game and its number and returns the wrapped one.
+        wanted: Who wants this, at the beginning of the sentence if it cannot be.
+
+    Raises:
+        UserError: If the games are no PettingZoo environments behind our adapter.
+    """
+    for number, sub in enumerate(env.envs):
+        adapter = sub.unwrapped
+        if not isinstance(adapter, ParallelEnvAdapter):
+            raise UserError(
+                f"{wanted} a PettingZoo environment registered by `register_parallel_env`, but the environment is "
+                f"{type(adapter).__name__}."
+            )
+        adapter.wrap(lambda game, number=number: wrapper(game, number))
+    # RLlib has read them before, and builds connectors and networks for them.
+    env.single_observation_spaces = env.envs[0].unwrapped.observation_spaces
+    env.single_observation_space = gym.spaces.Dict(env.single_observation_spaces)
 
 
 def register_parallel_env(

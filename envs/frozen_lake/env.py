@@ -86,12 +86,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv
 
 from rllib_llm_comm.envs.frozen_lake import render, text
-from rllib_llm_comm.envs.frozen_lake.layouts import LEAST, MOST, MOST_HOLES, RANDOM, Layout, get_layout, random_layout
+from rllib_llm_comm.envs.frozen_lake.layouts import (
+    LEAST,
+    MOST,
+    MOST_HOLES,
+    RANDOM,
+    Cell,
+    Layout,
+    get_layout,
+    random_layout,
+)
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, FIXED, NUM_ACTIONS, WALKS, Lake
-from rllib_llm_comm.envs.game import Game
+from rllib_llm_comm.envs.game import Game, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings, text_spaces
 from rllib_llm_comm.errors import UserError, require_choice
 
@@ -114,15 +122,8 @@ def parallel_env(**settings: Any) -> FrozenLake:
     return FrozenLake(**settings)
 
 
-def aec_env(**settings: Any) -> AECEnv:
-    """Makes the environment in PettingZoo's AEC form (agents act one after the other).
-
-    Args:
-        **settings: The arguments of the module's page.
-    """
-    from pettingzoo.utils.conversions import parallel_to_aec
-
-    return parallel_to_aec(parallel_env(**settings))
+aec_env = in_turns(parallel_env)
+"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class FrozenLake(Game):
@@ -133,6 +134,7 @@ class FrozenLake(Game):
         settings: All settings, JSON-able.
         lake: The game.
         score: Points of both agents so far in this episode.
+        trail: Where both walkers were and what had become of them, at the start of the episode and after each step.
         task: The goal in words.
         brief: The game in a few sentences.
     """
@@ -180,6 +182,7 @@ class FrozenLake(Game):
         self.possible_agents = list(text.WALKERS)
         self.agents: list[str] = []
         self.score = 0
+        self.trail: list[tuple[tuple[Cell, Cell], tuple[str, str]]] = []
         self._rng = np.random.default_rng()
         self._parts = tuple(observe)
         parts: dict[str, dict[str, spaces.Space[Any]]] = {
@@ -213,6 +216,7 @@ class FrozenLake(Game):
         self.lake.reset(self._rng, self._draw(self._rng) if self._anew else None)
         self.agents = list(self.possible_agents)
         self.score = 0
+        self.trail = [self._now()]
         return self._observations(), self._infos([[], []], [[], []])
 
     def step(
@@ -240,6 +244,7 @@ class FrozenLake(Game):
         chosen = check_actions(actions, self.agents, [True, True], NUM_ACTIONS)
         result = self.lake.step([action or 0 for action in chosen])
         self.score += sum(result.rewards)
+        self.trail.append(self._now())
         names, out = self.agents, self.lake.out
         observed = self._observations()
         infos = self._infos([[float(reward)] for reward in result.rewards], [list(names) for names in result.events])
@@ -248,6 +253,10 @@ class FrozenLake(Game):
             self.agents = []
         rewards = {agent: float(reward) for agent, reward in zip(names, result.rewards, strict=True)}
         return observed, rewards, dict.fromkeys(names, out), dict.fromkeys(names, truncated), infos
+
+    def _now(self) -> tuple[tuple[Cell, Cell], tuple[str, str]]:
+        (first, second), (one, two) = self.lake.cells, self.lake.fates
+        return (first, second), (one, two)
 
     def _observations(self) -> dict[str, Observation]:
         seen: dict[str, Observation] = {}

@@ -95,9 +95,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv
 
-from rllib_llm_comm.envs.game import Game
+from rllib_llm_comm.envs.game import Game, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings
 from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import LEVELS, make_level
@@ -129,15 +128,8 @@ def parallel_env(**settings: Any) -> OvercookedAI:
     return OvercookedAI(**settings)
 
 
-def aec_env(**settings: Any) -> AECEnv:
-    """Makes the environment in PettingZoo's AEC form (agents act one after the other).
-
-    Args:
-        **settings: The arguments of the module's page.
-    """
-    from pettingzoo.utils.conversions import parallel_to_aec
-
-    return parallel_to_aec(parallel_env(**settings))
+aec_env = in_turns(parallel_env)
+"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class OvercookedAI(Game):

@@ -75,7 +75,7 @@ cell gets there first, also when its subgoal changes on the way.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -130,6 +130,8 @@ class SubgoalKitchen(OvercookedAI):
 
     Attributes:
         subgoals: The subgoal of each player now.
+        subgoal_test: Says whether a player has done a subgoal in a game step: `subgoals.completed`, or what takes its
+            place. It gets `Kitchen.state` before and after the step, the player and the subgoal.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**OvercookedAI.metadata, "name": "overcooked_ai_subgoals_v0"}
@@ -154,6 +156,7 @@ class SubgoalKitchen(OvercookedAI):
         own = {"subgoals": subgoals, "patience": patience, "soup_reward": soup_reward, "random_starts": random_starts}
         self.settings = {**own, **self.settings}
         _check(self.settings)
+        self.subgoal_test: Callable[[np.ndarray, np.ndarray, int, Subgoal], bool] = completed
         self._sampled, self._patience, self._soup_reward = subgoals == "sampled", patience, float(soup_reward)
         self._random_starts = random_starts and self._sampled
         layout = self.kitchen.layout
@@ -192,11 +195,11 @@ class SubgoalKitchen(OvercookedAI):
             self._done = [False, False]
         before, score = self.kitchen.state.copy(), self.score
         super()._game_step(rewards, events)
-        due = []
+        after, due = self.kitchen.state.copy(), []
         for player in range(2):
-            done = completed(before, self.kitchen.state, player, self.subgoals[player])
+            done = self.subgoal_test(before, after, player, self.subgoals[player])
             if self._sampled:
-                done = done or waited(before, self.kitchen.state, player, self.subgoals[player])
+                done = done or waited(before, after, player, self.subgoals[player])
             self._completed += done
             self._done[player] |= done
             self._age[player] += 1
@@ -254,6 +257,16 @@ def _signature() -> inspect.Signature:
     own, game = (inspect.signature(kitchen).parameters for kitchen in (SubgoalKitchen, OvercookedAI))
     named = [p for p in (*own.values(), *game.values()) if p.kind is not inspect.Parameter.VAR_KEYWORD]
     return inspect.Signature(named)
+
+
+def without_subgoals(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The same kitchen without subgoals of its own: id and settings.
+
+    Args:
+        settings: Those of the kitchen with subgoals.
+    """
+    own = inspect.signature(SubgoalKitchen.__init__).parameters
+    return OvercookedAI.env_id, {name: value for name, value in settings.items() if name not in own}
 
 
 SubgoalKitchen.__signature__ = _signature()  # type: ignore[attr-defined]

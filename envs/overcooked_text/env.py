@@ -118,9 +118,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv
 
-from rllib_llm_comm.envs.game import Game
+from rllib_llm_comm.envs.game import Game, in_turns
 from rllib_llm_comm.envs.interface import check_actions, check_settings, text_spaces
 from rllib_llm_comm.envs.overcooked_text import render, text
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
@@ -146,15 +145,8 @@ def parallel_env(**settings: Any) -> OvercookedText:
     return OvercookedText(**settings)
 
 
-def aec_env(**settings: Any) -> AECEnv:
-    """Makes the environment in PettingZoo's AEC form (agents act one after the other).
-
-    Args:
-        **settings: The arguments of the module's page.
-    """
-    from pettingzoo.utils.conversions import parallel_to_aec
-
-    return parallel_to_aec(parallel_env(**settings))
+aec_env = in_turns(parallel_env)
+"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class OvercookedText(Game):

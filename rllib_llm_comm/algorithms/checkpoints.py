@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class PolicyCheckpointMixin(Algorithm):
                 communication=config.communication_settings().to_dict() if talks else {},
                 base_model_digest=export.base_model_digest,
                 teacher=getattr(config, "teacher", None),
+                planning=_planning(config),
                 provenance={"training_iteration": self.training_iteration, **self.provenance()},
                 **self.environment(),
             ),
@@ -116,6 +118,14 @@ class PolicyCheckpointMixin(Algorithm):
         if "message_checkpoint" in state:
             state["message_checkpoint"] = None
         return (state, *args[1:]), kwargs
+
+
+def _planning(config: Any) -> dict[str, Any] | None:
+    """How the policy was given subgoals, so far as a file can tell."""
+    if not isinstance(getattr(config, "planner", None), str | Mapping):
+        return None
+    settings = config.planning_settings()
+    return {name: settings[name] for name in ("planner", "patience", "replan", "in_vector")}
 
 
 def _export(learner: Learner) -> PolicyExport:

@@ -10,7 +10,7 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import LearningRateOrSchedule
 
 from rllib_llm_comm.algorithms.environments import ensure_registered
-from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
+from rllib_llm_comm.algorithms.planning_config import PlanningConfigMixin
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
 from rllib_llm_comm.errors import UserError, require_choice
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
 
 
-class CommPPOConfig(StrictConfigMixin, PPOConfig):
+class CommPPOConfig(PlanningConfigMixin, PPOConfig):
     """What `Verco` and the systems that it is compared with share: one policy for all agents, `CommPPOLearner`.
 
     The same losses, advantages per game step, masks and counting of decisions for all of them, so that a comparison
@@ -34,6 +34,7 @@ class CommPPOConfig(StrictConfigMixin, PPOConfig):
         """Sets the defaults that all share (ours, unless said otherwise in `training`)."""
         super().__init__(algo_class=algo_class)
         self._set_shared_policy()
+        self._set_planning_defaults()
         self.critic_lr: LearningRateOrSchedule = 1e-3
         self.anneal: int | None = None
         self.value_clip_mode = "max"
@@ -123,6 +124,7 @@ class CommPPOConfig(StrictConfigMixin, PPOConfig):
         """
         ensure_registered(self.env)
         self._validate_training()
+        self._validate_planning()
         self._add_callback(EpisodeMetrics)
         self._add_callback(PhaseSeconds)
         super().validate()

@@ -15,6 +15,7 @@ from rllib_llm_comm.algorithms.mappo import MAPPOConfig
 from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.connectors.emma_observations import EmmaObservations
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
+from rllib_llm_comm.language.text_encoder import check_text_encoder
 from rllib_llm_comm.modules.emma import EmmaModule
 from rllib_llm_comm.modules.emma_settings import EmmaSettings
 
@@ -39,6 +40,7 @@ class EMMAConfig(MAPPOConfig):
     """
 
     network: ClassVar[str] = "emma"
+    subgoals_in_vector: ClassVar[bool] = False
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: onion-soup kitchens with sampled subgoals, trained within minutes (ours)."""
@@ -130,6 +132,7 @@ class EMMAConfig(MAPPOConfig):
         if self.env == SUBGOAL_ENV_ID:
             self.env_config = {**_ENV, **(self.env_config or {})}
         super().validate()
+        check_text_encoder(self.text_encoder)
 
 
 class EMMA(PolicyCheckpointMixin, PPO):

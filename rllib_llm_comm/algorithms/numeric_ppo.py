@@ -26,6 +26,7 @@ class NumericPPOConfig(CommPPOConfig):
     """Settings of algorithms whose agents see `vector` and `action_mask`."""
 
     network: ClassVar[str]
+    subgoals_in_vector: ClassVar[bool] = True
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults."""

@@ -113,6 +113,10 @@ class SelfPlayPPOConfig(NumericPPOConfig):
         """
         if self.env != ENV_ID:
             raise UserError(f"`env` is {self.env!r} but SelfPlayPPO plays {ENV_ID!r} only; use SymbolicPPO or MAPPO.")
+        if self.planner is not None or self.subgoal_rewards != "exact":
+            raise UserError(
+                "`planner` and `subgoal_rewards` mean nothing to SelfPlayPPO, whose games are arrays; use EMMA."
+            )
         self.env_config = {**_ENV, **self.env_config}
         for name, value in _ENV.items():
             if self.env_config[name] != value:

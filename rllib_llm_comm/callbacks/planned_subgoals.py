@@ -9,21 +9,22 @@ from typing import Any, ClassVar
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics, games_own_metrics
-from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.envs.rllib_adapter import wrap_games
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
 from rllib_llm_comm.planning.planners import make_planner, planner_model
+from rllib_llm_comm.planning.subgoal_rewards import make_rewards, reward_own_subgoals
 
 
 class AddPlannedSubgoals(RLlibCallback):
     """Wraps the games of every EnvRunner in `PlannedSubgoals`; works with any algorithm whose policy reads `subgoal`.
 
-    Use `AddPlannedSubgoals.of("scripted")` in `config.callbacks`. All environments of a runner share one chat model and
-    its budget, and a pool of threads in which slow planners think. What `PlannedSubgoals` counts (plans, subgoals,
-    cost) is logged with the episode metrics.
+    Our algorithms add it when `planner` is set, and it reads their settings. In a config of your own use
+    `AddPlannedSubgoals.of("scripted")` in `config.callbacks`. All environments of a runner share one chat model and its
+    budget, the rewards that were written, and a pool of threads in which slow planners think. What `PlannedSubgoals`
+    counts (plans, subgoals, cost) is logged with the episode metrics.
     """
 
-    planner: ClassVar[Any] = "scripted"
+    planner: ClassVar[Any] = None
     settings: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
@@ -46,18 +47,21 @@ class AddPlannedSubgoals(RLlibCallback):
         Raises:
             UserError: If the environment is no PettingZoo environment behind our adapter, or planners do not know it.
         """
-        model = planner_model(self.planner)
-        threads = None if model is None else ThreadPoolExecutor(len(env.envs), thread_name_prefix="planner")
-        for sub in env.envs:
-            adapter = sub.unwrapped
-            if not isinstance(adapter, ParallelEnvAdapter):
-                raise UserError(
-                    f"The environment is {type(adapter).__name__}, but a planner needs a PettingZoo environment "
-                    "registered by `register_parallel_env`."
-                )
-            adapter.wrap(
-                lambda game: PlannedSubgoals(game, make_planner(self.planner, model), threads=threads, **self.settings)
-            )
+        planner, settings = self.planner, dict(self.settings)
+        if planner is None:
+            settings = dict(env_runner.config.planning_settings())
+            planner = settings.pop("planner")
+        settings["subgoal_rewards"] = rewards = make_rewards(settings.get("subgoal_rewards", "exact"))
+        model = None if planner is None else planner_model(planner)
+        slow = model is not None or rewards.slow
+        threads = ThreadPoolExecutor(len(env.envs), thread_name_prefix="planner") if slow else None
+
+        def wrapped(game: Any, number: int) -> Any:
+            if planner is None:
+                return reward_own_subgoals(game, rewards)
+            return PlannedSubgoals(game, make_planner(planner, model), threads=threads, **settings)
+
+        wrap_games(env, wrapped, "A planner needs")
 
     def on_episode_end(self, *, episode: Any, env_runner: Any, metrics_logger: Any, **kwargs: Any) -> None:
         """Logs what was planned, unless `EpisodeMetrics` does."""

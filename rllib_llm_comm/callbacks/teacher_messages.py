@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
+from rllib_llm_comm.envs.rllib_adapter import wrap_games
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.teachers.env_wrapper import TeacherMessages
 
@@ -36,11 +36,4 @@ class AddTeacherMessages(RLlibCallback):
         if not teacher:
             raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
         seed = (env_runner.config.seed or 0) + 1000 * (env_runner.worker_index or 0)
-        for index, sub in enumerate(env.envs):
-            adapter = sub.unwrapped
-            if not isinstance(adapter, ParallelEnvAdapter):
-                raise UserError(
-                    f"`messages` is 'teacher' but the environment is {type(adapter).__name__}; a teacher "
-                    "needs a PettingZoo environment registered by `register_parallel_env`."
-                )
-            adapter.wrap(lambda game, i=index: TeacherMessages(game, teacher, seed=seed + i))
+        wrap_games(env, lambda game, number: TeacherMessages(game, teacher, seed=seed + number), "A teacher needs")

@@ -36,6 +36,29 @@ def check_environment(stage: str, env: Any, env_config: Mapping[str, Any]) -> No
         )
 
 
+def check_planned_environment(stage: str, config: Any) -> None:
+    """Checks that a planner knows the game and finds a place for its subgoals, if the config has one.
+
+    Args:
+        stage: Name of the experiment, for messages.
+        config: The checked config of an algorithm.
+
+    Raises:
+        UserError: If it does not.
+    """
+    from pettingzoo.env_registry import registration
+
+    from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
+
+    if getattr(config, "planner", None) is None or not isinstance(config.env, str) or not is_parallel(config.env):
+        return
+    settings = {**config.planning_settings(), "planner": "scripted"}  # the real one has been checked
+    try:
+        PlannedSubgoals(registration.make("parallel", config.env, **config.env_config), **settings).close()
+    except UserError as error:
+        raise UserError(f"In `{stage}.config`: {error}") from None
+
+
 def is_parallel(env: str) -> bool:
     """Whether PettingZoo's registry of parallel environments knows an id."""
     from pettingzoo.env_registry import registration

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -17,9 +16,13 @@ from rich.table import Table
 from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
 from rllib_llm_comm.cli.console import out, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.cli.planner_options import PatienceOption, PlannerOption, TrialsOption, planning_of_options
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.ray_session import quiet_libraries
 from rllib_llm_comm.cli.stages import write_atomically
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.rollout import Episode
 
 _TRIAL = re.compile(r"^trial_\d+_|^\d+_")
 _SHOWN = ("return_mean", "return_std", "success_rate", "length_mean", "episodes", "sampled")
@@ -34,7 +37,10 @@ def evaluate_checkpoints(
     env_config: Mapping[str, Any] | None = None,
     messages: str | None = None,
     num_envs: int = 16,
+    planning: Mapping[str, Any] | None = None,
+    trials: int | None = None,
     json_path: Path | None = None,
+    log_path: Path | None = None,
 ) -> dict[str, Any]:
     """Plays episodes of one or more checkpoints, prints a table and writes JSON.
 
@@ -46,7 +52,10 @@ def evaluate_checkpoints(
         env_config: Settings of the environment that differ from training.
         messages: Another message mode than in training.
         num_envs: Episodes that are played at once.
+        planning: Who gives subgoals, if not as in training: `planner` and maybe `patience`, `replan`.
+        trials: Plays with reflection, with at most so many trials per round; `None`: without.
         json_path: Where the figures are written.
+        log_path: Where all plans, attempts and reflections are written, a line of JSON per episode.
 
     Returns:
         The figures of the checkpoint; of several, a list of them under `checkpoints`.
@@ -54,29 +63,49 @@ def evaluate_checkpoints(
     Raises:
         UserError: If a checkpoint cannot be loaded or played.
     """
-    from rllib_llm_comm.evaluation.rollout import evaluate
+    from rllib_llm_comm.evaluation.planned import play_planned
+    from rllib_llm_comm.evaluation.rollout import figures_of
 
     rows: list[dict[str, Any]] = []
+    log: list[str] = []
     for path in checkpoints:
         found = find_checkpoint(path)
         policy = load(found, messages)
         with counting_bar(f"playing {episodes} episodes") as progress:
-            result = evaluate(
+            played = play_planned(
                 policy,
                 episodes=episodes,
                 seed=seed,
                 explore=not greedy,
-                env=functools.partial(policy.env, **(env_config or {})),
+                env_config=env_config,
                 num_envs=num_envs,
+                planning=planning,
+                trials=trials,
                 progress=progress,
             )
+        result = figures_of(played, not greedy)
+        log += [log_line(found, episode) for episode in played if episode.rounds]
         rows.append({"checkpoint": short_path(found), **result.to_json()})
     figures = rows[0] if len(rows) == 1 else {"checkpoints": rows}
     _print(rows)
     if json_path is not None:
         write_atomically(json_path, json.dumps(figures, indent=2) + "\n")
         say(f"Written to {short_path(json_path)}")
+    if log_path is not None and log:
+        write_atomically(log_path, "".join(log))
+        say(f"All plans are in {short_path(log_path)}")
     return figures
+
+
+def log_line(checkpoint: Path, episode: Episode) -> str:
+    """What was planned in an episode, with all attempts, as a line of JSON.
+
+    Args:
+        checkpoint: Who played.
+        episode: The episode.
+    """
+    told = {name: getattr(episode, name) for name in ("seed", "returns", "length", "success", "metrics", "rounds")}
+    return json.dumps({"checkpoint": short_path(checkpoint), **told}) + "\n"
 
 
 def command(
@@ -92,6 +121,12 @@ def command(
         str | None, typer.Option(help="Another message mode: none, student, teacher, shuffled, constant or menu.")
     ] = None,
     num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at once.")] = 16,
+    planner: PlannerOption = None,
+    trials: TrialsOption = None,
+    patience: PatienceOption = None,
+    log: Annotated[
+        Path | None, typer.Option(help="Write all plans, attempts and reflections to this file (JSON lines).")
+    ] = None,
 ) -> None:
     """Play episodes with a trained checkpoint and print what came out (no Ray needed).
 
@@ -100,6 +135,8 @@ def command(
         rllib evaluate results/verco/verco --episodes 50 --json evaluation.json
 
         rllib evaluate CHECKPOINT --greedy --env-config '{"map_name": "A"}'
+
+        rllib evaluate CHECKPOINT --planner scripted --trials 3 --log plans.jsonl
     """
     quiet_libraries(0)
     evaluate_checkpoints(
@@ -110,7 +147,10 @@ def command(
         env_config=load_json_option("--env-config", env_config) if env_config else None,
         messages=messages,
         num_envs=num_envs,
+        planning=planning_of_options(planner, patience),
+        trials=trials,
         json_path=json_file,
+        log_path=log,
     )
 
 

@@ -15,6 +15,7 @@ from rllib_llm_comm.cli.console import say, short_path
 from rllib_llm_comm.cli.env_settings import check_environment
 from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
 from rllib_llm_comm.cli.experiment_file import Experiment
+from rllib_llm_comm.cli.planner_options import planning_of_settings
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.replay import replay_checkpoint
 from rllib_llm_comm.cli.stages import Stage, StageResult, write_atomically
@@ -135,6 +136,9 @@ class CheckpointStageSettings(BaseModel):
         greedy: Whether the most likely action is taken instead of a sampled one.
         env_config: Settings of the environment that differ from training.
         messages: Another message mode than in training.
+        planner: Who gives subgoals, if not as in training: see `make_planner`; "none": nobody.
+        patience: Game steps after which a subgoal counts as not done.
+        trials: Thinks failures over, with at most so many trials per round; `None`: does not.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -145,6 +149,15 @@ class CheckpointStageSettings(BaseModel):
     greedy: bool = False
     env_config: dict[str, Any] = Field(default_factory=dict)
     messages: str | None = None
+    planner: str | dict[str, Any] | None = None
+    patience: int | None = Field(None, ge=1)
+    trials: int | None = Field(None, ge=0)
+
+    def played(self) -> dict[str, Any]:
+        """What `rllib evaluate` and `rllib replay` need beside the checkpoint."""
+        given = ("episodes", "seed", "greedy", "env_config", "messages", "trials")
+        planning = planning_of_settings(self.planner, self.patience)
+        return {**{name: getattr(self, name) for name in given}, "planning": planning}
 
 
 class _OnCheckpoint(PlainStage):
@@ -162,14 +175,20 @@ class _OnCheckpoint(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and checkpoints that should be there by now."""
-        checkpoint = self.settings(stage).checkpoint
+        settings = self.settings(stage)
+        checkpoint = settings.checkpoint
+        try:
+            settings.played()
+        except UserError as error:
+            if not any(path in str(error) for path in unresolved):
+                raise UserError(f"In `{stage.name}.config`: {error}") from None
         for path in [checkpoint] if isinstance(checkpoint, str) else checkpoint:
             if path not in unresolved and not Path(path).exists():
                 raise UserError(f"`{stage.name}.config.checkpoint` is {path!r} but nothing is there.")
 
 
 class Evaluate(_OnCheckpoint):
-    """`run: evaluate`: episodes of a checkpoint, figures as JSON."""
+    """`run: evaluate`: episodes of a checkpoint, figures as JSON; under a planner also all that was planned."""
 
     name = "evaluate"
     default_episodes = 50
@@ -179,16 +198,9 @@ class Evaluate(_OnCheckpoint):
         settings = self.settings(stage)
         path = stage.folder / "evaluation.json"
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
-        figures = evaluate_checkpoints(
-            paths,
-            episodes=settings.episodes,
-            seed=settings.seed,
-            greedy=settings.greedy,
-            env_config=settings.env_config,
-            messages=settings.messages,
-            json_path=path,
-        )
-        return StageResult([path], summary=figures)
+        log = stage.folder / "plans.jsonl"
+        figures = evaluate_checkpoints(paths, **settings.played(), json_path=path, log_path=log)
+        return StageResult([path], {"plans": log} if log.exists() else {}, summary=figures)
 
 
 class Replay(_OnCheckpoint):
@@ -203,15 +215,7 @@ class Replay(_OnCheckpoint):
         pages: list[Path] = []
         for number, checkpoint in enumerate(paths):
             page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
-            replay_checkpoint(
-                checkpoint,
-                page,
-                episodes=settings.episodes,
-                seed=settings.seed,
-                greedy=settings.greedy,
-                env_config=settings.env_config,
-                messages=settings.messages,
-            )
+            replay_checkpoint(checkpoint, page, **settings.played())
             pages.append(page)
             say(f"Open {short_path(page)} in a browser.")
         return StageResult(pages)

@@ -11,6 +11,7 @@ import typer
 from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
 from rllib_llm_comm.cli.console import out, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.cli.planner_options import PatienceOption, PlannerOption, TrialsOption, planning_of_options
 from rllib_llm_comm.cli.ray_session import quiet_libraries
 
 
@@ -24,6 +25,8 @@ def replay_checkpoint(
     env_config: Mapping[str, Any] | None = None,
     messages: str | None = None,
     beside: str | Path | None = None,
+    planning: Mapping[str, Any] | None = None,
+    trials: int | None = None,
 ) -> Path:
     """Plays episodes and writes them as a self-contained HTML page.
 
@@ -36,6 +39,8 @@ def replay_checkpoint(
         env_config: Settings of the environment that differ from training.
         messages: Another message mode than in training.
         beside: Another checkpoint, whose episodes with the same seeds are shown beside these.
+        planning: Who gives subgoals, if not as in training: `planner` and maybe `patience`, `replan`.
+        trials: Plays with reflection, with at most so many trials per round; `None`: without.
 
     Returns:
         The page's path.
@@ -43,12 +48,21 @@ def replay_checkpoint(
     Raises:
         UserError: If the checkpoint cannot be loaded or played.
     """
+    from rllib_llm_comm.evaluation.planned import play_planned
     from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
-    from rllib_llm_comm.evaluation.rollout import Episode, record
+    from rllib_llm_comm.evaluation.rollout import Episode
 
     def play(path: str | Path, mode: str | None) -> list[Episode]:
-        policy = load(path, mode)
-        return record(policy, episodes=episodes, seed=seed, explore=not greedy, env=policy.env(**(env_config or {})))
+        return play_planned(
+            load(path, mode),
+            planning=planning,
+            trials=trials,
+            episodes=episodes,
+            seed=seed,
+            explore=not greedy,
+            env_config=env_config,
+            keep_frames=True,
+        )
 
     with out.status("playing and drawing"):
         played = play(checkpoint, messages)
@@ -86,6 +100,9 @@ def command(
     beside: Annotated[
         str | None, typer.Option(help="Another checkpoint: its episodes with the same seeds are shown beside.")
     ] = None,
+    planner: PlannerOption = None,
+    trials: TrialsOption = None,
+    patience: PatienceOption = None,
 ) -> None:
     """Record episodes as one HTML page: the game, what everyone saw, said, heard and thought.
 
@@ -95,6 +112,8 @@ def command(
 
         rllib replay CHECKPOINT --seed 7 --out episode.html
 
+        rllib replay CHECKPOINT --planner scripted --trials 3
+
         rllib replay results/verco/verco --beside results/silent/verco --out both.html
     """
     quiet_libraries(0)
@@ -102,6 +121,6 @@ def command(
     page = out_file or find_checkpoint(checkpoint).parent / f"replay_{seed}.html"
     replay_checkpoint(
         checkpoint, page, episodes=episodes, seed=seed, greedy=greedy, env_config=settings, messages=messages,
-        beside=beside,
+        beside=beside, planning=planning_of_options(planner, patience), trials=trials,
     )  # fmt: skip
     say(f"Open {short_path(page)} in a browser.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.cli.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.cli.console import StageFailedError, StoppedError, cause_of, say, short_path
-from rllib_llm_comm.cli.env_settings import check_environment
+from rllib_llm_comm.cli.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.cli.experiment_file import Experiment
 from rllib_llm_comm.cli.progress import TrainingTable, lookup, summary_of
 from rllib_llm_comm.cli.ray_session import RaySession, available_cpus
@@ -55,7 +55,9 @@ def check(stage: Stage, kinds: tuple[str, ...], unresolved: tuple[str, ...] = ()
         env_config = experiment.config.get("env_config") or {}
         if isinstance(env_config, dict):
             check_environment(stage.name, experiment.env, env_config)
-        check_config(stage.name, algorithm, _plain_config(experiment), unresolved)
+        check_planned_environment(
+            stage.name, check_config(stage.name, algorithm, _plain_config(experiment), unresolved)
+        )
 
 
 def cpus_needed(stage: Stage) -> int:

@@ -145,10 +145,11 @@ class ArrayPolicy(ABC):
         free = np.ones(int(self.manifest.model_config["actions"]))
         return torch.from_numpy(np.stack([np.asarray(seen.get(ACTION_MASK, free), np.int8) for _, _, seen in asked]))
 
-    def env(self, **settings: Any) -> Any:
+    def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
         """Makes the PettingZoo environment that the policy was trained on.
 
         Args:
+            planning: Who gives subgoals, if not as in training: see `make_environment`.
             **settings: Settings that differ from those of the training, such as `render_mode`.
         """
-        return make_environment(self.manifest, settings)
+        return make_environment(self.manifest, settings, planning)

@@ -152,16 +152,17 @@ class Policy:
             )
         return answers
 
-    def env(self, **settings: Any) -> Any:
+    def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
         """Makes the PettingZoo environment that the policy was trained on.
 
         Args:
+            planning: Who gives subgoals, if not as in training: see `make_environment`.
             **settings: Settings that differ from those of the training, such as `render_mode`.
 
         Raises:
             UserError: If the checkpoint names none, or PettingZoo does not know it in this process.
         """
-        env = make_environment(self.manifest, settings)
+        env = make_environment(self.manifest, settings, planning)
         if self.communication.messages == "teacher":
             from rllib_llm_comm.teachers.env_wrapper import TeacherMessages
 

@@ -14,6 +14,9 @@ import numpy as np
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.evaluation.tiles import TileSheets
 
+# Figures that the tree of plans shows in full.
+_OF_PLANS = ("plan", "subgoals_", "rewards_")
+
 
 def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[str], *, title: str = "Replay") -> Path:
     """Writes a page that shows episodes frame by frame: the game, what everyone saw, said, heard and weighed.
@@ -75,25 +78,34 @@ def _json_for_html(data: Any) -> Any:
 
 def _headline(episode: Episode) -> str:
     """How an episode came out: what the game counts itself, or whether it was solved."""
-    if episode.metrics:
-        return ", ".join(f"{name} {value:g}" for name, value in episode.metrics.items())
+    counted = {name: value for name, value in episode.metrics.items() if not name.startswith(_OF_PLANS)}
+    if counted:
+        return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in counted.items())
     return "served" if episode.success else "not served"
 
 
 def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
     totals = dict.fromkeys(episode.agents, 0.0)
-    frames = []
-    for frame in episode.frames:
+    # Where a round begins again, its rewards do so, too.
+    begins = {attempt["frame"]: (attempts, attempt) for attempts in episode.rounds for attempt in attempts}
+    before: dict[int, dict[str, float]] = {}
+    latest, frames = None, []
+    for number, frame in enumerate(episode.frames):
+        attempts, latest = begins.get(number, (None, latest))
+        if attempts is not None and latest is not attempts[0]:
+            totals = dict(before[attempts[0]["frame"]])
         cards = {}
         for agent, card in frame["agents"].items():
             totals[agent] = totals.get(agent, 0.0) + card["reward"]
             cards[agent] = {**card, "reward": round(card["reward"], 4), "total": round(totals[agent], 4)}
+        before[number] = dict(totals)
         frames.append(
             {
                 "step": frame["game_step"],
                 "ansi": "" if frame["image"] is not None else frame["ansi"],
                 "picture": None if frame["image"] is None else sheets.add(frame["image"]),
                 "agents": cards,
+                "undone": latest is not None and not latest["kept"],
             }
         )
     return {
@@ -105,4 +117,23 @@ def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
         "headline": _headline(episode),
         "length": episode.length,
         "frames": frames,
+        "rounds": [[_attempt(attempt) for attempt in attempts] for attempts in episode.rounds],
+    }
+
+
+def _attempt(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan and what came of it, as the page shows it."""
+    plan, ends = attempt["plan"], {outcome["agent"]: outcome["how"] for outcome in attempt["outcomes"]}
+    reflection = attempt["reflection"]
+    return {
+        "frame": attempt["frame"],
+        "goal": plan["goal"],
+        "reason": plan["reason"],
+        "subgoals": [{**one, "end": ends.get(one["agent"], "")} for one in plan["subgoals"]],
+        "refused": plan["refused"],
+        "kept": attempt["kept"],
+        "returns": round(float(np.mean(list(attempt["returns"].values()) or [0.0])), 3),
+        "blamed": "" if reflection is None else reflection["phase"],
+        "why": "" if reflection is None else reflection["why"],
+        "thoughts": "" if reflection is None else reflection["thoughts"],
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -33,7 +33,9 @@ class Episode:
         frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`) and `agents`, for each
             agent its `text`, `subgoal`, `said`, `heard`, `candidates`, `probabilities`, `action`, `phrase`, `value` (if
             the critic knows one), `reward` (earned since the frame before), `busy` and `events`. The last frame shows
-            the end.
+            the end. Under reflection also the frames of attempts that were put back.
+        rounds: Under a planner the tree of plans: per round all attempts from the same situation, of which the last
+            stands; each is what `Attempt.to_json` gives, and `frame`, the index of its first frame.
     """
 
     env_id: str
@@ -47,6 +49,7 @@ class Episode:
     messages: list[str] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     frames: list[dict[str, Any]] = field(default_factory=list)
+    rounds: list[list[dict[str, Any]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class EvaluationResult:
 
 
 Progress = Callable[[int, int], None]
+"""Is called with the number of finished episodes and that of all."""
 
 
 def evaluate(
@@ -118,10 +122,37 @@ def evaluate(
             shuffled depend on it, all else does not.
         progress: Called with the number of finished episodes and `episodes`.
     """
+    played = play(policy, episodes=episodes, seed=seed, explore=explore, env=env, num_envs=num_envs, progress=progress)
+    return figures_of(played, explore)
+
+
+def play(
+    policy: Any,
+    *,
+    episodes: int,
+    seed: int = 0,
+    explore: bool = True,
+    env: Any = None,
+    num_envs: int = 16,
+    progress: Progress | None = None,
+) -> list[Episode]:
+    """Plays episodes and gives them without their frames, in the order of their seeds.
+
+    Arguments as in `evaluate`.
+    """
     make_env = policy.env if env is None else env if callable(env) else lambda: env
     together = hasattr(policy, "act_together") and (env is None or callable(env))
     seeds = range(seed, seed + episodes)
-    played = _play_all(policy, make_env, seeds, explore, min(num_envs, episodes) if together else 1, progress)
+    return _play_all(policy, make_env, seeds, explore, min(num_envs, episodes) if together else 1, progress)
+
+
+def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
+    """The figures of episodes.
+
+    Args:
+        played: At least one, with seeds that count up.
+        explore: Whether actions were sampled.
+    """
     returns = [float(np.mean(list(e.returns.values()))) for e in played]
     said = [message for episode in played for message in episode.messages]
     return EvaluationResult(
@@ -129,9 +160,9 @@ def evaluate(
         return_std=round(float(np.std(returns)), 4),
         success_rate=round(float(np.mean([e.success for e in played])), 4),
         length_mean=round(float(np.mean([e.length for e in played])), 2),
-        episodes=episodes,
+        episodes=len(played),
         sampled=explore,
-        seed=seed,
+        seed=played[0].seed,
         collisions_mean=round(float(np.mean([e.collisions for e in played])), 4),
         message_words_mean=round(float(np.mean([len(m.split()) for m in said])), 3) if said else 0.0,
         vocabulary=len({word for message in said for word in message.split()}),
@@ -175,6 +206,7 @@ def _play_all(
             game.step(decided)
         for game, _ in live:
             if not game.env.agents:
+                game.finish()
                 free.append(game.env)
                 finished[game.episode.seed] = game.episode
                 _counted(game.episode, len(finished), len(seeds), progress)
@@ -198,6 +230,7 @@ def _play(policy: Any, env: Any, seed: int, explore: bool, keep_frames: bool) ->
         game.step(decisions)
     if keep_frames:
         game.keep_frame({})
+    game.finish()
     return game.episode
 
 
@@ -208,15 +241,7 @@ class _Game:
         self.env = env
         self._observations, self._infos = env.reset(seed=seed)
         self._rewards: dict[str, float] = {}
-        manifest = getattr(policy, "manifest", None)
-        agents = [str(agent) for agent in env.possible_agents]
-        self.episode = Episode(
-            env_id=str(getattr(manifest, "env", None) or getattr(env, "metadata", {}).get("name", "")),
-            settings=dict(getattr(env.unwrapped, "settings", {})),
-            agents=agents,
-            seed=seed,
-            returns=dict.fromkeys(agents, 0.0),
-        )
+        self.episode = new_episode(policy, env, seed)
 
     def asked(self) -> dict[Any, Any]:
         """The observations of the agents that are asked now."""
@@ -240,10 +265,43 @@ class _Game:
 
     def keep_frame(self, decisions: dict[Any, Any]) -> None:
         """Keeps what is seen now and decided."""
-        self.episode.frames.append(_frame(self.env, self._observations, self._infos, decisions, self._rewards))
+        self.episode.frames.append(frame_of(self.env, self._observations, self._infos, decisions, self._rewards))
+
+    def finish(self) -> None:
+        """Keeps what was planned, if anything was: each plan stood, and began at the frame of its step."""
+        attempts = getattr(self.env, "attempts", [])
+        self.episode.rounds = [[{**attempt.to_json(), "frame": attempt.start}] for attempt in attempts]
 
 
-def _frame(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any) -> dict[str, Any]:
+def new_episode(policy: Any, env: Any, seed: int) -> Episode:
+    """An episode that begins.
+
+    Args:
+        policy: Who plays it.
+        env: The environment.
+        seed: Its seed.
+    """
+    manifest = getattr(policy, "manifest", None)
+    agents = [str(agent) for agent in env.possible_agents]
+    return Episode(
+        env_id=str(getattr(manifest, "env", None) or getattr(env, "metadata", {}).get("name", "")),
+        settings=dict(getattr(env.unwrapped, "settings", {})),
+        agents=agents,
+        seed=seed,
+        returns=dict.fromkeys(agents, 0.0),
+    )
+
+
+def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any) -> dict[str, Any]:
+    """A moment as `Episode.frames` has them.
+
+    Args:
+        env: The environment in this moment.
+        observations: What all agents see.
+        infos: Their infos.
+        decisions: What those that are asked decide.
+        rewards: What they have earned since the frame before.
+    """
     game = env.unwrapped
     cards = {}
     for agent, observation in observations.items():

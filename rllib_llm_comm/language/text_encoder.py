@@ -124,6 +124,33 @@ def load_text_encoder(name: str = EMBEDDED, device: str = "cpu") -> TextEncoder:
         return _LOADED[key]
 
 
+@functools.lru_cache(maxsize=8)
+def check_text_encoder(name: str) -> None:
+    """Looks whether an encoder is there, without loading its weights.
+
+    Args:
+        name: As of `load_text_encoder`; of a hub id the configuration is looked up.
+
+    Raises:
+        UserError: If it is not.
+    """
+    from transformers import AutoConfig
+
+    source = str(_folder(name))
+    try:
+        AutoConfig.from_pretrained(source)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _not_there(name, error) from error
+
+
+def _not_there(name: str, error: Exception) -> UserError:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return UserError(
+        f"`text_encoder` {name!r} could not be loaded ({reason}); give 'embedded', 'minilm', a folder with a "
+        "Hugging Face model in safetensors, or a hub id that can be reached from here."
+    )
+
+
 def _load(name: str, device: str) -> TextEncoder:
     from transformers import AutoModel, AutoTokenizer
 
@@ -133,11 +160,7 @@ def _load(name: str, device: str) -> TextEncoder:
         with without_progress_bar():
             model = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True).to(device)
     except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"`text_encoder` {name!r} could not be loaded ({reason}); give 'embedded', 'minilm', a folder with a "
-            "Hugging Face model in safetensors, or a hub id that can be reached from here."
-        ) from error
+        raise _not_there(name, error) from error
     model = model.eval().requires_grad_(False)
     if name != EMBEDDED:
         return TextEncoder(name, model, tokenizer, int(model.config.hidden_size))

@@ -56,6 +56,8 @@ class PolicyManifest:
         env: Id of the environment it was trained on, if it has one.
         env_config: That environment's settings.
         teacher: The teacher of `messages="teacher"`.
+        planning: Who gave subgoals, how: `planner`, `patience`, `replan` and `in_vector` of `PlannedSubgoals`; `None`
+            if nobody did, or the environment itself.
         base_model_digest: Identifies the base model's weights.
         provenance: How it came about (iteration, message checkpoint, ...).
         kind: `"language"`, `"numeric"` or `"grounded"`.
@@ -68,6 +70,7 @@ class PolicyManifest:
     env: str | None = None
     env_config: Mapping[str, Any] = field(default_factory=dict)
     teacher: Any = None
+    planning: Mapping[str, Any] | None = None
     base_model_digest: str = ""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     kind: str = LANGUAGE

@@ -10,18 +10,20 @@ from typing import Any
 import gymnasium as gym
 from pettingzoo import ParallelEnv
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, MAX_SUBGOAL
+from rllib_llm_comm.envs.interface import EPISODE_METRICS
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.accounts import ChatCounters, count_scope
 from rllib_llm_comm.language.chat import ChatError
-from rllib_llm_comm.planning.game import planning_game
+from rllib_llm_comm.planning.attempts import Attempt
+from rllib_llm_comm.planning.game import State, planning_game
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Outcome, Plan, Planner, PlanRequest
-from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker
+from rllib_llm_comm.planning.subgoal_rewards import EXACT, SubgoalRewards, make_rewards
+from rllib_llm_comm.planning.telling import SubgoalTeller
+from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker, check_patience
 
 logger = logging.getLogger(__name__)
 
-SUBGOAL = "subgoal"
 STEP_REWARDS = "step_rewards"
 REPLAN = ("any", "all")
 
@@ -38,13 +40,16 @@ class PlannedSubgoals(ParallelEnv):
         env: A parallel environment of a game that planners know, whose observations have the text `subgoal`.
         planner: See `make_planner`.
         subgoal_reward: What an agent earns in the game step in which its subgoal is done.
+        subgoal_rewards: Who says that it is done: see `make_rewards`.
         patience: Game steps after which a subgoal that is not done ends.
         replan: "any": plans when any agent's subgoal has ended; "all": when those of all have (SAMA's rounds).
         wait: Whether the game waits for the plan; `None`: unless the planner is slow.
+        in_vector: Whether agents read numbers: their subgoals then stand behind `vector`, too; see `SubgoalTeller`.
         threads: Where slow planners think; by default one thread of this environment.
 
     Attributes:
         plan: The latest plan; `None` before the first.
+        attempts: All plans of this episode, and how their subgoals ended.
         tracker: Who is to do what.
         cost: What was asked in this episode.
 
@@ -58,24 +63,24 @@ class PlannedSubgoals(ParallelEnv):
         planner: str | Mapping[str, Any] | Planner = "scripted",
         *,
         subgoal_reward: float = 1.0,
+        subgoal_rewards: str | Mapping[str, Any] | SubgoalRewards = EXACT,
         patience: int = PATIENCE,
         replan: str = "any",
         wait: bool | None = None,
+        in_vector: bool = False,
         threads: Executor | None = None,
     ) -> None:
-        require_choice("replan", replan, REPLAN)
-        if isinstance(subgoal_reward, bool) or not isinstance(subgoal_reward, int | float):
-            raise UserError(f"`subgoal_reward` is {subgoal_reward!r} but must be a number.")
+        check_planning(subgoal_reward, patience, replan, wait)
         self.env = env
         self.metadata = env.metadata
         self.possible_agents = env.possible_agents
-        for agent in self.possible_agents:
-            _check_space(agent, env.observation_space(agent))
         self.game = planning_game(env)
+        self._teller = SubgoalTeller(self.game, in_vector)
         self.planner = make_planner(planner)
-        self.tracker = SubgoalTracker(self.game, patience)
+        self.rewards = make_rewards(subgoal_rewards)
+        self.tracker = SubgoalTracker(self.game, patience, self._done)
         self._reward, self._replan = float(subgoal_reward), replan
-        self._wait = not self.planner.slow if wait is None else wait
+        self._wait = not (self.planner.slow or self.rewards.slow) if wait is None else wait
         self._threads, self._own_threads = threads, threads is None
         self._pending: Future[Plan] | None = None
         self._stale: Future[Plan] | None = None
@@ -97,8 +102,8 @@ class PlannedSubgoals(ParallelEnv):
         return getattr(self.env, name)
 
     def observation_space(self, agent: Any) -> gym.Space:
-        """As in the game."""
-        return self.env.observation_space(agent)
+        """As in the game; with `in_vector` of a longer `vector`."""
+        return self._teller.space(agent)
 
     def action_space(self, agent: Any) -> gym.Space:
         """As in the game."""
@@ -118,6 +123,8 @@ class PlannedSubgoals(ParallelEnv):
             return observations, rewards, terminations, truncations, infos
         passed = self.game.passed()
         outcomes = self.tracker.watch(passed)
+        self._steps += 1
+        self._note(outcomes, rewards)
         rewards, infos = self._rewarded(outcomes, rewards, infos)
         self._retry -= len(passed) - 1
         self._take()
@@ -144,8 +151,9 @@ class PlannedSubgoals(ParallelEnv):
         self.tracker.begin()
         self._begun = False
         self.plan: Plan | None = None
+        self.attempts: list[Attempt] = []
         self.cost = ChatCounters()
-        self._plans = self._failures = self._refused = 0
+        self._plans = self._failures = self._refused = self._differing = self._steps = 0
         self._retry = 0
 
     def _forget(self) -> None:
@@ -173,7 +181,7 @@ class PlannedSubgoals(ParallelEnv):
         if self._wait:
             done: Future[Plan] = Future()
             try:
-                done.set_result(_plan(self.planner, request, self.cost))
+                done.set_result(self._make(request, self.cost))
             except (ChatError, UserError) as error:
                 done.set_exception(error)
             self._pending = done
@@ -181,7 +189,15 @@ class PlannedSubgoals(ParallelEnv):
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(1, thread_name_prefix="planner")
-        self._pending = self._threads.submit(_plan, self.planner, request, self.cost)
+        self._pending = self._threads.submit(self._make, request, self.cost)
+
+    def _make(self, request: PlanRequest, cost: ChatCounters) -> Plan:
+        """Makes a plan and what is needed to reward it, and books what that costs; may run in a thread."""
+        with count_scope(cost):
+            plan = self.planner.plan(request)
+            for agent, subgoal in plan.by_agent().items():
+                self.rewards.prepare(self.game, request.state, agent, subgoal)
+            return plan
 
     def _take(self) -> None:
         """Gives out a plan that is ready."""
@@ -198,12 +214,32 @@ class PlannedSubgoals(ParallelEnv):
         self._plans += 1
         self._refused += len(self.plan.refused)
         self.tracker.give(self.plan)
+        nothing = {str(agent): 0.0 for agent in self.possible_agents}
+        self.attempts.append(Attempt(self.plan, self._steps, self._steps, returns=nothing))
+
+    def _done(self, before: State, after: State, agent: str, subgoal: str) -> bool:
+        """Whether a subgoal is done, by whoever says so."""
+        done = self.rewards.done(self.game, before, after, agent, subgoal)
+        if self.rewards.name != EXACT:
+            self._differing += done != self.game.done(before, after, agent, subgoal)
+        return done
+
+    def _note(self, outcomes: list[Outcome], rewards: Mapping[Any, float]) -> None:
+        """Writes down what came of the latest plan; rewards are the game's own."""
+        if not self.attempts:
+            return
+        latest = self.attempts[-1]
+        latest.end = self._steps
+        latest.outcomes += outcomes
+        latest.failed |= any(outcome.how in (STUCK, LOST) for outcome in outcomes)
+        for agent, earned in rewards.items():
+            latest.returns[str(agent)] += float(earned)
 
     # ---- what agents get ---------------------------------------------------------------------------------
 
     def _told(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
         told = self.tracker.told
-        return {agent: {**seen, SUBGOAL: told[str(agent)][:MAX_SUBGOAL]} for agent, seen in observations.items()}
+        return {agent: self._teller.told(seen, told[str(agent)]) for agent, seen in observations.items()}
 
     def _rewarded(
         self, outcomes: list[Outcome], rewards: Mapping[Any, float], infos: Mapping[Any, dict[str, Any]]
@@ -234,26 +270,27 @@ class PlannedSubgoals(ParallelEnv):
             "plan_tokens": float(self.cost.input_tokens + self.cost.output_tokens),
             "plan_cost": float(self.cost.cost),
         }
+        if self.rewards.name != EXACT:
+            own |= {"rewards_differing": float(self._differing), "rewards_refused": float(self.rewards.refused)}
         return {
             agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
         }
 
 
-def _plan(planner: Planner, request: PlanRequest, cost: ChatCounters) -> Plan:
-    """Makes a plan and books what it costs; runs in the planner's thread."""
-    with count_scope(cost):
-        return planner.plan(request)
+def check_planning(subgoal_reward: object, patience: object, replan: object, wait: object) -> None:
+    """Refuses settings of `PlannedSubgoals` that are not allowed.
 
+    Args:
+        subgoal_reward: As of `PlannedSubgoals`, and the others, too.
+        patience: Game steps.
+        replan: One of `REPLAN`.
+        wait: `None` or a bool.
 
-def _check_space(agent: Any, space: gym.Space) -> None:
-    parts = space.spaces if isinstance(space, gym.spaces.Dict) else {}
-    if "subgoal_id" in parts:
-        raise UserError(
-            "The environment gives subgoals itself, so that no planner can; use the game without them, such as "
-            "'rllib_llm_comm/overcooked_ai-v0'."
-        )
-    if SUBGOAL not in parts:
-        raise UserError(
-            f"The observations of {agent!r} have no `{SUBGOAL}` that a planner could fill; let the environment observe "
-            "'text' or 'entities'."
-        )
+    Raises:
+        UserError: At the first that is not.
+    """
+    require_choice("replan", replan, REPLAN)
+    require_choice("wait", wait, (None, False, True))
+    check_patience(patience)
+    if isinstance(subgoal_reward, bool) or not isinstance(subgoal_reward, int | float):
+        raise UserError(f"`subgoal_reward` is {subgoal_reward!r} but must be a number.")

@@ -104,6 +104,20 @@ class PlanningGame(ABC):
         """All subgoals that an agent can set about now."""
         return [subgoal for subgoal in self.library(agent) if not self.refusal(state, agent, subgoal)]
 
+    def judge_own_subgoals(self, done: Callable[[State, State, str, str], bool]) -> None:
+        """Lets somebody else say when the subgoals are done that the environment gives itself.
+
+        Args:
+            done: In place of this class's `done`.
+
+        Raises:
+            UserError: If the environment gives none.
+        """
+        raise UserError(
+            "`subgoal_rewards` is set without a `planner`, but the environment gives no subgoals itself; set "
+            "`planner`, or use an environment such as 'rllib_llm_comm/overcooked_ai_subgoals-v0'."
+        )
+
     # ---- planners without language models ----------------------------------------------------------------
 
     def scripted(self, state: State) -> tuple[str, dict[str, str]]:
@@ -154,6 +168,8 @@ def _is_space(name: str) -> bool:
 
 
 _GAMES: dict[str, str | Callable[[Any], PlanningGame]] = {
+    "frozen_lake_v0": "rllib_llm_comm.planning.games.frozen_lake:LakePlanning",
+    "overcooked_ai_subgoals_v0": "rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
     "overcooked_ai_v0": "rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
 }
 

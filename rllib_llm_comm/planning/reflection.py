@@ -8,41 +8,34 @@ planner plans that phase anew, told of all that failed there. Attempts that were
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-from pydantic import BaseModel
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.accounts import ChatCounters, count_scope
 from rllib_llm_comm.language.chat_answers import AnswerError, ask_for
 from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.planning.attempts import Attempt, Reflection
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
 from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.plans import (
+    DONE,
     LOST,
     STUCK,
     FailedAttempt,
     Outcome,
-    Phase,
     Plan,
     Planner,
     PlanRequest,
 )
+from rllib_llm_comm.planning.telling import SubgoalTeller
 from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker
 
 MOST_TRIALS = 3
 MOST_REFLECTIONS = 3
 RECOVERIES = ("snapshot", "replay")
-
-
-class Reflection(BaseModel):
-    """What went wrong, after thinking."""
-
-    thoughts: str = ""
-    phase: Phase
-    why: str
 
 
 class Reflector(Protocol):
@@ -146,40 +139,6 @@ class PolicyPlayer:
 
 
 @dataclass
-class Attempt:
-    """One plan that was followed, and how it went.
-
-    Attributes:
-        plan: The plan.
-        start: Steps of the environment before it.
-        end: The same after it.
-        outcomes: How its subgoals ended; those that had not ended when the time was over are not in it.
-        returns: What it brought, per agent.
-        failed: Whether a subgoal was not done.
-        kept: Whether the game went on from it; else it was put back.
-        reflection: What was thought of the failure, if anything was.
-    """
-
-    plan: Plan
-    start: int
-    end: int = 0
-    outcomes: list[Outcome] = field(default_factory=list)
-    returns: dict[str, float] = field(default_factory=dict)
-    failed: bool = False
-    kept: bool = True
-    reflection: Reflection | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """All of it as plain values."""
-        return {
-            **vars(self),
-            "plan": self.plan.model_dump(),
-            "outcomes": [vars(outcome) for outcome in self.outcomes],
-            "reflection": None if self.reflection is None else self.reflection.model_dump(),
-        }
-
-
-@dataclass
 class ReflectedEpisode:
     """An episode with all its attempts.
 
@@ -187,6 +146,7 @@ class ReflectedEpisode:
         seed: Seed of the episode.
         returns: What the attempts that were kept brought, per agent.
         steps: Steps of the environment, those that were put back left out.
+        success: Whether it ended by a termination, not by the time limit.
         metrics: What the game counted itself.
         rounds: The tree of attempts: per round all attempts from the same situation, the last of them kept.
         cost: What was asked.
@@ -195,9 +155,28 @@ class ReflectedEpisode:
     seed: int
     returns: dict[str, float] = field(default_factory=dict)
     steps: int = 0
+    success: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
     rounds: list[list[Attempt]] = field(default_factory=list)
     cost: ChatCounters = field(default_factory=ChatCounters)
+
+    def counts(self) -> dict[str, float]:
+        """How planning went, in figures as of `PlannedSubgoals`; what was put back is in `plans` and costs only."""
+        stood = [attempts[-1] for attempts in self.rounds]
+        ends = [outcome.how for attempt in stood for outcome in attempt.outcomes]
+        given = sum(len(attempt.plan.subgoals) for attempt in stood)
+        return {
+            "reflections": float(self.reflections),
+            "plans": float(sum(map(len, self.rounds))),
+            "subgoals_given": float(given),
+            "subgoals_completed": float(ends.count(DONE)),
+            "subgoals_stuck": float(ends.count(STUCK) + ends.count(LOST)),
+            "subgoals_refused": float(sum(len(one.plan.refused) for attempts in self.rounds for one in attempts)),
+            "subgoals_share": ends.count(DONE) / max(1, given),
+            "plan_requests": float(self.cost.requests),
+            "plan_tokens": float(self.cost.input_tokens + self.cost.output_tokens),
+            "plan_cost": float(self.cost.cost),
+        }
 
     @property
     def reflections(self) -> int:
@@ -210,6 +189,24 @@ class ReflectedEpisode:
         return {**vars(self), "rounds": rounds, "cost": self.cost.to_json(), "reflections": self.reflections}
 
 
+Watch = Callable[[Attempt, Mapping[Any, Any], Mapping[Any, Any], Mapping[Any, float], Mapping[Any, int]], None]
+"""Gets the attempt, what all agents see, their infos, what they have earned since the last call, and the actions that
+they take now; none at an attempt's end."""
+
+
+def check_trials(trials: object) -> None:
+    """Refuses what is no number of reflections.
+
+    Args:
+        trials: Most reflections per round.
+
+    Raises:
+        UserError: If it is not allowed.
+    """
+    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 0:
+        raise UserError(f"`trials` is {trials!r} but must be a whole number from 0 up.")
+
+
 class ReflectivePlay:
     """Plays episodes in rounds, with reflection.
 
@@ -220,6 +217,8 @@ class ReflectivePlay:
         reflector: Who thinks failures over; by default the chat model of a planner that has one, else rules.
         trials: Most reflections per round, 0 (none) or more. The attempt after the last one stands as it is.
         patience: Game steps after which a subgoal counts as not done.
+        in_vector: Whether agents read numbers; see `SubgoalTeller`.
+        watch: Called before each step of an attempt and once at its end; see `Watch`.
         recover: "snapshot": the game is put back exactly; "replay": it is reset with the same seed and the actions
             so far are played again (SAMA), which must lead to the same state.
 
@@ -237,16 +236,18 @@ class ReflectivePlay:
         trials: int = MOST_TRIALS,
         patience: int = PATIENCE,
         recover: str = "snapshot",
+        in_vector: bool = False,
+        watch: Watch = lambda attempt, seen, infos, rewards, actions: None,
     ) -> None:
         require_choice("recover", recover, RECOVERIES)
-        if isinstance(trials, bool) or not isinstance(trials, int) or trials < 0:
-            raise UserError(f"`trials` is {trials!r} but must be a whole number from 0 up.")
+        check_trials(trials)
         self.env, self.player, self.planner = env, player, planner
         by_model = ChatReflector(planner) if isinstance(planner, ChatPlanner) else reflect_by_rules
         self.reflector: Reflector = reflector or by_model
         self.game = planning_game(env)
         self.tracker = SubgoalTracker(self.game, patience)
-        self._trials, self._recover = trials, recover
+        self._teller = SubgoalTeller(self.game, in_vector)
+        self._trials, self._recover, self._watch = trials, recover, watch
 
     def play(self, seed: int = 0) -> ReflectedEpisode:
         """Plays an episode.
@@ -261,6 +262,8 @@ class ReflectivePlay:
         episode = ReflectedEpisode(seed)
         with count_scope(episode.cost):
             self._observations, self._infos = self.env.reset(seed=seed)
+            self._rewards: Mapping[Any, float] = {}
+            self._terminated: Mapping[Any, bool] = {}
             self._memory, self._actions = self.player.begin(seed), list[dict[Any, int]]()
             self.tracker.begin()
             self.planner.begin()
@@ -269,7 +272,7 @@ class ReflectivePlay:
         for attempts in episode.rounds:
             for agent, earned in attempts[-1].returns.items():
                 episode.returns[agent] = episode.returns.get(agent, 0.0) + earned
-        episode.steps = len(self._actions)
+        episode.steps, episode.success = len(self._actions), any(self._terminated.values())
         for info in self._infos.values():
             episode.metrics.update(info.get(EPISODE_METRICS, {}))
         return episode
@@ -303,21 +306,23 @@ class ReflectivePlay:
             if attempt.failed:
                 break
         attempt.end = len(self._actions)
+        self._watch(attempt, self._seen(), self._infos, self._rewards, {})
         return attempt
 
     def _step(self, attempt: Attempt) -> None:
-        told = self.tracker.told
-        asked = {
-            agent: {**self._observations[agent], "subgoal": told[str(agent)]}
-            for agent in self.env.agents
-            if self._infos.get(agent, {}).get("needs_action", True)
-        }
+        seen = self._seen()
+        asked = {a: seen[a] for a in self.env.agents if self._infos.get(a, {}).get("needs_action", True)}
         actions = self.player.act(self._memory, asked)
+        self._watch(attempt, seen, self._infos, self._rewards, actions)
         self._actions.append(actions)
-        self._observations, rewards, _, _, self._infos = self.env.step(actions)
-        for agent, reward in rewards.items():
+        self._observations, self._rewards, self._terminated, _, self._infos = self.env.step(actions)
+        for agent, reward in self._rewards.items():
             attempt.returns[str(agent)] += float(reward)
         attempt.outcomes += self.tracker.watch(self.game.passed())
+
+    def _seen(self) -> dict[Any, Any]:
+        told = self.tracker.told
+        return {agent: self._teller.told(seen, told[str(agent)]) for agent, seen in self._observations.items()}
 
     # ---- to and fro --------------------------------------------------------------------------------------
 
@@ -334,6 +339,7 @@ class ReflectivePlay:
 
     def _put_back(self, start: dict[str, Any], seed: int) -> None:
         del self._actions[start["steps"] :]
+        self._rewards = {}
         if self._recover == "snapshot":
             self.game.load(start["game"])
             self._observations, self._infos = copy.deepcopy(start["seen"])

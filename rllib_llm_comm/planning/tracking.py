@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.game import PlanningGame, State
 from rllib_llm_comm.planning.plans import DONE, LOST, REMEMBERED, STUCK, WAITED, Outcome, Plan
 
 PATIENCE = 40
 WAITING = 5
+
+Done = Callable[[State, State, str, str], bool]
+"""Whether an agent has done a subgoal: before, after, agent, subgoal."""
+
+
+def check_patience(patience: object) -> None:
+    """Refuses what is no number of game steps.
+
+    Args:
+        patience: Game steps, >= 1.
+
+    Raises:
+        UserError: If it is not allowed.
+    """
+    if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
+        raise UserError(f"`patience` is {patience!r} but must be a whole number from 1 up.")
 
 
 class SubgoalTracker:
@@ -19,6 +37,7 @@ class SubgoalTracker:
     Args:
         game: The game.
         patience: Game steps, >= 1.
+        done: Says when a subgoal is done; by default the game does.
 
     Attributes:
         told: The subgoal of each agent, also after it has ended; empty before the first plan.
@@ -30,10 +49,10 @@ class SubgoalTracker:
         UserError: If `patience` is not allowed.
     """
 
-    def __init__(self, game: PlanningGame, patience: int = PATIENCE) -> None:
-        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
-            raise UserError(f"`patience` is {patience!r} but must be a whole number from 1 up.")
+    def __init__(self, game: PlanningGame, patience: int = PATIENCE, done: Done | None = None) -> None:
+        check_patience(patience)
         self.game, self.patience = game, patience
+        self._done = done or game.done
         self.begin()
 
     def begin(self) -> None:
@@ -84,7 +103,7 @@ class SubgoalTracker:
 
     def _end(self, before: State, after: State, agent: str, subgoal: str) -> str:
         self._age[agent] += 1
-        if self.game.done(before, after, agent, subgoal):
+        if self._done(before, after, agent, subgoal):
             return DONE
         if self.game.waits(after, agent, subgoal):
             return WAITED if self._age[agent] >= WAITING else ""

@@ -106,6 +106,7 @@ def test_same_seed_same_curve():
     [
         (lambda c: c.policy_network(width=0), "`width` is 0"),
         (lambda c: c.policy_network(critic_observation="team"), "`critic_observation` is 'team'"),
+        (lambda c: c.policy_network(text_encoder="no/where/at-all"), "`text_encoder` 'no/where/at-all' could not be"),
         (lambda c: c.update_from_dict({"text_encoders": "x"}), "Did you mean 'text_encoder'"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from toys import language_model
 
-from rllib_llm_comm import EMMAConfig, TWOSOMEConfig, VercoConfig, load_policy
+from rllib_llm_comm import EMMAConfig, MAPPOConfig, SelfPlayPPOConfig, TWOSOMEConfig, VercoConfig, load_policy
 from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
 from rllib_llm_comm.envs.overcooked_ai.env import ENV_ID, parallel_env
 from rllib_llm_comm.errors import UserError
@@ -65,3 +65,85 @@ def test_environments_that_no_planner_knows_are_told():
         train(EMMAConfig())
     with pytest.raises(UserError, match="`planner`"):
         AddPlannedSubgoals.of("nobody")
+
+
+def test_a_planner_is_a_setting():
+    settings = {"observe": ["entities", "state"], "action_level": "goal_cell", "commit": True, "horizon": 20}
+    algo = (
+        EMMAConfig()
+        .environment(ENV_ID, env_config=settings)
+        .planning(planner="plan4mc", subgoal_reward=2.0, patience=8, replan="all")
+        .policy_network(width=8, filters=8, hiddens=[16])
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=120, minibatch_size=60, num_epochs=1)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        told, path = algo.train()["env_runners"], algo.save_to_path()
+        wrapper = algo.env_runner.env.envs[0].unwrapped.env
+        assert isinstance(wrapper, PlannedSubgoals) and wrapper.planner.name == "plan4mc"
+        assert (wrapper.tracker.patience, wrapper._reward, wrapper._replan) == (8, 2.0, "all")
+    finally:
+        algo.stop()
+    assert told["plans"] >= 1 and told["subgoals_given"] >= 2
+    policy = load_policy(path)
+    env = policy.env()  # as in training, but the return is the game's own
+    assert isinstance(env, PlannedSubgoals) and (env.planner.name, env.tracker.patience, env._reward) == (
+        "plan4mc",
+        8,
+        0,
+    )
+    assert evaluate(policy, episodes=1).metrics["plans"] >= 1
+
+
+def test_agents_that_read_numbers_find_their_subgoal_behind_their_vector():
+    algo = (
+        MAPPOConfig()
+        .environment(ENV_ID, env_config={"observe": ["vector"], "horizon": 20})
+        .planning(planner="scripted", patience=8)
+        .policy_network(hiddens=[8])
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=80, num_epochs=1)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        assert algo.train()["env_runners"]["plans"] >= 1
+        path = algo.save_to_path()
+    finally:
+        algo.stop()
+    policy = load_policy(path)
+    env = policy.env()
+    observations, _ = env.reset(seed=0)
+    plain, _ = env.unwrapped.reset(seed=0)
+    known = list(dict.fromkeys([*env.game.library("alice"), *env.game.library("bob")]))
+    for agent, seen in observations.items():
+        told = seen["vector"][len(plain[agent]["vector"]) :]
+        assert env.observation_space(agent).contains(seen)
+        assert [known[number] for number in told.nonzero()[0]] == [env.tracker.told[agent]]
+    assert evaluate(policy, episodes=1).metrics["plans"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "words"),
+    [
+        (EMMAConfig, {"planner": "nobody"}, "`planner` is 'nobody' but must be one of"),
+        (VercoConfig, {"planner": "scripted", "patience": 0}, "`patience` is 0"),
+        (VercoConfig, {"planner": "scripted", "replan": "never"}, "`replan` is 'never'"),
+        (VercoConfig, {"planner": "scripted", "subgoal_reward": "much"}, "`subgoal_reward` is 'much'"),
+        (VercoConfig, {"planner": {"name": "chat"}}, "`chat` is not set"),
+        (TWOSOMEConfig, {"planner": "scripted", "subgoal_rewards": "code"}, "`path` is not set"),
+        (EMMAConfig, {"subgoal_rewards": {"name": "code", "path": "no/where.json"}}, "no/where.json.*cannot be read"),
+        (SelfPlayPPOConfig, {"planner": "scripted"}, "mean nothing to SelfPlayPPO"),
+    ],
+)
+def test_bad_settings_are_told_at_once(config, settings, words):
+    with pytest.raises(UserError, match=words) as told:
+        config().planning(**settings).validate()
+    assert "\n" not in str(told.value)
+
+
+def test_one_planner_is_enough():
+    with pytest.raises(UserError, match="another AddPlannedSubgoals"):
+        EMMAConfig().callbacks(PLANNED).planning(planner="scripted").validate()

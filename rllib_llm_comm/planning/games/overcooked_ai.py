@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -154,6 +154,22 @@ class KitchenPlanning(PlanningGame):
         """See `PlanningGame`; the other cook left out."""
         cook = self.kitchen(state).cook(COOKS.index(agent))
         return float(min(FAR, distances_of(self._layout).from_cook(cook, self._meant(subgoal).cell)))
+
+    def judge_own_subgoals(self, done: Callable[[Moment, Moment, str, str], bool]) -> None:
+        """See `PlanningGame`."""
+        game = self.env.unwrapped
+        if not hasattr(game, "subgoal_test"):
+            super().judge_own_subgoals(done)
+
+        step: list[Any] = [None, None, None]  # the arrays before a step, and its two moments
+
+        def test(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgoal) -> bool:
+            if step[0] is not before:
+                soups = game.score // SOUP_REWARD
+                step[:] = before, Moment(before, soups), Moment(after, soups)
+            return done(step[1], step[2], COOKS[player], subgoal_text(self._layout, subgoal))
+
+        game.subgoal_test = test
 
     def scripted(self, state: Moment) -> tuple[str, dict[str, str]]:
         """See `PlanningGame`."""

@@ -1,0 +1,92 @@
+"""Settings by which any of our algorithms plays under a planner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ray.rllib.algorithms.algorithm_config import NotProvided
+from ray.rllib.utils import force_list
+
+from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
+from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.env_wrapper import check_planning
+from rllib_llm_comm.planning.planners import make_planner
+from rllib_llm_comm.planning.subgoal_rewards import EXACT, make_rewards
+from rllib_llm_comm.planning.tracking import PATIENCE
+
+if TYPE_CHECKING:
+    from typing import Self
+
+_NAMES = ("planner", "subgoal_reward", "subgoal_rewards", "patience", "replan", "wait")
+
+
+class PlanningConfigMixin(StrictConfigMixin):
+    """Adds `.planning(...)`: a planner gives the agents subgoals.
+
+    Every setting is also an attribute, and so a flat key of a YAML file's `config:`.
+
+    Attributes:
+        subgoals_in_vector: Whether agents read numbers, so that subgoals are told behind their vectors.
+    """
+
+    subgoals_in_vector: ClassVar[bool] = False
+
+    def _set_planning_defaults(self) -> None:
+        self.planner: str | Mapping[str, Any] | None = None
+        self.subgoal_reward = 1.0
+        self.subgoal_rewards: str | Mapping[str, Any] = EXACT
+        self.patience = PATIENCE
+        self.replan = "any"
+        self.wait: bool | None = None
+
+    def planning(
+        self,
+        *,
+        planner: str | Mapping[str, Any] | None = NotProvided,
+        subgoal_reward: float = NotProvided,
+        subgoal_rewards: str | Mapping[str, Any] = NotProvided,
+        patience: int = NotProvided,
+        replan: str = NotProvided,
+        wait: bool | None = NotProvided,
+    ) -> Self:
+        """Lets a planner say what the agents shall do, as SAMA does; agents that read words find it in `subgoal`.
+
+        Args:
+            planner: `None` (default): nobody plans. `"scripted"` (the game's rules), `"plan4mc"`, or a dict with `name`
+                (`"chat"`, `"cassette"`, `"deps"`, ...) and the planner's arguments; see `planners.make_planner`.
+            subgoal_reward: What an agent earns in the game step in which its subgoal is done, beside the game's own
+                rewards. Default 1 (ours).
+            subgoal_rewards: Who says that it is done. `"exact"` (default, ours): the game's own tests. A dict with
+                `name` `"code"` (and `path`: reward code in a folder or JSON file), `"chat"` (a model writes such code,
+                as in SAMA) or `"judge"`; see `planning.subgoal_rewards.make_rewards`. Also for environments that give
+                subgoals themselves; then without `planner`.
+            patience: Game steps after which a subgoal that is not done ends, >= 1. Default 40 (ours).
+            replan: `"any"` (default, ours): plans when any agent's subgoal has ended. `"all"`: when those of all have
+                (SAMA).
+            wait: Whether the games wait for the plan; `None` (default): unless the planner asks a server.
+
+        Returns:
+            This config.
+        """
+        return self._assign(locals())
+
+    def planning_settings(self) -> dict[str, Any]:
+        """All of them as arguments of `PlannedSubgoals`."""
+        return {**{name: getattr(self, name) for name in _NAMES}, "in_vector": self.subgoals_in_vector}
+
+    def _validate_planning(self) -> None:
+        if self.planner is None and self.subgoal_rewards == EXACT:
+            return
+        self.require_numbers(["subgoal_reward"])
+        check_planning(self.subgoal_reward, self.patience, self.replan, self.wait)
+        if self.planner is not None:
+            make_planner(self.planner)
+        make_rewards(self.subgoal_rewards)
+        present: list[Any] = force_list(getattr(self, "callbacks_class"))  # noqa: B009  (untyped in RLlib)
+        if any(isinstance(one, type) and issubclass(one, AddPlannedSubgoals) and one.planner for one in present):
+            raise UserError(
+                f"`planner` is {self.planner!r} but `callbacks` has another AddPlannedSubgoals; leave one of them away."
+            )
+        self._add_callback(AddPlannedSubgoals)

@@ -1,0 +1,133 @@
+"""The frozen lake as planners know it: they see no more of it than the walkers do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_llm_comm.envs.frozen_lake.layouts import Cell
+from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, WALKS
+from rllib_llm_comm.envs.frozen_lake.text import WALKERS, brief, place
+from rllib_llm_comm.planning.game import PlanningGame
+
+_PLACE = re.compile(r"column\s+(\d+)\s*(?:,|and)?\s*row\s+(\d+)")
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """A moment of a lake.
+
+    Attributes:
+        cells: Where the walkers are.
+        fates: What has become of them.
+        seen: Cells where somebody has been in this episode.
+        time: Steps before it.
+    """
+
+    cells: tuple[Cell, Cell]
+    fates: tuple[str, str]
+    seen: frozenset[Cell]
+    time: int
+
+
+class LakePlanning(PlanningGame):
+    """Shows planners a `FrozenLake`. Where holes and targets are is nobody told, so plans are mere guesses.
+
+    A subgoal is to go to a cell. A walker that is out, as it has fallen or arrived, can be told only to go where it is.
+    """
+
+    def state(self) -> Moment:
+        """See `PlanningGame`."""
+        return self._moment(len(self.env.unwrapped.trail) - 1)
+
+    def passed(self) -> list[Moment]:
+        """See `PlanningGame`."""
+        last = len(self.env.unwrapped.trail) - 1
+        return [self._moment(number) for number in range(max(0, last - 1), last + 1)]
+
+    def _moment(self, number: int) -> Moment:
+        trail = self.env.unwrapped.trail
+        cells, fates = trail[number]
+        return Moment(cells, fates, frozenset(cell for there, _ in trail[: number + 1] for cell in there), number)
+
+    def manual(self) -> str:
+        """See `PlanningGame`."""
+        return brief(self.env.unwrapped.lake)
+
+    def situation(self, state: Moment) -> str:
+        """See `PlanningGame`."""
+        been = ", ".join(f"({place(cell)})" for cell in sorted(state.seen))
+        return f"Step {state.time} of {self.env.unwrapped.lake.horizon}. Somebody has been at {been}."
+
+    def situation_of(self, state: Moment, agent: str) -> str:
+        """See `PlanningGame`."""
+        i = WALKERS.index(agent)
+        ends = {WALKS: "is at", ARRIVED: "has arrived at a target at"}
+        return f"{agent.capitalize()} {ends.get(state.fates[i], 'has fallen into a hole at')} {place(state.cells[i])}."
+
+    def plain(self, state: Moment) -> Mapping[str, Any]:
+        """See `PlanningGame`."""
+        walkers = zip(WALKERS, state.cells, state.fates, strict=True)
+        return {
+            "time": state.time,
+            "walkers": {name: {"column": x, "row": y, "fate": fate} for name, (x, y), fate in walkers},
+        }
+
+    def library(self, agent: str) -> list[str]:
+        """See `PlanningGame`."""
+        return [_subgoal(cell) for cell in self._cells()]
+
+    def parse(self, text: str) -> str | None:
+        """See `PlanningGame`."""
+        found = {(int(x), int(y)) for x, y in _PLACE.findall(text.lower())} & set(self._cells())
+        return _subgoal(found.pop()) if len(found) == 1 else None
+
+    def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
+        """See `PlanningGame`."""
+        i = WALKERS.index(agent)
+        if state.fates[i] == WALKS or _cell(subgoal) == state.cells[i]:
+            return ""
+        return f"{agent} cannot {subgoal}, as {agent} is out and stays at {place(state.cells[i])}"
+
+    def done(self, before: Moment, after: Moment, agent: str, subgoal: str) -> bool:
+        """See `PlanningGame`."""
+        i, cell = WALKERS.index(agent), _cell(subgoal)
+        return before.cells[i] != cell and after.cells[i] == cell
+
+    def waits(self, state: Moment, agent: str, subgoal: str) -> bool:
+        """See `PlanningGame`."""
+        return state.cells[WALKERS.index(agent)] == _cell(subgoal)
+
+    def effort(self, state: Moment, agent: str, subgoal: str) -> float:
+        """See `PlanningGame`."""
+        (x, y), (u, v) = state.cells[WALKERS.index(agent)], _cell(subgoal)
+        return float(abs(x - u) + abs(y - v))
+
+    def scripted(self, state: Moment) -> tuple[str, dict[str, str]]:
+        """See `PlanningGame`: each walker goes to the nearest cell where nobody has been, and no two to the same."""
+        way: dict[str, Cell] = {}
+        for name, here, fate in zip(WALKERS, state.cells, state.fates, strict=True):
+            fresh = [cell for cell in self._cells() if cell not in state.seen and cell not in way.values()]
+            out = fate != WALKS or not fresh
+            way[name] = here if out else min(fresh, key=lambda cell: self.effort(state, name, _subgoal(cell)))
+        return "look where nobody has been", {name: _subgoal(cell) for name, cell in way.items()}
+
+    def shared(self) -> Sequence[Any]:
+        """See `PlanningGame`."""
+        return [self.env.unwrapped.lake.layout]
+
+    def _cells(self) -> list[Cell]:
+        layout = self.env.unwrapped.lake.layout
+        return [(x, y) for y in range(layout.height) for x in range(layout.width)]
+
+
+def _subgoal(cell: Cell) -> str:
+    return f"go to {place(cell)}"
+
+
+def _cell(subgoal: str) -> Cell:
+    found = _PLACE.search(subgoal)
+    assert found is not None
+    return int(found[1]), int(found[2])
