@@ -143,7 +143,7 @@ class Study:
                 "labels": dict(cell.labels),
                 "key": cell.key(),
                 "made_with": cell.made_with(),
-                "summary": self._summary(cell),
+                "summary": self._summary(cell, whole=True),
                 "episodes": list(self.played.get(cell.key(), {}).values()),
             }
             for cell in self.cells
@@ -156,9 +156,11 @@ class Study:
         played = self.played.get(cell.key(), {})
         return [played[seed] for seed in self.seeds if seed in played]
 
-    def _summary(self, cell: Cell) -> dict[str, Any]:
-        """Computed once per number of episodes: intervals take their time, and files are written often."""
+    def _summary(self, cell: Cell, whole: bool = False) -> dict[str, Any]:
+        """Computed once, and if so wanted only for whole cells: intervals take their time, files are written often."""
         episodes = self._episodes(cell)
+        if whole and len(episodes) < len(self.seeds):
+            return {"episodes": len(episodes)}
         at = (cell.key(), len(episodes))
         if at not in self._summaries:
             self._summaries[at] = _summary([episodes])
