@@ -239,8 +239,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
             }
             shown |= {name: _figure(name, metric, summary["metrics"]) for name, metric in _SHOWN.items()}
         cells.append({**shown, "episodes": str(summary["episodes"])})
-    columns = [*labels, "score", "95 % interval", *_SHOWN, "episodes"]
-    columns = [name for name in columns if name in labels or any(cell.get(name, "") not in ("", "0") for cell in cells)]
+    optional = ["score", "95 % interval", *_SHOWN]
+    told = [name for name in optional if any(cell.get(name, "") not in ("", "0") for cell in cells)]
+    columns = [*labels, *told, "episodes"]
     return columns, [[cell.get(name, "") for name in columns] for cell in cells]
 
 

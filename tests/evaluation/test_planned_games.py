@@ -23,10 +23,11 @@ from rllib_llm_comm.modules.policy_folder import PolicyManifest
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
+BY_RULES = PlanningSetup()
 DISTURBED = {"name": "disturbed", "planner": "scripted", "share": 0.5}
 
 
-def games(setup=PlanningSetup(), **settings):
+def games(setup=BY_RULES, **settings):
     return PlannedGames(ScriptedExecutor(), {"layout": "forced_coordination", "horizon": 60, **settings}, setup)
 
 
@@ -109,7 +110,8 @@ def test_another_game_is_evaluated_as_well():
 
 
 @pytest.mark.parametrize(
-    ("env", "match"), [("toys/nowhere-v0", "does not know"), ("rllib_llm_comm/overcooked_text-v0", "do not know the game")]
+    ("env", "match"),
+    [("toys/nowhere-v0", "does not know"), ("rllib_llm_comm/overcooked_text-v0", "do not know the game")],
 )
 def test_games_that_cannot_be_played_are_told(env, match):
     with pytest.raises(UserError, match=match):
@@ -165,7 +167,11 @@ def test_other_settings_are_played_anew_and_the_old_figures_stay():
 
 
 def test_files_of_something_else_are_refused():
-    for text, match in (("{", "cannot be continued"), ("[]", "cannot be continued"), ('{"study": 1}', "cannot be cont")):
+    for text, match in (
+        ("{", "cannot be continued"),
+        ("[]", "cannot be continued"),
+        ('{"study": 1}', "cannot be cont"),
+    ):
         with pytest.raises(UserError, match=match):
             study().take_over(text)
     with pytest.raises(UserError, match="holds the figures of 'more toys'"):
@@ -179,7 +185,7 @@ def test_the_table_tells_scores_and_leaves_out_what_is_zero():
     played.play(lambda text: None)
     columns, rows = table(played.figures())
     assert columns == ["scenario", "planner", "score", "95 % interval", "plans", "subgoals done", "episodes"]
-    assert rows[0] == ["short", "scripted", "2.0", "2.0 to 2.0", "4", "100 %", "4"]
+    assert rows[0] == ["short", "scripted", "2.0", "2.0 to 2.0", "3", "100 %", "4"]
     assert [row[:2] for row in rows[-2:]] == [[ALL, "scripted"], [ALL, "random"]] and rows[-2][-1] == "8"
     mean = [float(row[2]) for row in rows if row[1] == "scripted"]
     assert mean[2] == pytest.approx((mean[0] + mean[1]) / 2)

@@ -28,9 +28,7 @@ def game(layout, level="goal_cell", seed=0):
 def step(kitchen, told):
     env, player = kitchen.env, kitchen.player()
     asked = {
-        agent: {"subgoal": told.get(agent, "")}
-        for agent in env.agents
-        if env.level.needs_action(env.players[agent])
+        agent: {"subgoal": told.get(agent, "")} for agent in env.agents if env.level.needs_action(env.players[agent])
     }
     env.step(player.act(player.begin(0), asked))
     return kitchen.passed()
