@@ -207,8 +207,13 @@ def rewards(
     if json_file is not None and json_file.exists():
         study.take_over(json_file.read_text(encoding="utf-8"))
     kitchens = LAYOUT_NAMES if layouts is None else [name.strip() for name in layouts.split(",")]
+
+    def keep(text: str) -> None:
+        if json_file is not None:
+            write_atomically(json_file, text)
+
     with counting_bar("comparing") as progress:
-        study.measure(kitchens, lambda text: json_file and write_atomically(json_file, text), progress)
+        study.measure(kitchens, keep, progress)
     summary = {layout: found for layout, found in study.summary().items() if layout in kitchens}
     columns = ["scenario", *next(iter(summary.values()))]
     rows = [[layout, *(f"{value:.4g}" for value in found.values())] for layout, found in summary.items()]
