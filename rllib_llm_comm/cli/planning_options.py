@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -129,8 +130,18 @@ class PlanningOptions:
                 made[name] = ScriptedExecutor(self.env or DEFAULT_ENV, config)
             else:
                 path = short_path(find_checkpoint(name))
-                made[path] = PolicyExecutor(load(path), path, config, self.greedy)
+                made[path] = PolicyExecutor(load(path), path, config, self.greedy, _digest(path))
         return made
+
+
+def _digest(checkpoint: str) -> str:
+    """Of the weights: a checkpoint of another training under the same path is another executor."""
+    from rllib_llm_comm.modules.policy_folder import find_policy
+
+    found = hashlib.sha256()
+    for path in sorted(find_policy(checkpoint).rglob("*.safetensors")):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def read_planner(text: str) -> str | dict[str, Any]:

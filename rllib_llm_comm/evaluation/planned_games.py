@@ -81,15 +81,21 @@ class PolicyExecutor:
         name: What it is called in tables and files.
         env_config: Settings of the game that differ from training.
         greedy: Whether the most likely action is taken instead of a sampled one.
+        digest: Tells its weights from others under the same name.
 
     Attributes:
         scenarios: The game that it was trained on.
     """
 
     def __init__(
-        self, policy: Any, name: str, env_config: Mapping[str, Any] | None = None, greedy: bool = False
+        self,
+        policy: Any,
+        name: str,
+        env_config: Mapping[str, Any] | None = None,
+        greedy: bool = False,
+        digest: str = "",
     ) -> None:
-        self._policy, self._name, self._greedy = policy, name, greedy
+        self._policy, self._name, self._greedy, self._digest = policy, name, greedy, digest
         self._env_id = str(policy.manifest.env)
         trained = dict(policy.manifest.env_config)
         if self._env_id in _WITHOUT_SUBGOALS:
@@ -101,8 +107,8 @@ class PolicyExecutor:
 
     def identity(self) -> dict[str, Any]:
         """See `ScriptedExecutor`."""
-        about = {"executor": self._name, "algorithm": self._policy.manifest.algorithm, "greedy": self._greedy}
-        return {**about, "env": self._env_id, "env_config": self._config}
+        about = {"executor": self._name, "sha256": self._digest, "algorithm": self._policy.manifest.algorithm}
+        return {**about, "greedy": self._greedy, "env": self._env_id, "env_config": self._config}
 
     def env(self, settings: Mapping[str, Any]) -> Any:
         """See `ScriptedExecutor`."""
