@@ -151,13 +151,13 @@ class Kitchen:
     def cook(self, i: int) -> Cook:
         """A player as an object."""
         at = kernel.PLAYER + kernel.FIELDS * i
-        x, y, facing, kind, onions, tick = (int(value) for value in self.state[at : at + kernel.FIELDS])
+        x, y, facing, kind, onions, tick = self.state[at : at + kernel.FIELDS].tolist()
         return Cook((x, y), facing, _item(kind, onions, tick))
 
     def item(self, cell: Cell) -> Item | None:
         """What lies on a counter or in a pot."""
         at = kernel.CELLS + 3 * (cell[1] * self.layout.width + cell[0])
-        return _item(*(int(value) for value in self.state[at : at + 3]))
+        return _item(*self.state[at : at + 3].tolist())
 
     def items(self) -> dict[Cell, Item]:
         """All objects that nobody holds, by cell."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker
+from rllib_llm_comm.envs.overcooked_ai.layouts import Cell
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import say, word
@@ -31,10 +32,22 @@ def advise(env: Any, agent: str) -> int:
         env: The (unwrapped) environment, with any action level.
         agent: Whose turn it is.
     """
-    player, level = env.players[agent], env.settings["action_level"]
-    task = plan(env.kitchen)[player]
+    task = plan(env.kitchen)[env.players[agent]]
+    return towards(env, agent, task.cell, waits=task.verb == "wait")
+
+
+def towards(env: Any, agent: str, cell: Cell, waits: bool = False) -> int:
+    """The action that takes a cook to a cell, where it uses what is there.
+
+    Args:
+        env: The (unwrapped) environment, with any action level.
+        agent: Whose turn it is.
+        cell: The cell; one that can be used where the actions are goals in words, unless the cook waits.
+        waits: Whether it may as well wait where it is.
+    """
+    level = env.settings["action_level"]
     if level == "primitive":
-        return Walker(env.kitchen, player).action(task.cell)
+        return Walker(env.kitchen, env.players[agent]).action(cell)
     if level == "goal_cell":
-        return task.cell[1] * env.kitchen.layout.width + task.cell[0]
-    return 0 if task.verb == "wait" else int(env.level.goals.index(task.cell)) + 1
+        return cell[1] * env.kitchen.layout.width + cell[0]
+    return 0 if waits else int(env.level.goals.index(cell)) + 1

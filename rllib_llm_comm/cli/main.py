@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import rllib_llm_comm
-from rllib_llm_comm.cli import check, evaluate, example, manual, replay, report, study, train
+from rllib_llm_comm.cli import check, evaluate, example, manual, planning, replay, report, study, train
 from rllib_llm_comm.cli.console import StoppedError, err, say, say_error, state
 from rllib_llm_comm.errors import UserError
 
@@ -25,6 +25,7 @@ cli.command("replay")(replay.command)
 cli.add_typer(study.app, name="study")
 cli.command("report")(report.command)
 cli.command("manual")(manual.command)
+cli.add_typer(planning.app, name="planning")
 cli.add_typer(example.app, name="example")
 cli.add_typer(check.app, name="check")
 

@@ -1,4 +1,4 @@
-"""The options that `rllib train` and `rllib train file` share, written down once."""
+"""Options that several commands share, written down once; here those of `rllib train` and `rllib train file`."""
 
 from __future__ import annotations
 
@@ -94,33 +94,43 @@ class TrainOptions:
         return {key: value for key, value in given.items() if value is not None}
 
 
-def takes_train_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command all options of `TrainOptions`; it gets them as one object, `options`.
+def takes_options(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command options that are written down once; it gets them as one object, `options`.
 
     Args:
-        command: A Typer command with a parameter `options`.
+        kind: A dataclass; each field is an option, annotated for Typer.
+
+    Returns:
+        A decorator of a Typer command with a parameter `options`.
     """
-    hints = typing.get_type_hints(TrainOptions, include_extras=True)
-    shared = [
-        inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = typing.get_type_hints(kind, include_extras=True)
+        shared = [
+            inspect.Parameter(
+                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+            )
+            for field in dataclasses.fields(kind)
+        ]
+        own_hints = typing.get_type_hints(command, include_extras=True)
+        own = [
+            parameter.replace(annotation=own_hints[name])
+            for name, parameter in inspect.signature(command).parameters.items()
+            if name != "options"
+        ]
+
+        @functools.wraps(command)
+        def with_options(**values: Any) -> None:
+            given = {parameter.name: values.pop(parameter.name) for parameter in shared}
+            command(**values, options=kind(**given))
+
+        with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + shared
         )
-        for field in dataclasses.fields(TrainOptions)
-    ]
-    own_hints = typing.get_type_hints(command, include_extras=True)
-    own = [
-        parameter.replace(annotation=own_hints[name])
-        for name, parameter in inspect.signature(command).parameters.items()
-        if name != "options"
-    ]
+        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
+        return with_options
 
-    @functools.wraps(command)
-    def with_options(**values: Any) -> None:
-        given = {parameter.name: values.pop(parameter.name) for parameter in shared}
-        command(**values, options=TrainOptions(**given))
+    return decorate
 
-    with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + shared
-    )
-    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
-    return with_options
+
+takes_train_options = takes_options(TrainOptions)

@@ -19,7 +19,7 @@ from rllib_llm_comm.cli.experiment_file import (
     make_experiment,
     read_experiment_file,
 )
-from rllib_llm_comm.cli.options import TrainOptions, takes_train_options
+from rllib_llm_comm.cli.options import TrainOptions, takes_options
 from rllib_llm_comm.cli.study_file import is_study
 from rllib_llm_comm.errors import UserError, did_you_mean
 
@@ -31,7 +31,7 @@ app = typer.Typer(
 
 
 @app.callback()
-@takes_train_options
+@takes_options(TrainOptions)
 def train(
     context: typer.Context,
     options: TrainOptions,
@@ -59,7 +59,7 @@ def train(
 
 
 @app.command("file")
-@takes_train_options
+@takes_options(TrainOptions)
 def train_file(
     options: TrainOptions,
     file: Annotated[Path, Argument(help="YAML, JSON or Python file.")],

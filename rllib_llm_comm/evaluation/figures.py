@@ -92,6 +92,27 @@ def draw_bars(rows: Sequence[tuple[str, str, Mapping[str, Interval]]], label: st
     return figure
 
 
+def draw_shares(lines: Mapping[str, Sequence[tuple[float, Mapping[str, Any]]]]) -> Figure:
+    """The score against the share of random commands, with the band of its interval.
+
+    Args:
+        lines: Per name its points: the share, and a summary with `value`, `low` and `high`.
+    """
+    figure, axis = _subplots(1, 1, (7.0, 4.2))
+    paint = colours(list(lines))
+    for name, points in lines.items():
+        x = [share for share, _ in points]
+        low, middle, high = ([summary[key] for _, summary in points] for key in ("low", "value", "high"))
+        axis.plot(x, middle, color=paint[name], marker="o", markersize=3.5, label=name.replace("_", " "))
+        axis.fill_between(x, low, high, color=paint[name], alpha=0.16, linewidth=0)
+    axis.set_xlabel("share of subgoals that are replaced by random ones")
+    axis.set_ylabel("score of an episode")
+    axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
+    axis.grid(alpha=0.25)
+    axis.legend(frameon=False, fontsize=9)
+    return figure
+
+
 def to_png(figure: Figure, dpi: int = 120) -> bytes:
     """The picture as PNG."""
     buffer = io.BytesIO()

@@ -11,7 +11,8 @@ from pydantic import BaseModel, Field
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.chat_answers import AnswerError, UnusableError, ask_for, read_answer
 from rllib_llm_comm.language.chat_model import ChatModel
-from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.language.templates import fill, template
+from rllib_llm_comm.planning.game import BETWEEN_EXAMPLES
 from rllib_llm_comm.planning.matching import (
     assigned,
     assignments,
@@ -73,7 +74,9 @@ class ChatPlanSettings:
     """How a chat model is asked for plans.
 
     Attributes:
-        examples: Worked examples in each question: 0, 1 or 3.
+        examples: Worked examples of the game in each question: 0, 1 or 3.
+        irrelevant_examples: Worked examples of something else that has nothing to do with the game (a library, a
+            harbour, a theatre), after those of the game: 0, 1 or 3. For experiments.
         objects: Whether the things that matter are taken from the manual first, and goals are made of them.
         menu: What the list of subgoals shows: "possible" (what somebody can do now) or "library" (all there are).
         nearest: Who finds the nearest subgoal to one that is refused twice: "embedding" or "model".
@@ -81,6 +84,7 @@ class ChatPlanSettings:
     """
 
     examples: int = 1
+    irrelevant_examples: int = 0
     objects: bool = True
     menu: str = "possible"
     nearest: str = "embedding"
@@ -89,6 +93,7 @@ class ChatPlanSettings:
     def __post_init__(self) -> None:
         """Refuses what is not allowed."""
         require_choice("examples", self.examples, (0, 1, 3))
+        require_choice("irrelevant_examples", self.irrelevant_examples, (0, 1, 3))
         require_choice("objects", self.objects, (False, True))
         require_choice("menu", self.menu, ("possible", "library"))
         require_choice("nearest", self.nearest, ("embedding", "model"))
@@ -178,6 +183,8 @@ class ChatPlanner(Planner):
             phase: Of planning.
         """
         shown = list(request.game.examples(phase))[: self.how.examples]
+        others = template(__package__, f"example_irrelevant_{phase}").split(BETWEEN_EXAMPLES)
+        shown += [example.strip() for example in others[: self.how.irrelevant_examples]]
         return "".join(f"\nAn example.\n{example}\n" for example in shown)
 
     # ---- the three questions -----------------------------------------------------------------------------

@@ -113,6 +113,8 @@ class PlannedSubgoals(ParallelEnv):
         """Begins an episode, with a plan."""
         observations, infos = self.env.reset(seed=seed, options=options)
         self._clear()
+        if seed is not None and self._stale is None:
+            self.planner.reseed(seed)
         self._ask()
         return self._told(observations), self._counted(infos)
 

@@ -6,15 +6,20 @@ import copy
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.skill_graph import SkillProblem
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.planning.reflection import Player
 
 State = Any
 """A moment of a game, as its adapter gives it; never changed, so that a planner may think while the game goes on."""
 
 PHASES = ("goal", "decomposition", "assignment")
+BETWEEN_EXAMPLES = "\n---\n"
+"""What stands between the examples of a template file."""
 
 
 class PlanningGame(ABC):
@@ -22,7 +27,14 @@ class PlanningGame(ABC):
 
     Args:
         env: A parallel environment of this game.
+
+    Attributes:
+        scenarios: What is played to evaluate a planner: settings of the game by name.
+        played_with: Settings with which `player` can play.
     """
+
+    scenarios: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
+    played_with: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, env: Any) -> None:
         self.env = env
@@ -140,6 +152,17 @@ class PlanningGame(ABC):
         raise UserError(
             f"`planner` is 'plan4mc' but {type(self).__name__} has no skill graph; write its `skills`, or use another "
             "planner."
+        )
+
+    def player(self) -> Player:
+        """Somebody who carries out any subgoal of the library by rules, to judge planners apart from trained policies.
+
+        Raises:
+            UserError: If the game has nobody.
+        """
+        raise UserError(
+            f"`executor` is 'scripted' but {type(self).__name__} has no player who follows subgoals by rules; write "
+            "its `player`, or give a checkpoint."
         )
 
     # ---- to and fro --------------------------------------------------------------------------------------

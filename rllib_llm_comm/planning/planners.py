@@ -14,6 +14,7 @@ from rllib_llm_comm.planning.deps import DepsPlanner
 from rllib_llm_comm.planning.matching import assigned, made_possible
 from rllib_llm_comm.planning.nearest import NearestByEmbedding
 from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
+from rllib_llm_comm.planning.random_planners import DisturbedPlanner, RandomPlanner
 from rllib_llm_comm.planning.skill_graph import share_out
 
 
@@ -60,7 +61,9 @@ class Plan4MCPlanner(_RulePlanner):
         return self._made(request, goal, in_order, reasons)
 
 
-PLANNERS = ("scripted", "plan4mc", "chat", "cassette", "deps")
+PLANNERS = ("scripted", "plan4mc", "random", "disturbed", "chat", "cassette", "deps")
+WITH_MODEL = ("chat", "cassette", "deps")
+"""Those that ask a chat model."""
 _OWN: dict[str, Callable[..., Planner]] = {}
 
 
@@ -79,8 +82,9 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
 
     Args:
         settings: A name, or a dict with `name` and the planner's arguments: `chat`, the chat model's settings for
-            `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path, in place of `chat`.
-            A planner is given back as it is.
+            `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path, in place of `chat`;
+            "random" takes `seed`; "disturbed" takes `planner` (settings again), `share` and `seed`. A planner is given
+            back as it is.
         model: Whom to ask, in place of `chat`: one client for the planners of many environments.
 
     Raises:
@@ -96,6 +100,13 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
     if name in ("scripted", "plan4mc"):
         _refuse_unknown(name, given, ())
         return ScriptedPlanner() if name == "scripted" else Plan4MCPlanner()
+    if name == "random":
+        _refuse_unknown(name, given, ("seed",))
+        return RandomPlanner(**given)
+    if name == "disturbed":
+        _refuse_unknown(name, given, ("planner", "share", "seed"))
+        inner = make_planner(given.pop("planner", "scripted"), model)
+        return DisturbedPlanner(inner, given.pop("share", 0.5), **given)
     asked = _model(name, given) if model is None else model
     known = list(inspect.signature(ChatPlanSettings).parameters)
     wanted = {key: value for key, value in given.items() if key not in ("chat", "cassette")}
@@ -116,9 +127,11 @@ def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | No
     Raises:
         UserError: If a setting is not allowed.
     """
+    if isinstance(settings, Mapping) and settings.get("name") == "disturbed":
+        return planner_model(settings.get("planner", "scripted"))
     given = dict(settings) if isinstance(settings, Mapping) else {"name": settings}
     name = given.get("name")
-    return _model(name, given) if name in ("chat", "cassette", "deps") else None
+    return _model(name, given) if name in WITH_MODEL else None
 
 
 def _model(name: str, given: Mapping[str, Any]) -> ChatModel:

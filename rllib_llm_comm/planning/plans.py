@@ -151,6 +151,14 @@ class Planner(ABC):
         """Begins an episode."""
         return
 
+    def reseed(self, seed: int) -> None:
+        """Fixes what is random in this planner from here on.
+
+        Args:
+            seed: Any number from 0 up.
+        """
+        return
+
     @abstractmethod
     def plan(self, request: PlanRequest) -> Plan:
         """Makes a plan whose subgoals all are possible at the moment of the request.

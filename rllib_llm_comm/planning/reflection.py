@@ -266,6 +266,7 @@ class ReflectivePlay:
             self._terminated: Mapping[Any, bool] = {}
             self._memory, self._actions = self.player.begin(seed), list[dict[Any, int]]()
             self.tracker.begin()
+            self.planner.reseed(seed)
             self.planner.begin()
             while self.env.agents:
                 episode.rounds.append(self._round(seed))

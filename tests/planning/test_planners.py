@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -18,9 +19,10 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.cassettes import Cassette
 from rllib_llm_comm.language.chat import ChatClient
 from rllib_llm_comm.language.chat_answers import AnswerError
+from rllib_llm_comm.language.templates import template
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.deps import DepsPlanner
-from rllib_llm_comm.planning.game import planning_game
+from rllib_llm_comm.planning.game import BETWEEN_EXAMPLES, PHASES, planning_game
 from rllib_llm_comm.planning.nearest import NearestByEmbedding
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.plans import DONE, LOST, FailedAttempt, Outcome, Plan, PlanRequest
@@ -264,3 +266,30 @@ def test_a_planner_of_ones_own_has_a_name():
     register_planner("lazy", Lazy)
     game = kitchen()
     assert make_planner("lazy").plan(PlanRequest(game, game.state())).goal == "rest"
+
+
+@pytest.mark.parametrize(("examples", "irrelevant"), [(0, 0), (1, 0), (0, 1), (3, 1), (1, 3)])
+def test_examples_of_something_else_come_after_those_of_the_game(examples, irrelevant):
+    game = kitchen()
+    with ChatServer(planner) as server:
+        how = ChatPlanSettings(examples=examples, irrelevant_examples=irrelevant, objects=False)
+        ChatPlanner(client(server), how).plan(PlanRequest(game, game.state()))
+        asked = prompts(server)
+    assert len(asked) == 3
+    for prompt, phase in zip(asked, PHASES, strict=True):
+        own = [prompt.count(example) for example in game.examples(phase)]
+        assert own == [1] * examples + [0] * (3 - examples)
+        assert prompt.count("An example.") == examples + irrelevant
+        places = [prompt.find(f"In a {place}.") for place in ("library", "theatre")]
+        assert [place >= 0 for place in places] == [irrelevant > 0, irrelevant == 3]
+        if examples and irrelevant:
+            assert prompt.rfind("In another kitchen") < places[0]
+
+
+def test_the_examples_of_something_else_know_nothing_of_kitchens():
+    for phase in PHASES:
+        text = template("rllib_llm_comm.planning", f"example_irrelevant_{phase}")
+        assert len(text.split(BETWEEN_EXAMPLES)) == 3
+        assert not re.search(r"\b(kitchen|cook|onion|pot|dish|soup|counter|alice|bob)", text, re.IGNORECASE)
+    with pytest.raises(UserError, match="`irrelevant_examples` is 2"):
+        ChatPlanSettings(irrelevant_examples=2)

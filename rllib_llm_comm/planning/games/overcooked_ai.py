@@ -6,12 +6,12 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
-from rllib_llm_comm.envs.overcooked_ai.layouts import POT, Layout
+from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, Layout
 from rllib_llm_comm.envs.overcooked_ai.manual import manual
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
 from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
@@ -28,13 +28,15 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     library,
     parse_subgoal,
     possible,
+    possible_subgoals,
     subgoal_text,
     task_subgoal,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, state_sentences
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.templates import template
-from rllib_llm_comm.planning.game import PlanningGame
+from rllib_llm_comm.planning.game import BETWEEN_EXAMPLES, PlanningGame
+from rllib_llm_comm.planning.games.overcooked_ai_player import FollowingCooks
 from rllib_llm_comm.planning.games.overcooked_ai_skills import kitchen_skills
 from rllib_llm_comm.planning.skill_graph import SkillProblem
 
@@ -61,6 +63,9 @@ class KitchenPlanning(PlanningGame):
     Raises:
         UserError: If its settings are such that subgoals cannot be told or followed.
     """
+
+    scenarios: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"layout": name} for name in LAYOUT_NAMES}
+    played_with: ClassVar[Mapping[str, Any]] = {"action_level": "goal_cell", "observe": ["entities"]}
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -114,7 +119,7 @@ class KitchenPlanning(PlanningGame):
     def examples(self, phase: str) -> Sequence[str]:
         """See `PlanningGame`."""
         text = template("rllib_llm_comm.planning", f"example_overcooked_ai_{phase}")
-        return [part.strip() for part in text.split("\n---\n")]
+        return [part.strip() for part in text.split(BETWEEN_EXAMPLES)]
 
     def library(self, agent: str) -> list[str]:
         """See `PlanningGame`."""
@@ -127,7 +132,7 @@ class KitchenPlanning(PlanningGame):
 
     def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
         """See `PlanningGame`. To go where one stands is to wait, and always possible."""
-        kitchen, player, meant = self.kitchen(state), COOKS.index(agent), self._meant(subgoal)
+        kitchen, player, meant = self.kitchen(state), COOKS.index(agent), self.meant(subgoal)
         if possible(kitchen, player, meant) or self.waits(state, agent, subgoal):
             return ""
         if meant not in library(self._layout, player):
@@ -141,19 +146,26 @@ class KitchenPlanning(PlanningGame):
             return f"{agent} cannot {subgoal} now, as for this {agent} must hold {wanted} but holds {holds}"
         return f"{agent} cannot {subgoal} now, as {self._there(kitchen, meant)}"
 
+    def possible(self, state: Moment, agent: str) -> list[str]:
+        """See `PlanningGame`; all at once, as it is asked often."""
+        kitchen, player = self.kitchen(state), COOKS.index(agent)
+        here = Subgoal(GO, "", kitchen.cook(player).cell)
+        found = {*possible_subgoals(kitchen, player), here}
+        return [subgoal_text(self._layout, one) for one in library(self._layout, player) if one in found]
+
     def done(self, before: Moment, after: Moment, agent: str, subgoal: str) -> bool:
         """See `PlanningGame`."""
-        return completed(before.state, after.state, COOKS.index(agent), self._meant(subgoal))
+        return completed(before.state, after.state, COOKS.index(agent), self.meant(subgoal))
 
     def waits(self, state: Moment, agent: str, subgoal: str) -> bool:
         """See `PlanningGame`."""
-        meant = self._meant(subgoal)
+        meant = self.meant(subgoal)
         return meant.verb == GO and self.kitchen(state).cook(COOKS.index(agent)).cell == meant.cell
 
     def effort(self, state: Moment, agent: str, subgoal: str) -> float:
         """See `PlanningGame`; the other cook left out."""
         cook = self.kitchen(state).cook(COOKS.index(agent))
-        return float(min(FAR, distances_of(self._layout).from_cook(cook, self._meant(subgoal).cell)))
+        return float(min(FAR, distances_of(self._layout).from_cook(cook, self.meant(subgoal).cell)))
 
     def judge_own_subgoals(self, done: Callable[[Moment, Moment, str, str], bool]) -> None:
         """See `PlanningGame`."""
@@ -183,12 +195,21 @@ class KitchenPlanning(PlanningGame):
         """See `PlanningGame`."""
         return kitchen_skills(self, self.kitchen(state), state)
 
+    def player(self) -> FollowingCooks:
+        """See `PlanningGame`."""
+        return FollowingCooks(self)
+
     def shared(self) -> Sequence[Any]:
         """See `PlanningGame`."""
         kitchen = self.env.unwrapped.kitchen
         return [kitchen.layout, routes_of(kitchen.layout)]
 
-    def _meant(self, subgoal: str) -> Subgoal:
+    def meant(self, subgoal: str) -> Subgoal:
+        """A subgoal of the library as the game knows it.
+
+        Args:
+            subgoal: In words.
+        """
         return _by_text(self._layout)[subgoal]
 
     def _there(self, kitchen: Kitchen, subgoal: Subgoal) -> str:

@@ -105,6 +105,7 @@ class _Cook:
         self._game, self._kitchen, self._state, self._name = game, kitchen, state, COOKS[player]
         self._library = library(kitchen.layout, player)
         self._exchange = frozenset(_exchange(kitchen.layout))
+        self._possible = frozenset(game.possible(state, self._name))
 
     def skills(self) -> list[Skill]:
         layout, names = self._kitchen.layout, places_of(self._kitchen.layout).names
@@ -146,6 +147,6 @@ class _Cook:
         if not words:
             return None
         efforts = {text: self._game.effort(self._state, self._name, text) for text in words}
-        now = [text for text in words if not self._game.refusal(self._state, self._name, text)]
+        now = [text for text in words if text in self._possible]
         ordered = tuple(sorted(now, key=lambda text: efforts[text]))
         return Skill(f"{self._name}: {name}", uses, brings, self._name, ordered, 1.0 + min(efforts.values()))

@@ -1,0 +1,223 @@
+"""What the commands of `rllib planning` share: options, and what they become."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.markup import escape
+from rich.table import Table
+from typer import Option
+
+from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
+from rllib_llm_comm.cli.console import out, say, short_path
+from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.cli.options import Imports
+from rllib_llm_comm.cli.progress import counting_bar
+from rllib_llm_comm.cli.stages import write_atomically
+from rllib_llm_comm.errors import UserError
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.planned_games import Executor
+    from rllib_llm_comm.evaluation.planning_study import Cell, Study
+
+SCRIPTED = "scripted"
+RULES = ("scripted", "plan4mc", "random")
+"""Planners that read no prompts."""
+
+JsonFile = Annotated[
+    Path | None, Option("--json", help="Keep the figures in this file; what it holds already is not played again.")
+]
+MarkdownFile = Annotated[Path | None, Option("--markdown", help="Also write the table to this file.")]
+Layouts = Annotated[
+    str | None,
+    Option(
+        "--layouts", help="Kitchens, with commas between them; all five, or those that a checkpoint was trained on."
+    ),
+]
+
+
+@dataclass(frozen=True)
+class PlanningOptions:
+    """Options of all commands that play games; each field is one, and its help text is its documentation."""
+
+    executor: Annotated[
+        list[str] | None,
+        Option(help="Who carries out subgoals: 'scripted' (rules; default) or a checkpoint; may be given again."),
+    ] = None
+    planner: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME|JSON",
+            help='A name, or settings such as \'{"name": "cassette", "cassette": "plans.jsonl"}\'; scripted by '
+            "default.",
+        ),
+    ] = None
+    layouts: Layouts = None
+    env: Annotated[
+        str | None,
+        Option(help="Game of the scripted executor: an id in PettingZoo's registry; the kitchens by default."),
+    ] = None
+    env_config: Annotated[str | None, Option(metavar="JSON", help="Settings of the game.")] = None
+    episodes: Annotated[int, Option("--episodes", "--seeds", min=1, help="Episodes per cell, a seed each.")] = 10
+    seed: Annotated[int, Option(min=0, help="The first seed; the others count up.")] = 0
+    trials: Annotated[int, Option(min=0, help="Most reflections per round.")] = 0
+    replan: Annotated[
+        str | None,
+        Option(help="'any': plan when somebody's subgoal has ended; 'all': in rounds, which --trials needs."),
+    ] = None
+    recover: Annotated[str, Option(help="How a failed round is put back: snapshot or replay.")] = "snapshot"
+    patience: Annotated[int, Option(min=1, help="Game steps that a subgoal may take.")] = 40
+    greedy: Annotated[bool, Option("--greedy", help="A checkpoint takes the most likely action.")] = False
+    json_file: JsonFile = None
+    markdown_file: MarkdownFile = None
+    modules: Imports = None
+
+    def planners(self) -> list[str | dict[str, Any]]:
+        """The planners' settings, the scripted one if none is given."""
+        return [read_planner(text) for text in self.planner or [SCRIPTED]]
+
+    def one_planner(self) -> str | dict[str, Any]:
+        """The settings of the only planner.
+
+        Raises:
+            UserError: If several are given.
+        """
+        found = self.planners()
+        if len(found) > 1:
+            raise UserError(f"--planner is given {len(found)} times, which only `rllib planning planners` takes.")
+        return found[0]
+
+    def cells(
+        self, variants: Sequence[tuple[Mapping[str, Any], str | Mapping[str, Any], int]], rounds: bool = False
+    ) -> list[Cell]:
+        """All variants in all scenarios of all executors.
+
+        Args:
+            variants: Per variant its labels, its planner and its trials.
+            rounds: Whether all are played in rounds.
+
+        Raises:
+            UserError: If a setting is not allowed.
+        """
+        from rllib_llm_comm.evaluation.planned_games import PlanningSetup
+        from rllib_llm_comm.evaluation.planning_study import SCENARIO, Cell
+
+        cells = []
+        executors = self._executors()
+        for name, executor in executors.items():
+            names = None if self.layouts is None else [part.strip() for part in self.layouts.split(",")]
+            scenarios = executor.scenarios if names is None else {name: {"layout": name} for name in names}
+            for scenario, settings in scenarios.items():
+                who = {"executor": name} if len(executors) > 1 else {}
+                for labels, planner, trials in variants:
+                    replan = self.replan or ("all" if rounds or trials else "any")
+                    setup = PlanningSetup(planner, replan, trials, self.recover, self.patience)
+                    cells.append(Cell({SCENARIO: scenario, **who, **labels}, executor, settings, setup))
+        return cells
+
+    def _executors(self) -> dict[str, Executor]:
+        from rllib_llm_comm.evaluation.planned_games import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
+
+        config = load_json_option("--env-config", self.env_config) if self.env_config else {}
+        made: dict[str, Executor] = {}
+        for name in self.executor or [SCRIPTED]:
+            if name == SCRIPTED:
+                made[name] = ScriptedExecutor(self.env or DEFAULT_ENV, config)
+            else:
+                path = short_path(find_checkpoint(name))
+                made[path] = PolicyExecutor(load(path), path, config, self.greedy, _digest(path))
+        return made
+
+
+def _digest(checkpoint: str) -> str:
+    """Of the weights: a checkpoint of another training under the same path is another executor."""
+    from rllib_llm_comm.modules.policy_folder import find_policy
+
+    found = hashlib.sha256()
+    for path in sorted(find_policy(checkpoint).rglob("*.safetensors")):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def read_planner(text: str) -> str | dict[str, Any]:
+    """A planner's settings as a user types them.
+
+    Args:
+        text: A name, or a JSON object.
+    """
+    return load_json_option("--planner", text) if text.lstrip().startswith("{") else text
+
+
+def with_settings(planner: str | Mapping[str, Any], /, **settings: Any) -> dict[str, Any]:
+    """A planner's settings with some of them changed.
+
+    Args:
+        planner: A name or settings.
+        **settings: What changes.
+    """
+    return {**({"name": planner} if isinstance(planner, str) else planner), **settings}
+
+
+def require_prompts(planner: str | Mapping[str, Any], what: str) -> None:
+    """Refuses a planner that reads no prompts, where prompts are compared.
+
+    Args:
+        planner: A name or settings.
+        what: What is compared.
+
+    Raises:
+        UserError: If it reads none.
+    """
+    name = with_settings(planner)["name"]
+    if name in RULES:
+        chat, tape = {"name": "chat", "chat": {"model": "gpt-4o"}}, {"name": "cassette", "cassette": "plans.jsonl"}
+        raise UserError(
+            f"--planner is {name!r}, which asks no language model, so that {what} change nothing; give one that does, "
+            f"such as '{json.dumps(chat)}', or a recording, '{json.dumps(tape)}'."
+        )
+
+
+def play_and_tell(study: Study, options: PlanningOptions, figure: Callable[[Study], None] | None = None) -> None:
+    """Plays what is missing of a comparison, prints its table and writes the files.
+
+    Args:
+        study: The comparison.
+        options: Where its figures go.
+        figure: Draws it.
+    """
+    from rllib_llm_comm.evaluation.planning_study import markdown, table
+
+    path = options.json_file
+    if path is not None and path.exists():
+        study.take_over(path.read_text(encoding="utf-8"))
+    say(f"Measures {study.measures}.")
+    with counting_bar("playing") as progress:
+        study.play(lambda text: None if path is None else write_atomically(path, text), progress)
+    show(*table(study.figures()))
+    if path is not None:
+        say(f"Figures: {short_path(path)}")
+    if options.markdown_file is not None:
+        write_atomically(options.markdown_file, markdown(*table(study.figures())))
+        say(f"Table: {short_path(options.markdown_file)}")
+    if figure is not None:
+        figure(study)
+
+
+def show(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table.
+
+    Args:
+        columns: Headings.
+        rows: Its rows.
+    """
+    shown = Table()
+    for number, name in enumerate(columns):
+        shown.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
+    for row in rows:
+        shown.add_row(*map(escape, row))
+    out.print(shown)

@@ -1,0 +1,269 @@
+"""Comparisons of planners: cells of episodes, played once, kept as they come, and summed up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+import rllib_llm_comm
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.planned_games import Executor, PlannedGames, PlanningSetup, recording
+from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
+
+FORMAT = 1
+SCENARIO = "scenario"
+ALL = "mean of all"
+_LEAST_FOR_IQM = 4
+_DIGITS = 4
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of a comparison.
+
+    Attributes:
+        labels: What tells it from the others, by column; the scenario is under `SCENARIO`.
+        executor: Who carries subgoals out.
+        settings: Of the scenario.
+        setup: The planner, and how it is used.
+    """
+
+    labels: Mapping[str, Any]
+    executor: Executor
+    settings: Mapping[str, Any]
+    setup: PlanningSetup
+
+    def made_with(self) -> dict[str, Any]:
+        """All that decides its figures, JSON-able."""
+        made = {**self.executor.identity(), "scenario": dict(self.settings), **asdict(self.setup)}
+        tape = recording(self.setup.planner)
+        return {**made, "recording": tape} if tape else made
+
+    def key(self) -> str:
+        """Stands for `made_with`; also for the format, so that figures of another one are not taken over."""
+        text = json.dumps([FORMAT, self.made_with()], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass
+class Study:
+    """A comparison with what is played of it.
+
+    Attributes:
+        name: Of the comparison.
+        measures: What it measures, in a sentence.
+        cells: Its cells.
+        seeds: Seeds of the episodes of each.
+        played: Episodes by cell key, then by seed, as `PlannedGames.play` gives them; those of other cells too.
+        others: Cells of the file that are not asked for now; they stay in it.
+    """
+
+    name: str
+    measures: str
+    cells: Sequence[Cell]
+    seeds: Sequence[int]
+    played: dict[str, dict[int, dict[str, Any]]] = field(default_factory=dict)
+    others: list[dict[str, Any]] = field(default_factory=list)
+    _summaries: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+
+    def take_over(self, text: str) -> None:
+        """Takes over the episodes of a file that `to_json` wrote.
+
+        Args:
+            text: Its content.
+
+        Raises:
+            UserError: If it is none, or holds another comparison.
+        """
+        try:
+            record = json.loads(text)
+            name, cells = record["study"], record["cells"]
+            played = {cell["key"]: {int(one["seed"]): one for one in cell["episodes"]} for cell in cells}
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"The file of figures cannot be continued ({type(error).__name__}: {error}); give another --json."
+            ) from error
+        if name != self.name:
+            raise UserError(f"The file holds the figures of {name!r}, not of {self.name!r}; give another --json.")
+        own = {cell.key() for cell in self.cells}
+        self.played = {key: episodes for key, episodes in played.items() if key in own}
+        self.others = [cell for cell in cells if cell["key"] not in own]
+
+    def play(self, keep: Callable[[str], None], progress: Progress | None = None) -> None:
+        """Plays what is not played yet.
+
+        Args:
+            keep: Called with the content of the file after each episode.
+            progress: Called with the number of finished episodes and that of all.
+        """
+        total, done = len(self.cells) * len(self.seeds), 0
+        for cell in self.cells:
+            episodes = self.played.setdefault(cell.key(), {})
+            games: PlannedGames | None = None
+            for seed in self.seeds:
+                if seed not in episodes:
+                    games = games or PlannedGames(cell.executor, cell.settings, cell.setup)
+                    episodes[seed] = _rounded(games.play(seed))
+                    keep(self.to_json())
+                done += 1
+                if progress is not None:
+                    progress(done, total)
+        keep(self.to_json())
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Per cell its labels and `summary`; then the mean over all scenarios, where there are several."""
+        rows = [{"labels": dict(cell.labels), "summary": self._summary(cell)} for cell in self.cells]
+        groups: dict[str, list[Cell]] = {}
+        for cell in self.cells:
+            groups.setdefault(json.dumps(_without_scenario(cell), default=str), []).append(cell)
+        for cells in groups.values():
+            if len(cells) > 1 and all(self._episodes(cell) for cell in cells):
+                labels = {SCENARIO: ALL, **_without_scenario(cells[0])}
+                rows.append({"labels": labels, "summary": _summary([self._episodes(cell) for cell in cells])})
+        return rows
+
+    def to_json(self) -> str:
+        """The figures as JSON, one cell per line."""
+        head = {
+            "study": self.name,
+            "format": FORMAT,
+            "version": rllib_llm_comm.__version__,
+            "measures": self.measures,
+            "seeds": list(self.seeds),
+        }
+        cells = [
+            {
+                "labels": dict(cell.labels),
+                "key": cell.key(),
+                "made_with": cell.made_with(),
+                "summary": self._summary(cell, whole=True),
+                "episodes": list(self.played.get(cell.key(), {}).values()),
+            }
+            for cell in self.cells
+        ]
+        lines = ",\n".join(json.dumps(cell, default=str) for cell in [*cells, *self.others])
+        return f'{json.dumps(head)[:-1]}, "cells": [\n{lines}\n]}}\n'
+
+    def _episodes(self, cell: Cell) -> list[dict[str, Any]]:
+        """What is played of a cell, of the seeds that are asked for."""
+        played = self.played.get(cell.key(), {})
+        return [played[seed] for seed in self.seeds if seed in played]
+
+    def _summary(self, cell: Cell, whole: bool = False) -> dict[str, Any]:
+        """Computed once, and if so wanted only for whole cells: intervals take their time, files are written often."""
+        episodes = self._episodes(cell)
+        if whole and len(episodes) < len(self.seeds):
+            return {"episodes": len(episodes)}
+        at = (cell.key(), len(episodes))
+        if at not in self._summaries:
+            self._summaries[at] = _summary([episodes])
+        return self._summaries[at]
+
+
+def _without_scenario(cell: Cell) -> dict[str, Any]:
+    return {name: value for name, value in cell.labels.items() if name != SCENARIO}
+
+
+def _summary(scenarios: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Figures of the episodes of one scenario, or of the same seeds of several.
+
+    Of one scenario the interquartile mean (of fewer than four episodes the mean), of several the mean: their scores are
+    far apart, and a middle half would leave whole scenarios out.
+    """
+    if not all(scenarios):
+        return {"episodes": 0}
+    scores = np.array([[one["return"] for one in episodes] for episodes in scenarios]).T
+    statistic = iqm if len(scenarios) == 1 and len(scores) >= _LEAST_FOR_IQM else mean
+    found: Interval = bootstrap(scores, statistic)
+    all_episodes = [one for episodes in scenarios for one in episodes]
+    names = [name for name in all_episodes[0]["metrics"] if all(name in one["metrics"] for one in all_episodes)]
+    metrics = {name: float(np.mean([one["metrics"][name] for one in all_episodes])) for name in names}
+    return _rounded(
+        {
+            "episodes": len(all_episodes),
+            "statistic": statistic.__name__,
+            **found._asdict(),
+            "mean": float(scores.mean()),
+            "metrics": metrics,
+        }
+    )
+
+
+def _rounded(value: Any) -> Any:
+    """Plain values with few digits: figures are read by people, and files are kept."""
+    if isinstance(value, Mapping):
+        return {key: _rounded(one) for key, one in value.items()}
+    return round(value, _DIGITS) + 0.0 if isinstance(value, float) else value
+
+
+# ---- tables ------------------------------------------------------------------------------------------------
+
+_SHOWN = {
+    "plans": "plans",
+    "subgoals done": "",
+    "replaced": "subgoals_replaced",
+    "put back": "reflections",
+    "rounds failed": "rounds_failed",
+    "requests": "plan_requests",
+    "tokens": "plan_tokens",
+    "cost": "plan_cost",
+}
+"""Columns after the score, and the metric of each; those that are zero everywhere are left out."""
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Figures as a table.
+
+    Args:
+        rows: What `Study.figures` gives.
+
+    Returns:
+        Headings and rows.
+    """
+    labels = list(dict.fromkeys(name for row in rows for name in row["labels"]))
+    cells: list[dict[str, str]] = []
+    for row in rows:
+        summary = row["summary"]
+        shown = {name: _text(row["labels"].get(name, "")) for name in labels}
+        if summary["episodes"]:
+            shown |= {
+                "score": f"{summary['value']:.1f}",
+                "95 % interval": f"{summary['low']:.1f} to {summary['high']:.1f}",
+            }
+            shown |= {name: _figure(name, metric, summary["metrics"]) for name, metric in _SHOWN.items()}
+        cells.append({**shown, "episodes": str(summary["episodes"])})
+    optional = ["score", "95 % interval", *_SHOWN]
+    told = [name for name in optional if any(cell.get(name, "") not in ("", "0") for cell in cells)]
+    columns = [*labels, *told, "episodes"]
+    return columns, [[cell.get(name, "") for name in columns] for cell in cells]
+
+
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown.
+
+    Args:
+        columns: Headings.
+        rows: Its rows.
+    """
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _figure(name: str, metric: str, metrics: Mapping[str, float]) -> str:
+    if metric:
+        return f"{metrics[metric]:.4g}" if metric in metrics else ""
+    done, stuck = metrics["subgoals_completed"], metrics["subgoals_stuck"]
+    return f"{100 * done / (done + stuck):.0f} %" if done + stuck else ""
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,131 @@
+"""Planners that draw subgoals at random: alone, as a baseline, or in place of some of another planner's subgoals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.matching import failed_assignments
+from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner, PlanRequest
+
+DRAWN = "drawn at random"
+"""The reason of a subgoal that nobody has thought of."""
+
+
+class RandomPlanner(Planner):
+    """Gives each agent any subgoal that it can set about now, each as likely; who is not done yet goes on.
+
+    Args:
+        seed: Of the draws, until `reseed`.
+    """
+
+    name = "random"
+
+    def __init__(self, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(_checked(seed))
+
+    def reseed(self, seed: int) -> None:
+        """See `Planner`."""
+        self._rng = np.random.default_rng(seed)
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """See `Planner`."""
+        given: dict[str, str] = {}
+        for agent in request.game.agents:
+            where = self._rng.random()
+            given[agent] = _going_on(request, agent) or _draw(request, agent, given, where)
+        subgoals = [AssignedSubgoal(agent=agent, subgoal=given[agent], reason=DRAWN) for agent in given]
+        return Plan(goal="do anything", subgoals=subgoals, planner=self.name)
+
+
+class DisturbedPlanner(Planner):
+    """Another planner, some of whose subgoals are replaced by random ones (SAMA's test of whether agents do as told).
+
+    Each new subgoal is replaced with a given probability by one that the agent can set about now, each as likely. A
+    subgoal that was replaced stays so until it has ended. With the same seed a larger probability replaces all that a
+    smaller one replaces, as long as the game goes the same way.
+
+    Args:
+        planner: The other planner.
+        share: The probability, from 0 to 1.
+        seed: Of the draws, until `reseed`.
+
+    Attributes:
+        planner: The other planner.
+        replaced: Subgoals that were replaced since `begin`.
+
+    Raises:
+        UserError: If a setting is not allowed.
+    """
+
+    name = "disturbed"
+
+    def __init__(self, planner: Planner, share: float, seed: int = 0) -> None:
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise UserError(f"`share` is {share!r} but must be a number from 0 to 1.")
+        self.planner, self.share, self.slow = planner, float(share), planner.slow
+        self._rng = np.random.default_rng(_checked(seed))
+        self.begin()
+
+    def begin(self) -> None:
+        """See `Planner`."""
+        self.planner.begin()
+        self.replaced = 0
+        self._drawn: dict[str, str] = {}
+
+    def reseed(self, seed: int) -> None:
+        """See `Planner`."""
+        self.planner.reseed(seed)
+        self._rng = np.random.default_rng(seed)
+
+    def settings(self) -> dict[str, Any]:
+        """See `Planner`."""
+        return {"name": self.name, "planner": self.planner.settings(), "share": self.share}
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """See `Planner`."""
+        made = self.planner.plan(request)
+        given: dict[str, str] = {}
+        subgoals = []
+        for one in made.subgoals:
+            chance, where = self._rng.random(2)
+            kept = _going_on(request, one.agent)
+            if kept and self._drawn.get(one.agent) == kept:
+                one = AssignedSubgoal(agent=one.agent, subgoal=kept, reason=DRAWN)
+            elif kept != one.subgoal:
+                self._drawn.pop(one.agent, None)
+                if chance < self.share:
+                    drawn = self._drawn[one.agent] = _draw(request, one.agent, given, where)
+                    self.replaced += 1
+                    one = AssignedSubgoal(agent=one.agent, subgoal=drawn, reason=DRAWN)
+            given[one.agent] = one.subgoal
+            subgoals.append(one)
+        return made.model_copy(update={"subgoals": subgoals})
+
+
+def _going_on(request: PlanRequest, agent: str) -> str:
+    """What an agent is about and still can do; empty if there is none."""
+    current = request.current.get(agent, "")
+    return "" if current and request.game.refusal(request.state, agent, current) else current
+
+
+def _draw(request: PlanRequest, agent: str, given: dict[str, str], where: float) -> str:
+    """Any subgoal that an agent can set about now; one with which all has failed from here only if there is no other.
+
+    Args:
+        request: The moment.
+        agent: The agent.
+        given: What the agents before it are told.
+        where: From 0 to 1: which of those that there are.
+    """
+    options = request.game.possible(request.state, agent)
+    fresh = [option for option in options if {**given, agent: option} not in failed_assignments(request)]
+    return (fresh or options)[int(where * len(fresh or options))]
+
+
+def _checked(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise UserError(f"`seed` is {seed!r} but must be a whole number from 0 up.")
+    return seed

@@ -1,0 +1,170 @@
+"""`rllib planning`: every comparison plays, keeps its figures, and says in a sentence what does not fit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from chat_server import ChatServer
+from command import rllib
+from planner_model import planner
+from typer.testing import CliRunner
+
+from rllib_llm_comm.cli.main import cli
+from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
+from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.reward_study import code_path
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
+SHORT = ["--layouts", "cramped_room", "--env-config", '{"horizon": 40}']
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def planning(*arguments: str) -> str:
+    told = CliRunner().invoke(cli, ["planning", *arguments], catch_exceptions=False)
+    assert told.exit_code == 0, told.output
+    return told.output
+
+
+def record(path) -> dict:
+    return json.loads(path.read_text())
+
+
+def test_the_real_command_plays_and_goes_on(tmp_path):
+    told = rllib("planning", "reward", *SHORT, "--seeds", "1", "--json", "a/f.json", "--markdown", "f.md", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "cramped_room" in told.stdout and "Figures: a/f.json" in told.stdout
+    figures = record(tmp_path / "a" / "f.json")
+    cell = figures["cells"][0]
+    assert figures["study"] == "reward" and figures["version"] and cell["labels"] == {"scenario": "cramped_room"}
+    assert cell["made_with"]["env_config"]["horizon"] == 40 and cell["made_with"]["planner"] == "scripted"
+    assert [one["seed"] for one in cell["episodes"]] == [0] and cell["summary"]["episodes"] == 1
+    assert (tmp_path / "f.md").read_text().startswith("| scenario | score | 95 % interval |")
+    # What is in the file is not played again; more seeds are added.
+    cell["episodes"][0]["return"] = 77.0
+    (tmp_path / "a" / "f.json").write_text(json.dumps(figures))
+    planning("reward", *SHORT, "--episodes", "2", "--json", "a/f.json")
+    more = record(tmp_path / "a" / "f.json")["cells"][0]["episodes"]
+    assert more[0]["return"] == 77.0 and [one["seed"] for one in more] == [0, 1]
+
+
+def test_planners_are_compared(tmp_path):
+    told = planning("planners", *SHORT, "--episodes", "1", "--json", "f.json", "--planner", "plan4mc")
+    assert [cell["labels"]["planner"] for cell in record(tmp_path / "f.json")["cells"]] == [
+        "scripted",
+        "plan4mc",
+        "random",
+    ]
+    assert "which planner brings the most" in told
+
+
+def test_random_commands_are_drawn(tmp_path):
+    planning("random-commands", *SHORT, "--episodes", "1", "--shares", "0,1", "--json", "f.json", "--figure", "f.png")
+    none, all_ = record(tmp_path / "f.json")["cells"]
+    assert none["episodes"][0]["metrics"]["subgoals_replaced"] == 0
+    assert all_["episodes"][0]["metrics"]["subgoals_replaced"] > 0 and all_["labels"]["random"] == 1.0
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_trials_are_played_in_rounds(tmp_path):
+    told = planning("trials", *SHORT, "--episodes", "1", "--most", "1", "--share", "1", "--json", "f.json")
+    cells = record(tmp_path / "f.json")["cells"]
+    assert [cell["labels"]["trials"] for cell in cells] == [0, 1]
+    assert all(cell["made_with"]["replan"] == "all" for cell in cells)
+    assert cells[0]["made_with"]["planner"] == {"name": "disturbed", "planner": "scripted", "share": 1.0}
+    assert "100% of the subgoals replaced by random ones" in told
+
+
+def test_prompts_are_compared_by_a_model_and_from_its_recording(tmp_path):
+    with ChatServer(planner) as server:
+        chat = {
+            "model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000,
+            "cassette": "tape.jsonl",
+        }  # fmt: skip
+        for command in ("objects", "examples", "irrelevant-examples"):
+            asked = json.dumps({"name": "chat", "chat": chat})
+            planning(command, *SHORT, "--episodes", "1", "--planner", asked, "--json", f"{command}.json")
+        prompts = [body["messages"][-1]["content"] for body in server.requests]
+    assert any("Things that matter:" in prompt for prompt in prompts)
+    assert any("library" in prompt and "In another kitchen" not in prompt for prompt in prompts)
+    tape = '{"name": "cassette", "cassette": "tape.jsonl"}'
+    told = planning("irrelevant-examples", *SHORT, "--episodes", "1", "--planner", tape, "--json", "again.json")
+    first, again = record(tmp_path / "irrelevant-examples.json"), record(tmp_path / "again.json")
+    assert "of something else" in told
+    assert [cell["summary"]["value"] for cell in first["cells"]] == [
+        cell["summary"]["value"] for cell in again["cells"]
+    ]
+    assert all(cell["summary"]["metrics"]["plan_requests"] == 0 for cell in again["cells"])
+    assert again["cells"][0]["made_with"]["recording"]["model"] == "tiny"
+    assert any(cell["summary"]["metrics"]["plan_requests"] > 0 for cell in first["cells"])
+
+
+def test_reward_code_is_compared_with_the_tests(tmp_path):
+    subgoal, right = "put the onion into the pot", (
+        "def reward(state):\n"
+        "    before, after = (state[when]['cooks'][state['agent']] for when in ('before', 'after'))\n"
+        "    return 1 if (before['holds'], after['holds'], before['faces']) == ('onion', 'nothing', 'pot') else 0\n"
+    )  # fmt: skip
+    folder = tmp_path / "code"
+    for place, text in ((folder / "cramped_room", subgoal), (folder, "go to floor 1,1")):
+        place.mkdir(exist_ok=True, parents=True)
+        (place / code_path(folder, "", text).name).write_text(right if text == subgoal else "import os")
+    arguments = ["--code", "code", "--layouts", "cramped_room", "--steps", "40", "--json", "f.json"]
+    planning("rewards", *arguments, "--markdown", "f.md")
+    kitchen = record(tmp_path / "f.json")["kitchens"]["cramped_room"]
+    assert kitchen["subgoals"] == len(all_subgoals(get_layout("cramped_room")))
+    assert (kitchen["with_code"], kitchen["refused"], kitchen["exact"], kitchen["judgements"]) == (1, 1, 1, 80)
+    assert "imports" in kitchen["by_subgoal"]["go to floor 1,1"]["refused"]
+    assert "| cramped_room |" in (tmp_path / "f.md").read_text()
+    # Code that has changed is measured anew, the rest is not.
+    (folder / "cramped_room" / "put_the_onion_into_the_pot.py").write_text("def reward(state):\n    return 1\n")
+    planning("rewards", *arguments)
+    assert record(tmp_path / "f.json")["kitchens"]["cramped_room"]["exact"] == 0
+    with pytest.raises(UserError, match="of other --steps"):
+        planning("rewards", *arguments[:-4], "--steps", "41", "--json", "f.json")
+
+
+def test_a_model_writes_the_missing_code_once(tmp_path):
+    code = "```python\ndef reward(state):\n    return 0\n```"
+    with ChatServer(code) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 500}
+        asked = ["--planner", json.dumps({"name": "chat", "chat": chat}), "--code", "code", "--steps", "10"]
+        planning("rewards", *asked, "--layouts", "cramped_room", "--json", "f.json")
+        number = len(server.requests)
+        planning("rewards", *asked, "--layouts", "cramped_room", "--json", "f.json")
+        assert len(server.requests) == number == len(all_subgoals(get_layout("cramped_room")))
+    assert record(tmp_path / "f.json")["kitchens"]["cramped_room"]["with_code"] == number
+    assert len(list((tmp_path / "code" / "cramped_room").iterdir())) == number
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        (["objects"], "asks no language model, so that objects change nothing; give one that does"),
+        (["examples", "--planner", "random"], "'random', which asks no language model, so that examples"),
+        (["irrelevant-examples"], "irrelevant examples change nothing"),
+        (["rewards", "--code", ".", "--planner", "scripted"], "written rewards change nothing"),
+        (["rewards", "--code", "nowhere"], "is no folder"),
+        (["reward", "--planner", "nobody"], "`planner` is 'nobody'"),
+        (["reward", "--planner", "{"], "must be a JSON object"),
+        (["reward", "--planner", "scripted", "--planner", "random"], "only `rllib planning planners` takes"),
+        (["reward", "--layouts", "my_kitchen"], "`layout` is 'my_kitchen'"),
+        (["reward", "--executor", "nowhere"], "no checkpoint at 'nowhere'"),
+        (["reward", "--trials", "2", "--replan", "any"], "reflection puts whole rounds back"),
+        (["reward", "--replan", "some"], "`replan` is 'some'"),
+        (["reward", "--recover", "hope", "--trials", "1"], "`recover` is 'hope'"),
+        (["reward", "--import", "no_such_module"], "no_such_module"),
+        (["random-commands", "--shares", "0,2"], "numbers from 0 to 1"),
+        (["random-commands", "--shares", ","], "numbers from 0 to 1"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_a_sentence(arguments, match):
+    with pytest.raises(UserError, match=match):
+        planning(*arguments)

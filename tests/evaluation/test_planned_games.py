@@ -1,0 +1,204 @@
+"""Games under a planner: the same for the same seed, counted right, and played once."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from chat_server import ChatServer
+from corridor import CORRIDOR, register
+from planner_model import planner
+
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.grounded_policy import GroundedPolicy
+from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, PolicyExecutor, ScriptedExecutor
+from rllib_llm_comm.evaluation.planning_study import ALL, Cell, Study, markdown, table
+from rllib_llm_comm.language.text_encoder import load_text_encoder
+from rllib_llm_comm.modules.emma_inputs import emma_space
+from rllib_llm_comm.modules.emma_network import EmmaNetwork
+from rllib_llm_comm.modules.emma_settings import EmmaSettings
+from rllib_llm_comm.modules.policy_folder import PolicyManifest
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
+BY_RULES = PlanningSetup()
+DISTURBED = {"name": "disturbed", "planner": "scripted", "share": 0.5}
+
+
+def games(setup=BY_RULES, **settings):
+    return PlannedGames(ScriptedExecutor(), {"layout": "forced_coordination", "horizon": 60, **settings}, setup)
+
+
+@pytest.mark.parametrize("replan", ["any", "all"])
+def test_the_same_seed_gives_the_same_episode(replan):
+    setup = PlanningSetup(DISTURBED, replan, 2 if replan == "all" else 0)
+    one, other = games(setup), games(setup)
+    first = [one.play(seed) for seed in (3, 4, 3)]
+    assert first[0] == first[2] == other.play(3) and first[0]["metrics"] != first[1]["metrics"]
+    metrics = first[0]["metrics"]
+    assert first[0]["return"] == metrics["score"] and metrics["subgoals_replaced"] > 0
+    assert metrics["subgoals_completed"] > 0 and metrics["plans"] > 0 == metrics["plan_requests"]
+
+
+def test_scripted_cooks_deliver_and_rounds_are_slower():
+    scores = {}
+    for replan in ("any", "all"):
+        played = games(PlanningSetup(replan=replan), horizon=150)
+        scores[replan] = np.mean([played.play(seed)["return"] for seed in range(2)])
+    assert scores["any"] >= scores["all"] > 0
+
+
+def test_failed_rounds_are_put_back_and_planned_anew():
+    setups = [PlanningSetup({"name": "random"}, "all", trials) for trials in (0, 3)]
+    without, with_trials = (
+        [games(setup, layout="cramped_room").play(seed)["metrics"] for seed in range(3)] for setup in setups
+    )
+    failed = [sum(one["rounds_failed"] for one in episodes) for episodes in (without, with_trials)]
+    assert failed[1] < failed[0] and sum(one["reflections"] for one in with_trials) > 0
+    assert all(one["reflections"] == 0 and one["plans"] == one["rounds"] for one in without)
+    assert all(one["plans"] == one["rounds"] + one["reflections"] for one in with_trials)
+
+
+@pytest.mark.parametrize("replan", ["any", "all"])
+def test_what_a_model_is_asked_is_counted(replan):
+    with ChatServer(planner) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        setup = PlanningSetup({"name": "chat", "chat": chat}, replan, patience=10)
+        metrics = games(setup, horizon=20).play(0)["metrics"]
+        assert metrics["plan_requests"] == len(server.requests) > 0
+    assert metrics["plan_tokens"] == 120 * metrics["plan_requests"]
+
+
+def test_reflection_needs_rounds():
+    with pytest.raises(UserError, match="`replan` is 'any' but `trials` is 1"):
+        PlanningSetup(trials=1)
+
+
+def test_a_trained_policy_follows_the_planner_instead_of_sampled_subgoals():
+    settings = {"observe": ["entities"], "action_level": "goal_cell", "subgoals": "sampled", "horizon": 30}
+    env, how = subgoal_env(**settings), EmmaSettings(width=6, filters=5, hiddens=[8], init_seed=0)
+    space = emma_space("alice", env.observation_space("alice"), env.action_space("alice"), how)
+    actions = int(env.action_space("alice").n)
+    net = EmmaNetwork(
+        how, symbols=int(space["frames"].high.max()) + 1, shape=space["frames"].shape[1:3], actions=actions,
+        state_size=0, encoder=load_text_encoder(),
+    )  # fmt: skip
+    manifest = PolicyManifest(
+        algorithm="EMMA", model_config={"actions": actions}, communication={}, kind="grounded",
+        env="rllib_llm_comm/overcooked_ai_subgoals-v0", env_config=settings,
+    )  # fmt: skip
+    executor = PolicyExecutor(GroundedPolicy(net.eval(), manifest), "mine", {"commit": False})
+    identity = executor.identity()
+    assert identity["env"] == "rllib_llm_comm/overcooked_ai-v0" and "subgoals" not in identity["env_config"]
+    assert identity["env_config"]["horizon"] == 30 and identity["algorithm"] == "EMMA"
+    assert executor.scenarios == {"as trained": {}}
+    played = PlannedGames(executor, {}, PlanningSetup(patience=10))
+    first = played.play(0)
+    assert first == played.play(0) and first["metrics"]["subgoals_given"] >= 2
+
+
+def test_another_game_is_evaluated_as_well():
+    register()
+    executor = ScriptedExecutor(CORRIDOR, {"length": 10})
+    assert executor.scenarios == {"default": {}}
+    found = PlannedGames(executor, {}, PlanningSetup()).play(0)
+    # Both need 2 steps to the right end, then 4 to the left one and 4 back.
+    assert found["return"] == 2 and found["metrics"]["subgoals_completed"] == 6
+    assert PlannedGames(executor, {}, PlanningSetup(replan="all")).play(0)["return"] == 2
+
+
+@pytest.mark.parametrize(
+    ("env", "match"),
+    [("toys/nowhere-v0", "does not know"), ("rllib_llm_comm/overcooked_text-v0", "do not know the game")],
+)
+def test_games_that_cannot_be_played_are_told(env, match):
+    with pytest.raises(UserError, match=match):
+        ScriptedExecutor(env)
+
+
+# ---- comparisons -------------------------------------------------------------------------------------------
+
+
+def corridors(length=10, planners=("scripted", "random")):
+    register()
+    executor = ScriptedExecutor(CORRIDOR, {"length": length})
+    return [
+        Cell({"scenario": name, "planner": planner}, executor, {"length": more}, PlanningSetup(planner))
+        for name, more in (("short", length), ("long", 2 * length))
+        for planner in planners
+    ]
+
+
+def study(seeds=range(4), **cells):
+    return Study("toys", "nothing", corridors(**cells), seeds)
+
+
+def test_episodes_are_kept_one_by_one_and_played_once():
+    kept = []
+    first = study()
+    first.play(kept.append)
+    assert len(kept) == 17  # after each episode, and at the end
+    half = json.loads(kept[5])
+    assert [len(cell["episodes"]) for cell in half["cells"]] == [4, 2, 0, 0]
+    half["cells"][1]["episodes"][0]["return"] = 99.0  # would be 0 to 2 if it were played again
+    again, more = study(), []
+    again.take_over(json.dumps(half))
+    again.play(more.append)
+    assert len(more) == 11
+    assert json.loads(more[-1])["cells"][1]["episodes"][0]["return"] == 99.0
+    assert json.loads(more[-1])["cells"][3] == json.loads(kept[-1])["cells"][3]
+    fewer = study(seeds=range(2))
+    fewer.take_over(kept[-1])
+    fewer.play(more.append)
+    assert [row["summary"]["episodes"] for row in fewer.figures()] == [2, 2, 2, 2, 4, 4]
+
+
+def test_other_settings_are_played_anew_and_the_old_figures_stay():
+    kept = []
+    study().play(kept.append)
+    other = study(length=6)
+    other.take_over(kept[-1])
+    other.play(kept.append)
+    record = json.loads(kept[-1])
+    assert len(record["cells"]) == 8 and len({cell["key"] for cell in record["cells"]}) == 8
+    assert len(other.figures()) == 6
+
+
+def test_files_of_something_else_are_refused():
+    for text, match in (
+        ("{", "cannot be continued"),
+        ("[]", "cannot be continued"),
+        ('{"study": 1}', "cannot be cont"),
+    ):
+        with pytest.raises(UserError, match=match):
+            study().take_over(text)
+    with pytest.raises(UserError, match="holds the figures of 'more toys'"):
+        study().take_over('{"study": "more toys", "cells": []}')
+
+
+def test_the_table_tells_scores_and_leaves_out_what_is_zero():
+    played = study()
+    empty = table(played.figures())
+    assert empty[0] == ["scenario", "planner", "episodes"] and empty[1][0] == ["short", "scripted", "0"]
+    played.play(lambda text: None)
+    columns, rows = table(played.figures())
+    assert columns == ["scenario", "planner", "score", "95 % interval", "plans", "subgoals done", "episodes"]
+    assert rows[0] == ["short", "scripted", "2.0", "2.0 to 2.0", "3", "100 %", "4"]
+    assert [row[:2] for row in rows[-2:]] == [[ALL, "scripted"], [ALL, "random"]] and rows[-2][-1] == "8"
+    mean = [float(row[2]) for row in rows if row[1] == "scripted"]
+    assert mean[2] == pytest.approx((mean[0] + mean[1]) / 2)
+    text = markdown(columns, rows)
+    assert text.splitlines()[1] == "| --- | --- | --- | --- | --- | --- | --- |" and len(text.splitlines()) == 8
+
+
+def test_a_recording_that_has_changed_counts_as_another_planner(tmp_path):
+    tape = tmp_path / "tape.jsonl"
+    tape.write_text('{"cassette": 1, "model": "m", "made": "", "note": ""}\n')
+    planner = {"name": "disturbed", "planner": {"name": "cassette", "cassette": str(tape)}}
+    cell = Cell({}, ScriptedExecutor(), {}, PlanningSetup(planner))
+    before = cell.key()
+    assert cell.made_with()["recording"]["model"] == "m" and cell.key() == before
+    tape.write_text(tape.read_text() + '{"system": "", "prompt": "a", "answer": "b"}\n')
+    assert cell.key() != before
