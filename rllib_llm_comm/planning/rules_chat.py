@@ -1,0 +1,217 @@
+"""A chat model without a language model: it reads the planners' prompts and answers by rules.
+
+For trying out planners that ask a chat model, and for recordings, where no language model is at hand: `{"local":
+"rules"}` in the settings of `open_chat`. It knows what the prompt says and nothing else: the list of subgoals with who
+can do them, what lies where, who holds what. Whatever is recorded from it is marked by its name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+from rllib_llm_comm.language.accounts import ChatCounters, count_in_scopes
+from rllib_llm_comm.language.chat import ChatError
+from rllib_llm_comm.language.local_chat import register_local_chat
+
+RULES = "rules"
+_THINGS = ("onion", "pot", "dish", "soup", "serving counter", "counter")
+_GOALS = ("put onions into a pot until it has three", "have a dish ready for the soup", "take the soup and deliver it")
+_MOST_OPTIONS = 12
+
+_ENTRY = re.compile(r"^- (.*) \((\w+(?: or \w+)*)\)$", re.MULTILINE)
+_AGENTS = re.compile(r"^You plan for a team of \d+ agents \((.*?)\)", re.MULTILINE)
+_HOLDS = re.compile(r"\b(\w+) holds (nothing|an onion|a dish|a soup)\b")
+_NO_POT = re.compile(r"\b(\w+) can reach no pot\.")
+_IN_POT = re.compile(r"\b([\w ]*?pot(?: \d+)?) holds (\d) of 3 onions", re.IGNORECASE)
+_TRIED = re.compile(r"^- goal: .*?; ((?:\w+: [^;]*?(?:; )?)+)\. The mistake was in", re.MULTILINE)
+_LINE = re.compile(r"^(\d+)\. (.*)$", re.MULTILINE)
+_EXAMPLE = re.compile(r"^An example\.\n.*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
+
+
+class RulesChat:
+    """Answers the questions of the planners by rules for the onion-soup kitchen; in other games it takes what is listed
+    first.
+
+    Attributes:
+        model: Says in recordings that no language model answered.
+        counters: What was asked so far.
+    """
+
+    def __init__(self) -> None:
+        self.model = "rules (no language model)"
+        self.counters = ChatCounters()
+
+    def complete(self, prompt: str, system: str = "") -> str:
+        """See `ChatModel`.
+
+        Raises:
+            ChatError: If the question is none that a planner asks.
+        """
+        self.counters.add(requests=1)
+        count_in_scopes(requests=1)
+        # Worked examples tell of other kitchens.
+        return _answer(_EXAMPLE.sub("", prompt))
+
+    def recall(self, prompt: str, system: str = "") -> str | None:
+        """Nothing is kept: an answer costs nothing."""
+        return None
+
+    def remember(self, prompt: str, answer: str, system: str = "") -> None:
+        """Nothing is kept."""
+
+
+def _answer(prompt: str) -> str:
+    if "Which things of the game must the players use" in prompt:
+        words = prompt.lower()
+        return json.dumps({"objects": [thing for thing in _THINGS if thing in words] or ["everything"]})
+    if "Which goal should the team reach next" in prompt:
+        goal = _GOALS[_stage(prompt)]
+        failed = f"goal: {goal};" in prompt
+        return json.dumps({"thoughts": _seen(prompt), "goal": f"{goal}, in another way" if failed else goal})
+    if "write down the whole sequence of goals" in prompt:
+        return json.dumps({"thoughts": _seen(prompt), "goals": list(_GOALS[_stage(prompt) :])})
+    if "Split this goal into" in prompt:
+        told = _told(prompt)
+        reasons = [{"subgoal": subgoal, "reason": f"meant for {agent}"} for agent, subgoal in told.items()]
+        return json.dumps({"thoughts": _seen(prompt), "subgoals": reasons})
+    if "Give each of these subgoals to one agent" in prompt:
+        return _shared_out(prompt)
+    if "Which phase made the mistake" in prompt:
+        return json.dumps(
+            {"thoughts": "", "phase": "decomposition", "why": "An agent was in the way or came too late."}
+        )
+    if "Why not?" in prompt:
+        return "Something that the goal needed was not there in time."
+    if "Which of them would help most" in prompt:
+        return _nearest(prompt)
+    raise ChatError(f"The rules have no answer to {prompt[-200:]!r}; ask a language model.")
+
+
+def _agents(prompt: str) -> list[str]:
+    found = _AGENTS.search(prompt)
+    if found is None:
+        raise ChatError("The rules find no agents in the prompt; ask a language model.")
+    return found.group(1).split(", ")
+
+
+def _held(prompt: str) -> dict[str, str]:
+    """What each agent holds: "nothing", "onion", "dish" or "soup"."""
+    return {who.lower(): what.rpartition(" ")[2] for who, what in _HOLDS.findall(prompt)}
+
+
+def _stage(prompt: str) -> int:
+    """How far the next soup is: 0 onions are wanted, 1 a dish is, 2 it can be taken and delivered."""
+    held = _held(prompt).values()
+    if "soup" in held or ("has a ready soup" in prompt and "dish" in held):
+        return 2
+    return 1 if "has a ready soup" in prompt or " cooks for " in prompt else 0
+
+
+def _seen(prompt: str) -> str:
+    holds = ", ".join(f"{who} holds {what}" for who, what in _held(prompt).items())
+    return f"{('Onions are wanted', 'A dish is wanted', 'A soup can be delivered')[_stage(prompt)]}; {holds}."
+
+
+def _told(prompt: str) -> dict[str, str]:
+    """A different subgoal for each agent: the best ones on the list that have not failed together."""
+    agents, listed = _agents(prompt), _ENTRY.findall(prompt)
+    options = {}
+    for agent in agents:
+        mine = [subgoal for subgoal, who in listed if agent in who.split(" or ")]
+        options[agent] = sorted(mine, key=lambda one: -_worth(one, agent, prompt))[:_MOST_OPTIONS]
+    failed = [dict(part.split(": ", 1) for part in tried.split("; ") if part) for tried in _TRIED.findall(prompt)]
+    best, most = dict.fromkeys(agents, "wait"), -float("inf")
+    for way in product(*options.values()):
+        told = dict(zip(agents, way, strict=True))
+        worth = sum(_worth(subgoal, agent, prompt) for agent, subgoal in told.items()) - _waste(told, prompt)
+        if len(set(way)) == len(way) and told not in failed and worth > most:
+            best, most = told, worth
+    return best
+
+
+def _worth(subgoal: str, agent: str, prompt: str) -> float:
+    """How much a subgoal helps a team that makes soups; below 0 if to wait is better."""
+    stage, held = _stage(prompt), _held(prompt).get(agent, "nothing")
+    far = agent in [who.lower() for who in _NO_POT.findall(prompt)]
+    if not _fits(subgoal, held):
+        return -10
+    if subgoal.startswith(("deliver", "fill the dish")):
+        return 9
+    if subgoal.startswith("put the onion into"):
+        return 7 + _onions_in(subgoal, prompt) / 10
+    if subgoal.startswith("fetch a dish"):
+        return 6 if stage == 1 else 2
+    if subgoal.startswith("fetch an onion"):
+        # What was laid down for others to take is taken by those who can use it.
+        laid = "counter" in subgoal
+        return (-3 if far else 5.5) if laid else 5
+    if subgoal.startswith("fetch a soup"):
+        return -3 if far else 8
+    if subgoal.startswith("put") and " on " in subgoal:
+        return 4 if far and "shared" in subgoal and held != "soup" else -1 if held == "onion" and stage else -2
+    return 0
+
+
+def _fits(subgoal: str, held: str) -> bool:
+    """Whether hands are as a subgoal needs them; a list of all subgoals also has those that cannot be done now."""
+    needs = {"deliver": "soup", "fill": "dish", "fetch": "nothing"}.get(subgoal.split(" ", 1)[0])
+    if subgoal.startswith("put the "):
+        needs = subgoal.split(" ")[2]
+    return needs is None or needs == held
+
+
+def _waste(told: Mapping[str, str], prompt: str) -> float:
+    """What is too much of one kind: two dishes for one soup, an onion more than the pots take."""
+    dishes = sum(subgoal.startswith("fetch a dish") for subgoal in told.values())
+    dishes += sum(what == "dish" for what in _held(prompt).values())
+    return 8.0 * max(0, dishes - 1)
+
+
+def _onions_in(subgoal: str, prompt: str) -> int:
+    """How many onions the pot that a subgoal names has."""
+    for pot, onions in _IN_POT.findall(prompt):
+        if pot.strip().lower().removeprefix("the ") in subgoal:
+            return int(onions)
+    return 0
+
+
+def _shared_out(prompt: str) -> str:
+    """Each agent the subgoal of its number, as they were listed; turned round if that has failed."""
+    agents = _agents(prompt)
+    subgoals = dict(_numbered(prompt.partition("The subgoals:\n")[2]))
+    held, order = _held(prompt), list(subgoals)[: len(agents)]
+    ways = [order, order[1:] + order[:1]]
+    ways.sort(
+        key=lambda way: -sum(_fits(subgoals[n], held.get(a, "nothing")) for a, n in zip(agents, way, strict=True))
+    )
+    tried = _TRIED.findall(prompt)
+    for way in ways:
+        told = "; ".join(f"{agent}: {subgoals[number]}" for agent, number in zip(agents, way, strict=True))
+        if told not in tried:
+            break
+    pairs = [{"agent": agent, "number": number, "reason": ""} for agent, number in zip(agents, way, strict=True)]
+    return json.dumps({"thoughts": _seen(prompt), "assignment": pairs})
+
+
+def _numbered(text: str) -> Iterator[tuple[int, str]]:
+    return ((int(number), line) for number, line in _LINE.findall(text))
+
+
+def _nearest(prompt: str) -> str:
+    """The line that has most words of what was meant."""
+    meant = set(prompt.partition("nobody can do as it stands:\n")[2].partition("\n")[0].lower().split())
+    lines = dict(_numbered(prompt))
+    return json.dumps({"number": max(lines, key=lambda number: len(meant & set(lines[number].split())))})
+
+
+def _rules(**settings: Any) -> RulesChat:
+    if settings:
+        raise TypeError(f"'rules' has no settings, but {', '.join(sorted(settings))} was given")
+    return RulesChat()
+
+
+register_local_chat(RULES, _rules)

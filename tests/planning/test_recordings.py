@@ -1,0 +1,57 @@
+"""What was recorded is played back without network or model, and comes to what is told of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from rllib_llm_comm.language.cassettes import Cassette
+from rllib_llm_comm.planning.recordings import items, outcome, plan_figures, read_results, recording, summary
+from rllib_llm_comm.planning.rules_chat import RulesChat
+
+NAMES = sorted(path.stem for path in recording("any").parent.glob("*.json"))
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recordings_come_to_what_is_told(name, no_network):
+    results = read_results(name)
+    for entry in results["items"]:
+        tape = Cassette(recording(f"{name}_{entry['item'][0]}"))
+        assert outcome(tape, entry["item"]) == entry["outcome"], entry["item"]
+        assert tape.counters.requests == 0 and tape.counters.cached > 0
+
+
+@pytest.mark.parametrize("path", sorted(recording("any").parent.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_cassettes_tell_who_answered(path):
+    header = Cassette(path).header
+    assert header["made"] and header["note"].startswith("Recorded by ")
+    by = "no language model" if path.stem.startswith("rules") else "smollm2"
+    assert by in header["model"]
+    assert path.stat().st_size < 1 << 20
+
+
+def test_all_that_is_recorded_can_be_asked_of_rules_where_they_know_an_answer():
+    for item in items(plans=1, states=0, actions=0, rewards=0):
+        found = outcome(RulesChat(), item)
+        assert found["plans"] == found["made"] == 1 and found["replaced"] == 0 and json.dumps(found)
+
+
+def test_figures_add_up():
+    one = {"item": ["plans", "cramped_room", 1, True, 1], "outcome": {"plans": 1, "replaced": 2, "shown": []}}
+    two = {"item": ["plans", "cramped_room", 1, True, 2], "outcome": {"plans": 2, "replaced": 3, "shown": []}}
+    other = {"item": ["states", "cramped_room", 0], "outcome": {"usable": True, "true": 4}}
+    assert summary({"items": [one, two, other]}) == {
+        "plans": {"items": 1, "plans": 2, "replaced": 3},
+        "states": {"items": 1, "usable": 1, "true": 4},
+    }
+    assert plan_figures([None])["made"] == 0
