@@ -22,7 +22,8 @@ def test_company_changes_nothing(one, other):
     first, second = encoder.tokens(one), encoder.tokens(other)
     together = encoder.states(padded([first, second]))
     alone = encoder.states(padded([first]))
-    torch.testing.assert_close(together[0, : len(first)], alone[0], rtol=1e-4, atol=1e-4)
+    # Whitening makes rounding errors up to a hundred times as large.
+    torch.testing.assert_close(together[0, : len(first)], alone[0], rtol=1e-3, atol=1e-3)
     assert together.shape[-1] == encoder.width and not together[0, len(first) :].any()
     assert PAD not in first
 
