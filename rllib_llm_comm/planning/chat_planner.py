@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.chat_answers import AnswerError, UnusableError, ask_for, read_answer
@@ -241,17 +242,27 @@ class ChatPlanner(Planner):
             count=len(game.agents),
             menu=self._menu(request),
         )
-        found, _ = _ask(self.model, prompt, Decomposition, check, lambda answer: _check_count(answer, len(game.agents)))
-        return [self._known(request, one, found, refused) for one in found.subgoals]
+        form = _with_entries(Decomposition, "subgoals", len(game.agents))
+        found, _ = _ask(self.model, prompt, form, check, lambda answer: None)
+        known: list[ProposedSubgoal] = []
+        for one in found.subgoals:
+            known.append(self._known(request, one, found, refused, [other.subgoal for other in known]))
+        return known
 
     def _known(
-        self, request: PlanRequest, one: ProposedSubgoal, found: Decomposition, refused: list[Refusal]
+        self,
+        request: PlanRequest,
+        one: ProposedSubgoal,
+        found: Decomposition,
+        refused: list[Refusal],
+        before: Sequence[str],
     ) -> ProposedSubgoal:
-        """A subgoal in the game's words; one that nobody can do becomes the nearest that somebody can."""
-        why = refusal_for_all(request, one.subgoal)
+        """A subgoal in the game's words; one that nobody can do, or that was said before, becomes the nearest other."""
+        known = str(request.game.parse(one.subgoal))
+        why = refusal_for_all(request, one.subgoal) or ("it is there twice" if known in before else "")
         if not why:
-            return ProposedSubgoal(subgoal=str(request.game.parse(one.subgoal)), reason=one.reason)
-        taken = {request.game.parse(other.subgoal) for other in found.subgoals}
+            return ProposedSubgoal(subgoal=known, reason=one.reason)
+        taken = {*before, *(request.game.parse(other.subgoal) for other in found.subgoals)}
         options = [option for option in _possible(request) if option not in taken]
         nearest = self.nearest(one.subgoal, options or _possible(request))
         refused.append(Refusal(phase="decomposition", subgoal=one.subgoal, reason=why, instead=nearest))
@@ -286,9 +297,8 @@ class ChatPlanner(Planner):
             subgoals="\n".join(f"{number}. {one.subgoal}" for number, one in enumerate(subgoals, 1)),
         )
         try:
-            answer, fits = _ask(
-                self.model, prompt, Assignment, check, lambda answer: _way(answer, game.agents, subgoals)
-            )
+            form = _with_entries(Assignment, "assignment", len(game.agents))
+            answer, fits = _ask(self.model, prompt, form, check, lambda answer: _way(answer, game.agents, subgoals))
         except AnswerError:
             fits = False
         # What the model cannot give out right in two tries is given out as well as it can be.
@@ -329,6 +339,15 @@ def _ask(
             return read_answer(error.answer, form, least), False
         except UnusableError:
             raise error from None
+
+
+@lru_cache(maxsize=64)
+def _with_entries(form: type[Answer], name: str, count: int) -> type[Answer]:
+    """A form whose list must have so many entries, so that the model reads the number in the schema."""
+    entries: Any = (form.model_fields[name].annotation, Field(min_length=count, max_length=count))
+    made: type[Answer] = create_model(form.__name__, __base__=form, **{name: entries})
+    made.__doc__ = form.__doc__  # it stands in the schema
+    return made
 
 
 def _possible(request: PlanRequest) -> list[str]:

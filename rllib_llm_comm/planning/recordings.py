@@ -303,7 +303,7 @@ _FOR = {
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", default="smollm2", help="beginning of the cassettes' names")
-    parser.add_argument("--chat", default='{"local": "smollm2", "max_tokens": 160}', help="settings for open_chat")
+    parser.add_argument("--chat", default='{"local": "smollm2", "max_tokens": 200}', help="settings for open_chat")
     for what, number in (("plans", 1), ("states", 1), ("actions", 1), ("rewards", len(REWARD_SUBGOALS))):
         parser.add_argument(f"--{what}", type=int, default=number, help="how many; see `items`")
     given = parser.parse_args()
