@@ -18,6 +18,7 @@ from rllib_llm_comm.errors import UserError
 FOLDER = Path(__file__).parents[2] / "examples"
 SAYS = {
     "adapters_in_plain_peft": "load_policy says:",
+    "own_planner": "scripted planner",
     "own_teacher": "labels of",
     "own_text_environment": "12 checks passed",
     "pieces_in_own_ppo": " 2 ",
