@@ -225,7 +225,7 @@ class ChatPlaySettings(BaseModel):
     """`config:` of `run: chat_play`.
 
     Attributes:
-        chat: Arguments of the chat client: `model`, `base_url`, `budget`, `cache_dir`, ...
+        chat: Who is asked, as for `open_chat`: `model`, `base_url`, `budget`, `cache_dir`, ...; `local`; `cassette`.
         episodes: How many episodes are played.
         seed: Seed of the first episode; the others count up.
         env_config: Settings of the environment.
@@ -253,21 +253,32 @@ class ChatPlay(PlainStage):
             raise UserError(one_sentence(f"{stage.name}.config", error, ChatPlaySettings)) from None
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks keys, values, the environment and the client's arguments."""
-        from rllib_llm_comm.language.chat import ChatClient
-
+        """Checks keys, values, the environment and who is asked."""
         settings = self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say what is played.")
         check_environment(stage.name, stage.experiment.env, settings.env_config)
-        known = [name for name in typing.get_type_hints(ChatClient.__init__) if name != "return"]
-        for key in settings.chat:
-            if key not in known:
-                hint = did_you_mean(key, known)
-                raise UserError(f"`{stage.name}.config.chat.{key}` is no setting; known are {', '.join(known)}.{hint}")
-        if "model" not in settings.chat:
-            raise UserError(f"`{stage.name}.config.chat.model` is missing; name the model at the server.")
-        ChatClient(**settings.chat)
+        if not settings.chat.get("local") and {"model", "cassette"}.isdisjoint(settings.chat):
+            raise UserError(
+                f"`{stage.name}.config.chat.model` is missing; name the model at the server, or give `local` or "
+                "`cassette`."
+            )
+        self._check_chat(stage.name, settings.chat)
+
+    def _check_chat(self, name: str, chat: Mapping[str, Any]) -> None:
+        """Refuses unknown settings; nothing is loaded and no recording is begun."""
+        from rllib_llm_comm.language.cassettes import open_chat
+        from rllib_llm_comm.language.chat import ChatClient
+
+        if "model" in chat:
+            known = [key for key in typing.get_type_hints(ChatClient.__init__) if key != "return"]
+            known += ["cassette", "note"]
+            for key in chat:
+                if key not in known:
+                    hint = did_you_mean(key, known)
+                    raise UserError(f"`{name}.config.chat.{key}` is no setting; known are {', '.join(known)}.{hint}")
+        asks = "model" in chat or "local" in chat
+        open_chat({key: value for key, value in chat.items() if key != "cassette" or not asks})
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes `evaluation.json`."""

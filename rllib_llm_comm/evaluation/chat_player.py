@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.evaluation.decision import Decision
-from rllib_llm_comm.language.chat import ChatClient, ChatError
+from rllib_llm_comm.language.cassettes import open_chat
+from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.modules.encoding import read_observation
 
 logger = logging.getLogger(__name__)
@@ -30,17 +31,17 @@ class ChatPlayer:
     The paper's "GPT-4 direct play". With `cache_dir` in the settings the same question is never paid twice.
 
     Attributes:
-        client: The client, with its counters of requests and cost.
+        client: Who is asked, with its counters of requests and cost.
         counts: Decisions by how the answer was understood (`WAYS`), and `failures`: requests that failed for good.
 
     Args:
-        settings: Arguments of `ChatClient`.
+        settings: For `open_chat`: a server's model, a model in this process, a recording.
         task: The goal in words.
         brief: The game in a few sentences.
     """
 
     def __init__(self, settings: Mapping[str, Any], task: str = "", brief: str = "") -> None:
-        self.client = ChatClient(**settings)
+        self.client = open_chat(settings)
         self.counts: Counter[str] = Counter()
         self._task, self._brief = task, brief
         self._team: set[str] = set()

@@ -79,6 +79,14 @@ def test_plays_and_pays_once(tmp_path):
         assert len(server.requests) == asked and again.client.counters.cached == 16
 
 
+def test_a_recording_plays_the_same_without_a_server(tmp_path):
+    env, tape = ColourTalk(length=3, obvious=True), str(tmp_path / "tape.jsonl")
+    with ChatServer(sees) as server:
+        first = evaluate(ChatPlayer(settings(server, cassette=tape), env.task, env.brief), episodes=1, env=env)
+    again = ChatPlayer({"cassette": tape}, env.task, env.brief)
+    assert evaluate(again, episodes=1, env=env) == first and again.client.counters.requests == 0
+
+
 def test_a_server_in_trouble_does_not_end_the_game():
     with ChatServer(500) as server:
         player = ChatPlayer(settings(server, max_retries=0))
@@ -107,6 +115,8 @@ def test_stage(tmp_path):
         ({"chat": {}}, "`play.config.chat.model` is missing"),
         ({"chat": {"model": "m", "temprature": 1}}, "Did you mean 'temperature'"),
         ({"chat": {"model": "m"}, "episodes": 0}, "play.config"),
+        ({"chat": {"local": "smollm2", "temprature": 1}}, "temprature"),
+        ({"chat": {"cassette": "no_such_tape.jsonl"}}, "no_such_tape.jsonl"),
         ({}, "chat"),
     ],
 )
