@@ -55,6 +55,9 @@ class ParallelEnvAdapter(MultiAgentEnv):
 
     Attributes:
         env: The PettingZoo environment.
+        agents: Those that the last reset or step could speak of. One that ended in this step is still among
+            them, since RLlib's check of environments compares what a first step tells with this list, and some
+            games may be over after one step.
     """
 
     def __init__(self, env: ParallelEnv) -> None:
@@ -84,6 +87,7 @@ class ParallelEnvAdapter(MultiAgentEnv):
             self.env.reset()
         self.possible_agents = list(getattr(self.env, "possible_agents", None) or self.env.agents)
         self.agents = list(self.possible_agents)
+        self._alive = self.agents
         self.observation_spaces = {a: self.env.observation_space(a) for a in self.possible_agents}
         self.action_spaces = {a: self.env.action_space(a) for a in self.possible_agents}
         # RLlib writes into the metadata.
@@ -119,7 +123,7 @@ class ParallelEnvAdapter(MultiAgentEnv):
         with phase(ENV):
             observations, infos = self.env.reset(seed=seed, options=options)
         self._pending = {}
-        self.agents = self._ordered(self.env.agents)
+        self.agents = self._alive = self._ordered(self.env.agents)
         return (
             {agent: observations[agent] for agent in self.agents},
             {a: {**infos.get(a, {}), STEP_REWARDS: [], DURATION: 0} for a in self.agents},
@@ -136,11 +140,11 @@ class ParallelEnvAdapter(MultiAgentEnv):
             Observations, rewards, terminateds, truncateds (both with `__all__`) and infos. At its end every
             agent gets its last observation, busy or not.
         """
-        before = self.agents
+        before = self.agents = self._alive
         with phase(ENV):
             observations, rewards, terminations, truncations, infos = self.env.step(dict(action_dict))
-        self.agents = self._ordered(self.env.agents)
-        over = not self.agents
+        self._alive = self._ordered(self.env.agents)
+        over = not self._alive
         out: StepResult = ({}, {}, {ALL: False}, {ALL: False}, {})
         for agent in before:
             ended = over or terminations.get(agent, False) or truncations.get(agent, False)

@@ -9,6 +9,7 @@ from pettingzoo import ParallelEnv
 from pettingzoo.env_registry import registration
 from pettingzoo.utils.wrappers import BaseParallelWrapper
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.utils.pre_checks.env import check_multiagent_environments
 
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter, register_parallel_env
@@ -126,7 +127,14 @@ def test_order_of_agents_is_that_of_the_environment():
     assert env.agents == env.possible_agents == list(env.observation_spaces) == names
     assert list(env.action_spaces) == list(observations) == list(infos) == names
     assert list(env.step(dict.fromkeys(names, 0))[0]) == names
+    env.step(dict.fromkeys(names, 0))
     assert env.agents == [name for name in names if name != "cook8"]
+
+
+@pytest.mark.parametrize("ends", [{"zoe": 1}, {"zoe": 1, "ann": 1, "mia": 1}], ids=["one", "all"])
+def test_rllibs_check_bears_agents_that_end_in_the_first_step(ends):
+    check_multiagent_environments(ParallelEnvAdapter(Toy(terminate=ends)))
+    check_multiagent_environments(ParallelEnvAdapter(Toy(truncate=ends)))
 
 
 # ---- agents that end and act at different times ------------------------------------------------------------
