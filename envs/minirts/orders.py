@@ -1,0 +1,96 @@
+"""How orders to units begin and end. Compiled; `g` is a record `state.GAME`."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from rllib_llm_comm.envs.minirts import commands
+from rllib_llm_comm.envs.minirts.discs import resolve
+from rllib_llm_comm.envs.minirts.state import ATTACK, BUILD, FINISHED, GATHER, IDLE, MOVE, NO_ONE, TRAIN
+from rllib_llm_comm.envs.minirts.units import CAN_ATTACK, COST, IS_BUILDING, IS_MOBILE, MADE_BY, PEASANT
+
+DONE, DROPPED, NOT_ALLOWED = range(3)
+"""What became of an order: it runs, it is silently dropped, or it is one the unit can never get."""
+
+
+@njit(cache=True, nogil=True)
+def start(g, slot, kind, tick):  # type: ignore[no-untyped-def]
+    """Gives a unit a new order from a tick on; the caller adds its arguments afterwards."""
+    cancel(g, slot)
+    g.order[slot], g.started[slot], g.stamp[slot], g.step[slot] = kind, tick, tick, 0
+    g.number[slot] = g.next_number
+    g.next_number += 1
+    g.target[slot] = g.hall[slot] = g.what[slot] = g.site[slot] = NO_ONE
+    if g.listed[slot] == 0:
+        g.listed[slot] = 1
+        g.agenda[g.agenda_size] = slot
+        g.agenda_size += 1
+
+
+@njit(cache=True, nogil=True)
+def attack(g, slot, target, tick):  # type: ignore[no-untyped-def]
+    """Orders a unit to attack a unit (a reference)."""
+    start(g, slot, ATTACK, tick)
+    g.target[slot] = target
+
+
+@njit(cache=True, nogil=True)
+def cancel(g, slot):  # type: ignore[no-untyped-def]
+    """Ends a unit's order before it is done: what was paid comes back, an unfinished building goes."""
+    kind = g.order[slot]
+    g.order[slot] = IDLE
+    if (kind == BUILD or kind == TRAIN) and g.step[slot] > 0:
+        commands.pay(g, g.owner[slot], COST[g.what[slot]], slot)
+        if resolve(g, g.site[slot]) != NO_ONE:
+            commands.remove(g, g.site[slot])
+
+
+@njit(cache=True, nogil=True)
+def _fits(g, slot, kind, what):  # type: ignore[no-untyped-def]
+    """Whether a unit is of a type that may get an order."""
+    own = g.type[slot]
+    if kind == MOVE:
+        return IS_MOBILE[own]
+    if kind == ATTACK:
+        return CAN_ATTACK[own]
+    if kind == GATHER:
+        return own == PEASANT
+    if what < 0 or what >= MADE_BY.size or MADE_BY[what] != own:
+        return False
+    return kind == BUILD or (kind == TRAIN and IS_BUILDING[own])
+
+
+@njit(cache=True, nogil=True)
+def _superfluous(g, slot, kind, target, hall):  # type: ignore[no-untyped-def]
+    """Whether an order says what the unit already does, or asks what cannot be."""
+    if kind == ATTACK:
+        enemy = resolve(g, target)
+        same = g.order[slot] == ATTACK and g.target[slot] == target
+        return same or (enemy != NO_ONE and g.stage[enemy] != FINISHED)
+    if kind == GATHER:
+        return g.order[slot] == GATHER and g.target[slot] == target and g.hall[slot] == hall
+    return kind == TRAIN and g.order[slot] == TRAIN
+
+
+@njit(cache=True, nogil=True)
+def give(g, player, unit, kind, target, hall, what, x, y):  # type: ignore[no-untyped-def]
+    """Takes over a player's order; the arguments are those of `state.ORDER`. Returns what became of it."""
+    slot = resolve(g, unit)
+    if slot == NO_ONE:
+        return DROPPED
+    if g.owner[slot] != player or g.stage[slot] != FINISHED or not _fits(g, slot, kind, what):
+        return NOT_ALLOWED
+    if _superfluous(g, slot, kind, target, hall):
+        return DROPPED
+    start(g, slot, kind, g.tick)
+    g.target[slot], g.hall[slot], g.what[slot] = target, hall, what
+    g.to_x[slot], g.to_y[slot] = x, y
+    return DONE
+
+
+@njit(cache=True, nogil=True)
+def strike_back(g, slot, shooter):  # type: ignore[no-untyped-def]
+    """A unit that was hit and has nothing to do attacks the shooter (a reference), from the next tick on."""
+    if g.order[slot] == IDLE and CAN_ATTACK[g.type[slot]]:
+        attack(g, slot, shooter, g.tick)
+
