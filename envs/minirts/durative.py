@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rllib_llm_comm.envs.minirts import commands
+from rllib_llm_comm.envs.minirts import commands, orders
 from rllib_llm_comm.envs.minirts.discs import between2, distance2, free, knows, resolve
 from rllib_llm_comm.envs.minirts.state import ATTACK, BUILD, FINISHED, GATHER, IDLE, MOVE, NO_ONE, PLACEHOLDER, SITE
 from rllib_llm_comm.envs.minirts.units import (
@@ -133,10 +133,15 @@ def _run(g, m, slot):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _run_and_close(g, m, slot):  # type: ignore[no-untyped-def]
+    if _run(g, m, slot):
+        g.order[slot] = IDLE
+    g.stamp[slot] = g.tick + 1
+
+
+@njit(cache=True, nogil=True)
 def _before(g, a, b):  # type: ignore[no-untyped-def]
-    """Whether the order of slot a runs before that of slot b."""
-    if g.stamp[a] != g.stamp[b]:
-        return g.stamp[a] < g.stamp[b]
+    """Whether the order of slot a runs before that of slot b: later ones first."""
     if g.started[a] != g.started[b]:
         return g.started[a] > g.started[b]
     return g.number[a] < g.number[b]
@@ -162,10 +167,18 @@ def _sort_agenda(g):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def run_orders(g, m):  # type: ignore[no-untyped-def]
-    """One tick of all running orders."""
+    """One tick of all orders: new ones begin and run first, those of the tick before (counter-attacks) before all.
+
+    A new order replaces the unit's old one only when it begins, so a unit that strikes back and is ordered to do something
+    else in the next tick may still shoot once.
+    """
+    for at in range(g.num_pending):
+        slot = orders.begin(g, at)
+        if slot != NO_ONE:
+            _run_and_close(g, m, slot)
+    g.num_pending = 0
     _sort_agenda(g)
     for i in range(g.agenda_size):
         slot = g.agenda[i]
-        if _run(g, m, slot):
-            g.order[slot] = IDLE
-        g.stamp[slot] = g.tick + 1
+        if g.stamp[slot] == g.tick:
+            _run_and_close(g, m, slot)

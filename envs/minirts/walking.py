@@ -36,7 +36,8 @@ def walk(g, m, slot, to_x, to_y):  # type: ignore[no-untyped-def]
         return left2
     length = np.float32(math.sqrt(dx * dx + dy * dy))
     if length > SPEED[kind]:
-        dx, dy = dx / length * SPEED[kind], dy / length * SPEED[kind]
+        shorter = SPEED[kind] / length
+        dx, dy = dx * shorter, dy * shorter
     for step_x, step_y in ((dx, dy), (-dy, dx), (dy, -dx)):
         if free(g, x + step_x, y + step_y, kind, slot):
             commands.move(g, slot, x + step_x, y + step_y)
