@@ -101,11 +101,23 @@ def _look(g, player, cell, change):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def close_eyes(g, slot):  # type: ignore[no-untyped-def]
-    """A unit goes: it sees nothing more."""
+def _close_eyes(g, slot):  # type: ignore[no-untyped-def]
     if g.sight_cell[slot] >= 0:
         _look(g, g.owner[slot], g.sight_cell[slot], -1)
         g.sight_cell[slot] = NO_ONE
+
+
+@njit(cache=True, nogil=True)
+def take_off(g, slot):  # type: ignore[no-untyped-def]
+    """Takes a unit off the board."""
+    _close_eyes(g, slot)
+    player, kept = g.owner[slot], 0
+    for i in range(g.count[player]):
+        if g.roster[player, i] != slot:
+            g.roster[player, kept] = g.roster[player, i]
+            kept += 1
+    g.count[player] = kept
+    g.serial[slot] = 0
 
 
 @njit(cache=True, nogil=True)
@@ -116,7 +128,7 @@ def update_fog(g):  # type: ignore[no-untyped-def]
             slot = g.roster[player, i]
             cell = cell_of(g, slot)
             if g.type[slot] != RESOURCE and cell != g.sight_cell[slot]:
-                close_eyes(g, slot)
+                _close_eyes(g, slot)
                 _look(g, player, cell, 1)
                 g.sight_cell[slot] = cell
     for player in range(2):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import njit
 
 from rllib_llm_comm.envs.minirts import commands, orders
-from rllib_llm_comm.envs.minirts.discs import close_eyes, free, reference, resolve
+from rllib_llm_comm.envs.minirts.discs import free, reference, resolve, take_off
 from rllib_llm_comm.envs.minirts.state import BUILD, BULLETS, FINISHED, IDLE, NO_ONE, SLOTS
 from rllib_llm_comm.envs.minirts.units import DAMAGE, HP, LOAD, RESOURCE
 
@@ -39,19 +39,6 @@ def add_unit(g, player, kind, stage, x, y):  # type: ignore[no-untyped-def]
     g.roster[player, g.count[player]] = slot
     g.count[player] += 1
     return slot
-
-
-@njit(cache=True, nogil=True)
-def _drop_unit(g, slot):  # type: ignore[no-untyped-def]
-    orders.cancel(g, slot)
-    close_eyes(g, slot)
-    player, kept = g.owner[slot], 0
-    for i in range(g.count[player]):
-        if g.roster[player, i] != slot:
-            g.roster[player, kept] = g.roster[player, i]
-            kept += 1
-    g.count[player] = kept
-    g.serial[slot] = 0
 
 
 @njit(cache=True, nogil=True)
@@ -134,7 +121,8 @@ def _carry_out(g, at):  # type: ignore[no-untyped-def]
     elif kind == commands.HIT:
         _hit(g, slot, g.q_other[at], g.q_value[at])
     elif kind == commands.REMOVE:
-        _drop_unit(g, slot)
+        orders.cancel(g, slot)
+        take_off(g, slot)
     elif kind == commands.DIG:
         _dig(g, slot)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rllib_llm_comm.envs.minirts import commands
-from rllib_llm_comm.envs.minirts.discs import reference, resolve
+from rllib_llm_comm.envs.minirts.discs import reference, resolve, take_off
 from rllib_llm_comm.envs.minirts.state import ATTACK, BUILD, FINISHED, GATHER, IDLE, MOVE, NO_ONE, PENDING, TRAIN
 from rllib_llm_comm.envs.minirts.units import CAN_ATTACK, COST, IS_BUILDING, IS_MOBILE, MADE_BY, PEASANT
 
@@ -46,13 +45,14 @@ def begin(g, at):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def cancel(g, slot):  # type: ignore[no-untyped-def]
-    """Ends a unit's order before it is done: what was paid comes back, an unfinished building goes."""
+    """Ends a unit's order before it is done, at once: what was paid comes back, an unfinished building goes."""
     kind = g.order[slot]
     g.order[slot] = IDLE
     if (kind == BUILD or kind == TRAIN) and g.step[slot] > 0:
-        commands.pay(g, g.owner[slot], COST[g.what[slot]], slot)
-        if resolve(g, g.site[slot]) != NO_ONE:
-            commands.remove(g, g.site[slot])
+        g.money[g.owner[slot]] += COST[g.what[slot]]
+        site = resolve(g, g.site[slot])
+        if site != NO_ONE:
+            take_off(g, site)
 
 
 @njit(cache=True, nogil=True)
