@@ -33,7 +33,7 @@ def compile_rules() -> float:
     start = time.perf_counter()
     try:
         game, memory = state.new_game()[0], state.new_memory()[0]
-        ticks.run(game, memory, np.zeros(0, state.ORDER), np.zeros(0, np.int32), 0, True)
+        ticks.run(game, memory, np.zeros(0, state.ORDER), np.zeros(0, np.int32), True, 0, True)
     finally:
         note.cancel()
     return time.perf_counter() - start

@@ -102,8 +102,11 @@ def _look(g, player, cell, change):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _close_eyes(g, slot):  # type: ignore[no-untyped-def]
+    """A unit no longer sees what it saw, from the next fog on."""
     if g.sight_cell[slot] >= 0:
-        _look(g, g.owner[slot], g.sight_cell[slot], -1)
+        at = g.num_closed
+        g.closed_player[at], g.closed_cell[at] = g.owner[slot], g.sight_cell[slot]
+        g.num_closed = at + 1
         g.sight_cell[slot] = NO_ONE
 
 
@@ -131,6 +134,9 @@ def update_fog(g):  # type: ignore[no-untyped-def]
                 _close_eyes(g, slot)
                 _look(g, player, cell, 1)
                 g.sight_cell[slot] = cell
+    for i in range(g.num_closed):
+        _look(g, g.closed_player[i], g.closed_cell[i], -1)
+    g.num_closed = 0
     for player in range(2):
         for i in range(g.count[player]):
             slot = g.roster[player, i]

@@ -228,7 +228,7 @@ class Game:
     def _run(self, orders: Sequence[Order], count: int, to_the_end: bool) -> list[str]:
         given = pack(orders)
         codes = np.zeros(len(orders), np.int32)
-        ticks.run(self.record[0], self.memory[0], given, codes, count, to_the_end)
+        ticks.run(self.record[0], self.memory[0], given, codes, True, count, to_the_end)
         outcomes = [OUTCOMES[code] for code in codes.tolist()]
         if "not allowed" in outcomes:
             wrong = orders[outcomes.index("not allowed")]

@@ -83,14 +83,15 @@ def _superfluous(g, slot, kind, target, hall):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def give(g, player, unit, kind, target, hall, what, x, y):  # type: ignore[no-untyped-def]
-    """Takes over a player's order; the arguments are those of `state.ORDER`. Returns what became of it."""
+def give(g, player, unit, kind, target, hall, what, x, y, filtered):  # type: ignore[no-untyped-def]
+    """Takes over a player's order; the arguments are those of `state.ORDER`, and whether orders that say what the unit
+    already does are dropped. Returns what became of it."""
     slot = resolve(g, unit)
     if slot == NO_ONE:
         return DROPPED
     if g.owner[slot] != player or g.stage[slot] != FINISHED or not _fits(g, slot, kind, what):
         return NOT_ALLOWED
-    if _superfluous(g, slot, kind, target, hall):
+    if filtered and _superfluous(g, slot, kind, target, hall):
         return DROPPED
     _send(g, unit, kind, target, hall, what, x, y)
     return DONE

@@ -146,6 +146,9 @@ GAME = np.dtype(
         ("terrain", np.int32, (CELLS,)),
         ("sight", np.int32, (2, CELLS)),
         ("seen", np.int32, (2, CELLS)),
+        ("num_closed", np.int32),
+        ("closed_player", np.int32, (2 * SLOTS,)),
+        ("closed_cell", np.int32, (2 * SLOTS,)),
         ("num_pending", np.int32),
         *((name, dtype, (PENDING,)) for name, dtype in _PENDING),
         ("num_bullets", np.int32),
@@ -164,6 +167,7 @@ known: per player and slot, whether a building or resource was ever seen.
 roster, count: the slots of each player's units in the order of creation.
 agenda: the slots of units with orders, in the order in which they run.
 sight: per player and cell, how many units see it. seen: whether it ever was.
+closed_*: where units stood that saw something until this tick's fog.
 p_*: new orders, in the order in which they begin. b_*: bullets. q_*: commands of the running tick, empty between ticks.
 ai_*, rng: scripted opponents; see `opponents`.
 """

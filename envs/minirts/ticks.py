@@ -29,7 +29,8 @@ def _progress(g):  # type: ignore[no-untyped-def]
             slot = g.roster[player, i]
             if g.stage[slot] == SITE:
                 full = HP[g.type[slot]]
-                g.hp[slot] = min(full, full * (g.tick - g.created[slot]) // BUILD_TICKS)
+                # In this order and in float64, as the original rounds.
+                g.hp[slot] = min(full, np.int32((g.tick - g.created[slot]) / BUILD_TICKS * full))
 
 
 @njit(cache=True, nogil=True)
@@ -101,7 +102,7 @@ def _give_wishes(g, m, player):  # type: ignore[no-untyped-def]
         if g.stage[slot] != FINISHED or m.wish[slot] == IDLE:
             continue
         kind, target, hall, what = m.wish[slot], m.wish_target[slot], m.wish_hall[slot], m.wish_what[slot]
-        orders.give(g, player, reference(g, slot), kind, target, hall, what, m.wish_x[slot], m.wish_y[slot])
+        orders.give(g, player, reference(g, slot), kind, target, hall, what, m.wish_x[slot], m.wish_y[slot], True)
 
 
 @njit(cache=True, nogil=True)
@@ -118,7 +119,7 @@ def _opponents_act(g, m):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def tick(g, m, given, codes):  # type: ignore[no-untyped-def]
+def tick(g, m, given, codes, filtered):  # type: ignore[no-untyped-def]
     """One tick.
 
     Args:
@@ -126,12 +127,13 @@ def tick(g, m, given, codes):  # type: ignore[no-untyped-def]
         m: What planners know.
         given: Records `state.ORDER` that players give in this tick.
         codes: int32, as long: what became of each order; see `orders`.
+        filtered: Whether orders that say what the unit already does are dropped.
     """
     g.failed[g.tick % FAILURE_TICKS] = 0
     _progress(g)
     for i in range(given.size):
         o = given[i]
-        codes[i] = orders.give(g, o.player, o.unit, o.kind, o.target, o.hall, o.what, o.x, o.y)
+        codes[i] = orders.give(g, o.player, o.unit, o.kind, o.target, o.hall, o.what, o.x, o.y, filtered)
     if g.ai_kind[0] or g.ai_kind[1]:
         _opponents_act(g, m)
     _bullets(g)
@@ -143,7 +145,7 @@ def tick(g, m, given, codes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def run(g, m, given, codes, ticks, to_the_end):  # type: ignore[no-untyped-def]
+def run(g, m, given, codes, filtered, ticks, to_the_end):  # type: ignore[no-untyped-def]
     """Ticks until so many have passed or the game is over; orders are given in the first.
 
     Args:
@@ -151,6 +153,7 @@ def run(g, m, given, codes, ticks, to_the_end):  # type: ignore[no-untyped-def]
         m: As in `tick`.
         given: As in `tick`.
         codes: As in `tick`.
+        filtered: As in `tick`.
         ticks: How many.
         to_the_end: Whether to stop when the game is over.
     """
@@ -158,4 +161,4 @@ def run(g, m, given, codes, ticks, to_the_end):  # type: ignore[no-untyped-def]
     for i in range(ticks):
         if to_the_end and g.status != RUNNING:
             return
-        tick(g, m, given if i == 0 else none, codes)
+        tick(g, m, given if i == 0 else none, codes, filtered)

@@ -251,8 +251,8 @@ def _scenario(episode: Mapping[str, Any], units: Sequence[Sequence[Any]], money:
 
 def _tick(game: Game, report: GoldenReport, orders: Sequence[order.Order]) -> None:
     codes = np.zeros(len(orders), np.int32)
-    # Scenarios go on after somebody has won.
-    ticks.run(game.record[0], game.memory[0], order.pack(orders), codes, 1, False)
+    # Scenarios speak to units directly, and go on after somebody has won.
+    ticks.run(game.record[0], game.memory[0], order.pack(orders), codes, False, 1, False)
     report.steps += 1
 
 
