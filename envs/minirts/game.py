@@ -178,7 +178,7 @@ class Game:
 
     @property
     def tick(self) -> int:
-        """Ticks since the start."""
+        """The tick that comes next; after the end, the tick in which the game ended."""
         return int(self.record["tick"][0])
 
     @property

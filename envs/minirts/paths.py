@@ -50,7 +50,44 @@ def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
     step_x, step_y = dx / np.float32(samples), dy / np.float32(samples)
     last = start
     for i in range(1, samples + 1):
-        x, y = g.x[slot] + step_x * np.float32(i), g.y[slot] + step_y * np.float32(i)
+        v = g.dev[0]
+        fi, fn = np.float32(i), np.float32(samples)
+        x0, y0 = g.x[slot], g.y[slot]
+        x, y = x0 + step_x * fi, y0 + step_y * fi
+        if v == 1:
+            d = length / fn
+            ux, uy = dx / length, dy / length
+            x, y = x0 + ux * (d * fi), y0 + uy * (d * fi)
+        elif v == 2:
+            d = length / fn
+            ux, uy = dx / length, dy / length
+            x, y = x0 + ux * d * fi, y0 + uy * d * fi
+        elif v == 3:
+            f = fi / fn
+            x, y = x0 + dx * f, y0 + dy * f
+        elif v == 4:
+            f = fi / fn
+            e = np.float32(1) - f
+            x, y = x0 * e + to_x * f, y0 * e + to_y * f
+        elif v == 5:
+            x, y = np.float32(np.float64(x0) + np.float64(dx) * i / samples), np.float32(np.float64(y0) + np.float64(dy) * i / samples)
+        elif v == 6:
+            x, y = x0 + dx * fi / fn, y0 + dy * fi / fn
+        elif v == 7:
+            f = np.float32(1) / fn
+            x, y = x0 + dx * f * fi, y0 + dy * f * fi
+        elif v == 8:
+            f = np.float32(1) / fn
+            x, y = x0 + dx * (f * fi), y0 + dy * (f * fi)
+        elif v == 9:
+            d = length / fn
+            ux, uy = dx * (d / length), dy * (d / length)
+            x, y = x0 + ux * fi, y0 + uy * fi
+        elif v == 10:
+            f = np.float32(1) / length
+            d = length / fn
+            ux, uy = dx * f, dy * f
+            x, y = x0 + ux * d * fi, y0 + uy * d * fi
         column, row = axis_cell(x), axis_cell(y)
         cell = row * SIZE + column
         if cell == last:

@@ -7,7 +7,7 @@ from numba import njit
 
 from rllib_llm_comm.envs.minirts.random_stream import uniform
 from rllib_llm_comm.envs.minirts.scripted_view import enemies_of
-from rllib_llm_comm.envs.minirts.state import ENEMIES, NO_ONE, RESOURCES, THREATS
+from rllib_llm_comm.envs.minirts.state import ENEMIES, IN_RANGE, NO_ONE, RESOURCES, THREATS
 from rllib_llm_comm.envs.minirts.units import (
     ARCHER,
     BARRACK,
@@ -69,7 +69,8 @@ def _producer(m, kind):  # type: ignore[no-untyped-def]
 def _go(g, m, army, enough):  # type: ignore[no-untyped-def]
     """Attacks with a big enough army, or when nothing else is left."""
     if army >= enough or m.list_size[RESOURCES] == 0 or m.own[PEASANT] == 0:
-        if m.list_size[THREATS] == 0 and enemies_of(g, m, TOWN_HALL) == 0:
+        quiet = m.list_size[THREATS] == 0 and m.list_size[IN_RANGE] == 0
+        if quiet and enemies_of(g, m, TOWN_HALL) == 0:
             m.scout = 1
         m.assault = 1
 

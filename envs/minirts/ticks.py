@@ -49,6 +49,58 @@ def _fly(g, at, target):  # type: ignore[no-untyped-def]
 def _bullets(g):  # type: ignore[no-untyped-def]
     """Bullets fly on, hit, or are lost because their target is gone."""
     kept = 0
+    if g.dev[1] == 1:
+        for at in range(g.num_bullets // 2):
+            o = g.num_bullets - 1 - at
+            g.b_shooter[at], g.b_shooter[o] = g.b_shooter[o], g.b_shooter[at]
+            g.b_target[at], g.b_target[o] = g.b_target[o], g.b_target[at]
+            g.b_type[at], g.b_type[o] = g.b_type[o], g.b_type[at]
+            g.b_x[at], g.b_x[o] = g.b_x[o], g.b_x[at]
+            g.b_y[at], g.b_y[o] = g.b_y[o], g.b_y[at]
+    elif g.dev[1] >= 3:
+        dead = np.zeros(g.num_bullets, np.bool_)
+        for at in range(g.num_bullets):
+            target = resolve(g, g.b_target[at])
+            dead[at] = target == NO_ONE
+            if not dead[at] and _fly(g, at, target):
+                commands.hit(g, g.b_target[at], g.b_shooter[at], g.b_type[at])
+                dead[at] = True
+        if g.dev[1] == 4:
+            for k in range(g.num_bullets):
+                at = dead.size - 1 - k
+                if dead[at]:
+                    o = g.num_bullets - 1
+                    g.b_shooter[at], g.b_target[at], g.b_type[at] = g.b_shooter[o], g.b_target[o], g.b_type[o]
+                    g.b_x[at], g.b_y[at] = g.b_x[o], g.b_y[o]
+                    g.num_bullets -= 1
+        else:
+            at = 0
+            while at < g.num_bullets:
+                if dead[at]:
+                    o = g.num_bullets - 1
+                    dead[at] = dead[o]
+                    g.b_shooter[at], g.b_target[at], g.b_type[at] = g.b_shooter[o], g.b_target[o], g.b_type[o]
+                    g.b_x[at], g.b_y[at] = g.b_x[o], g.b_y[o]
+                    g.num_bullets -= 1
+                else:
+                    at += 1
+        return
+    elif g.dev[1] == 2:
+        at = 0
+        while at < g.num_bullets:
+            target = resolve(g, g.b_target[at])
+            gone = target == NO_ONE
+            if not gone and _fly(g, at, target):
+                commands.hit(g, g.b_target[at], g.b_shooter[at], g.b_type[at])
+                gone = True
+            if gone:
+                o = g.num_bullets - 1
+                g.b_shooter[at], g.b_target[at], g.b_type[at] = g.b_shooter[o], g.b_target[o], g.b_type[o]
+                g.b_x[at], g.b_y[at] = g.b_x[o], g.b_y[o]
+                g.num_bullets -= 1
+            else:
+                at += 1
+        return
     for at in range(g.num_bullets):
         target = resolve(g, g.b_target[at])
         if target == NO_ONE:
@@ -60,6 +112,14 @@ def _bullets(g):  # type: ignore[no-untyped-def]
         g.b_x[kept], g.b_y[kept] = g.b_x[at], g.b_y[at]
         kept += 1
     g.num_bullets = kept
+    if g.dev[1] == 1:
+        for at in range(g.num_bullets // 2):
+            o = g.num_bullets - 1 - at
+            g.b_shooter[at], g.b_shooter[o] = g.b_shooter[o], g.b_shooter[at]
+            g.b_target[at], g.b_target[o] = g.b_target[o], g.b_target[at]
+            g.b_type[at], g.b_type[o] = g.b_type[o], g.b_type[at]
+            g.b_x[at], g.b_x[o] = g.b_x[o], g.b_x[at]
+            g.b_y[at], g.b_y[o] = g.b_y[o], g.b_y[at]
 
 
 @njit(cache=True, nogil=True)
@@ -120,7 +180,7 @@ def _opponents_act(g, m):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def tick(g, m, given, codes, filtered):  # type: ignore[no-untyped-def]
-    """One tick.
+    """One tick; `g.tick` stays.
 
     Args:
         g: The game.
@@ -140,7 +200,6 @@ def tick(g, m, given, codes, filtered):  # type: ignore[no-untyped-def]
     run_orders(g, m)
     carry_out_all(g)
     update_fog(g)
-    g.tick += 1
     _judge(g)
 
 
@@ -162,3 +221,5 @@ def run(g, m, given, codes, filtered, ticks, to_the_end):  # type: ignore[no-unt
         if to_the_end and g.status != RUNNING:
             return
         tick(g, m, given if i == 0 else none, codes, filtered)
+        if not to_the_end or g.status == RUNNING:
+            g.tick += 1

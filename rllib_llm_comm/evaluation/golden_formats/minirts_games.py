@@ -31,7 +31,8 @@ def replay_game(episode: Mapping[str, Any], report: GoldenReport) -> None:
     units = [[u.player, u.name, u.x, u.y] for u in sorted(game.units(), key=lambda unit: unit.number)]
     report.compare(name, 0, "init.units", episode["init"]["units"], units)
     for tick, first, second, both in episode["summaries"]:
-        game.run(tick - game.tick)
+        # Taken at the end of the tick of that number.
+        game.run(tick + 1 - game.tick)
         for player, expected in enumerate((first, second)):
             _compare_side(name, tick, player, expected, game, report)
         report.compare(name, tick, "seen", both["seen"], [int(game.explored(player).sum()) for player in range(2)])
