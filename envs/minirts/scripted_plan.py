@@ -35,6 +35,7 @@ _RICH = 250
 _ARMY_SEEN = np.array([DRAGON, SWORDMAN, SPEARMAN, CAVALRY, ARCHER], np.int32)
 _PRODUCER_SEEN = np.array([WORKSHOP, BLACKSMITH, BARRACK, STABLE], np.int32)
 _MELEE_CHOICE = np.array([SWORDMAN, CAVALRY, SPEARMAN], np.int32)
+_MELEE_DRAWN = np.array([SPEARMAN, SWORDMAN, CAVALRY], np.int32)
 _COUNTER = np.full(NUM_TYPES, NO_ONE, np.int32)
 _COUNTER[[DRAGON, SWORDMAN, BLACKSMITH]] = ARCHER, CAVALRY, CAVALRY
 _COUNTER[[SPEARMAN, BARRACK, CAVALRY, STABLE]] = SWORDMAN, SWORDMAN, SPEARMAN, SPEARMAN
@@ -102,6 +103,14 @@ def _several_types(g, m, player):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _own_types(g, m, player):  # type: ignore[no-untyped-def]
+    if g.ai_num_types[player] == 1:
+        _one_type(g, m, g.ai_types[player, 0], g.ai_mins[player, 0], g.ai_max[player])
+    else:
+        _several_types(g, m, player)
+
+
+@njit(cache=True, nogil=True)
 def _towers(m):  # type: ignore[no-untyped-def]
     if m.own[GUARD_TOWER] + m.coming[GUARD_TOWER] < _TOWERS:
         _want(m, GUARD_TOWER)
@@ -128,7 +137,7 @@ def _counter(g, m, player):  # type: ignore[no-untyped-def]
     for kind in _MELEE_CHOICE:
         if m.own[MADE_BY[kind]] > 0:
             return kind
-    return _MELEE_CHOICE[uniform(g, player, 0, 2)]
+    return _MELEE_DRAWN[uniform(g, player, 0, 2)]
 
 
 @njit(cache=True, nogil=True)
@@ -151,10 +160,6 @@ def _strong(g, m, player):  # type: ignore[no-untyped-def]
         _towers(m)
         if g.money[player] >= _RICH:
             _one_type(g, m, DRAGON, g.ai_mins[player, 0], g.ai_max[player])
-    if enemies_of(g, m, DRAGON) > 0:
-        m.assault = 1
-        if enemies_of(g, m, TOWN_HALL) == 0:
-            m.scout = 1
 
 
 @njit(cache=True, nogil=True)
@@ -167,10 +172,12 @@ def plan(g, m, player):  # type: ignore[no-untyped-def]
         _want(m, PEASANT)
     if g.ai_kind[player] == STRONG:
         _strong(g, m, player)
-        return
-    if g.ai_towers[player]:
-        _towers(m)
-    if g.ai_num_types[player] == 1:
-        _one_type(g, m, g.ai_types[player, 0], g.ai_mins[player, 0], g.ai_max[player])
     else:
-        _several_types(g, m, player)
+        if g.ai_towers[player]:
+            _towers(m)
+        _own_types(g, m, player)
+    if enemies_of(g, m, DRAGON) > 0 and (g.dev[3] == 0 or g.ai_kind[player] == STRONG):
+        # Dragons are rushed.
+        m.assault = 1
+        if enemies_of(g, m, TOWN_HALL) == 0:
+            m.scout = 1

@@ -129,7 +129,7 @@ def best_target(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
         if between2(g, slot, enemy) <= reach2 and rank < best_rank:
             best, best_rank = enemy, rank
     if best != NO_ONE and g.type[best] == _PEASANT:
-        builder = _nearest_builder(g, m, slot, which, reach2)
+        builder = _nearest_builder(g, m, slot, which, reach2 if (reach2 < 100 or g.dev[4] == 1) else np.float32(1e9))
         if builder != NO_ONE:
             return builder
     return best
