@@ -73,9 +73,9 @@ def clear_of_discs(g, x, y, but):  # type: ignore[no-untyped-def]
     for player in range(2):
         for i in range(g.count[player]):
             slot = g.roster[player, i]
-            if distance2(x, y, g.x[slot], g.y[slot]) < _TOO_CLOSE and slot != but:
-                if _outside(g.x[slot], g.y[slot]) == outside:
-                    return False
+            close = distance2(x, y, g.x[slot], g.y[slot]) < _TOO_CLOSE
+            if close and slot != but and _outside(g.x[slot], g.y[slot]) == outside:
+                return False
     return True
 
 

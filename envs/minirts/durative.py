@@ -1,6 +1,6 @@
 """One tick of each kind of running order. Compiled; `g` is a record `state.GAME`, `m` a record `state.MEMORY`.
 
-Orders read the state as it was at the tick's begin and only queue commands. Each function returns whether the order ends.
+Orders read the state as it was at the tick's begin and only queue commands. Functions return whether an order ends.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def _sort_agenda(g):  # type: ignore[no-untyped-def]
 def run_orders(g, m):  # type: ignore[no-untyped-def]
     """One tick of all orders: new ones begin and run first, those of the tick before (counter-attacks) before all.
 
-    A new order replaces the unit's old one only when it begins, so a unit that strikes back and is ordered to do something
-    else in the next tick may still shoot once.
+    A new order replaces the unit's old one only when it begins, so a unit that strikes back and is ordered to do
+    something else in the next tick may still shoot once.
     """
     for at in range(g.num_pending):
         slot = orders.begin(g, at)

@@ -1,9 +1,9 @@
-"""The game as an object: maps, units, orders, time. Knows nothing of agents, texts or pictures; the rules are in `ticks`.
+"""The game as an object: maps, units, orders, time. Knows nothing of agents or pictures; the rules are in `ticks`.
 
-    game = Game(seed=3, settings=Settings(opponents=(None, "medium")))
-    game.run(49)                                            # to the first decision
-    peasant = game.units(0, kind=PEASANT)[0]
-    game.step([build(peasant, BARRACK, 10, 12)], ticks=50)  # an order, and on to the next decision
+game = Game(seed=3, settings=Settings(opponents=(None, "medium")))
+game.run(49)                                            # to the first decision
+peasant = game.units(0, kind=PEASANT)[0]
+game.step([build(peasant, BARRACK, 10, 12)], ticks=50)  # an order, and on to the next decision
 """
 
 from __future__ import annotations

@@ -154,9 +154,9 @@ def _settle(
 
     put(TOWN_HALL, *base)
     grid = made.terrain.reshape(SIZE, SIZE)
-    grid[
-        max(base[1] - distance, 0) : base[1] + distance + 1, max(base[0] - distance, 0) : base[0] + distance + 1
-    ] = GRASS
+    grid[max(base[1] - distance, 0) : base[1] + distance + 1, max(base[0] - distance, 0) : base[0] + distance + 1] = (
+        GRASS
+    )
     reachable = _reachable(made.terrain, base)
     nearest = 1
     for i in range(1, settings.num_resources + 1):

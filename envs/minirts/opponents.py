@@ -13,8 +13,8 @@ from rllib_llm_comm.envs.minirts.units import ARCHER, ARMY, CAVALRY, DRAGON, NAM
 from rllib_llm_comm.errors import UserError, require_choice
 
 LEVELS = ("simple", "medium", "medium2", "medium3", "strong")
-"""simple attacks with three units, medium with three to five of one type, medium2 and medium3 mix two or three types, strong
-makes what beats what it sees."""
+"""simple attacks with three units, medium with three to five of one type, medium2 and medium3 mix two or three types,
+strong makes what beats what it sees."""
 TOWER = "_tower"
 """Ending of a name, such as "medium_tower": up to two guard towers are built, too. strong builds them anyway."""
 _DRAWN_TYPES = (SPEARMAN, SWORDMAN, CAVALRY, ARCHER, DRAGON)

@@ -25,7 +25,7 @@ def _send(g, unit, kind, target, hall, what, x, y):  # type: ignore[no-untyped-d
 
 @njit(cache=True, nogil=True)
 def begin(g, at):  # type: ignore[no-untyped-def]
-    """Begins the pending order of a number, instead of what its unit did. Returns the unit's slot, or -1 if it is gone."""
+    """Begins a pending order instead of what its unit did. Returns the unit's slot, or -1 if it is gone."""
     slot = resolve(g, g.p_unit[at])
     if slot == NO_ONE:
         return NO_ONE
@@ -48,7 +48,7 @@ def cancel(g, slot):  # type: ignore[no-untyped-def]
     """Ends a unit's order before it is done, at once: what was paid comes back, an unfinished building goes."""
     kind = g.order[slot]
     g.order[slot] = IDLE
-    if (kind == BUILD or kind == TRAIN) and g.step[slot] > 0:
+    if kind in (BUILD, TRAIN) and g.step[slot] > 0:
         g.money[g.owner[slot]] += COST[g.what[slot]]
         site = resolve(g, g.site[slot])
         if site != NO_ONE:

@@ -1,8 +1,9 @@
 """How units find their ways: straight if nothing is in between, else an A* that learns. Compiled.
 
-`g` is a record `state.GAME`, `m` a record `state.MEMORY`. Ways are found per player and remembered for ten ticks by start
-and target cell, for all of the player's units. After each search the distances it found are kept for the whole game, and
-later searches to the same cell use them as lower bounds (as learning real-time A* does). All sums are float32.
+`g` is a record `state.GAME`, `m` a record `state.MEMORY`. Ways are found per player and remembered for ten ticks by
+start and target cell, for all of the player's units. After each search the distances it found are kept for the whole
+game, and later searches to the same cell use them as lower bounds (as learning real-time A* does). All sums are
+float32.
 """
 
 from __future__ import annotations
@@ -47,53 +48,17 @@ def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
     dx, dy = to_x - x, to_y - y
     length = np.float32(math.sqrt(dx * dx + dy * dy))
     samples = max(1, np.int32(length / _SAMPLE + _HALF))
-    step_x, step_y = dx / np.float32(samples), dy / np.float32(samples)
+    unit_x, unit_y, apart = dx / length, dy / length, length / np.float32(samples)
     last = start
     for i in range(1, samples + 1):
-        v = g.dev[0]
-        fi, fn = np.float32(i), np.float32(samples)
-        x0, y0 = g.x[slot], g.y[slot]
-        x, y = x0 + step_x * fi, y0 + step_y * fi
-        if v == 1:
-            d = length / fn
-            ux, uy = dx / length, dy / length
-            x, y = x0 + ux * (d * fi), y0 + uy * (d * fi)
-        elif v == 2:
-            d = length / fn
-            ux, uy = dx / length, dy / length
-            x, y = x0 + ux * d * fi, y0 + uy * d * fi
-        elif v == 3:
-            f = fi / fn
-            x, y = x0 + dx * f, y0 + dy * f
-        elif v == 4:
-            f = fi / fn
-            e = np.float32(1) - f
-            x, y = x0 * e + to_x * f, y0 * e + to_y * f
-        elif v == 5:
-            x, y = np.float32(np.float64(x0) + np.float64(dx) * i / samples), np.float32(np.float64(y0) + np.float64(dy) * i / samples)
-        elif v == 6:
-            x, y = x0 + dx * fi / fn, y0 + dy * fi / fn
-        elif v == 7:
-            f = np.float32(1) / fn
-            x, y = x0 + dx * f * fi, y0 + dy * f * fi
-        elif v == 8:
-            f = np.float32(1) / fn
-            x, y = x0 + dx * (f * fi), y0 + dy * (f * fi)
-        elif v == 9:
-            d = length / fn
-            ux, uy = dx * (d / length), dy * (d / length)
-            x, y = x0 + ux * fi, y0 + uy * fi
-        elif v == 10:
-            f = np.float32(1) / length
-            d = length / fn
-            ux, uy = dx * f, dy * f
-            x, y = x0 + ux * d * fi, y0 + uy * d * fi
+        away = apart * np.float32(i)
+        x, y = g.x[slot] + unit_x * away, g.y[slot] + unit_y * away
         column, row = axis_cell(x), axis_cell(y)
         cell = row * SIZE + column
         if cell == last:
             continue
         last = cell
-        if cell == start or cell == target:
+        if cell in (start, target):
             continue
         if column < 0 or row < 0 or column >= SIZE or row >= SIZE:
             return False
@@ -188,8 +153,8 @@ def _enter(m, player, cell, parent, cost, target):  # type: ignore[no-untyped-de
 
 @njit(cache=True, nogil=True)
 def _search(g, m, slot, start, target):  # type: ignore[no-untyped-def]
-    """A* from start to target. Returns the goal (the target, or the best cell after 1000 expansions) or -1, and the number
-    of cells in `m.popped`."""
+    """A* from start to target. Returns the goal (the target, or the best cell after 1000 expansions) or -1, and the
+    number of cells in `m.popped`."""
     player = g.owner[slot]
     m.search += 1
     m.heap_size = 0
@@ -205,9 +170,10 @@ def _search(g, m, slot, start, target):  # type: ignore[no-untyped-def]
             column, row = cell % SIZE + _DX[k], cell // SIZE + _DY[k]
             neighbour = row * SIZE + column
             inside = 0 <= column < SIZE and 0 <= row < SIZE
-            if neighbour == target or inside:
-                if m.mark[neighbour] != m.search and (neighbour == target or _open(g, m, slot, neighbour)):
-                    _enter(m, player, neighbour, cell, m.cost[cell] + _STEP, target)
+            if not (neighbour == target or inside) or m.mark[neighbour] == m.search:
+                continue
+            if neighbour == target or _open(g, m, slot, neighbour):
+                _enter(m, player, neighbour, cell, m.cost[cell] + _STEP, target)
     return _NO_WAY, popped
 
 

@@ -1,4 +1,4 @@
-"""The random numbers of scripted opponents: mt19937, as the original draws them. Compiled; `g` is a record `state.GAME`."""
+"""The random numbers of scripted opponents: mt19937, as the original draws them. Compiled; `g` is a `state.GAME`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which orders a scripted opponent gives for what it wants. Compiled; see `scripted_view`.
 
-A unit gets at most one order per act, so the sequence matters: towers, peasants that drive off others, builders, a scout,
-defenders, attackers, gatherers.
+A unit gets at most one order per act, so the sequence matters: towers, peasants that drive off others, builders, a
+scout, defenders, attackers, gatherers.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def plan(g, m, player):  # type: ignore[no-untyped-def]
         if g.ai_towers[player]:
             _towers(m)
         _own_types(g, m, player)
-    if enemies_of(g, m, DRAGON) > 0 and (g.dev[3] == 0 or g.ai_kind[player] == STRONG):
+    if enemies_of(g, m, DRAGON) > 0:
         # Dragons are rushed.
         m.assault = 1
         if enemies_of(g, m, TOWN_HALL) == 0:

@@ -1,4 +1,4 @@
-"""What a scripted opponent sees before it decides. Compiled; `g` is a record `state.GAME`, `m` a record `state.MEMORY`."""
+"""What a scripted opponent sees before it decides. Compiled; `g` is a `state.GAME`, `m` a `state.MEMORY`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,19 @@ from rllib_llm_comm.envs.minirts.state import (
     THREATS,
     TRAIN,
 )
-from rllib_llm_comm.envs.minirts.units import GUARD_TOWER, IS_BUILDING, POWER, RANK, RESOURCE, TOWN_HALL, UNLISTED
-from rllib_llm_comm.envs.minirts.units import PEASANT as _PEASANT
+from rllib_llm_comm.envs.minirts.units import (
+    GUARD_TOWER,
+    IS_BUILDING,
+    PEASANT,
+    POWER,
+    RANK,
+    RESOURCE,
+    TOWN_HALL,
+    UNLISTED,
+)
 
 _THREAT2 = np.float32(25)
+_ANYWHERE = np.float32(1e9)
 
 
 @njit(cache=True, nogil=True)
@@ -55,17 +64,20 @@ def _threatens(g, player, enemy):  # type: ignore[no-untyped-def]
     """Whether an enemy is near a town hall or tower of the player."""
     for i in range(g.count[player]):
         slot = g.roster[player, i]
-        if (g.type[slot] == TOWN_HALL or g.type[slot] == GUARD_TOWER) and g.stage[slot] == FINISHED:
-            if between2(g, slot, enemy) < _THREAT2:
-                return True
+        guarded = g.type[slot] in (TOWN_HALL, GUARD_TOWER) and g.stage[slot] == FINISHED
+        if guarded and between2(g, slot, enemy) < _THREAT2:
+            return True
     return False
 
 
 @njit(cache=True, nogil=True)
 def look(g, m, player):  # type: ignore[no-untyped-def]
-    """Fills the lists and counts: `own` finished units by type, `coming` ones under construction or queued, the first town
-    `hall`; listed `ENEMIES`, those `IN_RANGE` (in sight now), `THREATS` near halls and towers, `BASES` (buildings but
-    towers) and `RESOURCES`."""
+    """Fills the lists and counts.
+
+    `own` are finished units by type, `coming` those under construction or queued, `hall` is the first town hall. Lists
+    hold slots: `ENEMIES` listed, those `IN_RANGE` (in sight now), `THREATS` near halls and towers, `BASES` (buildings
+    but towers) and `RESOURCES`.
+    """
     _look_at_own(g, m, player)
     m.list_size[:] = 0
     for owner in range(2):
@@ -96,7 +108,7 @@ def enemies_of(g, m, kind):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _nearest_builder(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
-    best, best2 = NO_ONE, np.float32(1e9)
+    best, best2 = NO_ONE, _ANYWHERE
     for i in range(m.list_size[which]):
         enemy = m.lists[which, i]
         away2 = between2(g, slot, enemy)
@@ -128,8 +140,8 @@ def best_target(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
             continue
         if between2(g, slot, enemy) <= reach2 and rank < best_rank:
             best, best_rank = enemy, rank
-    if best != NO_ONE and g.type[best] == _PEASANT:
-        builder = _nearest_builder(g, m, slot, which, reach2 if (reach2 < 100 or g.dev[4] == 1) else np.float32(1e9))
+    if best != NO_ONE and g.type[best] == PEASANT:
+        builder = _nearest_builder(g, m, slot, which, reach2 if kind == GUARD_TOWER else _ANYWHERE)
         if builder != NO_ONE:
             return builder
     return best

@@ -52,8 +52,8 @@ ORDER = np.dtype(
     ],
     align=True,
 )
-"""An order to a unit: references `unit`, `target` (ATTACK, GATHER) and `hall` (GATHER), type `what` (BUILD, TRAIN), place
-(MOVE, BUILD)."""
+"""An order to a unit: references `unit`, `target` (ATTACK, GATHER) and `hall` (GATHER), type `what` (BUILD, TRAIN),
+place (MOVE, BUILD)."""
 
 _UNITS = [
     ("serial", np.int32),
@@ -127,7 +127,6 @@ _OPPONENTS = [
 
 GAME = np.dtype(
     [
-        ("dev", np.int32, (16,)),
         ("tick", np.int32),
         ("status", np.int32),
         ("winner", np.int32),
@@ -161,8 +160,8 @@ GAME = np.dtype(
 )
 """The state of a game.
 
-serial to listed: per slot, a unit (`serial` 0: free) and its running order; `stamp` is the tick an order believes it is,
-    `number` counts orders, `step` is how far an order is, `site` refers to the building under construction.
+serial to listed: per slot, a unit (`serial` 0: free) and its running order; `stamp` is the tick an order believes it
+    is, `number` counts orders, `step` is how far an order is, `site` refers to the building under construction.
 known: per player and slot, whether a building or resource was ever seen.
 roster, count: the slots of each player's units in the order of creation.
 agenda: the slots of units with orders, in the order in which they run.
@@ -219,8 +218,6 @@ def new_game() -> np.ndarray:
     """A record of no game yet, shape (1,)."""
     game = np.zeros(1, GAME)
     game["winner"] = NO_ONE
-    import os
-    game["dev"][0] = [int(v) for v in (os.environ.get("DEV","").split(",")+["0"]*16)[:16] if v!=""] + [0]*(16-len([v for v in (os.environ.get("DEV","").split(",")+["0"]*16)[:16] if v!=""]))
     game["next_serial"] = 1
     return game
 

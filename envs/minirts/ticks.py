@@ -49,58 +49,6 @@ def _fly(g, at, target):  # type: ignore[no-untyped-def]
 def _bullets(g):  # type: ignore[no-untyped-def]
     """Bullets fly on, hit, or are lost because their target is gone."""
     kept = 0
-    if g.dev[1] == 1:
-        for at in range(g.num_bullets // 2):
-            o = g.num_bullets - 1 - at
-            g.b_shooter[at], g.b_shooter[o] = g.b_shooter[o], g.b_shooter[at]
-            g.b_target[at], g.b_target[o] = g.b_target[o], g.b_target[at]
-            g.b_type[at], g.b_type[o] = g.b_type[o], g.b_type[at]
-            g.b_x[at], g.b_x[o] = g.b_x[o], g.b_x[at]
-            g.b_y[at], g.b_y[o] = g.b_y[o], g.b_y[at]
-    elif g.dev[1] >= 3:
-        dead = np.zeros(g.num_bullets, np.bool_)
-        for at in range(g.num_bullets):
-            target = resolve(g, g.b_target[at])
-            dead[at] = target == NO_ONE
-            if not dead[at] and _fly(g, at, target):
-                commands.hit(g, g.b_target[at], g.b_shooter[at], g.b_type[at])
-                dead[at] = True
-        if g.dev[1] == 4:
-            for k in range(g.num_bullets):
-                at = dead.size - 1 - k
-                if dead[at]:
-                    o = g.num_bullets - 1
-                    g.b_shooter[at], g.b_target[at], g.b_type[at] = g.b_shooter[o], g.b_target[o], g.b_type[o]
-                    g.b_x[at], g.b_y[at] = g.b_x[o], g.b_y[o]
-                    g.num_bullets -= 1
-        else:
-            at = 0
-            while at < g.num_bullets:
-                if dead[at]:
-                    o = g.num_bullets - 1
-                    dead[at] = dead[o]
-                    g.b_shooter[at], g.b_target[at], g.b_type[at] = g.b_shooter[o], g.b_target[o], g.b_type[o]
-                    g.b_x[at], g.b_y[at] = g.b_x[o], g.b_y[o]
-                    g.num_bullets -= 1
-                else:
-                    at += 1
-        return
-    elif g.dev[1] == 2:
-        at = 0
-        while at < g.num_bullets:
-            target = resolve(g, g.b_target[at])
-            gone = target == NO_ONE
-            if not gone and _fly(g, at, target):
-                commands.hit(g, g.b_target[at], g.b_shooter[at], g.b_type[at])
-                gone = True
-            if gone:
-                o = g.num_bullets - 1
-                g.b_shooter[at], g.b_target[at], g.b_type[at] = g.b_shooter[o], g.b_target[o], g.b_type[o]
-                g.b_x[at], g.b_y[at] = g.b_x[o], g.b_y[o]
-                g.num_bullets -= 1
-            else:
-                at += 1
-        return
     for at in range(g.num_bullets):
         target = resolve(g, g.b_target[at])
         if target == NO_ONE:
@@ -112,20 +60,28 @@ def _bullets(g):  # type: ignore[no-untyped-def]
         g.b_x[kept], g.b_y[kept] = g.b_x[at], g.b_y[at]
         kept += 1
     g.num_bullets = kept
-    if g.dev[1] == 1:
-        for at in range(g.num_bullets // 2):
-            o = g.num_bullets - 1 - at
-            g.b_shooter[at], g.b_shooter[o] = g.b_shooter[o], g.b_shooter[at]
-            g.b_target[at], g.b_target[o] = g.b_target[o], g.b_target[at]
-            g.b_type[at], g.b_type[o] = g.b_type[o], g.b_type[at]
-            g.b_x[at], g.b_x[o] = g.b_x[o], g.b_x[at]
-            g.b_y[at], g.b_y[o] = g.b_y[o], g.b_y[at]
+
+
+@njit(cache=True, nogil=True)
+def _newest_first(g, first):  # type: ignore[no-untyped-def]
+    """Turns round the order of the bullets that were fired in this tick."""
+    last = g.num_bullets - 1
+    while first < last:
+        g.b_shooter[first], g.b_shooter[last] = g.b_shooter[last], g.b_shooter[first]
+        g.b_target[first], g.b_target[last] = g.b_target[last], g.b_target[first]
+        g.b_type[first], g.b_type[last] = g.b_type[last], g.b_type[first]
+        g.b_x[first], g.b_x[last] = g.b_x[last], g.b_x[first]
+        g.b_y[first], g.b_y[last] = g.b_y[last], g.b_y[first]
+        first += 1
+        last -= 1
 
 
 @njit(cache=True, nogil=True)
 def winner(g):  # type: ignore[no-untyped-def]
-    """Who has won as things stand, or -1: the only one with a town hall, else the only one that is not ruined (no money for
-    a peasant and nothing that walks)."""
+    """Who has won as things stand, or -1: the only one with a town hall, else the only one that is not ruined.
+
+    Ruined is who has no money for a peasant and nothing that walks.
+    """
     has_hall, ruined = np.zeros(2, np.bool_), np.zeros(2, np.bool_)
     for player in range(2):
         mobile = False
@@ -197,8 +153,10 @@ def tick(g, m, given, codes, filtered):  # type: ignore[no-untyped-def]
     if g.ai_kind[0] or g.ai_kind[1]:
         _opponents_act(g, m)
     _bullets(g)
+    old_bullets = g.num_bullets
     run_orders(g, m)
     carry_out_all(g)
+    _newest_first(g, old_bullets)
     update_fog(g)
     _judge(g)
 

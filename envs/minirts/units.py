@@ -1,7 +1,7 @@
 """Unit types and what they can do: costs, strengths, ranges, who makes whom.
 
-Facts: Hu et al., "Hierarchical Decision Making by Generating and Following Natural Language Instructions" (2019), as the
-game plays and not as papers tell; for instance, guard towers do attack.
+Facts: Hu et al., "Hierarchical Decision Making by Generating and Following Natural Language Instructions" (2019), as
+the game plays and not as papers tell; for instance, guard towers do attack.
 """
 
 from __future__ import annotations

@@ -44,4 +44,3 @@ def walk(g, m, slot, to_x, to_y):  # type: ignore[no-untyped-def]
             return left2
     g.failed[g.tick % FAILURE_TICKS] += 1
     return left2
-

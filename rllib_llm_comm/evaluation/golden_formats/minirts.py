@@ -85,9 +85,7 @@ def _compare_script(name: str, expected: Mapping[str, Any], game: Game, report: 
     tick = expected["tick"]
     report.compare(name, tick, "money", expected["money"], [game.money(0), game.money(1)])
     wanted = [[*unit[:3], *map(np.float32, unit[3:5]), *unit[5:]] for unit in expected["units"]]
-    units = [
-        [u.player, u.number, u.name, np.float32(u.x), np.float32(u.y), u.hp, _running(u)] for u in game.units()
-    ]
+    units = [[u.player, u.number, u.name, np.float32(u.x), np.float32(u.y), u.hp, _running(u)] for u in game.units()]
     report.compare(name, tick, "units", wanted, units)
     cells = [int(game.visible(player).sum()) for player in range(2)]
     report.compare(name, tick, "visible_cells", expected["visible_cells"], cells)
@@ -115,7 +113,11 @@ def _duel(episode: Mapping[str, Any], report: GoldenReport) -> None:
             break
     alive = [len(game.units(side)) for side in range(2)]
     outcome = {
-        "winner": _SIDES[alive.index(max(alive))] if 0 in alive and any(alive) else "none" if any(alive) else "both_dead",
+        "winner": _SIDES[alive.index(max(alive))]
+        if 0 in alive and any(alive)
+        else "none"
+        if any(alive)
+        else "both_dead",
         "end_tick": tick,
         "alive_a": alive[0],
         "alive_b": alive[1],
@@ -197,7 +199,9 @@ def _train(episode: Mapping[str, Any], report: GoldenReport) -> None:
     for tick in range(episode["ticks"]):
         house, money = game.units(0)[0], game.money(0)
         affordable = money >= COST[kind]
-        orders = [order.train(house, kind)] if house.order == "IDLE" and affordable and given < episode["orders"] else []
+        orders = (
+            [order.train(house, kind)] if house.order == "IDLE" and affordable and given < episode["orders"] else []
+        )
         given += len(orders)
         _tick(game, report, orders)
         if game.money(0) != money:
