@@ -9,6 +9,8 @@ Units lie in slots. A slot is used again after its unit is gone; therefore whoev
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from rllib_llm_comm.envs.minirts.units import NUM_TYPES
@@ -39,19 +41,17 @@ NUM_LISTS = 5
 RUNNING, WON, DRAWN, BROKEN = range(4)
 """How a game stands; a broken one had so many failed moves that the original gives up."""
 
-ORDER = np.dtype(
-    [
-        ("player", np.int32),
-        ("unit", np.int32),
-        ("kind", np.int32),
-        ("target", np.int32),
-        ("hall", np.int32),
-        ("what", np.int32),
-        ("x", np.float32),
-        ("y", np.float32),
-    ],
-    align=True,
-)
+_ORDER: list[Any] = [
+    ("player", np.int32),
+    ("unit", np.int32),
+    ("kind", np.int32),
+    ("target", np.int32),
+    ("hall", np.int32),
+    ("what", np.int32),
+    ("x", np.float32),
+    ("y", np.float32),
+]
+ORDER = np.dtype(_ORDER, align=True)
 """An order to a unit: references `unit`, `target` (ATTACK, GATHER) and `hall` (GATHER), type `what` (BUILD, TRAIN),
 place (MOVE, BUILD)."""
 
@@ -125,39 +125,37 @@ _OPPONENTS = [
     ("rng_at", np.int32, (2,)),
 ]
 
-GAME = np.dtype(
-    [
-        ("tick", np.int32),
-        ("status", np.int32),
-        ("winner", np.int32),
-        ("max_tick", np.int32),
-        ("unit_cap", np.int32),
-        ("next_serial", np.int32),
-        ("next_number", np.int32),
-        ("money", np.int32, (2,)),
-        ("failed", np.int32, (FAILURE_TICKS,)),
-        ("count", np.int32, (2,)),
-        ("roster", np.int32, (2, SLOTS)),
-        ("agenda_size", np.int32),
-        ("agenda", np.int32, (SLOTS,)),
-        *((name, dtype, (SLOTS,)) for name, dtype in _UNITS),
-        ("known", np.int32, (2, SLOTS)),
-        ("terrain", np.int32, (CELLS,)),
-        ("sight", np.int32, (2, CELLS)),
-        ("seen", np.int32, (2, CELLS)),
-        ("num_closed", np.int32),
-        ("closed_player", np.int32, (2 * SLOTS,)),
-        ("closed_cell", np.int32, (2 * SLOTS,)),
-        ("num_pending", np.int32),
-        *((name, dtype, (PENDING,)) for name, dtype in _PENDING),
-        ("num_bullets", np.int32),
-        *((name, dtype, (BULLETS,)) for name, dtype in _BULLETS),
-        ("queue_end", np.int32),
-        *((name, dtype, (QUEUE,)) for name, dtype in _QUEUED),
-        *_OPPONENTS,
-    ],
-    align=True,
-)
+_GAME: list[Any] = [
+    ("tick", np.int32),
+    ("status", np.int32),
+    ("winner", np.int32),
+    ("max_tick", np.int32),
+    ("unit_cap", np.int32),
+    ("next_serial", np.int32),
+    ("next_number", np.int32),
+    ("money", np.int32, (2,)),
+    ("failed", np.int32, (FAILURE_TICKS,)),
+    ("count", np.int32, (2,)),
+    ("roster", np.int32, (2, SLOTS)),
+    ("agenda_size", np.int32),
+    ("agenda", np.int32, (SLOTS,)),
+    *((name, dtype, (SLOTS,)) for name, dtype in _UNITS),
+    ("known", np.int32, (2, SLOTS)),
+    ("terrain", np.int32, (CELLS,)),
+    ("sight", np.int32, (2, CELLS)),
+    ("seen", np.int32, (2, CELLS)),
+    ("num_closed", np.int32),
+    ("closed_player", np.int32, (2 * SLOTS,)),
+    ("closed_cell", np.int32, (2 * SLOTS,)),
+    ("num_pending", np.int32),
+    *((name, dtype, (PENDING,)) for name, dtype in _PENDING),
+    ("num_bullets", np.int32),
+    *((name, dtype, (BULLETS,)) for name, dtype in _BULLETS),
+    ("queue_end", np.int32),
+    *((name, dtype, (QUEUE,)) for name, dtype in _QUEUED),
+    *_OPPONENTS,
+]
+GAME = np.dtype(_GAME, align=True)
 """The state of a game.
 
 serial to listed: per slot, a unit (`serial` 0: free) and its running order; `stamp` is the tick an order believes it
@@ -171,40 +169,38 @@ p_*: new orders, in the order in which they begin. b_*: bullets. q_*: commands o
 ai_*, rng: scripted opponents; see `opponents`.
 """
 
-MEMORY = np.dtype(
-    [
-        ("learned", np.float32, (2, CELLS, CELLS)),
-        ("route", np.int32, (2, CELLS, CELLS)),
-        ("touched", np.int32, (2, CELLS)),
-        ("search", np.int32),
-        ("mark", np.int32, (CELLS,)),
-        ("cost", np.float32, (CELLS,)),
-        ("parent", np.int32, (CELLS,)),
-        ("popped", np.int32, (CELLS,)),
-        ("heap_size", np.int32),
-        ("heap_f", np.float32, (CELLS,)),
-        ("heap_g", np.float32, (CELLS,)),
-        ("heap_cell", np.int32, (CELLS,)),
-        # What a scripted opponent thinks while it acts.
-        ("lists", np.int32, (NUM_LISTS, SLOTS)),
-        ("list_size", np.int32, (NUM_LISTS,)),
-        ("own", np.int32, (NUM_TYPES,)),
-        ("coming", np.int32, (NUM_TYPES,)),
-        ("wanted", np.int32, (NUM_TYPES,)),
-        ("hall", np.int32),
-        ("budget", np.int32),
-        ("money_left", np.int32),
-        ("scout", np.int32),
-        ("assault", np.int32),
-        ("wish", np.int32, (SLOTS,)),
-        ("wish_target", np.int32, (SLOTS,)),
-        ("wish_hall", np.int32, (SLOTS,)),
-        ("wish_what", np.int32, (SLOTS,)),
-        ("wish_x", np.float32, (SLOTS,)),
-        ("wish_y", np.float32, (SLOTS,)),
-    ],
-    align=True,
-)
+_MEMORY: list[Any] = [
+    ("learned", np.float32, (2, CELLS, CELLS)),
+    ("route", np.int32, (2, CELLS, CELLS)),
+    ("touched", np.int32, (2, CELLS)),
+    ("search", np.int32),
+    ("mark", np.int32, (CELLS,)),
+    ("cost", np.float32, (CELLS,)),
+    ("parent", np.int32, (CELLS,)),
+    ("popped", np.int32, (CELLS,)),
+    ("heap_size", np.int32),
+    ("heap_f", np.float32, (CELLS,)),
+    ("heap_g", np.float32, (CELLS,)),
+    ("heap_cell", np.int32, (CELLS,)),
+    # What a scripted opponent thinks while it acts.
+    ("lists", np.int32, (NUM_LISTS, SLOTS)),
+    ("list_size", np.int32, (NUM_LISTS,)),
+    ("own", np.int32, (NUM_TYPES,)),
+    ("coming", np.int32, (NUM_TYPES,)),
+    ("wanted", np.int32, (NUM_TYPES,)),
+    ("hall", np.int32),
+    ("budget", np.int32),
+    ("money_left", np.int32),
+    ("scout", np.int32),
+    ("assault", np.int32),
+    ("wish", np.int32, (SLOTS,)),
+    ("wish_target", np.int32, (SLOTS,)),
+    ("wish_hall", np.int32, (SLOTS,)),
+    ("wish_what", np.int32, (SLOTS,)),
+    ("wish_x", np.float32, (SLOTS,)),
+    ("wish_y", np.float32, (SLOTS,)),
+]
+MEMORY = np.dtype(_MEMORY, align=True)
 """What the path planners know, and room for their searches.
 
 learned: per player, target cell and cell: the learned distance, 0 if there is none.

@@ -46,7 +46,7 @@ def _map(episode: Mapping[str, Any], report: GoldenReport) -> None:
 
 
 def _script(episode: Mapping[str, Any], report: GoldenReport) -> None:
-    game = _scenario(episode, episode["init"], tuple(episode["money"]))
+    game = _scenario(episode, episode["init"], (episode["money"][0], episode["money"][1]))
     states = {item["tick"]: item for item in episode["states"]}
     halls = {p: n for n, (p, kind, *_) in reversed(list(enumerate(episode["init"]))) if kind == "TOWN_HALL"}
     first_winner = -1
@@ -150,7 +150,8 @@ def _distance2(a: Unit, b: Unit) -> np.float32:
 def _move(episode: Mapping[str, Any], report: GoldenReport) -> None:
     game = _scenario(episode, episode["units"])
     mover = game.units(0)[0]
-    orders, length, track, tick = [order.move(mover, *episode["to"])], 0.0, [], 0
+    orders, length, tick = [order.move(mover, *episode["to"])], 0.0, 0
+    track: list[list[float]] = []
     for tick in range(episode["end_tick"] + 1):
         before = game.units(0)[0]
         _tick(game, report, orders)
@@ -177,7 +178,8 @@ def _gather(episode: Mapping[str, Any], report: GoldenReport) -> None:
     hall = next(unit for unit in game.units(0) if unit.type == TOWN_HALL)
     resource = next(unit for unit in game.units(0) if unit.type == RESOURCE)
     orders = [order.gather(unit, hall, resource) for unit in game.units(0) if IS_MOBILE[unit.type]]
-    deposits, resource_hp = [], []
+    deposits: list[list[int]] = []
+    resource_hp: list[list[int]] = []
     for tick in range(episode["ticks"]):
         before = game.money(0), game.unit(resource.ref)
         _tick(game, report, orders)
@@ -194,7 +196,8 @@ def _gather(episode: Mapping[str, Any], report: GoldenReport) -> None:
 
 def _train(episode: Mapping[str, Any], report: GoldenReport) -> None:
     game = _scenario(episode, episode["units"], (episode["money0"], 0))
-    kind, given, events = TYPE_OF[episode["unit"]], 0, []
+    kind, given = TYPE_OF[episode["unit"]], 0
+    events: list[list[Any]] = []
     known = {unit.ref for unit in game.units()}
     for tick in range(episode["ticks"]):
         house, money = game.units(0)[0], game.money(0)
