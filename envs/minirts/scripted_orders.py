@@ -82,7 +82,8 @@ def _peasant_to_drive_off(g, m, slot):  # type: ignore[no-untyped-def]
 def _fight_at_home(g, m, player):  # type: ignore[no-untyped-def]
     for i in range(g.count[player]):
         slot = g.roster[player, i]
-        if g.stage[slot] == FINISHED and g.type[slot] == GUARD_TOWER:
+        # A tower that shoots already is left alone.
+        if g.stage[slot] == FINISHED and g.type[slot] == GUARD_TOWER and g.order[slot] == IDLE:
             _wish_attack(g, m, slot, best_target(g, m, slot, IN_RANGE, _TOWER_REACH2))
     for i in range(g.count[player]):
         slot = g.roster[player, i]
