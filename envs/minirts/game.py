@@ -336,6 +336,6 @@ def _check(settings: Settings) -> None:
         value = getattr(settings, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < low:
             raise UserError(f"`{name}` is {value!r} but must be a whole number from {low} up.")
-    for name in settings.opponents:
-        if name is not None:
-            opponents.parse(name)
+    for opponent in settings.opponents:
+        if opponent is not None:
+            opponents.parse(opponent)

@@ -55,12 +55,6 @@ def test_unknown_kinds_get_one_sentence(tmp_path):
         check_golden(path)
 
 
-def _play(game, ticks):
-    while ticks and not game.over:
-        game.run(1)
-        ticks -= 1
-
-
 def test_a_snapshot_is_exact():
     game = Game(3, Settings(opponents=("medium", "strong")))
     game.run(2000)
