@@ -15,6 +15,8 @@ from rllib_llm_comm.evaluation.golden import GoldenReport
 from rllib_llm_comm.evaluation.golden_formats import minirts_games
 
 _MAX_EVENTS = 40
+# Nothing but the income is recorded after so many.
+_MAX_DEPOSITS = 60
 _SIDES = ("A", "B")
 
 
@@ -185,13 +187,13 @@ def _gather(episode: Mapping[str, Any], report: GoldenReport) -> None:
         _tick(game, report, orders)
         orders = []
         after = game.money(0), game.unit(resource.ref)
+        if len(deposits) == _MAX_DEPOSITS:
+            continue
         if after[0] != before[0]:
             deposits.append([tick, after[0]])
         if after[1] and before[1] and after[1].hp != before[1].hp:
             resource_hp.append([tick, after[1].hp])
-    # The original's list of a resource's hp holds the first 60 changes.
-    outcome = {"deposits": deposits, "resource_hp": resource_hp[:60], "income": game.money(0)}
-    _compare_all(episode, outcome, report)
+    _compare_all(episode, {"deposits": deposits, "resource_hp": resource_hp, "income": game.money(0)}, report)
 
 
 def _train(episode: Mapping[str, Any], report: GoldenReport) -> None:
