@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from functools import cache
 
 import numpy as np
 
+from rllib_llm_comm.envs.compiling import compiling
 from rllib_llm_comm.envs.minirts import state, ticks
-
-logger = logging.getLogger(__name__)
-
-_SILENT_SECONDS = 3.0
+from rllib_llm_comm.envs.minirts.random_stream import seed_stream
 
 
 @cache
@@ -23,17 +19,11 @@ def compile_rules() -> float:
     Returns:
         Seconds that it took.
     """
-    note = threading.Timer(
-        _SILENT_SECONDS,
-        logger.warning,
-        ("Compiling the rules of MiniRTS; this takes about a minute and is kept for later.",),
-    )
-    note.daemon = True
-    note.start()
     start = time.perf_counter()
-    try:
-        game, memory = state.new_game()[0], state.new_memory()[0]
-        ticks.run(game, memory, np.zeros(0, state.ORDER), np.zeros(0, np.int32), True, 0, True)
-    finally:
-        note.cancel()
+    with compiling("MiniRTS", "about a minute"):
+        record, memory = state.new_game(), state.new_memory()
+        ticks.begin(record[0], ())
+        seed_stream(record, 0, 0)
+        ticks.draw(record[0], 0, 0, 1)
+        ticks.run(record[0], memory[0], np.zeros(0, state.ORDER), np.zeros(0, np.int32), True, 0, True)
     return time.perf_counter() - start

@@ -15,38 +15,38 @@ _TOO_CLOSE = np.float32(0.72) * np.float32(0.72)
 _LOW, _HIGH = np.float32(-0.5), np.float32(SIZE + 0.5)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def axis_cell(value):  # type: ignore[no-untyped-def]
     """Column of an x or row of a y; truncated towards zero, so down to -1.5 it is 0."""
     return np.int32(value + _HALF)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def cell_of(g, slot):  # type: ignore[no-untyped-def]
     """The cell a unit stands on."""
     return axis_cell(g.y[slot]) * SIZE + axis_cell(g.x[slot])
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def distance2(x, y, to_x, to_y):  # type: ignore[no-untyped-def]
     """float32: squared distance."""
     dx, dy = x - to_x, y - to_y
     return dx * dx + dy * dy
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def between2(g, a, b):  # type: ignore[no-untyped-def]
     """float32: squared distance of two units."""
     return distance2(g.x[a], g.y[a], g.x[b], g.y[b])
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def reference(g, slot):  # type: ignore[no-untyped-def]
     """A lasting reference to the unit in a slot."""
     return g.serial[slot] * SLOTS + slot
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def resolve(g, ref):  # type: ignore[no-untyped-def]
     """The slot of a unit that is meant, or -1 if it is gone."""
     if ref < 0:
@@ -55,18 +55,18 @@ def resolve(g, ref):  # type: ignore[no-untyped-def]
     return slot if g.serial[slot] == ref // SLOTS else NO_ONE
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def passable(g, cell, kind):  # type: ignore[no-untyped-def]
     """Whether a type may be on a cell."""
     return g.terrain[cell] != WATER or FLIES[kind]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _outside(x, y):  # type: ignore[no-untyped-def]
     return x < _LOW or x > _HIGH or y < _LOW or y > _HIGH
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def clear_of_discs(g, x, y, but):  # type: ignore[no-untyped-def]
     """Whether no unit but that in slot `but` stands closer than two radii."""
     outside = _outside(x, y)
@@ -79,7 +79,7 @@ def clear_of_discs(g, x, y, but):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def free(g, x, y, kind, but):  # type: ignore[no-untyped-def]
     """Whether a type could stand at a place: in the map, on its terrain, clear of discs."""
     column, row = axis_cell(x), axis_cell(y)
@@ -88,7 +88,7 @@ def free(g, x, y, kind, but):  # type: ignore[no-untyped-def]
     return passable(g, row * SIZE + column, kind) and clear_of_discs(g, x, y, but)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _look(g, player, cell, change):  # type: ignore[no-untyped-def]
     """Adds to or takes from a player's sight a unit at a cell."""
     row, column = cell // SIZE, cell % SIZE
@@ -100,7 +100,7 @@ def _look(g, player, cell, change):  # type: ignore[no-untyped-def]
                 g.seen[player, y * SIZE + x] = 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _close_eyes(g, slot):  # type: ignore[no-untyped-def]
     """A unit no longer sees what it saw, from the next fog on."""
     if g.sight_cell[slot] >= 0:
@@ -110,7 +110,7 @@ def _close_eyes(g, slot):  # type: ignore[no-untyped-def]
         g.sight_cell[slot] = NO_ONE
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def take_off(g, slot):  # type: ignore[no-untyped-def]
     """Takes a unit off the board."""
     _close_eyes(g, slot)
@@ -123,7 +123,7 @@ def take_off(g, slot):  # type: ignore[no-untyped-def]
     g.serial[slot] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def update_fog(g):  # type: ignore[no-untyped-def]
     """What both players see now, at the end of a tick; buildings and resources in sight are remembered."""
     for player in range(2):
@@ -147,19 +147,19 @@ def update_fog(g):  # type: ignore[no-untyped-def]
                         g.known[watcher, slot] = 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def in_sight(g, player, slot):  # type: ignore[no-untyped-def]
     """Whether a player sees the cell a unit stands on."""
     return g.sight[player, cell_of(g, slot)] > 0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def knows(g, player, slot):  # type: ignore[no-untyped-def]
     """Whether a player sees a unit or remembers a building or resource."""
     return g.known[player, slot] > 0 or in_sight(g, player, slot)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def listed(g, player, slot):  # type: ignore[no-untyped-def]
     """Whether a player is told of a unit of the other, or of a resource."""
     return g.stage[slot] == FINISHED and knows(g, player, slot)

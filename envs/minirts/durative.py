@@ -29,7 +29,7 @@ _AROUND_X = np.array([-1, 1, 0, 0, -1, -1, 1, 1, -2, 2, 0, 0], np.float32)
 _AROUND_Y = np.array([0, 0, -1, 1, -1, 1, -1, 1, 0, 0, -2, 2], np.float32)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _free_around(g, x, y, kind):  # type: ignore[no-untyped-def]
     """Number of the first free place around a place, or -1."""
     for i in range(_AROUND_X.size):
@@ -38,12 +38,12 @@ def _free_around(g, x, y, kind):  # type: ignore[no-untyped-def]
     return NO_ONE
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _move(g, m, slot):  # type: ignore[no-untyped-def]
     return walk(g, m, slot, g.to_x[slot], g.to_y[slot]) < _ARRIVED2
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _attack(g, m, slot):  # type: ignore[no-untyped-def]
     target, kind = resolve(g, g.target[slot]), g.type[slot]
     if target == NO_ONE or not knows(g, g.owner[slot], target) or POWER[kind, g.type[target]] == 0:
@@ -56,7 +56,7 @@ def _attack(g, m, slot):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _gather(g, m, slot):  # type: ignore[no-untyped-def]
     resource, hall = resolve(g, g.target[slot]), resolve(g, g.hall[slot])
     if resource == NO_ONE or hall == NO_ONE:
@@ -75,7 +75,7 @@ def _gather(g, m, slot):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _build(g, m, slot):  # type: ignore[no-untyped-def]
     kind, x, y = g.what[slot], g.to_x[slot], g.to_y[slot]
     if g.step[slot] == 0:
@@ -100,7 +100,7 @@ def _build(g, m, slot):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _train(g, slot):  # type: ignore[no-untyped-def]
     kind, house = g.what[slot], g.type[slot]
     if g.step[slot] == 0:
@@ -118,7 +118,7 @@ def _train(g, slot):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _run(g, m, slot):  # type: ignore[no-untyped-def]
     kind = g.order[slot]
     if kind == MOVE:
@@ -132,14 +132,14 @@ def _run(g, m, slot):  # type: ignore[no-untyped-def]
     return _train(g, slot)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _run_and_close(g, m, slot):  # type: ignore[no-untyped-def]
     if _run(g, m, slot):
         g.order[slot] = IDLE
     g.stamp[slot] = g.tick + 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _before(g, a, b):  # type: ignore[no-untyped-def]
     """Whether the order of slot a runs before that of slot b: later ones first."""
     if g.started[a] != g.started[b]:
@@ -147,7 +147,7 @@ def _before(g, a, b):  # type: ignore[no-untyped-def]
     return g.number[a] < g.number[b]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _sort_agenda(g):  # type: ignore[no-untyped-def]
     """Drops what ended and sorts the rest; it is almost sorted from the tick before."""
     size = 0
@@ -165,7 +165,7 @@ def _sort_agenda(g):  # type: ignore[no-untyped-def]
     g.agenda_size = size
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def run_orders(g, m):  # type: ignore[no-untyped-def]
     """One tick of all orders: new ones begin and run first, those of the tick before (counter-attacks) before all.
 
@@ -173,12 +173,13 @@ def run_orders(g, m):  # type: ignore[no-untyped-def]
     something else in the next tick may still shoot once.
     """
     for at in range(g.num_pending):
-        slot = orders.begin(g, at)
+        slot = np.int64(orders.begin(g, at))
         if slot != NO_ONE:
             _run_and_close(g, m, slot)
     g.num_pending = 0
     _sort_agenda(g)
     for i in range(g.agenda_size):
-        slot = g.agenda[i]
+        # The same type as above, or all of this would be compiled twice.
+        slot = np.int64(g.agenda[i])
         if g.stamp[slot] == g.tick:
             _run_and_close(g, m, slot)

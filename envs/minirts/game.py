@@ -16,8 +16,6 @@ import numpy as np
 
 from rllib_llm_comm.envs.minirts import mapgen, opponents, state, ticks
 from rllib_llm_comm.envs.minirts.compiling import compile_rules
-from rllib_llm_comm.envs.minirts.discs import update_fog
-from rllib_llm_comm.envs.minirts.immediate import add_unit
 from rllib_llm_comm.envs.minirts.mapgen import SIZE, MapSettings
 from rllib_llm_comm.envs.minirts.order import OUTCOMES, Order, pack
 from rllib_llm_comm.envs.minirts.units import IS_BUILDING, NAMES, RESOURCE
@@ -172,9 +170,7 @@ class Game:
         g = self.record[0]
         g["terrain"], g["money"] = terrain, money
         g["unit_cap"], g["max_tick"] = self.settings.unit_cap, self.settings.max_tick
-        for player, kind, x, y in units:
-            add_unit(g, player, kind, state.FINISHED, np.float32(x), np.float32(y))
-        update_fog(g)
+        ticks.begin(g, units)
 
     @property
     def tick(self) -> int:

@@ -10,7 +10,7 @@ from rllib_llm_comm.envs.minirts.state import BUILD, BULLETS, FINISHED, IDLE, NO
 from rllib_llm_comm.envs.minirts.units import DAMAGE, HP, LOAD, RESOURCE
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def counted(g, player):  # type: ignore[no-untyped-def]
     """A player's units and buildings, finished or not, without resources."""
     count = 0
@@ -19,7 +19,7 @@ def counted(g, player):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def add_unit(g, player, kind, stage, x, y):  # type: ignore[no-untyped-def]
     """Puts a new unit into a free slot. Returns the slot, or -1 if there is none left."""
     slot = 0
@@ -41,22 +41,22 @@ def add_unit(g, player, kind, stage, x, y):  # type: ignore[no-untyped-def]
     return slot
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _move(g, slot, x, y):  # type: ignore[no-untyped-def]
     if free(g, x, y, g.type[slot], slot):
         g.x[slot], g.y[slot] = x, y
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _shoot(g, slot, target):  # type: ignore[no-untyped-def]
     at = g.num_bullets
     if at < BULLETS:
         g.b_shooter[at], g.b_target[at], g.b_type[at] = reference(g, slot), target, g.type[slot]
-        g.b_x[at], g.b_y[at] = g.x[slot], g.y[slot]
+        g.b_x[at], g.b_y[at], g.b_gone_at[at] = g.x[slot], g.y[slot], 0
         g.num_bullets = at + 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _hit(g, slot, shooter, kind):  # type: ignore[no-untyped-def]
     damage = DAMAGE[kind, g.type[slot]]
     if damage == 0:
@@ -68,7 +68,7 @@ def _hit(g, slot, shooter, kind):  # type: ignore[no-untyped-def]
         orders.strike_back(g, slot, shooter)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _create(g, at):  # type: ignore[no-untyped-def]
     player, kind, stage = g.q_other[at], g.q_value[at], g.q_extra[at]
     made = NO_ONE
@@ -83,7 +83,7 @@ def _create(g, at):  # type: ignore[no-untyped-def]
         g.site[maker] = reference(g, made)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _pay(g, player, amount, slot):  # type: ignore[no-untyped-def]
     if g.money[player] + amount >= 0:
         g.money[player] += amount
@@ -92,14 +92,14 @@ def _pay(g, player, amount, slot):  # type: ignore[no-untyped-def]
         g.order[slot] = IDLE
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _dig(g, slot):  # type: ignore[no-untyped-def]
     g.hp[slot] -= LOAD
     if g.hp[slot] <= 0:
         commands.remove(g, reference(g, slot))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _carry_out(g, at):  # type: ignore[no-untyped-def]
     kind, slot = g.q_kind[at], resolve(g, g.q_unit[at])
     if kind == commands.PAY:
@@ -127,7 +127,7 @@ def _carry_out(g, at):  # type: ignore[no-untyped-def]
         _dig(g, slot)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def carry_out_all(g):  # type: ignore[no-untyped-def]
     """Carries out all commands of the tick, also those that arise meanwhile."""
     at = 0

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_llm_comm.envs.minirts.random_stream import seed_stream, uniform
+from rllib_llm_comm.envs.minirts.random_stream import seed_stream
 from rllib_llm_comm.envs.minirts.scripted_plan import FIXED, STRONG
 from rllib_llm_comm.envs.minirts.state import NO_ONE
+from rllib_llm_comm.envs.minirts.ticks import draw
 from rllib_llm_comm.envs.minirts.units import ARCHER, ARMY, CAVALRY, DRAGON, NAMES, SPEARMAN, SWORDMAN, TYPE_OF
 from rllib_llm_comm.errors import UserError, require_choice
 
@@ -102,9 +103,9 @@ def enter(record: np.ndarray, player: int, name: str, seed: int, every: int) -> 
     if opponent.level == "simple":
         least = most = _SIMPLE_ARMY
     elif opponent.level == "strong":
-        least, most = _draw(record, player, 3, 5), _draw(record, player, 5, 7)
+        least, most = draw(record[0], player, 3, 5), draw(record[0], player, 5, 7)
     else:
-        most, least = _draw(record, player, 5, 7), _draw(record, player, 3, 5)
+        most, least = draw(record[0], player, 5, 7), draw(record[0], player, 3, 5)
     count = max(1, len(types))
     g["ai_num_types"][player], g["ai_max"][player] = count, most
     g["ai_types"][player, : len(types)] = types
@@ -125,13 +126,9 @@ def drawn(record: np.ndarray, player: int) -> Drawn:
     return Drawn(types, int(g["ai_mins"][player, :count].sum()), int(g["ai_max"][player]))
 
 
-def _draw(record: np.ndarray, player: int, low: int, high: int) -> int:
-    return int(uniform(record[0], player, low, high))
-
-
 def _types(record: np.ndarray, player: int, opponent: Opponent) -> list[int]:
     types = list(opponent.types)
     while len(types) < opponent.num_types:
         left = [kind for kind in _DRAWN_TYPES if kind not in types]
-        types.append(left[_draw(record, player, 0, len(left) - 1)])
+        types.append(left[draw(record[0], player, 0, len(left) - 1)])
     return types

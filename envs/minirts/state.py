@@ -108,6 +108,7 @@ _BULLETS = [
     ("b_type", np.int32),
     ("b_x", np.float32),
     ("b_y", np.float32),
+    ("b_gone_at", np.int32),
 ]
 _OPPONENTS = [
     # Scripted opponents, one per player.
@@ -165,7 +166,8 @@ roster, count: the slots of each player's units in the order of creation.
 agenda: the slots of units with orders, in the order in which they run.
 sight: per player and cell, how many units see it. seen: whether it ever was.
 closed_*: where units stood that saw something until this tick's fog.
-p_*: new orders, in the order in which they begin. b_*: bullets. q_*: commands of the running tick, empty between ticks.
+p_*: new orders, in the order in which they begin. b_*: bullets; those that fly have no tick `b_gone_at` yet, 0.
+q_*: commands of the running tick, empty between ticks.
 ai_*, rng: scripted opponents; see `opponents`.
 """
 

@@ -18,7 +18,7 @@ _NEAR2 = np.float32(1)
 _STAY = np.float32(0.4)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def walk(g, m, slot, to_x, to_y):  # type: ignore[no-untyped-def]
     """Plans a step: straight on, or turned left or right where something is in the way.
 
