@@ -48,11 +48,12 @@ def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
     dx, dy = to_x - x, to_y - y
     length = np.float32(math.sqrt(dx * dx + dy * dy))
     samples = max(1, np.int32(length / _SAMPLE + _HALF))
-    unit_x, unit_y, apart = dx / length, dy / length, length / np.float32(samples)
+    apart = length / np.float32(samples)
+    # Rounded in this order, as the original does.
+    step_x, step_y = dx / length * apart, dy / length * apart
     last = start
     for i in range(1, samples + 1):
-        away = apart * np.float32(i)
-        x, y = g.x[slot] + unit_x * away, g.y[slot] + unit_y * away
+        x, y = g.x[slot] + step_x * np.float32(i), g.y[slot] + step_y * np.float32(i)
         column, row = axis_cell(x), axis_cell(y)
         cell = row * SIZE + column
         if cell == last:

@@ -9,10 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rllib_llm_comm.envs.minirts import opponents, order
+from rllib_llm_comm.envs.minirts import fingerprint, opponents, order
 from rllib_llm_comm.envs.minirts.game import Game, Settings
 from rllib_llm_comm.envs.minirts.mapgen import MapSettings, generate
-from rllib_llm_comm.envs.minirts.units import ARCHER, BARRACK, DAMAGE, DRAGON, PEASANT, RESOURCE, SPEARMAN, TOWN_HALL
+from rllib_llm_comm.envs.minirts.units import (
+    ARCHER,
+    BARRACK,
+    CAVALRY,
+    DAMAGE,
+    DRAGON,
+    GUARD_TOWER,
+    IS_ARMY,
+    PEASANT,
+    RESOURCE,
+    SPEARMAN,
+    TOWN_HALL,
+)
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden import GoldenReport, check_golden
 from rllib_llm_comm.evaluation.golden_formats import minirts
@@ -164,3 +176,41 @@ def test_opponents_with_several_types_make_them():
         game.run(50)
         made |= {unit.type for unit in game.units(0)}
     assert {SPEARMAN, ARCHER} <= made
+
+
+def test_opponents_keep_to_their_towers_and_army_sizes():
+    game = Game(4, Settings(opponents=("simple:SPEARMAN", "medium_tower:ARCHER")))
+    most = [opponents.drawn(game.record, player).most for player in range(2)]
+    armies, towers = [0, 0], [0, 0]
+    while not game.over and game.tick < 5000:
+        game.run(50)
+        for player in range(2):
+            kinds = [unit.type for unit in game.units(player)]
+            armies[player] = max(armies[player], sum(bool(IS_ARMY[kind]) for kind in kinds))
+            towers[player] = max(towers[player], kinds.count(GUARD_TOWER))
+    # One more may have been ordered before the last one was there.
+    assert all(3 <= army <= limit + 1 for army, limit in zip(armies, most, strict=True))
+    assert towers == [0, 2]
+
+
+def test_strong_opponents_make_what_beats_the_enemy():
+    game = Game(2, Settings(opponents=("strong", "medium:SWORDMAN")))
+    made = set()
+    while not game.over and game.tick < 6000:
+        game.run(50)
+        made |= {unit.type for unit in game.units(0)}
+    assert CAVALRY in made
+
+
+def test_changed_sources_are_compiled_anew(tmp_path, monkeypatch):
+    folder = Path(fingerprint.__file__).parent
+    for path in folder.glob("*.py"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(fingerprint, "__file__", str(tmp_path / "fingerprint.py"))
+    before = fingerprint.fingerprint()
+    (tmp_path / "game.py").write_text("# Not compiled.")
+    assert fingerprint.fingerprint() == before
+    for name in ("discs.py", "units.py"):
+        (tmp_path / name).write_text((tmp_path / name).read_text() + "\n# Changed.\n")
+        assert fingerprint.fingerprint() != before
+        before = fingerprint.fingerprint()
