@@ -130,7 +130,9 @@ def _opponents_act(g, m):  # type: ignore[no-untyped-def]
     """Scripted opponents whose turn it is think on the same state; then their orders are given, by unit."""
     for player in range(2):
         for i in range(g.count[player]):
-            m.wish[g.roster[player, i]] = IDLE
+            slot = g.roster[player, i]
+            m.wish[slot], m.wish_target[slot], m.wish_hall[slot], m.wish_what[slot] = IDLE, NO_ONE, NO_ONE, NO_ONE
+            m.wish_x[slot] = m.wish_y[slot] = 0
     for player in range(2):
         if g.ai_kind[player] and (g.tick + 1) % g.ai_every[player] == 0:
             act(g, m, player)

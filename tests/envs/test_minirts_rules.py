@@ -124,7 +124,7 @@ def test_orders_that_cannot_be_are_refused():
 
 def test_the_cap_gives_the_money_back():
     units = [(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, TOWN_HALL, 26, 26)]
-    game = Game.scenario(units, (100, 0), settings=Settings(unit_cap=2, max_tick=0))
+    game = Game.scenario(units, (100, 100), settings=Settings(unit_cap=2, max_tick=0))
     game.step([order.train(game.units(0)[0], PEASANT)], 10)
     assert game.money(0) == 50
     game.run(100)
@@ -132,7 +132,7 @@ def test_the_cap_gives_the_money_back():
 
 
 def test_a_cancelled_building_goes_and_is_refunded():
-    game = Game.scenario([(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, TOWN_HALL, 26, 26)], (300, 0))
+    game = Game.scenario([(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, TOWN_HALL, 26, 26)], (300, 300))
     game.step([order.build(game.units(0)[1], BARRACK, 14, 5)], 60)
     assert (game.money(0), [unit.finished for unit in game.units(0)]) == (150, [True, True, False])
     game.step([order.move(game.units(0)[1], 5, 10)], 1)
