@@ -188,11 +188,19 @@ def _overcooked_ai(episode: Mapping[str, Any], report: GoldenReport) -> None:
     overcooked_ai.replay(episode, report)
 
 
+def _minirts(episode: Mapping[str, Any], report: GoldenReport) -> None:
+    from rllib_llm_comm.evaluation.golden_formats import minirts
+
+    minirts.replay(episode, report)
+
+
 FORMATS: dict[str, Format] = {
     "overcooked_text": Format(
         frozenset({"id", "mode", "map", "task", "n_agents", "obs_radius", "layout", "initial", "steps"}),
         _overcooked_text,
     ),
     "overcooked_ai": Format(frozenset({"id", "kind", "layout", "dynamics"}), _overcooked_ai),
+    # Its kinds have little in common, so it comes last.
+    "minirts": Format(frozenset({"id", "kind"}), _minirts),
 }
-"""The known games."""
+"""The known games, in the order in which they are tried."""

@@ -1,0 +1,216 @@
+"""The strategy game: golden data, orders, exact snapshots, fog, caps and the scripted opponents."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rllib_llm_comm.envs.minirts import fingerprint, opponents, order
+from rllib_llm_comm.envs.minirts.game import Game, Settings
+from rllib_llm_comm.envs.minirts.mapgen import MapSettings, generate
+from rllib_llm_comm.envs.minirts.units import (
+    ARCHER,
+    BARRACK,
+    CAVALRY,
+    DAMAGE,
+    DRAGON,
+    GUARD_TOWER,
+    IS_ARMY,
+    PEASANT,
+    RESOURCE,
+    SPEARMAN,
+    TOWN_HALL,
+)
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.golden import GoldenReport, check_golden
+from rllib_llm_comm.evaluation.golden_formats import minirts
+
+GOLDEN = Path(__file__).parents[1] / "data" / "minirts_golden.jsonl.gz"
+
+
+def test_equals_the_original():
+    report = check_golden(GOLDEN)
+    assert report.game == "minirts"
+    assert report.ok, report.mismatches[:3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "change"),
+    [
+        ("map", "units", lambda e: e["units"][0].__setitem__(2, 1)),
+        ("script", "money", lambda e: e["states"][1].__setitem__("money", [1, 2])),
+        ("script", "units", lambda e: e["states"][1]["units"][0].__setitem__(5, 7)),
+        ("duel", "end_tick", lambda e: e.__setitem__("end_tick", e["end_tick"] + 9)),
+        ("move", "end", lambda e: e.__setitem__("end", [1, 2])),
+        ("gather", "income", lambda e: e.__setitem__("income", 1)),
+        ("build", "events", lambda e: e["events"].pop()),
+        ("train", "events", lambda e: e["events"].pop()),
+    ],
+)
+def test_each_difference_is_found(kind, field, change):
+    with gzip.open(GOLDEN, "rt") as lines:
+        episode = next(e for e in map(json.loads, lines) if e["kind"] == kind)
+    change(episode)
+    report = GoldenReport()
+    minirts.replay(episode, report)
+    assert field in {mismatch.field for mismatch in report.mismatches}
+
+
+def test_unknown_kinds_get_one_sentence(tmp_path):
+    path = tmp_path / "golden.jsonl"
+    path.write_text('{"id": "x-1", "kind": "siege"}\n')
+    with pytest.raises(UserError, match="siege"):
+        check_golden(path)
+
+
+def test_a_snapshot_is_exact():
+    game = Game(3, Settings(opponents=("medium", "strong")))
+    game.run(2000)
+    taken = game.snapshot()
+    game.run(1500)
+    once = game.record.copy()
+    game.restore(taken)
+    game.run(1500)
+    assert game.record.tobytes() == once.tobytes()
+    other = Game(8, Settings(opponents=("medium", "strong")))
+    other.run(700)
+    other.restore(taken)
+    other.run(1500)
+    assert other.record.tobytes() == once.tobytes()
+
+
+def test_steps_do_not_matter_and_seeds_do():
+    ends = []
+    for seed, step in ((5, 1), (5, 700), (6, 700)):
+        game = Game(seed, Settings(opponents=("simple", "medium")))
+        for _ in range(2100 // step):
+            game.run(step)
+        ends.append(game.record.tobytes())
+    assert ends[0] == ends[1] != ends[2]
+
+
+def test_fog_hides_walkers_and_remembers_buildings():
+    units = [
+        (0, TOWN_HALL, 5, 5),
+        (0, PEASANT, 10, 5),
+        (1, TOWN_HALL, 16, 5),
+        (1, PEASANT, 15, 6),
+        (1, PEASANT, 30, 30),
+    ]
+    game = Game.scenario(units, (500, 500))
+    assert [unit.name for unit in game.seen_enemies(0)] == ["TOWN_HALL", "PEASANT"]
+    game.step([order.move(game.units(0)[1], 2, 5)], 150)
+    assert [unit.name for unit in game.seen_enemies(0)] == ["TOWN_HALL"]
+    assert game.explored(0)[5, 16] and not game.visible(0)[5, 16]
+
+
+def test_orders_that_cannot_be_are_refused():
+    game = Game.scenario([(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, PEASANT, 30, 30), (1, TOWN_HALL, 26, 26)])
+    hall, peasant = game.units(0)
+    for wrong in (
+        order.move(hall, 1, 1),
+        order.train(peasant, SPEARMAN),
+        order.build(peasant, SPEARMAN, 3, 3),
+        order.Order(0, game.units(1)[0].ref, 5, x=1, y=1),
+    ):
+        with pytest.raises(UserError, match="give orders to own finished units"):
+            game.step([wrong], 1)
+    assert game.step([order.attack(peasant, game.units(1)[0])], 1) == ["done"]
+
+
+def test_the_cap_gives_the_money_back():
+    units = [(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, TOWN_HALL, 26, 26)]
+    game = Game.scenario(units, (100, 100), settings=Settings(unit_cap=2, max_tick=0))
+    game.step([order.train(game.units(0)[0], PEASANT)], 10)
+    assert game.money(0) == 50
+    game.run(100)
+    assert (game.money(0), len(game.units(0))) == (100, 2)
+
+
+def test_a_cancelled_building_goes_and_is_refunded():
+    game = Game.scenario([(0, TOWN_HALL, 5, 5), (0, PEASANT, 10, 5), (1, TOWN_HALL, 26, 26)], (300, 300))
+    game.step([order.build(game.units(0)[1], BARRACK, 14, 5)], 60)
+    assert (game.money(0), [unit.finished for unit in game.units(0)]) == (150, [True, True, False])
+    game.step([order.move(game.units(0)[1], 5, 10)], 1)
+    assert (game.money(0), len(game.units(0))) == (300, 2)
+
+
+def test_units_never_stand_in_each_other():
+    game = Game(11, Settings(opponents=("medium", "medium_tower")))
+    while not game.over and game.tick < 4000:
+        game.run(97)
+        places = np.array([(unit.x, unit.y) for unit in game.units()])
+        gaps = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)) + 9 * np.eye(len(places))
+        assert gaps.min() >= 0.7199
+
+
+def test_damage_is_the_table_of_the_rules():
+    assert (DAMAGE[PEASANT, BARRACK], DAMAGE[ARCHER, DRAGON], DAMAGE[SPEARMAN, DRAGON]) == (1, 12, 0)
+    assert not DAMAGE[:, RESOURCE].any()
+
+
+def test_maps_have_bases_and_resources_for_both():
+    for seed in range(20):
+        units = generate(seed, MapSettings(fair=bool(seed % 2))).units
+        for player in range(2):
+            kinds = [kind for owner, kind, _, _ in units if owner == player]
+            assert kinds.count(TOWN_HALL) == 1 and kinds.count(PEASANT) == 3 and kinds.count(RESOURCE) >= 3
+
+
+@pytest.mark.parametrize("name", ["weak", "medium:KNIGHT", "strong:ARCHER", "simple:ARCHER+DRAGON"])
+def test_unknown_opponents_get_one_sentence(name):
+    with pytest.raises(UserError, match="opponent"):
+        Game(0, Settings(opponents=(None, name)))
+
+
+def test_opponents_with_several_types_make_them():
+    game = Game(2, Settings(opponents=("medium2:SPEARMAN+ARCHER", "medium3")))
+    assert opponents.drawn(game.record, 0).types == (SPEARMAN, ARCHER)
+    assert len(set(opponents.drawn(game.record, 1).types)) == 3
+    made = set()
+    while not game.over and game.tick < 6000:
+        game.run(50)
+        made |= {unit.type for unit in game.units(0)}
+    assert {SPEARMAN, ARCHER} <= made
+
+
+def test_opponents_keep_to_their_towers_and_army_sizes():
+    game = Game(4, Settings(opponents=("simple:SPEARMAN", "medium_tower:ARCHER")))
+    most = [opponents.drawn(game.record, player).most for player in range(2)]
+    armies, towers = [0, 0], [0, 0]
+    while not game.over and game.tick < 5000:
+        game.run(50)
+        for player in range(2):
+            kinds = [unit.type for unit in game.units(player)]
+            armies[player] = max(armies[player], sum(bool(IS_ARMY[kind]) for kind in kinds))
+            towers[player] = max(towers[player], kinds.count(GUARD_TOWER))
+    # One more may have been ordered before the last one was there.
+    assert all(3 <= army <= limit + 1 for army, limit in zip(armies, most, strict=True))
+    assert towers == [0, 2]
+
+
+def test_strong_opponents_make_what_beats_the_enemy():
+    game = Game(2, Settings(opponents=("strong", "medium:SWORDMAN")))
+    made = set()
+    while not game.over and game.tick < 6000:
+        game.run(50)
+        made |= {unit.type for unit in game.units(0)}
+    assert CAVALRY in made
+
+
+def test_changed_sources_are_compiled_anew(tmp_path, monkeypatch):
+    folder = Path(fingerprint.__file__).parent
+    for path in folder.glob("*.py"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(fingerprint, "__file__", str(tmp_path / "fingerprint.py"))
+    before = fingerprint.fingerprint()
+    (tmp_path / "game.py").write_text("# Not compiled.")
+    assert fingerprint.fingerprint() == before
+    for name in ("discs.py", "units.py"):
+        (tmp_path / name).write_text((tmp_path / name).read_text() + "\n# Changed.\n")
+        assert fingerprint.fingerprint() != before
+        before = fingerprint.fingerprint()
