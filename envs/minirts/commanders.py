@@ -6,13 +6,14 @@ them; the adversarial one makes what they beat; the random one draws among what 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from rllib_llm_comm.envs.minirts import opponents
 from rllib_llm_comm.envs.minirts.executor import Executor
-from rllib_llm_comm.envs.minirts.side import Side
+from rllib_llm_comm.envs.minirts.side import Side, types_of
 from rllib_llm_comm.envs.minirts.tasks import ATTACK, BUILD, DEFEND, MINE, NOTHING, TRAIN, Command
 from rllib_llm_comm.envs.minirts.units import (
     ARCHER,
@@ -20,7 +21,6 @@ from rllib_llm_comm.envs.minirts.units import (
     CATAPULT,
     CAVALRY,
     DRAGON,
-    IS_ARMY,
     MADE_BY,
     PEASANT,
     SPEARMAN,
@@ -34,7 +34,7 @@ COUNTER = {SPEARMAN: SWORDMAN, SWORDMAN: CAVALRY, CAVALRY: SPEARMAN, DRAGON: ARC
 VICTIM = {SWORDMAN: SPEARMAN, CAVALRY: SWORDMAN, SPEARMAN: CAVALRY, DRAGON: SPEARMAN, ARCHER: DRAGON, CATAPULT: CATAPULT}
 """What each army type beats."""
 NAMES = ("oracle", "adversarial", "random", "none")
-_PEASANTS, _ARMY = 6, 5
+_PEASANTS, _ARMY, _FEW = 6, 5, 3
 _GUESS = SWORDMAN
 
 Commander = Callable[[int], Command]
@@ -90,17 +90,19 @@ def strategy(
 
 
 def enemy_types(side: Side) -> tuple[int, ...]:
-    """The army types that the enemy makes, as nobody on this side can know: what it drew, or else what it has."""
+    """The army types that the enemy makes, as nobody on this side can know: what it drew, or else what it has most of."""
     record, enemy = side.game.record, 1 - side.player
     drawn: tuple[int, ...] = ()
     if record["ai_kind"][0, enemy]:
         drawn = opponents.drawn(record, enemy).types
     if drawn:
         return drawn
-    units = [unit for unit in side.game.units(enemy) if unit.finished]
-    found = [kind for kind in ARMY if any(unit.type == kind for unit in units)]
-    houses = [kind for kind in ARMY if any(unit.type == MADE_BY[kind] for unit in units)]
-    return tuple(found or houses)
+    has = Counter(types_of(side.game, enemy))
+    for kinds in (ARMY, [kind for kind in ARMY if has[int(MADE_BY[kind])]]):
+        most = max(kinds, key=lambda kind: has[kind], default=None)
+        if most is not None and (has[most] or kinds is not ARMY):
+            return (most,)
+    return ()
 
 
 def wanted_types(side: Side, table: dict[int, int]) -> list[int]:
@@ -126,18 +128,17 @@ def _wishes(executor: Executor, commander: int, wanted: Sequence[int]) -> list[C
             wishes.append(Command(TRAIN, kind, max(1, _ARMY - own[kind])))
     if peasants < _PEASANTS and PEASANT not in jobs and any(counts[house] for house in houses):
         wishes.append(Command(TRAIN, PEASANT, 1))
-    army = sum(unit.type in ARMY for unit in side.own)
+    army, theirs = _army(side, side.player), _army(side, 1 - side.player)
     stuck = not side.resources or not counts[PEASANT] or not counts[TOWN_HALL]
-    if army >= _ARMY or stuck:
+    if army >= min(_ARMY, max(_FEW, theirs + 1)) or stuck:
         wishes.insert(0, Command(ATTACK))
-    elif army <= _ARMY // 2 and mine.stance == ATTACK and _losing(side):
+    elif army < _FEW and army < theirs and mine.stance == ATTACK:
         wishes.insert(0, Command(DEFEND))
     return wishes
 
 
-def _losing(side: Side) -> bool:
-    enemies = sum(bool(IS_ARMY[enemy.type]) for enemy in side.enemies)
-    return enemies > sum(unit.type in ARMY for unit in side.own)
+def _army(side: Side, player: int) -> int:
+    return sum(kind in ARMY for kind in types_of(side.game, player))
 
 
 def _fitting(executor: Executor, commander: int, commands: Sequence[Command], wish: Command) -> Command | None:
