@@ -7,7 +7,7 @@ them; the adversarial one makes what they beat; the random one draws among what 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -62,13 +62,30 @@ def make_commander(name: str, executor: Executor, commands: Sequence[Command], s
     return lambda commander: strategy(executor, commander, commands, table)
 
 
+def strategy_of_all(executor: Executor, commands: Sequence[Command]) -> list[Command]:
+    """What the oracle commands for each commander, without doing a thing twice.
+
+    Args:
+        executor: The side's officers.
+        commands: What may be commanded.
+    """
+    chosen: list[Command] = []
+    for commander in range(executor.side.size):
+        chosen.append(strategy(executor, commander, commands, others=chosen))
+    return chosen
+
+
 def _random(executor: Executor, commander: int, commands: Sequence[Command], rng: np.random.Generator) -> Command:
     allowed = [command for command in commands if not executor.refusal(commander, command)]
     return allowed[int(rng.integers(len(allowed)))]
 
 
 def strategy(
-    executor: Executor, commander: int, commands: Sequence[Command], table: dict[int, int] | None = None
+    executor: Executor,
+    commander: int,
+    commands: Sequence[Command],
+    table: dict[int, int] | None = None,
+    others: Collection[Command] = (),
 ) -> Command:
     """What the oracle commands, or with another table the adversarial one.
 
@@ -79,12 +96,13 @@ def strategy(
         commander: Its number.
         commands: What may be commanded.
         table: What to make against each army type; `COUNTER` by default.
+        others: What the others command in the same moment; what they build is not built twice.
     """
     side = executor.side
     wanted = wanted_types(side, COUNTER if table is None else table)
     for command in _wishes(executor, commander, wanted):
         fitting = _fitting(executor, commander, commands, command)
-        if fitting is not None:
+        if fitting is not None and not (fitting.verb == BUILD and fitting in others):
             return fitting
     return NOTHING
 

@@ -154,6 +154,7 @@ def _is_space(name: str) -> bool:
 
 
 _GAMES: dict[str, str | Callable[[Any], PlanningGame]] = {
+    "minirts_v0": "rllib_llm_comm.planning.games.minirts:StrategyPlanning",
     "overcooked_ai_v0": "rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
 }
 
