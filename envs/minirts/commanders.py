@@ -21,6 +21,7 @@ from rllib_llm_comm.envs.minirts.units import (
     CATAPULT,
     CAVALRY,
     DRAGON,
+    GUARD_TOWER,
     MADE_BY,
     PEASANT,
     SPEARMAN,
@@ -34,7 +35,8 @@ COUNTER = {SPEARMAN: SWORDMAN, SWORDMAN: CAVALRY, CAVALRY: SPEARMAN, DRAGON: ARC
 VICTIM = {SWORDMAN: SPEARMAN, CAVALRY: SWORDMAN, SPEARMAN: CAVALRY, DRAGON: SPEARMAN, ARCHER: DRAGON, CATAPULT: CATAPULT}
 """What each army type beats."""
 NAMES = ("oracle", "adversarial", "random", "none")
-_PEASANTS, _ARMY, _FEW = 6, 5, 3
+_PEASANTS, _MORE_PEASANTS = 6, 8
+_FEW, _ARMY, _LARGE = 3, 5, 8
 _GUESS = SWORDMAN
 
 Commander = Callable[[int], Command]
@@ -144,19 +146,21 @@ def _wishes(executor: Executor, commander: int, wanted: Sequence[int]) -> list[C
     for kind in wanted:
         if kind not in jobs:
             wishes.append(Command(TRAIN, kind, max(1, _ARMY - own[kind])))
-    if peasants < _PEASANTS and PEASANT not in jobs and any(counts[house] for house in houses):
+    if peasants < _MORE_PEASANTS and PEASANT not in jobs and any(counts[house] for house in houses):
         wishes.append(Command(TRAIN, PEASANT, 1))
-    army, theirs = _army(side, side.player), _army(side, 1 - side.player)
+    army, theirs = _strength(side, side.player), _strength(side, 1 - side.player)
     stuck = not side.resources or not counts[PEASANT] or not counts[TOWN_HALL]
-    if army >= min(_ARMY, max(_FEW, theirs + 1)) or stuck:
+    if army >= min(_LARGE, max(_ARMY, theirs + 1)) or stuck:
         wishes.insert(0, Command(ATTACK))
     elif army < _FEW and army < theirs and mine.stance == ATTACK:
         wishes.insert(0, Command(DEFEND))
     return wishes
 
 
-def _army(side: Side, player: int) -> int:
-    return sum(kind in ARMY for kind in types_of(side.game, player))
+def _strength(side: Side, player: int) -> int:
+    """Fighters of a side; a tower counts as two."""
+    types = types_of(side.game, player)
+    return sum(kind in ARMY for kind in types) + 2 * types.count(GUARD_TOWER)
 
 
 def _fitting(executor: Executor, commander: int, commands: Sequence[Command], wish: Command) -> Command | None:

@@ -6,6 +6,7 @@ import pytest
 
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.tasks import Command, all_commands
+from rllib_llm_comm.envs.minirts.units import PEASANT
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
 from rllib_llm_comm.planning.game import planning_game
@@ -41,8 +42,8 @@ def test_training_is_done_when_so_many_came_out():
     for _ in range(12):
         step(env)
         before, after = game.passed()
-        done.append([game.done(before, after, "alice", words) for words in ("train 3 peasants",)][0])
-    assert sum(done) == 1 and env.team.counts()["peasant" and 1] == 6
+        done.append(game.done(before, after, "alice", "train 3 peasants"))
+    assert sum(done) == 1 and env.team.counts()[PEASANT] == 6
 
 
 def test_what_is_in_force_is_not_refused_and_what_cannot_be_is():
