@@ -102,7 +102,7 @@ def _clause(scene: _Scene, clause: str) -> Truth:
 
 # ---- words -------------------------------------------------------------------------------------------------
 
-_DIGITS = "zero one two three four five six seven eight nine ten eleven twelve".split()
+_DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
@@ -129,7 +129,9 @@ _ITEMS = rf"(?:nothing|{_ITEM}(?:(?:, and |, | and ){_ITEM})*)"
 _NAME = r"(?:you|i|alice|bob|carol)"
 _WHOSE = r"(?:your|yours|my|mine|alice's|bob's|carol's)"
 _SPLIT = re.compile(r", and |, | and ")
-_ONE_ITEM = re.compile(rf"(?P<how>no|an?|some|(?:at least |more than |less than |fewer than )?\d+) (?P<kind>{KIND_PATTERN})")
+_ONE_ITEM = re.compile(
+    rf"(?P<how>no|an?|some|(?:at least |more than |less than |fewer than )?\d+) (?P<kind>{KIND_PATTERN})"
+)
 
 
 def _fits(items: str | None, counts: Counter[int]) -> Truth:
@@ -218,7 +220,10 @@ def _stance(scene: _Scene, groups: Groups) -> Truth:
     commander = scene.commander(groups["whose"] or "")
     if commander is None:
         return None
-    return bool(scene.side.army_of(commander)) and scene.executor.orders[commander].stance == _STANCE[groups["stance"] or ""]
+    return (
+        bool(scene.side.army_of(commander))
+        and scene.executor.orders[commander].stance == _STANCE[groups["stance"] or ""]
+    )
 
 
 def _open(scene: _Scene, groups: Groups) -> Truth:

@@ -1,10 +1,10 @@
 """RED's action: one collective command with its arguments, and for each unit whether it goes along.
 
 An action is `MultiDiscrete`, in this order: kind of command (7), resource to gather from (50), enemy to attack (50),
-type to train (16), type to build (16), cell to build on (1024), cell to move to (1024), go on (2), and for each of up to
-50 own units whether it takes the command (2 each). Indices are those of the lists in the observation. Cells are
-y * 32 + x. Units without a flag, and all units if "go on" is 1, keep the orders they have. What a flagged unit cannot do
-is dropped without a word; so is what the money that is left does not pay for, in the order of the units.
+type to train (16), type to build (16), cell to build on (1024), cell to move to (1024), go on (2), and for each of up
+to 50 own units whether it takes the command (2 each). Indices are those of the lists in the observation. Cells are
+y * 32 + x. Units without a flag, and all units if "go on" is 1, keep the orders they have. What a flagged unit cannot
+do is dropped without a word; so is what the money that is left does not pay for, in the order of the units.
 """
 
 from __future__ import annotations

@@ -30,9 +30,23 @@ from rllib_llm_comm.envs.minirts.units import (
 )
 from rllib_llm_comm.errors import require_choice
 
-COUNTER = {SPEARMAN: SWORDMAN, SWORDMAN: CAVALRY, CAVALRY: SPEARMAN, DRAGON: ARCHER, ARCHER: SWORDMAN, CATAPULT: SPEARMAN}
+COUNTER = {
+    SPEARMAN: SWORDMAN,
+    SWORDMAN: CAVALRY,
+    CAVALRY: SPEARMAN,
+    DRAGON: ARCHER,
+    ARCHER: SWORDMAN,
+    CATAPULT: SPEARMAN,
+}
 """What beats each army type."""
-VICTIM = {SWORDMAN: SPEARMAN, CAVALRY: SWORDMAN, SPEARMAN: CAVALRY, DRAGON: SPEARMAN, ARCHER: DRAGON, CATAPULT: CATAPULT}
+VICTIM = {
+    SWORDMAN: SPEARMAN,
+    CAVALRY: SWORDMAN,
+    SPEARMAN: CAVALRY,
+    DRAGON: SPEARMAN,
+    ARCHER: DRAGON,
+    CATAPULT: CATAPULT,
+}
 """What each army type beats."""
 NAMES = ("oracle", "adversarial", "random", "none")
 _PEASANTS, _MORE_PEASANTS = 6, 8
@@ -110,7 +124,7 @@ def strategy(
 
 
 def enemy_types(side: Side) -> tuple[int, ...]:
-    """The army types that the enemy makes, as nobody on this side can know: what it drew, or else what it has most of."""
+    """The army types that the enemy makes, which the side cannot know: what it drew, or else what it has most of."""
     record, enemy = side.game.record, 1 - side.player
     drawn: tuple[int, ...] = ()
     if record["ai_kind"][0, enemy]:

@@ -49,16 +49,16 @@ won (and when the game breaks in a jam, with 0), and is truncated at `max_tick`.
 
 ### Infos
 
-`needs_action` (True), `step_rewards` (the reward of this decision, as a list), `game_step` (the tick), `events` (commands
-that ended), `task_success` (whether the side has won), `episode_metrics`: `won`, `lost` (0 or 1), `gold`, `units_made`,
-`buildings_made`, `army`, `enemies_left`.
+`needs_action` (True), `step_rewards` (the reward of this decision, as a list), `game_step` (the tick), `events`
+(commands that ended), `task_success` (whether the side has won), `episode_metrics`: `won`, `lost` (0 or 1), `gold`,
+`units_made`, `buildings_made`, `army`, `enemies_left`.
 
 ### Arguments
 
 ``` python
 minirts.parallel_env(
     num_agents=2, opponent="medium", action_level="command", numbers=(1, 3, 5), max_buildings=1, money=500,
-    unit_cap=50, max_tick=12800, fair=False, side=0, shaping=0.0, observe=("text", "vector"), render_mode=None,
+    unit_cap=50, max_tick=12800, fair=False, side=0, shaping=0.0, observe=None, render_mode=None,
 )
 ```
 
@@ -85,7 +85,8 @@ the end guard towers as well, with types after a colon those instead of drawn on
 
 `shaping`: factor of the shaped reward, >= 0.
 
-`observe`: parts of the observation: "text", "vector", "planes", "lists".
+`observe`: parts of the observation: "text", "vector", "planes", "lists"; None is text and vector with "command", planes
+and lists with "red".
 
 `render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
@@ -397,6 +398,11 @@ class MiniRTS(ParallelGame):
             agent: Who would act.
         """
         return list(self._phrases)
+
+    @property
+    def teacher_state(self) -> Executor:
+        """What scripted teachers look at."""
+        return self.executor
 
     # ---- to and fro --------------------------------------------------------------------------------------
 

@@ -215,9 +215,7 @@ class Executor:
                     yield one
                 budget -= COST[kind]
 
-    def _begin(
-        self, maker: Unit, kind: int, spots: list[tuple[int, int]], builders: Sequence[Unit]
-    ) -> Order | None:
+    def _begin(self, maker: Unit, kind: int, spots: list[tuple[int, int]], builders: Sequence[Unit]) -> Order | None:
         if not IS_BUILDING[kind]:
             return order.train(maker, kind)
         spot = places.building_spot(self.side, kind, spots)

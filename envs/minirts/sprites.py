@@ -136,7 +136,9 @@ def _sword(c: Canvas, x0: float, y0: float, x1: float, y1: float) -> None:
     c.stroke([(x0, y0), (x1, y1)], INK, 0.11)
     c.stroke([(x0, y0), (x1, y1)], _STEEL, 0.07)
     mx, my = x0 + (x1 - x0) * 0.75, y0 + (y1 - y0) * 0.75
-    c.stroke([(mx - (y1 - y0) * 0.25, my + (x1 - x0) * 0.25), (mx + (y1 - y0) * 0.25, my - (x1 - x0) * 0.25)], INK, 0.05)
+    c.stroke(
+        [(mx - (y1 - y0) * 0.25, my + (x1 - x0) * 0.25), (mx + (y1 - y0) * 0.25, my - (x1 - x0) * 0.25)], INK, 0.05
+    )
 
 
 def _wheel(c: Canvas, x: float, y: float, radius: float) -> None:

@@ -71,7 +71,7 @@ def phrase(command: Command) -> str:
     return _PLAIN[command.verb]
 
 
-_NUMBERS = {word: n for n, word in enumerate("one two three four five six".split(), 1)} | {"a": 1, "an": 1}
+_NUMBERS = {word: n for n, word in enumerate(["one", "two", "three", "four", "five", "six"], 1)} | {"a": 1, "an": 1}
 _MAKE = re.compile(
     rf"(?:build|train|make|create|recruit|construct|produce) (?:(?P<number>\d|{'|'.join(_NUMBERS)}) )?(?:more )?"
     rf"(?P<kind>{KIND_PATTERN})(?: (?:buildings?|units?))?"
@@ -88,7 +88,8 @@ _OTHERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         ATTACK,
         re.compile(
-            r"attack(?: (?:the )?(?:enemy|enemies|enemy base|base))?(?: with (?:the |my |your )?(?:army|everything|all))?"
+            r"attack(?: (?:the )?(?:enemy|enemies|enemy base|base))?"
+            r"(?: with (?:the |my |your )?(?:army|everything|all))?"
         ),
     ),
     (

@@ -140,7 +140,7 @@ def manual() -> list[str]:
         "Guard towers shoot at enemies that come near.",
         "One sees only what is near to own units and buildings; buildings that were seen are remembered.",
         "New units go to the commanders in turn, type by type; buildings do so as well.",
-        "To train a unit a commander needs a building of its own that makes it, to build it needs a peasant of its own.",
+        "To train a commander needs a building of its own that makes the unit, to build a peasant of its own.",
     ]
 
 
@@ -160,4 +160,3 @@ def commands_text(commands: Sequence[Command]) -> tuple[str, ...]:
         commands: The commands.
     """
     return tuple(phrase(command) for command in commands)
-

@@ -7,7 +7,7 @@ import pytest
 from minirts_play import played
 
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts import collective, tasks
+from rllib_llm_comm.envs.minirts import collective, observations, tasks
 from rllib_llm_comm.envs.minirts.commanders import make_commander
 from rllib_llm_comm.envs.minirts.side import read_units
 from rllib_llm_comm.envs.minirts.tasks import ATTACK, BUILD, MINE, TRAIN, Command, all_commands, parse_command, phrase
@@ -166,10 +166,10 @@ def test_the_dear_job_that_came_first_is_not_starved():
 
 
 def test_the_mask_allows_what_is_not_refused():
-    for env, observations in played("random", seed=4, decisions=30):
+    for env, seen in played("random", seed=4, decisions=30):
         for i, agent in enumerate(env.possible_agents):
             allowed = [not env.executor.refusal(i, c) for c in env.commands]
-            assert observations[agent]["action_mask"].tolist() == allowed
+            assert seen[agent]["action_mask"].tolist() == allowed
 
 
 def test_a_refused_command_changes_nothing():
@@ -184,8 +184,7 @@ def test_a_refused_command_changes_nothing():
 def test_the_oracle_beats_the_medium_opponent_and_silence_loses():
     results = {}
     for name in ("oracle", "none"):
-        for env, _ in played(name, seed=0, decisions=300, opponent="medium"):
-            pass
+        env, _ = list(played(name, seed=0, decisions=300, opponent="medium"))[-1]
         results[name] = env.game.winner
     assert results == {"oracle": 0, "none": 1}
 
@@ -228,24 +227,21 @@ def test_red_commands_cannot_spend_more_than_there_is():
 
 def test_masks_of_red_name_what_there_is():
     env = minirts.parallel_env(action_level="red", num_agents=2, observe=["lists"])
-    observations, _ = env.reset(seed=0)
+    seen, _ = env.reset(seed=0)
     starts = np.cumsum((0, *collective.SIZES))
-    parts = [observations["bob"]["head_mask"][a:b] for a, b in zip(starts, starts[1:], strict=False)]
+    parts = [seen["bob"]["head_mask"][a:b] for a, b in zip(starts, starts[1:], strict=False)]
     assert all(part.any() for part in parts)
     assert parts[0].tolist() == [1, 1, 0, 1, 0, 1, 1]  # a peasant alone: no enemy in sight, nothing to train with
     assert np.flatnonzero(parts[4]).tolist() == [8, 9, 10, 11, GUARD_TOWER, TOWN_HALL]
     flags = np.stack(parts[8:])
-    assert flags[:, 1].sum() == 1 and observations["bob"]["own"][:, 9].sum() == 1
+    assert flags[:, 1].sum() == 1 and seen["bob"]["own"][:, 9].sum() == 1
 
 
 # ---- numbers -----------------------------------------------------------------------------------------------
 
 
 def test_planes_and_lists_tell_the_same():
-    for env, _ in played("oracle", seed=5, decisions=40):
-        pass
-    from rllib_llm_comm.envs.minirts import observations
-
+    env, _ = list(played("oracle", seed=5, decisions=40))[-1]
     side = env.team
     planes = observations.planes(side, 1)
     assert planes[2:5].sum(axis=0).tolist() == np.ones((32, 32)).tolist()
@@ -259,8 +255,8 @@ def test_planes_and_lists_tell_the_same():
 
 def test_fog_hides_the_enemy():
     env = minirts.parallel_env(observe=["text", "planes", "lists", "vector"])
-    observations, _ = env.reset(seed=0)
-    alice = observations["alice"]
+    seen, _ = env.reset(seed=0)
+    alice = seen["alice"]
     assert alice["planes"][26:41].sum() == 0 and not alice["enemies"].any()
     assert "You know of no enemy" in alice["text"]
     assert len(env.game.units(1)) > 3
@@ -308,13 +304,13 @@ def test_the_time_limit_truncates():
 def test_seeds_decide_everything():
     def play(seed):
         env = minirts.parallel_env(opponent="medium2")
-        observations, _ = env.reset(seed=seed)
-        texts = [observations["alice"]["text"]]
+        seen, _ = env.reset(seed=seed)
+        texts = [seen["alice"]["text"]]
         rng = np.random.default_rng(0)
         for _ in range(30):
-            actions = {a: int(rng.choice(np.flatnonzero(observations[a]["action_mask"]))) for a in env.agents}
-            observations, *_ = env.step(actions)
-            texts.append(observations["alice"]["text"])
+            actions = {a: int(rng.choice(np.flatnonzero(seen[a]["action_mask"]))) for a in env.agents}
+            seen, *_ = env.step(actions)
+            texts.append(seen["alice"]["text"])
         return texts, env.game.record["terrain"].tolist()
 
     assert play(7) == play(7)
@@ -327,12 +323,12 @@ def test_a_snapshot_brings_everything_back():
     commander = make_commander("oracle", env.executor, env.commands)
 
     def run(count):
-        seen = []
+        found = []
         for _ in range(count):
             actions = {agent: env.commands.index(commander(i)) for i, agent in enumerate(env.agents)}
-            observations, rewards, *_ = env.step(actions)
-            seen.append((actions, observations["alice"]["text"], observations["bob"]["text"], rewards))
-        return seen
+            seen, rewards, *_ = env.step(actions)
+            found.append((actions, seen["alice"]["text"], seen["bob"]["text"], rewards))
+        return found
 
     run(25)
     saved = env.snapshot()
