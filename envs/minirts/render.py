@@ -201,7 +201,8 @@ def _status(scene: Image.Image, game: Game, side: Side | None, executor: Executo
     """Time and gold, what both sides have, and what is in force."""
     draw, top = ImageDraw.Draw(scene), _MAP
     lines = [(f"tick {game.tick}", INK)]
-    for player, colour, name in ((own, _SECOND, "we"), (1 - own, _ENEMY, "enemy")):
+    names = ("blue", "red") if side is None else ("we", "enemy")
+    for player, colour, name in ((own, _SECOND, names[0]), (1 - own, _ENEMY, names[1])):
         units = Counter(unit.type for unit in game.units(player) if unit.type != RESOURCE and unit.finished)
         lines.append((f"{name}: {game.money(player)} gold, {group(units)}", colour))
     if side is not None and executor is not None:

@@ -158,7 +158,7 @@ def test_the_dear_job_that_came_first_is_not_starved():
     command(env, alice=Command(MINE))
     command(env, alice=Command(BUILD, BARRACK, 1))
     command(env, alice=Command(TRAIN, PEASANT, 1))
-    while env.team.money < 150 and not env.executor.coming(BARRACK) == 0:
+    while env.team.money < 150 and env.executor.coming(BARRACK) != 0:
         assert env.team.counts()[PEASANT] == 3 and all(unit.making < 0 for unit in env.team.own)
         command(env)
     command(env)
