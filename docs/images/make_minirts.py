@@ -1,4 +1,4 @@
-"""The picture `minirts.gif`: a game between two scripted opponents. Run from a clone: python docs/images/make_minirts.py"""
+"""Makes `minirts.gif`, a game between two scripted opponents: python docs/images/make_minirts.py"""
 
 from __future__ import annotations
 
