@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from rllib_llm_comm import TWOSOMEConfig
 from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
 from rllib_llm_comm.envs import minirts
