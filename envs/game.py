@@ -25,14 +25,14 @@ class Game(ParallelEnv, ABC):
     """
 
     observation_spaces: dict[str, spaces.Dict]
-    action_spaces: dict[str, spaces.Discrete]
+    action_spaces: dict[str, spaces.Space[Any]]
     render_mode: str | None = None
 
     def observation_space(self, agent: str) -> spaces.Dict:
         """The space of an agent's observations."""
         return self.observation_spaces[agent]
 
-    def action_space(self, agent: str) -> spaces.Discrete:
+    def action_space(self, agent: str) -> spaces.Space[Any]:
         """The space of an agent's actions."""
         return self.action_spaces[agent]
 

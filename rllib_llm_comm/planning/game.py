@@ -193,6 +193,7 @@ def _is_space(name: str) -> bool:
 _GAMES: dict[str, str | Callable[[Any], PlanningGame]] = {
     "frozen_lake_v0": "rllib_llm_comm.planning.games.frozen_lake:LakePlanning",
     "overcooked_ai_subgoals_v0": "rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
+    "minirts_v0": "rllib_llm_comm.planning.games.minirts:StrategyPlanning",
     "overcooked_ai_v0": "rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
 }
 

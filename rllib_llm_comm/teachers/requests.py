@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rllib_llm_comm.envs.minirts import sayings as strategy_sayings
 from rllib_llm_comm.envs.overcooked_ai import sayings
 from rllib_llm_comm.envs.overcooked_text import cook
 
@@ -25,7 +26,7 @@ def same_request(one: str, other: str) -> bool:
 
 
 def _understand(message: str) -> Any:
-    return cook.understand(message) or sayings.understand(message)
+    return cook.understand(message) or sayings.understand(message) or strategy_sayings.understand(message)
 
 
 def _plain(message: str) -> str:

@@ -12,11 +12,11 @@ from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
 
 _ENVS = "rllib_llm_comm.envs"
 # Games with a module `scripted` that has `messages` and `advise`; each is imported when it is met.
-_GAMES = (f"{_ENVS}.overcooked_ai", f"{_ENVS}.overcooked_text")
+_GAMES = (f"{_ENVS}.minirts", f"{_ENVS}.overcooked_ai", f"{_ENVS}.overcooked_text")
 
 
 class ScriptedTeacher(Teacher):
-    """Labels messages by rules on the true state of our kitchens.
+    """Labels messages by rules on the true state of our games.
 
     It stands in for the paper's GPT-4. What it says is told by each game's own `scripted` module, which has an
     answer in every state, in a few wordings.
@@ -28,7 +28,7 @@ class ScriptedTeacher(Teacher):
         """One message per agent.
 
         Args:
-            request: Its `state` is a kitchen.
+            request: Its `state` is a kitchen, or the officers of the strategy game.
             rng: Chooses the wording.
 
         Raises:
@@ -38,7 +38,7 @@ class ScriptedTeacher(Teacher):
         if game is None:
             raise UserError(
                 f"`teacher` is 'scripted' but the environment's state is {type(request.state).__name__}; the scripted "
-                "teacher knows our two kitchens only: use 'chat' or register a teacher of your own."
+                "teacher knows our kitchens and the strategy game only: use 'chat' or register a teacher of your own."
             )
         said: dict[str, str] = game.messages(request.state, request.agents, rng)
         return said

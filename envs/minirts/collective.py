@@ -1,0 +1,109 @@
+"""RED's action: one collective command with its arguments, and for each unit whether it goes along.
+
+An action is `MultiDiscrete`, in this order: kind of command (7), resource to gather from (50), enemy to attack (50),
+type to train (16), type to build (16), cell to build on (1024), cell to move to (1024), go on (2), and for each of up
+to 50 own units whether it takes the command (2 each). Indices are those of the lists in the observation. Cells are
+y * 32 + x. Units without a flag, and all units if "go on" is 1, keep the orders they have. What a flagged unit cannot
+do is dropped without a word; so is what the money that is left does not pay for, in the order of the units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rllib_llm_comm.envs.minirts import order, tactics
+from rllib_llm_comm.envs.minirts.game import Unit
+from rllib_llm_comm.envs.minirts.mapgen import SIZE
+from rllib_llm_comm.envs.minirts.order import Order
+from rllib_llm_comm.envs.minirts.side import Side, distance
+from rllib_llm_comm.envs.minirts.state import CELLS
+from rllib_llm_comm.envs.minirts.units import CAN_ATTACK, COST, GUARD_TOWER, IS_MOBILE, MADE_BY, NUM_TYPES, PEASANT
+
+MOST_UNITS = 50
+"""Own units, enemies and resources that are listed."""
+STAY, GATHER, ATTACK, BUILD, TRAIN, MOVE, GO_ON = range(7)
+HEADS = (7, MOST_UNITS, MOST_UNITS, NUM_TYPES, NUM_TYPES, CELLS, CELLS, 2)
+"""Sizes of the command's parts: kind, resource, enemy, type to train, type to build, cell to build on, cell to move to,
+go on."""
+SIZES = (*HEADS, *(2,) * MOST_UNITS)
+
+
+def listed_units(side: Side, commander: int) -> list[Unit]:
+    """The units that a commander's flags stand for: its own finished ones, the first 50."""
+    return side.units_of(commander)[:MOST_UNITS]
+
+
+def orders_of(side: Side, actions: Sequence[np.ndarray | None]) -> list[Order]:
+    """The orders that the commanders' actions mean.
+
+    Args:
+        side: The side.
+        actions: Per commander its action, or `None` for one that says nothing.
+    """
+    given: list[Order] = []
+    budget = side.money
+    for commander, action in enumerate(actions):
+        if action is None or action[7] or action[0] in (STAY, GO_ON):
+            continue
+        for flag, unit in zip(action[len(HEADS) :], listed_units(side, commander), strict=False):
+            one = _order(side, unit, action) if flag else None
+            if one is None:
+                continue
+            cost = int(COST[one.what]) if one.what >= 0 else 0
+            if cost <= budget:
+                budget -= cost
+                given.append(one)
+    sent = {one.unit for one in given}
+    shooting = [unit for unit in side.own if unit.type == GUARD_TOWER and unit.ref not in sent]
+    return [*given, *tactics.towers(side, shooting)]
+
+
+def _order(side: Side, unit: Unit, action: np.ndarray) -> Order | None:
+    kind, resource, enemy, trained, built, site, place = (int(part) for part in action[:7])
+    if kind == GATHER and unit.type == PEASANT and side.halls and resource < len(side.resources):
+        hall = min(side.halls, key=lambda h: distance(h, unit))
+        return order.gather(unit, hall, side.resources[resource])
+    if kind == ATTACK and CAN_ATTACK[unit.type] and enemy < len(side.enemies):
+        return order.attack(unit, side.enemies[enemy])
+    if kind == BUILD and unit.type == PEASANT and MADE_BY[built] == PEASANT and unit.order != "BUILD":
+        return order.build(unit, built, site % SIZE, site // SIZE)
+    if kind == TRAIN and MADE_BY[trained] == unit.type and unit.type != PEASANT and unit.order == "IDLE":
+        return order.train(unit, trained)
+    if kind == MOVE and IS_MOBILE[unit.type]:
+        return order.move(unit, place % SIZE, place // SIZE)
+    return None
+
+
+def masks(side: Side, commander: int) -> np.ndarray:
+    """int8 (sum(SIZES),): what each part of an action may be, part after part; at least one value of each part.
+
+    Args:
+        side: The side.
+        commander: Its number.
+    """
+    own = listed_units(side, commander)
+    types = {unit.type for unit in own}
+    enemies, resources = side.enemies[:MOST_UNITS], side.resources[:MOST_UNITS]
+    trained = [MADE_BY[kind] in types and MADE_BY[kind] != PEASANT and MADE_BY[kind] >= 0 for kind in range(NUM_TYPES)]
+    built = [MADE_BY[kind] == PEASANT and PEASANT in types for kind in range(NUM_TYPES)]
+    kinds = [
+        True,
+        PEASANT in types and bool(side.halls) and bool(resources),
+        any(CAN_ATTACK[kind] for kind in types) and bool(enemies),
+        any(built),
+        any(trained),
+        any(IS_MOBILE[kind] for kind in types),
+        True,
+    ]
+    cells = np.ones(CELLS, bool)
+    flags = np.ones((MOST_UNITS, 2), bool)
+    flags[len(own) :, 1] = False
+    parts = [kinds, _first(len(resources)), _first(len(enemies)), trained, built, cells, cells, [True, True]]
+    filled = [part if np.any(part) else _first(1)[: len(part)] for part in map(np.asarray, parts)]
+    return np.concatenate([*filled, flags.reshape(-1)]).astype(np.int8)
+
+
+def _first(count: int) -> np.ndarray:
+    return np.arange(MOST_UNITS) < max(1, count)

@@ -1,0 +1,492 @@
+"""# MiniRTS
+
+A real-time strategy game in small: one to three commanders share one side against a scripted opponent. They dig gold,
+put up buildings, train fighters that beat each other in a circle, and must destroy the enemy's town hall, which lies in
+fog.
+
+| Import             | `from rllib_llm_comm.envs import minirts`                                     |
+|--------------------|-------------------------------------------------------------------------------|
+| Constructor        | `minirts.parallel_env(**settings)`                                            |
+| Registered id      | `rllib_llm_comm/minirts-v0` (PettingZoo's parallel registry)                  |
+| Actions            | Discrete (commands in words) or MultiDiscrete (RED's)                         |
+| Parallel API       | Yes (`aec_env` gives the AEC form)                                            |
+| Manual control     | No                                                                            |
+| Agents             | `agents= ["alice", "bob", "carol"]` (the first `num_agents`)                  |
+| Action values      | Discrete(32) with the default `numbers`; MultiDiscrete of 58 parts            |
+| Observation shape  | Dict of the parts in `observe`, and a mask                                    |
+
+### Who owns what
+
+Commanders share gold and sight. Each finished unit belongs to one of them for life: units go round by creation, each
+type of mobile units, guard towers, and all other buildings for themselves. With two commanders alice has the town hall
+and two of three peasants at the start, bob the other peasant, and the first building that trains fighters. See `side`.
+
+### Observation space
+
+* `text`: `text` (what the commander has, what is in force, what is seen of the enemy), `candidates` (one phrase per
+  action) and `subgoal` (empty; wrappers may fill it). Only with `action_level="command"`.
+* `vector`: float32 (65,), `planes`: float32 (43, 32, 32), `lists`: `own` (50, 12), `enemies` (50, 5), `resources`
+  (50, 5); see `observations`.
+* `action_mask`: int8 (number of actions,) with "command"; `head_mask`: int8, the masks of the 58 parts one after the
+  other, with "red".
+
+### Actions
+
+A decision is due every 50 ticks, for all commanders at once.
+
+`action_level="command"`: wait; mine with idle peasants; build one of six buildings; train some of seven types; attack,
+defend, scout with the army. A command stays in force: a scripted officer per commander carries it out over the next
+decisions, see `executor`. `wait` changes nothing.
+
+`action_level="red"`: RED's action, one collective command with its arguments, a flag for going on, and one flag per own
+unit; see `collective`.
+
+### Rewards
+
+1 for all commanders when they win, -1 when they lose, 0 at a draw; 0 before. `shaping` times the change of what the own
+side's units and buildings cost, minus the enemy's, in thousands, comes on top. An episode terminates when somebody has
+won (and when the game breaks in a jam, with 0), and is truncated at `max_tick`.
+
+### Infos
+
+`needs_action` (True), `step_rewards` (the reward of this decision, as a list), `game_step` (the tick), `events`
+(commands that ended), `task_success` (whether the side has won), `episode_metrics`: `won`, `lost` (0 or 1), `gold`,
+`units_made`, `buildings_made`, `army`, `enemies_left`.
+
+### Arguments
+
+``` python
+minirts.parallel_env(
+    num_agents=2, opponent="medium", action_level="command", numbers=(1, 3, 5), max_buildings=1, money=500,
+    unit_cap=50, max_tick=12800, fair=False, side=0, shaping=0.0, observe=None, render_mode=None,
+)
+```
+
+`num_agents`: commanders, 1 to 3.
+
+`opponent`: "simple", "medium", "medium2", "medium3" (mix two or three types, as SAMA's) or "strong"; with "_tower" at
+the end guard towers as well, with types after a colon those instead of drawn ones: "medium_tower:DRAGON".
+
+`action_level`: "command" or "red".
+
+`numbers`: for "command": how many units one command may ask for, different whole numbers from 1 to 6.
+
+`max_buildings`: for "command": most buildings of a type that the side may ask for.
+
+`money`: gold of each side at the start.
+
+`unit_cap`: most units and buildings per side; 0 for no cap.
+
+`max_tick`: when the game is a draw, >= 100.
+
+`fair`: whether resources lie at the same distances for both sides.
+
+`side`: which of the map's two sides is played, 0 or 1.
+
+`shaping`: factor of the shaped reward, >= 0.
+
+`observe`: parts of the observation: "text", "vector", "planes", "lists"; None is text and vector with "command", planes
+and lists with "red".
+
+`render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
+
+### Version history
+
+* v0: first version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import AECEnv
+
+from rllib_llm_comm.envs.game import Game as ParallelGame
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings, text_spaces
+from rllib_llm_comm.envs.minirts import collective, observations, opponents, render, text
+from rllib_llm_comm.envs.minirts.executor import Done, Executor
+from rllib_llm_comm.envs.minirts.game import Game, Settings, Snapshot
+from rllib_llm_comm.envs.minirts.mapgen import MapSettings
+from rllib_llm_comm.envs.minirts.names import COMMANDERS
+from rllib_llm_comm.envs.minirts.order import Order
+from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
+from rllib_llm_comm.envs.minirts.tasks import MOST, all_commands
+from rllib_llm_comm.envs.minirts.units import IS_ARMY, IS_BUILDING
+from rllib_llm_comm.errors import UserError, require_choice
+
+ENV_ID = "rllib_llm_comm/minirts-v0"
+LEVELS = ("command", "red")
+DECISION_TICKS = 50
+"""Ticks between two decisions."""
+FIRST_DECISION = 49
+"""Tick of the first decision."""
+MAX_TICK = 12_800
+DEFAULT_PARTS = ("text", "vector")
+_MAX_SEED = 2**31 - 1
+_VALUE_UNIT = 1000.0
+Observation = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EnvSnapshot:
+    """All that an environment remembers; see `MiniRTS.snapshot`."""
+
+    game: Snapshot
+    side: SideSnapshot
+    executor: Any
+    rng: dict[str, Any]
+    agents: list[str]
+    worth: float
+
+
+def parallel_env(**settings: Any) -> MiniRTS:
+    """Makes the environment.
+
+    Args:
+        **settings: The arguments of the module's page.
+
+    Raises:
+        UserError: For an unknown setting or a value that is not allowed.
+    """
+    check_settings(MiniRTS, ENV_ID, settings, time_limit="max_tick")
+    return MiniRTS(**settings)
+
+
+def aec_env(**settings: Any) -> AECEnv:
+    """Makes the environment in PettingZoo's AEC form (agents act one after the other).
+
+    Args:
+        **settings: The arguments of the module's page.
+    """
+    from pettingzoo.utils.conversions import parallel_to_aec
+
+    return parallel_to_aec(parallel_env(**settings))
+
+
+class MiniRTS(ParallelGame):
+    """The strategy game as a PettingZoo parallel environment; the module's docstring is its page.
+
+    Attributes:
+        env_id: The registered id.
+        settings: All settings, JSON-able.
+        game: The game, without fog (for teachers, tests and replays).
+        team: What the commanders know and own.
+        executor: The officers who carry out commands; idle with "red".
+        commands: What each action means, with "command".
+        ended: Commands that ended in the last `step`.
+        task: The goal in words.
+        brief: The game in a few sentences.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "minirts_v0",
+        "render_modes": ["human", "ansi", "rgb_array"],
+        "is_parallelizable": True,
+        "render_fps": 8,
+    }
+    env_id = ENV_ID
+
+    def __init__(
+        self,
+        num_agents: int = 2,
+        opponent: str = "medium",
+        action_level: str = "command",
+        numbers: Sequence[int] = (1, 3, 5),
+        max_buildings: int = 1,
+        money: int = 500,
+        unit_cap: int = 50,
+        max_tick: int = MAX_TICK,
+        fair: bool = False,
+        side: int = 0,
+        shaping: float = 0.0,
+        observe: Sequence[str] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        """Builds the environment; call `reset` before `step`.
+
+        All arguments are told on the module's page.
+
+        Raises:
+            UserError: For a value that is not allowed.
+        """
+        settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
+        if observe is None:
+            observe = settings["observe"] = DEFAULT_PARTS if action_level == "command" else ("planes", "lists")
+        _check(settings, render_mode, self.metadata["render_modes"])
+        self.settings: dict[str, Any] = {**settings, "numbers": list(numbers), "observe": list(observe)}
+        self.render_mode = render_mode
+        names: list[str | None] = [None, None]
+        names[1 - side] = opponent
+        rules = Settings(
+            MapSettings(fair=fair), (names[0], names[1]), money, unit_cap, max_tick, frame_skip=DECISION_TICKS
+        )
+        self.game = Game(0, rules)
+        self.team = Side(self.game, side, num_agents)
+        self.executor = Executor(self.team, max_buildings)
+        self.commands = all_commands(numbers)
+        self.ended: list[Done] = []
+        self.task, self.brief = text.task(), text.brief(num_agents)
+        self.possible_agents = list(COMMANDERS[:num_agents])
+        self.agents: list[str] = []
+        self._in_words, self._parts = action_level == "command", tuple(observe)
+        self._phrases = text.commands_text(self.commands)
+        self._rng = np.random.default_rng()
+        self._worth = 0.0
+        self.observation_spaces = dict.fromkeys(self.possible_agents, self._observation_space())
+        self.action_spaces = {
+            agent: spaces.Discrete(len(self.commands)) if self._in_words else spaces.MultiDiscrete(collective.SIZES)
+            for agent in self.possible_agents
+        }
+
+    def _observation_space(self) -> spaces.Dict:
+        fields: dict[str, spaces.Space[Any]] = {}
+        for part in self._parts:
+            fields |= text_spaces(len(self.commands)) if part == "text" else observations.spaces_of(part)
+        if self._in_words:
+            fields["action_mask"] = spaces.Box(0, 1, (len(self.commands),), np.int8)
+        else:
+            fields["head_mask"] = observations.head_mask_space()
+        return spaces.Dict(fields)
+
+    # ---- episodes ----------------------------------------------------------------------------------------
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        """Starts an episode, up to the first decision.
+
+        Args:
+            seed: Fixes the map and the opponent's draws; `None` goes on with the random numbers at hand.
+            options: Accepted; there are none.
+
+        Returns:
+            Observations and infos of all agents.
+        """
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        first, second = self._rng.integers(_MAX_SEED, size=2).tolist()
+        self.game.reset(first, (second, second))
+        self.game.run(FIRST_DECISION - self.game.tick)
+        self.team.begin()
+        self.executor.begin()
+        self.agents = list(self.possible_agents)
+        self.ended = []
+        self._worth = self._balance()
+        return self._observations(), self._infos([])
+
+    def step(
+        self, actions: Mapping[str, Any]
+    ) -> tuple[
+        dict[str, Observation],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """Takes a decision and runs 50 ticks, or fewer if the game ends.
+
+        Args:
+            actions: Action per agent.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos of all agents; empty after the end.
+
+        Raises:
+            UserError: For an unknown agent, or a missing or impossible action.
+        """
+        if not self.agents:
+            return {}, {}, {}, {}, {}
+        self.game.step(self._orders(actions), DECISION_TICKS)
+        self.team.look()
+        self.ended = self.executor.settle()
+        reward = self._reward()
+        names, over = self.agents, self.game.over
+        drawn = over and self.game.winner < 0 and not self.game.broken
+        observed, infos = self._observations(), self._infos([reward])
+        if over:
+            self.agents = []
+        terminated = over and not drawn
+        return (
+            observed,
+            dict.fromkeys(names, reward),
+            dict.fromkeys(names, terminated),
+            dict.fromkeys(names, drawn),
+            infos,
+        )
+
+    def _orders(self, actions: Mapping[str, Any]) -> list[Order]:
+        if not self._in_words:
+            return collective.orders_of(self.team, _vectors(actions, self.agents))
+        chosen = check_actions(actions, self.agents, [True] * len(self.agents), len(self.commands))
+        for commander, action in enumerate(chosen):
+            self.executor.command(commander, self.commands[action or 0])
+        return self.executor.give_orders()
+
+    def _reward(self) -> float:
+        before, self._worth = self._worth, self._balance()
+        winner = self.game.winner
+        won = 0.0 if winner < 0 else 1.0 if winner == self.team.player else -1.0
+        return won + float(self.settings["shaping"]) * (self._worth - before)
+
+    def _balance(self) -> float:
+        """What the own side has, minus what the enemy has, in thousands of gold."""
+        own = self.team.player
+        return (self.team.value(own) - self.team.value(1 - own)) / _VALUE_UNIT
+
+    def _observations(self) -> dict[str, Observation]:
+        return {agent: self._observe(commander) for commander, agent in enumerate(self.possible_agents)}
+
+    def _observe(self, commander: int) -> Observation:
+        seen: Observation = {}
+        max_tick = int(self.settings["max_tick"])
+        if "text" in self._parts:
+            seen["text"] = text.observation_text(self.executor, commander, max_tick)
+            seen["candidates"] = self._phrases
+            seen["subgoal"] = ""
+        if "vector" in self._parts:
+            seen["vector"] = observations.vector(self.team, commander, max_tick)
+        if "planes" in self._parts:
+            seen["planes"] = observations.planes(self.team, commander)
+        if "lists" in self._parts:
+            seen |= observations.lists(self.team, commander)
+        if self._in_words:
+            allowed = [not self.executor.refusal(commander, command) for command in self.commands]
+            seen["action_mask"] = np.array(allowed, np.int8)
+        else:
+            seen["head_mask"] = collective.masks(self.team, commander)
+        return seen
+
+    def _infos(self, rewards: list[float]) -> dict[str, dict[str, Any]]:
+        metrics = self._metrics()
+        return {
+            agent: {
+                "needs_action": True,
+                "step_rewards": list(rewards),
+                "game_step": self.game.tick,
+                "events": [
+                    text.event_text(done.commander, done.command, done.success)
+                    for done in self.ended
+                    if done.commander == commander
+                ],
+                "task_success": self.game.winner == self.team.player,
+                EPISODE_METRICS: dict(metrics),
+            }
+            for commander, agent in enumerate(self.possible_agents)
+        }
+
+    def _metrics(self) -> dict[str, float]:
+        team = self.team
+        made = [(kind, number) for own in team.made for kind, number in own.items()]
+        return {
+            "won": float(self.game.winner == team.player),
+            "lost": float(self.game.winner == 1 - team.player),
+            "gold": float(team.money),
+            "units_made": float(sum(number for kind, number in made if not IS_BUILDING[kind])),
+            "buildings_made": float(sum(number for kind, number in made if IS_BUILDING[kind])),
+            "army": float(sum(bool(IS_ARMY[unit.type]) for unit in team.own)),
+            "enemies_left": float(len(types_of(self.game, 1 - team.player))),
+        }
+
+    def action_phrases(self, agent: str) -> list[str]:
+        """What each action means, in words; with "command" only.
+
+        Args:
+            agent: Who would act.
+        """
+        return list(self._phrases)
+
+    @property
+    def teacher_state(self) -> Executor:
+        """What scripted teachers look at."""
+        return self.executor
+
+    # ---- to and fro --------------------------------------------------------------------------------------
+
+    def snapshot(self) -> EnvSnapshot:
+        """All that the environment remembers, exactly."""
+        state = self._rng.bit_generator.state
+        return EnvSnapshot(
+            self.game.snapshot(),
+            self.team.snapshot(),
+            self.executor.snapshot(),
+            dict(state),
+            list(self.agents),
+            self._worth,
+        )
+
+    def restore(self, snapshot: EnvSnapshot) -> None:
+        """Goes back to a moment of this environment, or of another one with the same settings.
+
+        Args:
+            snapshot: What `snapshot` gave.
+        """
+        self.game.restore(snapshot.game)
+        self.team.restore(snapshot.side)
+        self.executor.restore(snapshot.executor)
+        self._rng.bit_generator.state = snapshot.rng
+        self.agents, self._worth, self.ended = list(snapshot.agents), snapshot.worth, []
+
+    # ---- pictures ----------------------------------------------------------------------------------------
+
+    def draw_rgb(self) -> np.ndarray:
+        """The game as pixels, uint8 (height, width, 3)."""
+        return render.rgb_array(self.game, self.team, self.executor if self._in_words else None)
+
+    def draw_ansi(self) -> str:
+        """The game in characters."""
+        return render.ansi(self.game, self.team, self.executor if self._in_words else None)
+
+
+def _vectors(actions: Mapping[str, Any], agents: Sequence[str]) -> list[np.ndarray | None]:
+    """RED's actions of all agents, checked."""
+    for agent in actions:
+        if agent not in agents:
+            raise UserError(f"`actions` has an entry for {agent!r}, but the agents are {list(agents)}.")
+    space, found = spaces.MultiDiscrete(collective.SIZES), list[np.ndarray | None]()
+    for agent in agents:
+        if agent not in actions:
+            raise UserError(f"`actions` has no entry for {agent!r}; give one for every agent.")
+        action = np.asarray(actions[agent])
+        if action.shape != space.shape or not ((action >= 0) & (action < space.nvec)).all():
+            raise UserError(
+                f"`actions[{agent!r}]` is not in the action space, {len(collective.SIZES)} whole numbers; see "
+                "`envs.minirts.collective`."
+            )
+        found.append(action.astype(np.int64))
+    return found
+
+
+def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: Sequence[str]) -> None:
+    require_choice("render_mode", render_mode, (None, *render_modes))
+    require_choice("action_level", settings["action_level"], LEVELS)
+    require_choice("num_agents", settings["num_agents"], (1, 2, 3))
+    require_choice("side", settings["side"], (0, 1))
+    require_choice("fair", settings["fair"], (False, True))
+    opponents.parse(settings["opponent"])
+    for name, low in (("max_buildings", 1), ("money", 0), ("unit_cap", 0), ("max_tick", 2 * DECISION_TICKS)):
+        value = settings[name]
+        if not isinstance(value, int) or isinstance(value, bool) or value < low:
+            raise UserError(f"`{name}` is {value!r} but must be a whole number from {low} up.")
+    shaping, numbers, observe = settings["shaping"], settings["numbers"], settings["observe"]
+    if isinstance(shaping, bool) or not isinstance(shaping, int | float) or not 0 <= shaping < np.inf:
+        raise UserError(f"`shaping` is {shaping!r} but must be a number from 0 up.")
+    if isinstance(numbers, str) or not numbers or len(set(numbers)) != len(numbers) or not _numbers_fit(numbers):
+        raise UserError(f"`numbers` is {numbers!r} but must be a list of different whole numbers from 1 to {MOST}.")
+    if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
+        parts = ", ".join(observations.PARTS)
+        raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {parts}.")
+    for part in observe:
+        require_choice("observe", part, observations.PARTS)
+    if "text" in observe and settings["action_level"] != "command":
+        raise UserError(
+            "`observe` has 'text' but `action_level` is 'red', whose actions have no phrases; leave 'text' out or use "
+            "`action_level='command'`."
+        )
+
+
+def _numbers_fit(numbers: Sequence[Any]) -> bool:
+    return all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= MOST for n in numbers)

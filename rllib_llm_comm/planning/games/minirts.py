@@ -1,0 +1,251 @@
+"""The strategy game as planners know it: commands in words are the subgoals (SAMA's "build 3 cavalry")."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_llm_comm.envs.minirts.commanders import strategy_of_all
+from rllib_llm_comm.envs.minirts.env import DECISION_TICKS, MiniRTS
+from rllib_llm_comm.envs.minirts.executor import Executor
+from rllib_llm_comm.envs.minirts.names import COMMANDERS, SINGULAR
+from rllib_llm_comm.envs.minirts.tasks import (
+    ATTACK,
+    BUILD,
+    DEFEND,
+    MINE,
+    SCOUT,
+    TRAIN,
+    WAIT,
+    Command,
+    all_commands,
+    parse_command,
+    phrase,
+)
+from rllib_llm_comm.envs.minirts.text import commander_sentences, manual, situation_sentences
+from rllib_llm_comm.envs.minirts.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.game import PlanningGame
+
+_LIBRARY = {phrase(command): command for command in all_commands()}
+_FAR = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class Moment:
+    """A moment of the game; nothing in it changes.
+
+    Attributes:
+        tick: When it is.
+        situation: The team and the enemy, in sentences.
+        situations: Each commander, in sentences.
+        refusals: Per commander why it cannot set about a subgoal; those it can are left out.
+        made: Per commander how many units of each type it has made so far.
+        digging: Per commander whether all its peasants are at work and one of them digs.
+        fighting: Per commander whether its army attacks somebody.
+        wanted: What the game's own rules would have each commander do.
+        plain: JSON-able values.
+    """
+
+    tick: int
+    situation: str
+    situations: tuple[str, ...]
+    refusals: tuple[dict[str, str], ...]
+    made: tuple[Counter[int], ...]
+    digging: tuple[bool, ...]
+    fighting: tuple[bool, ...]
+    wanted: tuple[str, ...]
+    plain: Mapping[str, Any]
+
+
+@dataclass
+class _Count:
+    """What an agent had made when it was first looked at with a subgoal, and when it was last looked at."""
+
+    subgoal: str
+    start: int
+    tick: int
+
+
+class StrategyPlanning(PlanningGame):
+    """Shows planners a `MiniRTS` whose agents choose commands in words.
+
+    One decision (50 ticks) is one game step here. To train some units is done when so many of the type have come out
+    of the agent's own buildings since it was told to, whatever commands it gave for them.
+
+    Args:
+        env: The environment, also wrapped.
+
+    Raises:
+        UserError: If agents do not choose commands in words.
+    """
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        if env.unwrapped.settings["action_level"] != "command":
+            raise UserError(
+                "`action_level` is 'red', where nobody carries out a subgoal in words; use `action_level='command'`."
+            )
+        self._latest: Moment | None = None
+        self._counts: dict[str, _Count] = {}
+
+    @property
+    def _game(self) -> MiniRTS:
+        game: MiniRTS = self.env.unwrapped
+        return game
+
+    def state(self) -> Moment:
+        """See `PlanningGame`."""
+        self._latest = moment(self._game)
+        return self._latest
+
+    def passed(self) -> list[Moment]:
+        """See `PlanningGame`. The moment before is the one that was looked at last, if that was a decision ago."""
+        before, after = self._latest, moment(self._game)
+        self._latest = after
+        fits = before is not None and 0 < after.tick - before.tick <= DECISION_TICKS
+        return [before if before is not None and fits else after, after]
+
+    def manual(self) -> str:
+        """See `PlanningGame`."""
+        return " ".join(manual())
+
+    def situation(self, state: Moment) -> str:
+        """See `PlanningGame`."""
+        return state.situation
+
+    def situation_of(self, state: Moment, agent: str) -> str:
+        """See `PlanningGame`."""
+        return state.situations[COMMANDERS.index(agent)]
+
+    def plain(self, state: Moment) -> Mapping[str, Any]:
+        """See `PlanningGame`."""
+        return state.plain
+
+    def library(self, agent: str) -> list[str]:
+        """See `PlanningGame`."""
+        return list(_LIBRARY)
+
+    def parse(self, text: str) -> str | None:
+        """See `PlanningGame`."""
+        command = parse_command(text)
+        return None if command is None else phrase(command)
+
+    def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
+        """See `PlanningGame`. What is in force already is not refused."""
+        reason = state.refusals[COMMANDERS.index(agent)].get(subgoal, "")
+        return f"{agent} cannot {subgoal} now, as {reason}" if reason else ""
+
+    def done(self, before: Moment, after: Moment, agent: str, subgoal: str) -> bool:
+        """See `PlanningGame`."""
+        command, number = _LIBRARY[subgoal], COMMANDERS.index(agent)
+        if command.verb == MINE:
+            return after.digging[number]
+        if command.verb == ATTACK:
+            return after.fighting[number]
+        if command.verb not in (BUILD, TRAIN):
+            return False
+        count = self._counts.get(agent)
+        if count is None or count.subgoal != subgoal or count.tick != before.tick:
+            count = self._counts[agent] = _Count(subgoal, before.made[number][command.kind], before.tick)
+        count.tick = after.tick
+        if after.made[number][command.kind] - count.start < command.number:
+            return False
+        del self._counts[agent]
+        return True
+
+    def waits(self, state: Moment, agent: str, subgoal: str) -> bool:
+        """See `PlanningGame`. To wait, to defend and to scout have no end of their own."""
+        return _LIBRARY[subgoal].verb in (WAIT, DEFEND, SCOUT)
+
+    def effort(self, state: Moment, agent: str, subgoal: str) -> float:
+        """See `PlanningGame`; without the time that money takes."""
+        command = _LIBRARY[subgoal]
+        if command.verb == BUILD:
+            return _FAR + BUILD_TICKS / DECISION_TICKS
+        if command.verb == TRAIN:
+            return float(command.number * TRAIN_TICKS[MADE_BY[command.kind]] / DECISION_TICKS)
+        return {WAIT: 0.0, MINE: 1.0}.get(command.verb, _FAR)
+
+    def scripted(self, state: Moment) -> tuple[str, dict[str, str]]:
+        """See `PlanningGame`: the oracle, who knows what the enemy makes."""
+        subgoals = dict(zip(self.agents, state.wanted, strict=True))
+        return _goal([_LIBRARY[subgoal] for subgoal in state.wanted]), subgoals
+
+    def save(self) -> Any:
+        """See `PlanningGame`."""
+        return self._game.snapshot()
+
+    def load(self, saved: Any) -> None:
+        """See `PlanningGame`."""
+        self._game.restore(saved)
+        self._latest = None
+        self._counts.clear()
+
+
+def moment(game: MiniRTS) -> Moment:
+    """The moment that a game is in.
+
+    Args:
+        game: The game.
+    """
+    executor, side = game.executor, game.team
+    commanders = range(side.size)
+    return Moment(
+        tick=game.game.tick,
+        situation=" ".join(situation_sentences(side)),
+        situations=tuple(" ".join(commander_sentences(executor, commander)) for commander in commanders),
+        refusals=tuple(_refusals(executor, commander) for commander in commanders),
+        made=tuple(Counter(made) for made in side.made),
+        digging=tuple(_digging(executor, commander) for commander in commanders),
+        fighting=tuple(any(u.order == "ATTACK" for u in side.army_of(commander)) for commander in commanders),
+        wanted=tuple(phrase(command) for command in strategy_of_all(executor, game.commands)),
+        plain=_plain(executor),
+    )
+
+
+def _refusals(executor: Executor, commander: int) -> dict[str, str]:
+    """Why subgoals cannot be set about; what is in force already is not refused."""
+    mine = executor.orders[commander]
+    in_force = {Command(mine.stance), *(job.command for job in mine.jobs), *([Command(MINE)] if mine.mining else [])}
+    found = {}
+    for words, command in _LIBRARY.items():
+        reason = "" if command in in_force else executor.refusal(commander, command)
+        if reason:
+            found[words] = reason
+    return found
+
+
+def _digging(executor: Executor, commander: int) -> bool:
+    orders = [unit.order for unit in executor.side.units_of(commander, PEASANT)]
+    return executor.orders[commander].mining and "GATHER" in orders and "IDLE" not in orders
+
+
+def _plain(executor: Executor) -> dict[str, Any]:
+    side = executor.side
+    commanders = {}
+    for commander, mine in enumerate(executor.orders):
+        commanders[COMMANDERS[commander]] = {
+            "units": {SINGULAR[kind]: number for kind, number in sorted(side.counts(commander).items())},
+            "mining": mine.mining,
+            "army": mine.stance,
+            "commands": [phrase(job.command) for job in mine.jobs],
+        }
+    return {
+        "tick": side.game.tick,
+        "gold": side.money,
+        "commanders": commanders,
+        "known enemies": {SINGULAR[kind]: number for kind, number in sorted(side.enemy_counts().items())},
+    }
+
+
+def _goal(commands: list[Command]) -> str:
+    """What the scripted commands are for."""
+    verbs = {command.verb for command in commands}
+    if ATTACK in verbs:
+        return "destroy the enemy's town hall"
+    if any(command.verb in (BUILD, TRAIN) and command.kind != PEASANT for command in commands):
+        return "have an army that beats the enemy's"
+    return "have enough gold" if verbs - {WAIT} else "keep on"

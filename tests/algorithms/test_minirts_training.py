@@ -1,0 +1,53 @@
+"""Language agents in the strategy game: one short iteration, with subgoals through the callback."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rllib_llm_comm import TWOSOMEConfig
+from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
+from rllib_llm_comm.envs import minirts
+from rllib_llm_comm.envs.minirts.sayings import understand
+from rllib_llm_comm.envs.minirts.tasks import NOTHING
+from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
+from rllib_llm_comm.teachers.requests import same_request
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+SETTINGS = {"opponent": "simple", "numbers": [3], "observe": ["text"], "max_tick": 400}
+
+
+def test_agents_are_told_subgoals_and_train():
+    config = (
+        TWOSOMEConfig()
+        .environment("rllib_llm_comm/minirts-v0", env_config=SETTINGS)
+        .language_model(base_model="embedded", max_prompt_tokens=448, critic_hiddens=[16])
+        .callbacks(AddPlannedSubgoals.of("scripted", subgoal_reward=0.1))
+        .env_runners(num_envs_per_env_runner=1)
+        .training(train_batch_size_per_learner=16, num_epochs=1)
+        .debugging(seed=0)
+    )
+    algo = config.build_algo()
+    try:
+        results = algo.train()["env_runners"]
+    finally:
+        algo.stop()
+    assert results["won"] == 0 and results["subgoals_given"] >= 2
+    assert results["episode_game_steps"] == 400
+
+
+def test_the_scripted_teacher_speaks_and_advises():
+    teacher, rng = make_teacher("scripted"), np.random.default_rng(0)
+    env = minirts.parallel_env(**SETTINGS | {"max_tick": 8000})
+    env.reset(seed=0)
+    meant = set()
+    while env.agents:
+        request = TeacherRequest(tuple(env.agents), {}, state=env.teacher_state)
+        said = teacher.messages(request, rng=rng)
+        assert all(len(words.split()) <= 10 and understand(words) for words in said.values())
+        again = teacher.messages(request, rng=rng)
+        assert same_request(said["alice"], again["alice"])
+        meant |= {understand(words) for words in said.values()}
+        env.step({agent: teacher.advise(env, agent) for agent in env.agents})
+    assert env.game.winner == 0 and len(meant) > 5
+    assert env.commands[0] == NOTHING

@@ -1,0 +1,339 @@
+"""The strategy game as an environment: contract, ownership, commands, RED's action, rewards, snapshots."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from minirts_play import played
+
+from rllib_llm_comm.envs import minirts
+from rllib_llm_comm.envs.minirts import collective, observations, tasks
+from rllib_llm_comm.envs.minirts.commanders import make_commander
+from rllib_llm_comm.envs.minirts.side import read_units
+from rllib_llm_comm.envs.minirts.tasks import ATTACK, BUILD, MINE, TRAIN, Command, all_commands, parse_command, phrase
+from rllib_llm_comm.envs.minirts.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.testing import check_env
+
+ID = "rllib_llm_comm/minirts-v0"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_agents": 2, "max_tick": 1500},
+        {"num_agents": 1, "max_tick": 1500, "observe": ["text", "vector", "planes", "lists"]},
+        {"num_agents": 3, "max_tick": 1500, "action_level": "red", "side": 1},
+    ],
+    ids=["command", "alone", "red"],
+)
+def test_keeps_the_contract(settings):
+    wrong = [result for result in check_env(ID, settings=settings, steps=80) if not result.ok]
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"opponent": "hard"}, "opponent"),
+        ({"num_agents": 4}, "num_agents"),
+        ({"numbers": [0]}, "numbers"),
+        ({"numbers": [2, 2]}, "numbers"),
+        ({"max_cycles": 3}, "max_tick"),
+        ({"action_level": "red", "observe": ["text"]}, "observe"),
+        ({"observe": ["sound"]}, "observe"),
+        ({"shaping": -1}, "shaping"),
+        ({"max_tick": 10}, "max_tick"),
+    ],
+)
+def test_wrong_settings_get_one_sentence(settings, words):
+    with pytest.raises(UserError, match=words):
+        minirts.parallel_env(**settings)
+
+
+def test_wrong_actions_get_one_sentence():
+    env = minirts.parallel_env(action_level="red", num_agents=1)
+    env.reset(seed=0)
+    with pytest.raises(UserError, match="action space"):
+        env.step({"alice": np.full(len(collective.SIZES), 9000)})
+    with pytest.raises(UserError, match="no entry"):
+        env.step({})
+
+
+def command(env, **named: Command):
+    """Gives commands, and nothing to the others."""
+    return env.step({agent: env.commands.index(named.get(agent, tasks.NOTHING)) for agent in env.agents})
+
+
+# ---- who owns what -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_agents", [1, 2, 3])
+def test_units_go_round_and_stay(num_agents):
+    owners: dict[int, int] = {}
+    for env, _ in played("oracle", seed=1, decisions=50, num_agents=num_agents):
+        for unit in env.team.own:
+            owner = env.team.owner(unit)
+            assert owners.setdefault(unit.ref, owner) == owner
+        for kind in (PEASANT, SWORDMAN):
+            given = [owners[unit.ref] for unit in env.team.own if unit.type == kind]
+            # Nobody was lost yet in the first decisions, so they go round exactly.
+            if env.game.tick < 1500:
+                assert given == [i % num_agents for i in range(len(given))]
+    assert len(owners) > 10
+
+
+def test_the_second_building_is_bobs():
+    env = minirts.parallel_env(num_agents=2)
+    env.reset(seed=0)
+    assert env.team.counts(0) == {TOWN_HALL: 1, PEASANT: 2} and env.team.counts(1) == {PEASANT: 1}
+    command(env, alice=Command(BUILD, BARRACK, 1))
+    while not env.team.counts()[BARRACK]:
+        command(env)
+    assert env.team.counts(1)[BARRACK] == 1 and env.team.counts(0)[BARRACK] == 0
+
+
+def test_what_a_side_reads_is_what_the_game_tells():
+    for env, _ in played("random", seed=2, decisions=40):
+        game, side = env.game, env.team
+        assert read_units(game, 0) == game.units(0) and read_units(game, 1) == game.units(1)
+        assert side.enemies == game.seen_enemies(0) and side.resources == game.seen_resources(0)
+
+
+# ---- commands ----------------------------------------------------------------------------------------------
+
+
+def test_phrases_are_distinct_and_read_back():
+    commands = all_commands()
+    assert len({phrase(c) for c in commands}) == len(commands)
+    assert [parse_command(phrase(c)) for c in commands] == list(commands)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("Build 3 cavalry.", Command(TRAIN, 4, 3)),
+        ("mine with all idle peasant", Command(MINE)),
+        ("build one workshop building", Command(BUILD, 11, 1)),
+        ("train six spearmen", Command(TRAIN, SPEARMAN, 6)),
+        ("attack the enemy base", Command(ATTACK)),
+        ("build 7 archer", None),
+        ("build 2 barracks", None),
+        ("sing a song", None),
+        ("attack " * 100, None),
+    ],
+)
+def test_other_peoples_words_are_read(text, meant):
+    assert parse_command(text) == meant
+
+
+def test_mining_brings_gold_and_nothing_else_does():
+    env = minirts.parallel_env()
+    env.reset(seed=0)
+    for _ in range(20):
+        command(env)
+    assert env.team.money == 500
+    for _ in range(20):
+        command(env, alice=Command(MINE))
+    assert env.team.money > 520
+
+
+def test_jobs_are_done_in_order_counted_and_told():
+    env = minirts.parallel_env(num_agents=1, money=1000)
+    env.reset(seed=0)
+    events: list[str] = []
+    for wish in (Command(BUILD, BARRACK, 1), Command(TRAIN, PEASANT, 3)):
+        events += command(env, alice=wish)[4]["alice"]["events"]
+    assert env.executor.refusal(0, Command(BUILD, BARRACK, 1)) != ""
+    for _ in range(30):
+        events += command(env, alice=Command(TRAIN, SPEARMAN, 1))[4]["alice"]["events"]
+    assert {"alice: build one barrack done", "alice: train 3 peasants done"} <= set(events)
+    assert "alice: train 1 spearman done" in events
+    assert env.team.made[0][PEASANT] == 3 and env.team.counts()[PEASANT] == 6
+
+
+def test_the_dear_job_that_came_first_is_not_starved():
+    env = minirts.parallel_env(num_agents=1, money=100)
+    env.reset(seed=0)
+    command(env, alice=Command(MINE))
+    command(env, alice=Command(BUILD, BARRACK, 1))
+    command(env, alice=Command(TRAIN, PEASANT, 1))
+    while env.team.money < 150 and env.executor.coming(BARRACK) != 0:
+        assert env.team.counts()[PEASANT] == 3 and all(unit.making < 0 for unit in env.team.own)
+        command(env)
+    command(env)
+    assert any(unit.making == BARRACK for unit in env.team.own)
+
+
+def test_the_mask_allows_what_is_not_refused():
+    for env, seen in played("random", seed=4, decisions=30):
+        for i, agent in enumerate(env.possible_agents):
+            allowed = [not env.executor.refusal(i, c) for c in env.commands]
+            assert seen[agent]["action_mask"].tolist() == allowed
+
+
+def test_a_refused_command_changes_nothing():
+    env = minirts.parallel_env()
+    env.reset(seed=0)
+    before = env.executor.snapshot()
+    env.executor.command(1, Command(TRAIN, SPEARMAN, 1))  # bob has no barrack
+    env.executor.command(0, Command(ATTACK))  # there is no army
+    assert env.executor.snapshot() == before
+
+
+def test_the_oracle_beats_the_medium_opponent_and_silence_loses():
+    results = {}
+    for name in ("oracle", "none"):
+        env, _ = list(played(name, seed=0, decisions=300, opponent="medium"))[-1]
+        results[name] = env.game.winner
+    assert results == {"oracle": 0, "none": 1}
+
+
+# ---- RED's action ------------------------------------------------------------------------------------------
+
+
+def red(kind: int, flags: list[int], **parts: int) -> np.ndarray:
+    action = np.zeros(len(collective.SIZES), np.int64)
+    action[0] = kind
+    names = ("kind", "resource", "enemy", "train", "build", "site", "place", "go_on")
+    for name, value in parts.items():
+        action[names.index(name)] = value
+    for flag in flags:
+        action[len(collective.HEADS) + flag] = 1
+    return action
+
+
+def test_only_flagged_units_take_the_command():
+    env = minirts.parallel_env(action_level="red", num_agents=1)
+    env.reset(seed=0)
+    units = collective.listed_units(env.team, 0)
+    peasants = [i for i, unit in enumerate(units) if unit.type == PEASANT]
+    env.step({"alice": red(collective.GATHER, peasants[:2])})
+    after = {unit.ref: unit.order for unit in env.team.own}
+    assert [after[units[i].ref] for i in peasants] == ["GATHER", "GATHER", "IDLE"]
+    env.step({"alice": red(collective.MOVE, peasants, place=0, go_on=1)})
+    assert not any(unit.order == "MOVE" for unit in env.team.own)
+
+
+def test_red_commands_cannot_spend_more_than_there_is():
+    env = minirts.parallel_env(action_level="red", num_agents=1, money=160)
+    env.reset(seed=0)
+    hall = next(unit for unit in env.team.own if unit.type == TOWN_HALL)
+    x, y = hall.cell
+    site = (y + (4 if y < 16 else -4)) * 32 + x
+    env.step({"alice": red(collective.BUILD, list(range(5)), build=BARRACK, site=site)})
+    assert sum(unit.making == BARRACK for unit in env.team.own) <= 1 and env.team.money >= 0
+
+
+def test_masks_of_red_name_what_there_is():
+    env = minirts.parallel_env(action_level="red", num_agents=2, observe=["lists"])
+    seen, _ = env.reset(seed=0)
+    starts = np.cumsum((0, *collective.SIZES))
+    parts = [seen["bob"]["head_mask"][a:b] for a, b in zip(starts, starts[1:], strict=False)]
+    assert all(part.any() for part in parts)
+    assert parts[0].tolist() == [1, 1, 0, 1, 0, 1, 1]  # a peasant alone: no enemy in sight, nothing to train with
+    assert np.flatnonzero(parts[4]).tolist() == [8, 9, 10, 11, GUARD_TOWER, TOWN_HALL]
+    flags = np.stack(parts[8:])
+    assert flags[:, 1].sum() == 1 and seen["bob"]["own"][:, 9].sum() == 1
+
+
+# ---- numbers -----------------------------------------------------------------------------------------------
+
+
+def test_planes_and_lists_tell_the_same():
+    env, _ = list(played("oracle", seed=5, decisions=40))[-1]
+    side = env.team
+    planes = observations.planes(side, 1)
+    assert planes[2:5].sum(axis=0).tolist() == np.ones((32, 32)).tolist()
+    assert planes[5:11].sum() == 32 * 32
+    assert planes[11:26].sum() == len(side.own) and planes[26:41].sum() == len(side.enemies)
+    assert planes[42].sum() == len(side.units_of(1))
+    rows = observations.lists(side, 1)
+    assert rows["own"][:, 0].sum() == len(side.own) + len(side.sites)
+    assert rows["enemies"][:, 0].sum() == len(side.enemies)
+
+
+def test_fog_hides_the_enemy():
+    env = minirts.parallel_env(observe=["text", "planes", "lists", "vector"])
+    seen, _ = env.reset(seed=0)
+    alice = seen["alice"]
+    assert alice["planes"][26:41].sum() == 0 and not alice["enemies"].any()
+    assert "You know of no enemy" in alice["text"]
+    assert len(env.game.units(1)) > 3
+
+
+# ---- rewards and time --------------------------------------------------------------------------------------
+
+
+def test_rewards_only_at_the_end():
+    env = minirts.parallel_env(opponent="simple")
+    env.reset(seed=0)
+    commander = make_commander("oracle", env.executor, env.commands)
+    rewards = []
+    while env.agents:
+        actions = {agent: env.commands.index(commander(i)) for i, agent in enumerate(env.agents)}
+        _, reward, terminated, truncated, infos = env.step(actions)
+        rewards.append(reward)
+    assert all(reward == {"alice": 0.0, "bob": 0.0} for reward in rewards[:-1])
+    assert rewards[-1] == {"alice": 1.0, "bob": 1.0} and terminated["bob"] and not truncated["bob"]
+    assert infos["bob"]["episode_metrics"]["won"] == 1 and infos["alice"]["task_success"]
+
+
+def test_shaped_rewards_add_up_to_the_change_of_the_balance():
+    env = minirts.parallel_env(shaping=2.0, max_tick=1000)
+    env.reset(seed=0)
+
+    def balance():
+        return (env.team.value(0) - env.team.value(1)) / 1000
+
+    start, total = balance(), 0.0
+    while env.agents:
+        total += command(env, alice=Command(TRAIN, PEASANT, 3))[1]["alice"]
+    assert total == pytest.approx(2 * (balance() - start)) and total != 0
+
+
+def test_the_time_limit_truncates():
+    env = minirts.parallel_env(max_tick=500)
+    env.reset(seed=0)
+    while env.agents:
+        _, rewards, terminated, truncated, infos = command(env)
+    assert truncated["alice"] and not terminated["alice"] and rewards["alice"] == 0
+    assert infos["alice"]["game_step"] == 500
+
+
+def test_seeds_decide_everything():
+    def play(seed):
+        env = minirts.parallel_env(opponent="medium2")
+        seen, _ = env.reset(seed=seed)
+        texts = [seen["alice"]["text"]]
+        rng = np.random.default_rng(0)
+        for _ in range(30):
+            actions = {a: int(rng.choice(np.flatnonzero(seen[a]["action_mask"]))) for a in env.agents}
+            seen, *_ = env.step(actions)
+            texts.append(seen["alice"]["text"])
+        return texts, env.game.record["terrain"].tolist()
+
+    assert play(7) == play(7)
+    assert play(7)[1] != play(8)[1]
+
+
+def test_a_snapshot_brings_everything_back():
+    env = minirts.parallel_env(opponent="medium_tower")
+    env.reset(seed=3)
+    commander = make_commander("oracle", env.executor, env.commands)
+
+    def run(count):
+        found = []
+        for _ in range(count):
+            actions = {agent: env.commands.index(commander(i)) for i, agent in enumerate(env.agents)}
+            seen, rewards, *_ = env.step(actions)
+            found.append((actions, seen["alice"]["text"], seen["bob"]["text"], rewards))
+        return found
+
+    run(25)
+    saved = env.snapshot()
+    first = run(15)
+    env.reset(seed=9)
+    run(3)
+    env.restore(saved)
+    assert run(15) == first

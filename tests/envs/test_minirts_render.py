@@ -1,0 +1,101 @@
+"""Pictures of the strategy game: fog, both sides, replay pages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from minirts_play import moments, played
+
+from rllib_llm_comm.envs import minirts
+from rllib_llm_comm.envs.drawing import COOK_COLOURS
+from rllib_llm_comm.envs.minirts import render
+from rllib_llm_comm.envs.minirts.commanders import make_commander
+from rllib_llm_comm.envs.minirts.names import KINDS
+from rllib_llm_comm.envs.minirts.sprites import sprite
+from rllib_llm_comm.evaluation.decision import Decision
+from rllib_llm_comm.evaluation.replay import write_replay
+from rllib_llm_comm.evaluation.rollout import record
+
+
+def map_lines(drawing: str) -> list[str]:
+    return drawing.splitlines()[1:33]
+
+
+def test_characters_show_what_the_side_knows_and_no_more():
+    env, *snapshots = moments()
+    known = 0
+    for snapshot in snapshots:
+        env.restore(snapshot)
+        rows = map_lines(env.draw_ansi())
+        assert [len(row) for row in rows] == [64] * 32
+        small = {(x, y) for y, row in enumerate(rows) for x in range(32) if row[2 * x].islower()}
+        hidden = {u.cell for u in env.game.units(1)} - {u.cell for u in env.team.enemies}
+        assert small <= {u.cell for u in env.team.enemies} and not small & hidden
+        known += len(small)
+        dark = {(x, y) for y, row in enumerate(rows) for x in range(32) if row[2 * x] == " "}
+        assert all(not env.game.explored(0)[y, x] for x, y in dark)
+    assert known > 5
+
+
+def test_pixels_have_one_size_and_show_the_fog():
+    env, first, *_ = moments()
+    env.restore(first)
+    picture = env.draw_rgb()
+    assert picture.shape == (576, 768, 3) and picture.dtype == np.uint8
+    light = render.rgb_array(env.game)
+    seen = np.kron(env.game.visible(0), np.ones((16, 16), bool))
+    brightness = picture[:512, :512].astype(int).sum(axis=2) - light[:512, :512].astype(int).sum(axis=2)
+    assert brightness[~seen].mean() < -60
+    assert abs(brightness[seen].mean()) < 5
+
+
+def test_both_sides_maps_differ_and_hide():
+    env, first, *_ = moments()
+    env.restore(first)
+    picture = env.draw_rgb()
+    ours, theirs = picture[:256, 512:], picture[256:512, 512:]
+    assert (ours != theirs).any()
+    for player, known in ((0, ours), (1, theirs)):
+        never = np.kron(~env.game.explored(player), np.ones((8, 8), bool))[8:-8, 8:-8]
+        assert known[8:-8, 8:-8][never].mean() < 45
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_type_has_its_own_drawing(kind):
+    mine = np.array(sprite(kind, COOK_COLOURS[0], 24))
+    assert mine[..., 3].max() == 255
+    others = [np.array(sprite(other, COOK_COLOURS[0], 24)) for other in KINDS if other != kind]
+    assert all((mine != other).any() for other in others)
+    assert (mine != np.array(sprite(kind, COOK_COLOURS[1], 24))).any()
+
+
+class Scripted:
+    """The oracle as a policy that can be recorded."""
+
+    def __init__(self, env: minirts.MiniRTS) -> None:
+        self.env, self.commander = env, make_commander("oracle", env.executor, env.commands)
+
+    def reset(self, seed: int | None = None) -> None:
+        pass
+
+    def act(self, observations, explore=True):
+        count = len(self.env.commands)
+        chosen = {agent: self.env.commands.index(self.commander(i)) for i, agent in enumerate(observations)}
+        return {
+            agent: Decision(action, "", {}, list(seen["candidates"]), np.eye(count)[action], float("nan"), "")
+            for (agent, seen), action in zip(observations.items(), chosen.values(), strict=True)
+        }
+
+
+def test_a_replay_page_shows_the_game(tmp_path):
+    env = minirts.parallel_env(max_tick=500, observe=["text"])
+    episode = record(Scripted(env), env=env)[0]
+    assert episode.frames[0]["image"].shape == (576, 768, 3)
+    assert episode.frames[1]["agents"]["alice"]["phrase"] == "train 1 peasant"
+    page = write_replay(episode, tmp_path / "replay.html").read_text()
+    assert "mine with idle peasants" in page and "won 0" in page
+
+
+def test_jobs_and_colours_are_shown():
+    env, _ = list(played("oracle", seed=0, decisions=30))[-1]
+    assert "alice has" in env.draw_ansi() and "mine" in env.draw_ansi()

@@ -1,0 +1,107 @@
+"""The strategy game under planners: subgoals in words, when they are done, and playing them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rllib_llm_comm.envs import minirts
+from rllib_llm_comm.envs.minirts.tasks import Command, all_commands
+from rllib_llm_comm.envs.minirts.units import PEASANT
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
+from rllib_llm_comm.planning.game import planning_game
+from rllib_llm_comm.planning.planners import make_planner
+from rllib_llm_comm.planning.plans import PlanRequest
+
+EVERY = list(range(1, 7))
+
+
+def started(**settings):
+    env = minirts.parallel_env(numbers=EVERY, **settings)
+    env.reset(seed=0)
+    return env, planning_game(env)
+
+
+def step(env, **words):
+    phrases = env.action_phrases("alice")
+    return env.step({agent: phrases.index(words.get(agent, "wait")) for agent in env.agents})
+
+
+def test_every_subgoal_is_read_back_and_an_action():
+    env, game = started()
+    assert game.library("alice") == env.action_phrases("alice")
+    assert [game.parse(words) for words in game.library("bob")] == game.library("bob")
+    assert game.parse("build 4 swordman") == "train 4 swordmen" and game.parse("win") is None
+
+
+def test_training_is_done_when_so_many_came_out():
+    env, game = started(num_agents=1, money=2000)
+    done = []
+    step(env, alice="train 3 peasants")
+    game.state()
+    for _ in range(12):
+        step(env)
+        before, after = game.passed()
+        done.append(game.done(before, after, "alice", "train 3 peasants"))
+    assert sum(done) == 1 and env.team.counts()[PEASANT] == 6
+
+
+def test_what_is_in_force_is_not_refused_and_what_cannot_be_is():
+    env, game = started()
+    state = game.state()
+    assert "no building for it" in game.refusal(state, "bob", "train 2 spearmen")
+    assert game.refusal(state, "bob", "build one barrack") == ""
+    step(env, bob="build one barrack")
+    state = game.state()
+    assert game.refusal(state, "bob", "build one barrack") == ""
+    assert game.refusal(state, "alice", "build one barrack") != ""
+
+
+def test_the_scripted_plan_shares_the_work():
+    _, game = started()
+    plan = make_planner("scripted").plan(PlanRequest(game, game.state()))
+    assert plan.by_agent() == {"alice": "mine with idle peasants", "bob": "mine with idle peasants"}
+    for _ in range(3):
+        env, game = started()
+        step(env, alice="mine with idle peasants", bob="mine with idle peasants")
+        step(env, alice="train 1 peasant")
+        wanted = game.scripted(game.state())[1]
+        assert len([words for words in wanted.values() if words.startswith("build")]) <= 1
+
+
+def test_agents_that_do_as_they_are_told_win():
+    env = PlannedSubgoals(minirts.parallel_env(numbers=EVERY, opponent="simple"), "scripted")
+    observations, _ = env.reset(seed=1)
+    earned = 0.0
+    while env.agents:
+        actions = {}
+        for agent, seen in observations.items():
+            number = seen["candidates"].index(seen["subgoal"]) if seen["subgoal"] else 0
+            actions[agent] = number if seen["action_mask"][number] else 0
+        observations, rewards, _, _, infos = env.step(actions)
+        earned += rewards["alice"]
+    metrics = infos["alice"]["episode_metrics"]
+    assert metrics["won"] == 1 and metrics["subgoals_completed"] >= 5
+    assert earned > 2  # the victory, and subgoals
+
+
+def test_a_saved_game_goes_on_the_same():
+    env, game = started()
+    for _ in range(10):
+        step(env, alice="mine with idle peasants", bob="build one stable")
+    saved, first = game.save(), []
+    for target in (first, second := []):
+        game.load(saved)
+        for _ in range(10):
+            step(env, alice="train 1 peasant")
+            target.append(game.plain(game.state()))
+    assert first == second
+
+
+def test_reds_actions_have_no_subgoals():
+    with pytest.raises(UserError, match="action_level"):
+        planning_game(minirts.parallel_env(action_level="red"))
+
+
+def test_commands_are_those_of_the_game():
+    assert Command("train", 1, 6) in all_commands()
