@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -25,7 +25,7 @@ class Game(ParallelEnv, ABC):
     """
 
     observation_spaces: dict[str, spaces.Dict]
-    action_spaces: dict[str, spaces.Space[Any]]
+    action_spaces: Mapping[str, spaces.Space[Any]]
     render_mode: str | None = None
 
     def observation_space(self, agent: str) -> spaces.Dict:

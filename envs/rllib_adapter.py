@@ -233,10 +233,14 @@ def wrap_games(env: Any, wrapper: Callable[[ParallelEnv, int], ParallelEnv], wan
                 f"{wanted} a PettingZoo environment registered by `register_parallel_env`, but the environment is "
                 f"{type(adapter).__name__}."
             )
-        adapter.wrap(lambda game, number=number: wrapper(game, number))
+        adapter.wrap(_numbered(wrapper, number))
     # RLlib has read them before, and builds connectors and networks for them.
     env.single_observation_spaces = env.envs[0].unwrapped.observation_spaces
     env.single_observation_space = gym.spaces.Dict(env.single_observation_spaces)
+
+
+def _numbered(wrapper: Callable[[ParallelEnv, int], ParallelEnv], number: int) -> Callable[[ParallelEnv], ParallelEnv]:
+    return lambda game: wrapper(game, number)
 
 
 def register_parallel_env(

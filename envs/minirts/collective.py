@@ -27,7 +27,7 @@ STAY, GATHER, ATTACK, BUILD, TRAIN, MOVE, GO_ON = range(7)
 HEADS = (7, MOST_UNITS, MOST_UNITS, NUM_TYPES, NUM_TYPES, CELLS, CELLS, 2)
 """Sizes of the command's parts: kind, resource, enemy, type to train, type to build, cell to build on, cell to move to,
 go on."""
-SIZES = (*HEADS, *(2,) * MOST_UNITS)
+SIZES = [*HEADS, *[2] * MOST_UNITS]
 
 
 def listed_units(side: Side, commander: int) -> list[Unit]:

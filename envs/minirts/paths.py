@@ -47,7 +47,7 @@ def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
     target = axis_cell(to_y) * SIZE + axis_cell(to_x)
     dx, dy = to_x - x, to_y - y
     length = np.float32(math.sqrt(dx * dx + dy * dy))
-    samples = max(1, np.int32(length / _SAMPLE + _HALF))
+    samples = max(1, int(length / _SAMPLE + _HALF))
     apart = length / np.float32(samples)
     # Rounded in this order, as the original does.
     step_x, step_y = dx / length * apart, dy / length * apart

@@ -17,8 +17,8 @@ def seed_stream(record: np.ndarray, player: int, seed: int) -> None:
         player: The player.
         seed: Any whole number; streams repeat modulo 2**32.
     """
-    key, at = np.random.RandomState(seed % _WORD).get_state()[1:3]
-    record["rng"][0, player], record["rng_at"][0, player] = key, at
+    state = np.random.RandomState(seed % _WORD).get_state(legacy=False)["state"]
+    record["rng"][0, player], record["rng_at"][0, player] = state["key"], state["pos"]
 
 
 @njit(nogil=True)

@@ -161,7 +161,7 @@ class SubgoalKitchen(OvercookedAI):
         self._random_starts = random_starts and self._sampled
         layout = self.kitchen.layout
         self.subgoals = [Subgoal(GO, "", start) for start in layout.starts]
-        number = spaces.Discrete(len(all_subgoals(layout)))
+        number: spaces.Discrete[Any] = spaces.Discrete(len(all_subgoals(layout)))
         for agent, space in self.observation_spaces.items():
             self.observation_spaces[agent] = spaces.Dict({**space.spaces, "subgoal_id": number})
 

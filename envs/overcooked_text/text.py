@@ -65,7 +65,8 @@ def _lying(kitchen: Kitchen, index: int, everything: bool) -> dict[str, tuple[It
     for plate in kitchen.plates:
         off.update(id(food) for food in plate.contents)
     found: dict[str, list[Item]] = {COUNTER: [], SHELF: []}
-    for thing in (*kitchen.foods.values(), *kitchen.plates):
+    things: list[Food | Plate] = [*kitchen.foods.values(), *kitchen.plates]
+    for thing in things:
         if id(thing) not in off and (everything or kitchen.visible(index, thing.x, thing.y)):
             item = _item(thing)
             assert item is not None
