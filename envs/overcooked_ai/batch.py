@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 
@@ -24,6 +26,7 @@ class KitchenBatch:
         layout: Name or rows; see `get_layout`.
         dynamics: "old" or "new"; see `Kitchen`.
         horizon: Steps of an episode, >= 1.
+        num_threads: Threads that share the games out among them, >= 1; results do not depend on it.
 
     Raises:
         UserError: If a value is not allowed.
@@ -35,10 +38,12 @@ class KitchenBatch:
         layout: str | Sequence[str] = "cramped_room",
         dynamics: str = "old",
         horizon: int = HORIZON,
+        num_threads: int = 1,
     ) -> None:
         require_choice("dynamics", dynamics, DYNAMICS)
-        if num_games < 1:
-            raise UserError(f"`num_games` is {num_games!r} but must be a whole number from 1 up.")
+        for name, value in (("num_games", num_games), ("num_threads", num_threads)):
+            if value < 1:
+                raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up.")
         self.layout = get_layout(layout)
         self.horizon = horizon
         self._by_itself = dynamics == "old"
@@ -46,6 +51,9 @@ class KitchenBatch:
         self._start = start_state(self.layout)
         self.states = np.repeat(self._start[None], num_games, axis=0)
         self._out = np.zeros((num_games, 2, 3), np.int32)
+        shares = np.linspace(0, num_games, min(num_threads, num_games) + 1).astype(int)
+        self._parts = [slice(*part) for part in pairwise(shares.tolist())]
+        self._threads = ThreadPoolExecutor(len(self._parts), "kitchens") if len(self._parts) > 1 else None
         self._lossless = np.zeros((num_games, 2, *self._planes.shape), np.int8)
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -57,14 +65,19 @@ class KitchenBatch:
         Returns:
             Sparse rewards (N, 2), shaped rewards (N, 2) and whether the step was a game's last (N,).
         """
-        kernel.step_many(
-            self.states,
-            self.layout.terrain,
-            self.layout.width,
-            np.ascontiguousarray(actions, np.int8),
-            self._by_itself,
-            self._out,
-        )
+        chosen = np.ascontiguousarray(actions, np.int8)
+
+        def step(part: slice) -> None:
+            kernel.step_many(
+                self.states[part],
+                self.layout.terrain,
+                self.layout.width,
+                chosen[part],
+                self._by_itself,
+                self._out[part],
+            )
+
+        self._share_out(step)
         return self._out[:, :, 0].copy(), self._out[:, :, 1].copy(), self.states[:, 0] >= self.horizon
 
     def restart(self, games: np.ndarray) -> None:
@@ -77,5 +90,16 @@ class KitchenBatch:
 
     def lossless(self) -> np.ndarray:
         """int8 (N, 2, W, H, 26): the lossless encoding per game and player; overwritten by the next call."""
-        encoding.lossless_many(self.states, self._planes, self.horizon, self._lossless)
+
+        def encode(part: slice) -> None:
+            encoding.lossless_many(self.states[part], self._planes, self.horizon, self._lossless[part])
+
+        self._share_out(encode)
         return self._lossless
+
+    def _share_out(self, work: Callable[[slice], None]) -> None:
+        """Does something for all games, a share per thread; compiled code runs without Python's lock."""
+        if self._threads is None:
+            work(self._parts[0])
+        else:
+            list(self._threads.map(work, self._parts))

@@ -77,26 +77,28 @@ def lossless(state, planes, horizon, out):  # type: ignore[no-untyped-def]
         out: int8 (2, W, H, 26), overwritten; the player itself comes first.
     """
     width, height = planes.shape[0], planes.shape[1]
-    mine = out[0]
-    mine[:] = planes
+    mine, theirs = out[0], out[1]
+    # Flat, so that they are copied in one go.
+    still = planes.reshape(planes.size)
+    mine.reshape(planes.size)[:] = still
+    theirs.reshape(planes.size)[:] = still
     for i in range(2):
         at = PLAYER + FIELDS * i
-        x, y = state[at + X], state[at + Y]
+        x, y, facing = state[at + X], state[at + Y], state[at + FACING]
         mine[x, y, i] = 1
-        mine[x, y, 2 + 4 * i + state[at + FACING]] = 1
+        mine[x, y, 2 + 4 * i + facing] = 1
+        theirs[x, y, 1 - i] = 1
+        theirs[x, y, 2 + 4 * (1 - i) + facing] = 1
         _put_object(mine, x, y, state[at + HELD], state[at + HELD + 1], state[at + HELD + 2])
+        _put_object(theirs, x, y, state[at + HELD], state[at + HELD + 1], state[at + HELD + 2])
     for cell in range(width * height):
         at = CELLS + 3 * cell
         if state[at] != NOTHING:
-            _put_object(mine, cell % width, cell // width, state[at], state[at + 1], state[at + 2])
+            x, y = cell % width, cell // width
+            _put_object(mine, x, y, state[at], state[at + 1], state[at + 2])
+            _put_object(theirs, x, y, state[at], state[at + 1], state[at + 2])
     if horizon - state[0] < URGENT_STEPS:
-        mine[:, :, _URGENT] = 1
-    theirs = out[1]
-    theirs[:] = mine
-    theirs[:, :, 0] = mine[:, :, 1]
-    theirs[:, :, 1] = mine[:, :, 0]
-    theirs[:, :, 2:6] = mine[:, :, 6:10]
-    theirs[:, :, 6:10] = mine[:, :, 2:6]
+        out[:, :, :, _URGENT] = 1
 
 
 @njit(cache=True, nogil=True)

@@ -60,11 +60,11 @@ def test_damaged_golden_files_get_one_sentence(tmp_path, change):
         check_golden(path)
 
 
-@pytest.mark.parametrize("dynamics", ["old", "new"])
+@pytest.mark.parametrize(("dynamics", "threads"), [("old", 1), ("old", 3), ("new", 9)])
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
-def test_many_games_at_once_are_those_one_by_one(layout, dynamics):
+def test_many_games_at_once_are_those_one_by_one(layout, dynamics, threads):
     rng = np.random.default_rng(3)
-    batch = KitchenBatch(5, layout, dynamics, horizon=60)
+    batch = KitchenBatch(5, layout, dynamics, horizon=60, num_threads=threads)
     kitchens = [Kitchen(layout, dynamics, horizon=60) for _ in range(5)]
     for _ in range(130):
         # Interacting often, so that something happens.
