@@ -16,6 +16,8 @@ from rllib_llm_comm.evaluation.tiles import TileSheets
 
 # Figures that the tree of plans shows in full.
 _OF_PLANS = ("plan", "subgoals_", "rewards_")
+# What takes no more values than these, such as "won", needs no curve.
+_LEVELS = 2
 
 
 def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[str], *, title: str = "Replay") -> Path:
@@ -117,8 +119,17 @@ def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
         "headline": _headline(episode),
         "length": episode.length,
         "frames": frames,
+        "curves": _curves(episode),
         "rounds": [[_attempt(attempt) for attempt in attempts] for attempts in episode.rounds],
     }
+
+
+def _curves(episode: Episode) -> dict[str, list[float]]:
+    """What the game counts and what changes more than once, over the frames."""
+    counted = [frame.get("metrics", {}) for frame in episode.frames]
+    names = [name for name in (counted[-1] if counted else {}) if not name.startswith(_OF_PLANS)]
+    curves = {name: [round(metrics.get(name, 0.0), 4) for metrics in counted] for name in names}
+    return {name: values for name, values in curves.items() if len(set(values)) > _LEVELS and np.isfinite(values).all()}
 
 
 def _attempt(attempt: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,10 +30,11 @@ class Episode:
         collisions: How often an agent was blocked by another one.
         messages: Everything that was said, in order; silence is left out.
         metrics: What the game counted itself (`episode_metrics` in its last infos), such as the score.
-        frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`) and `agents`, for each
-            agent its `text`, `subgoal`, `said`, `heard`, `candidates`, `probabilities`, `action`, `phrase`, `value` (if
-            the critic knows one), `reward` (earned since the frame before), `busy` and `events`. The last frame shows
-            the end. Under reflection also the frames of attempts that were put back.
+        frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`), `metrics` (what the game has
+            counted so far) and `agents`, for each agent its `text`, `subgoal`, `said`, `heard`, `candidates`,
+            `probabilities`, `action`, `phrase`, `value` (if the critic knows one), `reward` (earned since the frame
+            before), `busy` and `events`. The last frame shows the end. Under reflection also the frames of attempts
+            that were put back.
         rounds: Under a planner the tree of plans: per round all attempts from the same situation, of which the last
             stands; each is what `Attempt.to_json` gives, and `frame`, the index of its first frame.
     """
@@ -327,7 +328,8 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
                 card["value"] = round(float(decision.value), 4)
         cards[str(agent)] = card
     step = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
-    return {"game_step": step, "ansi": _ansi(game), "image": _image(game), "agents": cards}
+    counted = {name: float(v) for info in infos.values() for name, v in info.get(EPISODE_METRICS, {}).items()}
+    return {"game_step": step, "ansi": _ansi(game), "image": _image(game), "metrics": counted, "agents": cards}
 
 
 def _phrases(game: Any, agent: Any, observation: Any, decision: Any) -> list[str]:

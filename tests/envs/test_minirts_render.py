@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import numpy as np
 import pytest
 from minirts_play import moments, played
@@ -94,6 +97,10 @@ def test_a_replay_page_shows_the_game(tmp_path):
     assert episode.frames[1]["agents"]["alice"]["phrase"] == "train 1 peasant"
     page = write_replay(episode, tmp_path / "replay.html").read_text()
     assert "mine with idle peasants" in page and "won 0" in page
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    curves = data["sides"][0]["episodes"][0]["curves"]
+    assert set(curves) >= {"gold", "enemies_left"} and "won" not in curves
+    assert curves["gold"] == [frame["metrics"]["gold"] for frame in episode.frames]
 
 
 def test_jobs_and_colours_are_shown():

@@ -13,7 +13,7 @@ from PIL import Image
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.evaluation.policy import Decision
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
-from rllib_llm_comm.evaluation.rollout import evaluate, record
+from rllib_llm_comm.evaluation.rollout import Episode, evaluate, record
 from rllib_llm_comm.evaluation.tiles import TileSheets
 
 NASTY = "<script>alert(1)</script> & </script>"
@@ -114,6 +114,26 @@ def test_page_works_in_a_browser(episodes, tmp_path):
     assert 'data-status="ready"' in dom and 'data-frame="3"' in dom
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in dom
     assert dom.count('class="side"') == 1
+
+
+def test_curves_show_what_the_game_counts(tmp_path):
+    frames = [
+        {
+            "game_step": k,
+            "ansi": "x",
+            "image": None,
+            "metrics": {"gold": g, "won": k // 3, "odd": g / 0.7},
+            "agents": {},
+        }
+        for k, g in enumerate((5.0, 9.0, -2.0, 7.5))
+    ]
+    frames[1]["metrics"]["odd"] = float("nan")
+    episode = Episode("toy", {}, [], 0, metrics=frames[-1]["metrics"], frames=frames)
+    page = write_replay(episode, tmp_path / "replay.html")
+    assert '"curves":{"gold":[5.0,9.0,-2.0,7.5]}' in page.read_text()
+    dom = opened(page, tmp_path, 2)
+    assert dom.count("<polyline") == 1 and "<b>-2</b>" in dom
+    assert 'points="0.00,14.82 33.33,1.00 66.67,39.00 100.00,6.18"' in dom
 
 
 def test_two_runs_side_by_side_in_a_browser(tmp_path):
