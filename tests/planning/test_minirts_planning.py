@@ -8,7 +8,7 @@ from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.tasks import Command, all_commands
 from rllib_llm_comm.envs.minirts.units import PEASANT
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
+from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.plans import PlanRequest
@@ -69,20 +69,29 @@ def test_the_scripted_plan_shares_the_work():
         assert len([words for words in wanted.values() if words.startswith("build")]) <= 1
 
 
-def test_agents_that_do_as_they_are_told_win():
-    env = PlannedSubgoals(minirts.parallel_env(numbers=EVERY, opponent="simple"), "scripted")
-    observations, _ = env.reset(seed=1)
-    earned = 0.0
-    while env.agents:
-        actions = {}
-        for agent, seen in observations.items():
-            number = seen["candidates"].index(seen["subgoal"]) if seen["subgoal"] else 0
-            actions[agent] = number if seen["action_mask"][number] else 0
-        observations, rewards, _, _, infos = env.step(actions)
-        earned += rewards["alice"]
-    metrics = infos["alice"]["episode_metrics"]
-    assert metrics["won"] == 1 and metrics["subgoals_completed"] >= 5
-    assert earned > 2  # the victory, and subgoals
+def test_commanders_that_do_as_they_are_told_win():
+    executor = ScriptedExecutor(minirts.ENV_ID)
+    assert set(executor.scenarios) == {"simple", "medium", "medium2", "medium3", "strong"}
+    game = PlannedGames(executor, {"opponent": "simple"}, PlanningSetup(patience=40))
+    played = game.play(seed=1)
+    assert played["return"] == played["metrics"]["won"] == 1 and played["metrics"]["subgoals_completed"] >= 5
+    assert played["metrics"]["subgoals_stuck"] == played["metrics"]["subgoals_refused"] == 0
+
+
+def test_followers_command_once_and_the_nearest_number():
+    env = minirts.parallel_env(numbers=[1, 3], num_agents=1, money=2000)
+    observations, _ = env.reset(seed=0)
+    player = planning_game(env).player()
+
+    def act(subgoal):
+        action = player.act(player.begin(0), {"alice": {**observations["alice"], "subgoal": subgoal}})
+        return env.action_phrases("alice")[action["alice"]], action
+
+    assert act("")[0] == act("train 2 dragons")[0] == "wait"
+    words, action = act("train 5 peasants")
+    assert words == "train 3 peasants"
+    observations = env.step(action)[0]
+    assert act("train 5 peasants")[0] == "wait" and act("build one stable")[0] == "build one stable"
 
 
 def test_a_saved_game_goes_on_the_same():

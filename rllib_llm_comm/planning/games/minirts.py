@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rllib_llm_comm.envs.minirts.commanders import strategy_of_all
 from rllib_llm_comm.envs.minirts.env import DECISION_TICKS, MiniRTS
@@ -16,6 +16,7 @@ from rllib_llm_comm.envs.minirts.tasks import (
     BUILD,
     DEFEND,
     MINE,
+    MOST,
     SCOUT,
     TRAIN,
     WAIT,
@@ -28,9 +29,11 @@ from rllib_llm_comm.envs.minirts.text import commander_sentences, manual, situat
 from rllib_llm_comm.envs.minirts.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.game import PlanningGame
+from rllib_llm_comm.planning.games.minirts_player import FollowingCommanders
 
 _LIBRARY = {phrase(command): command for command in all_commands()}
 _FAR = 5.0
+_OPPONENTS = ("simple", "medium", "medium2", "medium3", "strong")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +84,9 @@ class StrategyPlanning(PlanningGame):
     Raises:
         UserError: If agents do not choose commands in words.
     """
+
+    scenarios: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"opponent": name} for name in _OPPONENTS}
+    played_with: ClassVar[Mapping[str, Any]] = {"numbers": list(range(1, MOST + 1)), "observe": ["text"]}
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -173,6 +179,10 @@ class StrategyPlanning(PlanningGame):
         """See `PlanningGame`: the oracle, who knows what the enemy makes."""
         subgoals = dict(zip(self.agents, state.wanted, strict=True))
         return _goal([_LIBRARY[subgoal] for subgoal in state.wanted]), subgoals
+
+    def player(self) -> FollowingCommanders:
+        """See `PlanningGame`."""
+        return FollowingCommanders(self)
 
     def save(self) -> Any:
         """See `PlanningGame`."""
