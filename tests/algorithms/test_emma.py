@@ -28,7 +28,7 @@ def config(**env_config):
     )
 
 
-@pytest.mark.parametrize(("runners", "learners"), [(0, 0), (1, 2)])
+@pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 2, marks=pytest.mark.slow)])
 def test_trains_saves_and_plays(runners, learners, tmp_path):
     algo = config().env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
     try:

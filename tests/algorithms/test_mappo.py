@@ -33,7 +33,9 @@ def learned(algo):
     return algo.learner_group._learner.module["shared"].unwrapped()
 
 
-@pytest.mark.parametrize(("runners", "learners"), [(0, 0), (1, 0), (0, 1), (1, 2)])
+@pytest.mark.parametrize(
+    ("runners", "learners"), [(0, 0), (1, 2), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((1, 0), (0, 1)))]
+)
 def test_runners_learners_and_checkpoints(runners, learners, tmp_path):
     algo = (
         MAPPOConfig()

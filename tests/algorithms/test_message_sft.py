@@ -113,6 +113,7 @@ def test_restores_and_goes_on(trained):
         algo.stop()
 
 
+@pytest.mark.slow
 def test_remote_learner_learns_the_same(labels, trained):
     algo = config(labels).learners(num_learners=1).build_algo()
     try:

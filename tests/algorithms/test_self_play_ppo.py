@@ -89,6 +89,7 @@ def test_trains_saves_and_plays(runners, learners, tmp_path):
     assert "overcooked_ai" in page
 
 
+@pytest.mark.slow
 def test_two_learners_do_not_drift():
     algo = config().env_runners(num_env_runners=1).learners(num_learners=2).build_algo()
     try:

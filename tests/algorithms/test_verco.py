@@ -42,7 +42,10 @@ def message_source(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(("runners", "learners"), [(0, 0), (1, 0), (2, 0), (0, 1)])
+@pytest.mark.parametrize(
+    ("runners", "learners"),
+    [(0, 0), (1, 1), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((1, 0), (2, 0), (0, 1)))],
+)
 def test_runners_and_learners(runners, learners, message_source):
     algo = (
         config()
@@ -92,7 +95,7 @@ def test_same_seed_same_curve_with_the_plain_engine(message_source):
     assert np.ptp([row[2] for row in curves[0]]) > 0  # something was learned
 
 
-@pytest.mark.parametrize(("runners", "learners"), [(0, 0), (1, 1)])
+@pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 1, marks=pytest.mark.slow)])
 def test_results_tell_seconds_per_phase(runners, learners):
     algo = config().env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
     try:

@@ -17,7 +17,6 @@ from rllib_llm_comm.errors import UserError
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SAYS = {
-    "adapters_in_plain_peft": "load_policy says:",
     "own_planner": "scripted planner",
     "own_teacher": "labels of",
     "own_text_environment": "12 checks passed",
@@ -27,7 +26,9 @@ SAYS = {
     "tune_sweep": "seed 1  temperature 1.5",
 }
 # Those whose smoke form is run by a test of their own.
-OWN_TEST = {"tune_trackers"}
+OWN_TEST = {"adapters_in_plain_peft", "tune_trackers"}
+# Two trials with checkpoints, each a process of its own, take a minute.
+SLOW = {"tune_pbt"}
 
 
 def test_all_examples_are_here():
@@ -35,7 +36,7 @@ def test_all_examples_are_here():
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("name", SAYS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in SAYS])
 def test_smoke(name, tmp_path):
     assert SAYS[name] in run_smoke(name, tmp_path)
 
@@ -67,6 +68,7 @@ def test_plain_peft_says_the_same(tmp_path):
         assert float(by_peft) == pytest.approx(float(own), abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_tensorboard_shows_what_tune_wrote(tmp_path):
     said = run_smoke("tune_trackers", tmp_path)
