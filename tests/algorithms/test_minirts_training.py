@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from rllib_llm_comm import TWOSOMEConfig
 from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
+from rllib_llm_comm.cli.example import examples
 from rllib_llm_comm.envs import minirts
+from rllib_llm_comm.envs.minirts.commanders import make_commander
 from rllib_llm_comm.envs.minirts.sayings import understand
 from rllib_llm_comm.envs.minirts.tasks import NOTHING
 from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
 from rllib_llm_comm.teachers.requests import same_request
+from tests.cli.command import rllib
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 SETTINGS = {"opponent": "simple", "numbers": [3], "observe": ["text"], "max_tick": 400}
@@ -51,3 +56,27 @@ def test_the_scripted_teacher_speaks_and_advises():
         env.step({agent: teacher.advise(env, agent) for agent in env.agents})
     assert env.game.winner == 0 and len(meant) > 5
     assert env.commands[0] == NOTHING
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_commanders_learn_to_beat_the_medium_opponent(tmp_path):
+    done = rllib(
+        "train", "file", str(examples()["symbolic_ppo_minirts"]), "--ray-num-cpus", "2", cwd=tmp_path, timeout=3500
+    )
+    assert done.returncode == 0, done.stderr
+    learned = json.loads((tmp_path / "results/symbolic_ppo_minirts/evaluation/evaluation.json").read_text())
+    assert learned["metrics"]["won"] >= wins_by_chance(games=30) + 0.15
+
+
+def wins_by_chance(games: int) -> float:
+    """Share of games that random commands win."""
+    env = minirts.parallel_env(numbers=[3], opponent="medium", max_tick=6400, observe=["vector"])
+    won = 0
+    for seed in range(games):
+        env.reset(seed=seed)
+        commander = make_commander("random", env.executor, env.commands, seed)
+        while env.agents:
+            env.step({agent: env.commands.index(commander(i)) for i, agent in enumerate(env.agents)})
+        won += env.game.winner == 0
+    return won / games

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -10,7 +11,6 @@ import yaml
 from rllib_llm_comm.cli.example import examples
 from tests.cli.command import rllib
 
-FILES = ("sama", "twosome_planned", "frozen_lake_planned")
 SMALL = {
     "EMMA": {"train_batch_size_per_learner": 64, "num_envs_per_env_runner": 2, "width": 8, "filters": 8},
     "TWOSOME": {"train_batch_size_per_learner": 8, "minibatch_size": 8, "num_envs_per_env_runner": 2},
@@ -18,49 +18,56 @@ SMALL = {
 }
 
 
-def smoke() -> dict:
-    """All stages of the files, each in its smallest form."""
-    stages: dict = {}
-    for file in FILES:
-        for name, stage in yaml.safe_load(examples()[file].read_text()).items():
-            config = stage["config"]
-            if stage["run"] in SMALL:
-                stage["stop"] = {"training_iteration": 1}
-                config |= {**SMALL[stage["run"]], "num_epochs": 1, "minibatch_size": 8}
-                config["env_config"]["horizon"] = 8
-            else:
-                config |= {"episodes": 1, "checkpoint": config["checkpoint"].replace("${", "${" + file + "_")}
-            stages[f"{file}_{name}"] = stage
+def smoke(file: str) -> dict:
+    """All stages of a file, each in its smallest form."""
+    stages: dict = yaml.safe_load(examples()[file].read_text())
+    for stage in stages.values():
+        config = stage["config"]
+        if stage["run"] in SMALL:
+            stage["stop"] = {"training_iteration": 1}
+            config |= {**SMALL[stage["run"]], "num_epochs": 1, "minibatch_size": 8}
+            config["env_config"]["horizon"] = 8
+        else:
+            config |= {"episodes": 1}
     return stages
 
 
-@pytest.mark.timeout(1800)
-def test_the_files_run(tmp_path):
-    (tmp_path / "smoke.yaml").write_text(yaml.safe_dump(smoke(), sort_keys=False))
-    done = rllib("train", "file", "smoke.yaml", "--ray-num-cpus", "2", cwd=tmp_path, timeout=1500)
+def run(file: str, folder: Path) -> Path:
+    """Runs a file in its smallest form; gives the folder of its results."""
+    (folder / "smoke.yaml").write_text(yaml.safe_dump(smoke(file), sort_keys=False))
+    done = rllib("train", "file", "smoke.yaml", "--ray-num-cpus", "2", cwd=folder, timeout=800)
     assert done.returncode == 0, done.stdout + done.stderr
-    results = tmp_path / "results/smoke"
+    return folder / "results/smoke"
 
-    def figures(stage):
-        return json.loads((results / stage / "evaluation.json").read_text())["metrics"]
 
-    for stage in (
-        "sama_planned",
-        "sama_reflected",
-        "twosome_planned_evaluation",
-        "frozen_lake_planned_evaluation_planned",
-    ):
-        assert figures(stage)["plans"] >= 1, stage
-        (line,) = (results / stage / "plans.jsonl").read_text().splitlines()
-        told = json.loads(line)
-        assert told["rounds"][0][0]["plan"]["subgoals"] and sum(map(len, told["rounds"])) == figures(stage)["plans"]
-    assert figures("sama_reflected")["reflections"] >= 0
-    for stage in ("twosome_planned_alone", "frozen_lake_planned_evaluation_alone"):
-        assert "plans" not in figures(stage) and not (results / stage / "plans.jsonl").exists()
-    for stage in ("sama_replay", "twosome_planned_replay"):
-        assert '"rounds":[[{' in (results / stage / "replay.html").read_text()
+def figures(stage: Path) -> dict:
+    """What an evaluation counted."""
+    return json.loads((stage / "evaluation.json").read_text())["metrics"]
 
-    follower = str(next((results / "sama_follower").glob("trial_*/checkpoint_*")))
+
+def check_planned(stage: Path) -> None:
+    """An evaluation under a planner counts its plans and keeps them."""
+    assert figures(stage)["plans"] >= 1
+    (line,) = (stage / "plans.jsonl").read_text().splitlines()
+    told = json.loads(line)
+    assert told["rounds"][0][0]["plan"]["subgoals"]
+    assert sum(map(len, told["rounds"])) == figures(stage)["plans"]
+
+
+def check_alone(stage: Path) -> None:
+    """An evaluation without a planner knows nothing of plans."""
+    assert "plans" not in figures(stage) and not (stage / "plans.jsonl").exists()
+
+
+@pytest.mark.timeout(900)
+def test_sama(tmp_path):
+    results = run("sama", tmp_path)
+    check_planned(results / "planned")
+    check_planned(results / "reflected")
+    assert figures(results / "reflected")["reflections"] >= 0
+    assert '"rounds":[[{' in (results / "replay/replay.html").read_text()
+
+    follower = str(next((results / "follower").glob("trial_*/checkpoint_*")))
     log = tmp_path / "log.jsonl"
     again = rllib(
         "evaluate", follower, "--episodes", "1", "--planner", '{"name": "plan4mc"}', "--trials", "1", "--patience", "3",
@@ -74,3 +81,19 @@ def test_the_files_run(tmp_path):
     wrong = rllib("evaluate", follower, "--trials", "2", cwd=tmp_path)
     assert wrong.returncode == 1 and "nobody plans" in wrong.stderr
     assert wrong.stderr.count("\n") == 1
+
+
+@pytest.mark.timeout(900)
+def test_twosome(tmp_path):
+    results = run("twosome_planned", tmp_path)
+    check_planned(results / "evaluation")
+    check_alone(results / "alone")
+    assert '"rounds":[[{' in (results / "replay/replay.html").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_frozen_lake(tmp_path):
+    results = run("frozen_lake_planned", tmp_path)
+    check_planned(results / "evaluation_planned")
+    check_alone(results / "evaluation_alone")

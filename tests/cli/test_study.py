@@ -43,9 +43,12 @@ def test_stages_of_the_study_that_comes_along(tmp_path):
     ("change", "says"),
     [
         (lambda s: s.update(scenarois={}), "scenarois"),
-        (lambda s: s["systems"]["none"].update(interventions=["silence"]), "'silence' is no message mode"),
+        (lambda s: s["systems"]["constant"].update(interventions=["silence"]), "'silence' is no message mode"),
         (lambda s: s.update(baseline="nobody"), "`baseline` is 'nobody' but must be one of"),
-        (lambda s: s.update(shared={"none": {"run": "MessageSFT"}}), "`none` is among `shared` and among `systems`"),
+        (
+            lambda s: s.update(shared={"constant": {"run": "MessageSFT"}}),
+            "`constant` is among `shared` and among `systems`",
+        ),
         (lambda s: s["scenarios"].update({"a.b": {}}), "`scenarios.a.b` cannot name a folder"),
         (lambda s: s["evaluation"].update(episodes=0), "episodes"),
         (lambda s: s.update(seeds=[]), "seeds"),
@@ -84,26 +87,29 @@ def test_from_file_to_report(tmp_path):
     folder = tmp_path / "results/smoke"
     report = json.loads((folder / "report/report.json").read_text())
     systems = report["scenarios"]["B"]["systems"]
-    assert report["missing"] == [] and set(systems) == {"none", "constant", "symbolic_ppo"}
-    assert len(systems["none"]["evaluations"]["sampled"]["runs"]) == 2 and systems["none"]["seeds"] == [0, 1]
-    assert systems["constant"]["messages"][0] == ["hello", 1.0] and systems["none"]["messages"] == []
+    assert report["missing"] == [] and set(systems) == {"constant", "symbolic_ppo"}
+    sampled = systems["constant"]["evaluations"]["sampled"]
+    assert len(sampled["runs"]) == 2 and systems["constant"]["seeds"] == [0, 1]
+    assert systems["constant"]["messages"][0] == ["hello", 1.0] and systems["symbolic_ppo"]["messages"] == []
     assert set(systems["constant"]["evaluations"]) == {"sampled", "messages_none"}
     page = (folder / "report/report.html").read_text()
-    assert "data:image/png" in page and "no messages" in page and "http" not in page.replace("http-equiv", "")
-    assert "| no messages | sampled |" in (folder / "report/report.md").read_text()
+    assert "data:image/png" in page and "constant message" in page and "http" not in page.replace("http-equiv", "")
+    assert "| constant message | sampled |" in (folder / "report/report.md").read_text()
 
     again = rllib(*command, cwd=tmp_path)
-    assert again.returncode == 0 and again.stdout.count("already there, skipped") == 7
+    assert again.returncode == 0 and again.stdout.count("already there, skipped") == 5
 
-    for stage in ("none.sampled", "constant.sampled"):
+    for stage in ("constant.sampled", "symbolic_ppo.sampled"):
         shutil.rmtree(folder / f"B.{stage}")
-    for weights in (folder / "B.none").rglob("policy/**/*.safetensors"):
+    for weights in (folder / "B.constant").rglob("policy/**/*.safetensors"):
         weights.write_bytes(b"broken")
     broken = rllib(*command, cwd=tmp_path)
     told = " ".join(broken.stderr.split())
-    assert broken.returncode == 1 and "The report lacks B.none.sampled, which failed" in told, broken.stdout
-    assert "B.none.sampled failed: " in broken.stdout and (folder / "B.constant.sampled/evaluation.json").is_file()
-    assert json.loads((folder / "report/report.json").read_text())["missing"] == ["B.none.sampled"]
+    assert broken.returncode == 1 and "The report lacks B.constant.sampled, which failed" in told, broken.stdout
+    assert (
+        "B.constant.sampled failed: " in broken.stdout and (folder / "B.symbolic_ppo.sampled/evaluation.json").is_file()
+    )
+    assert json.loads((folder / "report/report.json").read_text())["missing"] == ["B.constant.sampled"]
 
     elsewhere = rllib("report", "results/smoke", "--out", "page", cwd=tmp_path)
     assert elsewhere.returncode == 0 and (tmp_path / "page/report.html").is_file()

@@ -179,7 +179,7 @@ def test_opponents_with_several_types_make_them():
 
 
 def test_opponents_keep_to_their_towers_and_army_sizes():
-    game = Game(4, Settings(opponents=("simple:SPEARMAN", "medium_tower:ARCHER")))
+    game = Game(0, Settings(opponents=("simple:SPEARMAN", "medium_tower:ARCHER")))
     most = [opponents.drawn(game.record, player).most for player in range(2)]
     armies, towers = [0, 0], [0, 0]
     while not game.over and game.tick < 5000:
