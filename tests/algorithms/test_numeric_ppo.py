@@ -25,7 +25,8 @@ def config(kind=CommNetConfig, **training):
 
 
 @pytest.mark.parametrize(
-    ("kind", "runners", "learners"), [(SymbolicPPOConfig, 0, 0), (CommNetConfig, 2, 0), (CommNetConfig, 0, 1)]
+    ("kind", "runners", "learners"),
+    [(SymbolicPPOConfig, 0, 0), (CommNetConfig, 0, 1), pytest.param(CommNetConfig, 2, 0, marks=pytest.mark.slow)],
 )
 def test_runners_learners_and_checkpoints(kind, runners, learners, tmp_path):
     algo = (

@@ -68,7 +68,7 @@ def test_a_roll_out_is_that_of_single_games():
                     observations, _ = env.reset()
 
 
-@pytest.mark.parametrize(("runners", "learners"), [(0, 0), (1, 1)])
+@pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 1, marks=pytest.mark.slow)])
 def test_trains_saves_and_plays(runners, learners, tmp_path):
     algo = config(shaping_horizon=360).env_runners(num_env_runners=runners).learners(num_learners=learners).build_algo()
     try:

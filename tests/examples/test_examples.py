@@ -27,8 +27,8 @@ SAYS = {
 }
 # Those whose smoke form is run by a test of their own.
 OWN_TEST = {"adapters_in_plain_peft", "tune_trackers"}
-# Two trials with checkpoints, each a process of its own, take a minute.
-SLOW = {"tune_pbt"}
+# Several trials, each a process of its own, take more than a minute.
+SLOW = {"tune_pbt", "tune_sweep"}
 
 
 def test_all_examples_are_here():
