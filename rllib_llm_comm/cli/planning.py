@@ -70,7 +70,11 @@ def planners(options: PlanningOptions) -> None:
     """
     _begin(options)
     given = [] if options.planner is None else options.planners()
-    wanted = ["scripted", "plan4mc", "random", *(one for one in given if one not in ("scripted", "plan4mc", "random"))]
+    known = ["scripted", "plan4mc", "random"]
+    if not options.has_skills():
+        known.remove("plan4mc")
+        say("plan4mc is left out, as this game has no skill graph.")
+    wanted = [*known, *(one for one in given if one not in known)]
     variants: list[Variant] = [({"planner": _short(one)}, one, options.trials) for one in wanted]
     _play("planners", "which planner brings the most with the same executor", variants, options)
 

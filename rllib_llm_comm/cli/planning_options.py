@@ -120,6 +120,13 @@ class PlanningOptions:
                     cells.append(Cell({SCENARIO: scenario, **who, **labels}, executor, settings, setup))
         return cells
 
+    def has_skills(self) -> bool:
+        """Whether the games that are played have skill graphs."""
+        from rllib_llm_comm.planning.game import planning_game
+
+        games = (executor.env(next(iter(executor.scenarios.values()))) for executor in self._executors().values())
+        return all(planning_game(game).has_skills for game in games)
+
     def _executors(self) -> dict[str, Executor]:
         from rllib_llm_comm.evaluation.planned_games import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
 

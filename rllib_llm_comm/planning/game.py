@@ -154,6 +154,11 @@ class PlanningGame(ABC):
             "planner."
         )
 
+    @property
+    def has_skills(self) -> bool:
+        """Whether the game has a skill graph."""
+        return type(self).skills is not PlanningGame.skills
+
     def player(self) -> Player:
         """Somebody who carries out any subgoal of the library by rules, to judge planners apart from trained policies.
 

@@ -65,6 +65,15 @@ def test_planners_are_compared(tmp_path):
     assert "which planner brings the most" in told
 
 
+def test_games_without_skills_are_compared_without_plan4mc(tmp_path):
+    short = ["--env", "rllib_llm_comm/minirts-v0", "--env-config", '{"max_tick": 400}', "--episodes", "1"]
+    told = planning("planners", *short, "--json", "f.json")
+    cells = record(tmp_path / "f.json")["cells"]
+    assert {cell["labels"]["planner"] for cell in cells} == {"scripted", "random"}
+    assert {cell["labels"]["scenario"] for cell in cells} >= {"simple", "strong"}
+    assert "plan4mc is left out" in told
+
+
 def test_random_commands_are_drawn(tmp_path):
     planning("random-commands", *SHORT, "--episodes", "1", "--shares", "0,1", "--json", "f.json", "--figure", "f.png")
     none, all_ = record(tmp_path / "f.json")["cells"]
