@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planning_study import Study
 
 app = typer.Typer(no_args_is_help=True, help="Judge planners by whole games; SAMA's ablations, one command each.")
+_PROMPTED_RULES: Mapping[str, Any] = {"name": "chat", "chat": {"local": "rules"}}
 Variant = tuple[Mapping[str, Any], str | Mapping[str, Any], int]
 
 
@@ -135,9 +136,13 @@ def random_commands(
 @app.command("objects")
 @takes_options(PlanningOptions)
 def objects(options: PlanningOptions) -> None:
-    """With and without the things that matter in the prompts; needs a planner that asks a language model.
+    """With and without the things that matter in the prompts.
+
+    Without a planner that asks a language model the prompts are answered by rules.
 
     Examples:
+
+        rllib planning objects
 
         rllib planning objects --planner '{"name": "chat", "chat": {"model": "gpt-4o", "cassette": "plans.jsonl"}}'
     """
@@ -148,9 +153,13 @@ def objects(options: PlanningOptions) -> None:
 @app.command("examples")
 @takes_options(PlanningOptions)
 def examples(options: PlanningOptions) -> None:
-    """No, one or three worked examples in the prompts; needs a planner that asks a language model.
+    """No, one or three worked examples in the prompts.
+
+    Without a planner that asks a language model the prompts are answered by rules.
 
     Examples:
+
+        rllib planning examples
 
         rllib planning examples --planner '{"name": "chat", "chat": {"model": "gpt-4o", "cassette": "plans.jsonl"}}'
     """
@@ -161,9 +170,13 @@ def examples(options: PlanningOptions) -> None:
 @app.command("irrelevant-examples")
 @takes_options(PlanningOptions)
 def irrelevant_examples(options: PlanningOptions) -> None:
-    """Examples of the game, of something else, or none in the prompts; needs a planner that asks a language model.
+    """Examples of the game, of something else, or none in the prompts.
+
+    Without a planner that asks a language model the prompts are answered by rules.
 
     Examples:
+
+        rllib planning irrelevant-examples
 
         rllib planning irrelevant-examples --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
     """
@@ -235,10 +248,15 @@ def _begin(options: PlanningOptions) -> None:
 def _compare_prompts(
     name: str, measures: str, variants: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]], options: PlanningOptions
 ) -> None:
-    """Compares settings of a planner that asks a language model."""
+    """Compares settings of a planner that asks a language model; without one rules read the prompts."""
     _begin(options)
-    planner = options.one_planner()
+    planner = _PROMPTED_RULES if options.planner is None else options.one_planner()
     require_prompts(planner, name.replace("-", " "))
+    if options.planner is None:
+        say(
+            "No --planner is given: rules read the prompts and answer them, no language model does. What differs tells "
+            "what the prompts do to rules, which need no examples; for a model's sake give --planner."
+        )
     played: list[Variant] = [
         (labels, with_settings(planner, **settings), options.trials) for labels, settings in variants
     ]

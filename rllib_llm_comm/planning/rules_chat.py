@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -21,6 +22,7 @@ RULES = "rules"
 _THINGS = ("onion", "pot", "dish", "soup", "serving counter", "counter")
 _GOALS = ("put onions into a pot until it has three", "have a dish ready for the soup", "take the soup and deliver it")
 _MOST_OPTIONS = 12
+_once_per_prompt = lru_cache(maxsize=16)
 
 _ENTRY = re.compile(r"^- (.*) \((\w+(?: or \w+)*)\)$", re.MULTILINE)
 _AGENTS = re.compile(r"^You plan for a team of \d+ agents \((.*?)\)", re.MULTILINE)
@@ -98,11 +100,13 @@ def _agents(prompt: str) -> list[str]:
     return found.group(1).split(", ")
 
 
-def _held(prompt: str) -> dict[str, str]:
+@_once_per_prompt
+def _held(prompt: str) -> Mapping[str, str]:
     """What each agent holds: "nothing", "onion", "dish" or "soup"."""
     return {who.lower(): what.rpartition(" ")[2] for who, what in _HOLDS.findall(prompt)}
 
 
+@_once_per_prompt
 def _stage(prompt: str) -> int:
     """How far the next soup is: 0 onions are wanted, 1 a dish is, 2 it can be taken and delivered."""
     held = _held(prompt).values()
@@ -133,10 +137,22 @@ def _told(prompt: str) -> dict[str, str]:
     return best
 
 
+@_once_per_prompt
+def _far(prompt: str) -> frozenset[str]:
+    """Who can reach no pot."""
+    return frozenset(who.lower() for who in _NO_POT.findall(prompt))
+
+
+@_once_per_prompt
+def _pots(prompt: str) -> Mapping[str, int]:
+    """How many onions are in each pot that is not full."""
+    return {pot.strip().lower().removeprefix("the "): int(onions) for pot, onions in _IN_POT.findall(prompt)}
+
+
 def _worth(subgoal: str, agent: str, prompt: str) -> float:
     """How much a subgoal helps a team that makes soups; below 0 if to wait is better."""
     stage, held = _stage(prompt), _held(prompt).get(agent, "nothing")
-    far = agent in [who.lower() for who in _NO_POT.findall(prompt)]
+    far = agent in _far(prompt)
     if not _fits(subgoal, held):
         return -10
     if subgoal.startswith(("deliver", "fill the dish")):
@@ -173,10 +189,7 @@ def _waste(told: Mapping[str, str], prompt: str) -> float:
 
 def _onions_in(subgoal: str, prompt: str) -> int:
     """How many onions the pot that a subgoal names has."""
-    for pot, onions in _IN_POT.findall(prompt):
-        if pot.strip().lower().removeprefix("the ") in subgoal:
-            return int(onions)
-    return 0
+    return next((onions for pot, onions in _pots(prompt).items() if pot in subgoal), 0)
 
 
 def _shared_out(prompt: str) -> str:

@@ -115,6 +115,14 @@ def test_prompts_are_compared_by_a_model_and_from_its_recording(tmp_path):
     assert any(cell["summary"]["metrics"]["plan_requests"] > 0 for cell in first["cells"])
 
 
+def test_prompts_are_answered_by_rules_where_no_planner_is_given(tmp_path):
+    told = planning("examples", *SHORT, "--episodes", "1", "--json", "f.json")
+    cells = record(tmp_path / "f.json")["cells"]
+    assert "no language model does" in told and [cell["labels"]["examples"] for cell in cells] == [0, 1, 3]
+    assert all(cell["made_with"]["planner"]["chat"] == {"local": "rules"} for cell in cells)
+    assert all(cell["summary"]["metrics"]["plan_requests"] > 0 for cell in cells)
+
+
 def test_reward_code_is_compared_with_the_tests(tmp_path):
     subgoal, right = "put the onion into the pot", (
         "def reward(state):\n"
@@ -156,9 +164,12 @@ def test_a_model_writes_the_missing_code_once(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["objects"], "asks no language model, so that objects change nothing; give one that does"),
+        (
+            ["objects", "--planner", "scripted"],
+            "asks no language model, so that objects change nothing; give",
+        ),
         (["examples", "--planner", "random"], "'random', which asks no language model, so that examples"),
-        (["irrelevant-examples"], "irrelevant examples change nothing"),
+        (["irrelevant-examples", "--planner", "plan4mc"], "irrelevant examples change nothing"),
         (["rewards", "--code", ".", "--planner", "scripted"], "written rewards change nothing"),
         (["rewards", "--code", "nowhere"], "is no folder"),
         (["reward", "--planner", "nobody"], "`planner` is 'nobody'"),
