@@ -152,6 +152,7 @@ def test_same_seed_same_curve():
     assert curves[0] == curves[1]
 
 
+@pytest.mark.slow
 def test_a_critic_that_sees_more_teaches_sooner(tmp_path):
     """Rewards are nearly all luck: a critic that sees the luck takes it out of the advantages."""
     shares = {}

@@ -80,6 +80,7 @@ def test_same_seed_same_curve():
 
 
 @pytest.mark.timeout(280)
+@pytest.mark.slow
 def test_only_those_who_hear_each_other_learn():
     """Each agent must name the other's colour: one in three without communication, nearly all with it."""
     shares = {}

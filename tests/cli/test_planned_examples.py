@@ -83,6 +83,7 @@ def test_sama(tmp_path):
     assert wrong.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_twosome(tmp_path):
     results = run("twosome_planned", tmp_path)
