@@ -9,9 +9,11 @@ do is dropped without a word; so is what the money that is left does not pay for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 
 from rllib_llm_comm.envs.minirts import order, tactics
 from rllib_llm_comm.envs.minirts.game import Unit
@@ -20,6 +22,7 @@ from rllib_llm_comm.envs.minirts.order import Order
 from rllib_llm_comm.envs.minirts.side import Side, distance
 from rllib_llm_comm.envs.minirts.state import CELLS
 from rllib_llm_comm.envs.minirts.units import CAN_ATTACK, COST, GUARD_TOWER, IS_MOBILE, MADE_BY, NUM_TYPES, PEASANT
+from rllib_llm_comm.errors import UserError
 
 MOST_UNITS = 50
 """Own units, enemies and resources that are listed."""
@@ -33,6 +36,36 @@ SIZES = [*HEADS, *[2] * MOST_UNITS]
 def listed_units(side: Side, commander: int) -> list[Unit]:
     """The units that a commander's flags stand for: its own finished ones, the first 50."""
     return side.units_of(commander)[:MOST_UNITS]
+
+
+def checked_actions(actions: Mapping[str, Any], agents: Sequence[str]) -> list[np.ndarray | None]:
+    """What a user gave to `step`, checked.
+
+    Args:
+        actions: Action per agent.
+        agents: All agents.
+
+    Returns:
+        int64 (58,) per agent.
+
+    Raises:
+        UserError: For an unknown agent, or a missing or impossible action.
+    """
+    for agent in actions:
+        if agent not in agents:
+            raise UserError(f"`actions` has an entry for {agent!r}, but the agents are {list(agents)}.")
+    space, found = spaces.MultiDiscrete(SIZES), list[np.ndarray | None]()
+    for agent in agents:
+        if agent not in actions:
+            raise UserError(f"`actions` has no entry for {agent!r}; give one for every agent.")
+        action = np.asarray(actions[agent])
+        if action.shape != space.shape or not ((action >= 0) & (action < space.nvec)).all():
+            raise UserError(
+                f"`actions[{agent!r}]` is not in the action space, {len(SIZES)} whole numbers; see "
+                "`envs.minirts.collective`."
+            )
+        found.append(action.astype(np.int64))
+    return found
 
 
 def orders_of(side: Side, actions: Sequence[np.ndarray | None]) -> list[Order]:

@@ -103,25 +103,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv
 
 from rllib_llm_comm.envs.game import Game as ParallelGame
+from rllib_llm_comm.envs.game import in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings, text_spaces
-from rllib_llm_comm.envs.minirts import collective, observations, opponents, render, text
+from rllib_llm_comm.envs.minirts import collective, observations, render, text
+from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, check_values
 from rllib_llm_comm.envs.minirts.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.game import Game, Settings, Snapshot
 from rllib_llm_comm.envs.minirts.mapgen import MapSettings
 from rllib_llm_comm.envs.minirts.names import COMMANDERS
 from rllib_llm_comm.envs.minirts.order import Order
 from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
-from rllib_llm_comm.envs.minirts.tasks import MOST, all_commands
+from rllib_llm_comm.envs.minirts.tasks import all_commands
 from rllib_llm_comm.envs.minirts.units import IS_ARMY, IS_BUILDING
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import require_choice
 
 ENV_ID = "rllib_llm_comm/minirts-v0"
-LEVELS = ("command", "red")
-DECISION_TICKS = 50
-"""Ticks between two decisions."""
 FIRST_DECISION = 49
 """Tick of the first decision."""
 MAX_TICK = 12_800
@@ -156,15 +154,8 @@ def parallel_env(**settings: Any) -> MiniRTS:
     return MiniRTS(**settings)
 
 
-def aec_env(**settings: Any) -> AECEnv:
-    """Makes the environment in PettingZoo's AEC form (agents act one after the other).
-
-    Args:
-        **settings: The arguments of the module's page.
-    """
-    from pettingzoo.utils.conversions import parallel_to_aec
-
-    return parallel_to_aec(parallel_env(**settings))
+aec_env = in_turns(parallel_env)
+"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class MiniRTS(ParallelGame):
@@ -216,7 +207,8 @@ class MiniRTS(ParallelGame):
         settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
         if observe is None:
             observe = settings["observe"] = DEFAULT_PARTS if action_level == "command" else ("planes", "lists")
-        _check(settings, render_mode, self.metadata["render_modes"])
+        require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
+        check_values(settings)
         self.settings: dict[str, Any] = {**settings, "numbers": list(numbers), "observe": list(observe)}
         self.render_mode = render_mode
         names: list[str | None] = [None, None]
@@ -320,7 +312,7 @@ class MiniRTS(ParallelGame):
 
     def _orders(self, actions: Mapping[str, Any]) -> list[Order]:
         if not self._in_words:
-            return collective.orders_of(self.team, _vectors(actions, self.agents))
+            return collective.orders_of(self.team, collective.checked_actions(actions, self.agents))
         chosen = check_actions(actions, self.agents, [True] * len(self.agents), len(self.commands))
         for commander, action in enumerate(chosen):
             self.executor.command(commander, self.commands[action or 0])
@@ -439,54 +431,3 @@ class MiniRTS(ParallelGame):
     def draw_ansi(self) -> str:
         """The game in characters."""
         return render.ansi(self.game, self.team, self.executor if self._in_words else None)
-
-
-def _vectors(actions: Mapping[str, Any], agents: Sequence[str]) -> list[np.ndarray | None]:
-    """RED's actions of all agents, checked."""
-    for agent in actions:
-        if agent not in agents:
-            raise UserError(f"`actions` has an entry for {agent!r}, but the agents are {list(agents)}.")
-    space, found = spaces.MultiDiscrete(collective.SIZES), list[np.ndarray | None]()
-    for agent in agents:
-        if agent not in actions:
-            raise UserError(f"`actions` has no entry for {agent!r}; give one for every agent.")
-        action = np.asarray(actions[agent])
-        if action.shape != space.shape or not ((action >= 0) & (action < space.nvec)).all():
-            raise UserError(
-                f"`actions[{agent!r}]` is not in the action space, {len(collective.SIZES)} whole numbers; see "
-                "`envs.minirts.collective`."
-            )
-        found.append(action.astype(np.int64))
-    return found
-
-
-def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: Sequence[str]) -> None:
-    require_choice("render_mode", render_mode, (None, *render_modes))
-    require_choice("action_level", settings["action_level"], LEVELS)
-    require_choice("num_agents", settings["num_agents"], (1, 2, 3))
-    require_choice("side", settings["side"], (0, 1))
-    require_choice("fair", settings["fair"], (False, True))
-    opponents.parse(settings["opponent"])
-    for name, low in (("max_buildings", 1), ("money", 0), ("unit_cap", 0), ("max_tick", 2 * DECISION_TICKS)):
-        value = settings[name]
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise UserError(f"`{name}` is {value!r} but must be a whole number from {low} up.")
-    shaping, numbers, observe = settings["shaping"], settings["numbers"], settings["observe"]
-    if isinstance(shaping, bool) or not isinstance(shaping, int | float) or not 0 <= shaping < np.inf:
-        raise UserError(f"`shaping` is {shaping!r} but must be a number from 0 up.")
-    if isinstance(numbers, str) or not numbers or len(set(numbers)) != len(numbers) or not _numbers_fit(numbers):
-        raise UserError(f"`numbers` is {numbers!r} but must be a list of different whole numbers from 1 to {MOST}.")
-    if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
-        parts = ", ".join(observations.PARTS)
-        raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {parts}.")
-    for part in observe:
-        require_choice("observe", part, observations.PARTS)
-    if "text" in observe and settings["action_level"] != "command":
-        raise UserError(
-            "`observe` has 'text' but `action_level` is 'red', whose actions have no phrases; leave 'text' out or use "
-            "`action_level='command'`."
-        )
-
-
-def _numbers_fit(numbers: Sequence[Any]) -> bool:
-    return all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= MOST for n in numbers)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from rllib_llm_comm.errors import UserError
 
 UNITS_AT = 2
 """The tick at which the map and the first units appear."""
+_COLUMNS = ("serial", "owner", "type", "x", "y", "hp", "stage", "order", "what", "target")
 
 
 @dataclass(frozen=True)
@@ -242,12 +242,13 @@ class Game:
             kind: Only this type.
         """
         players = (0, 1) if player is None else (player,)
-        return [u for p in players for slot in self._slots(p) if (u := self._unit(slot)) and kind in (None, u.type)]
+        return [unit for unit in self._read(self._slots(*players)) if kind in (None, unit.type)]
 
     def unit(self, ref: int) -> Unit | None:
         """A unit by its reference, or `None` if it is gone."""
         slot = ref % state.SLOTS
-        return self._unit(slot) if ref >= 0 and self.record["serial"][0, slot] == ref // state.SLOTS else None
+        there = ref >= 0 and self.record["serial"][0, slot] == ref // state.SLOTS
+        return self._read(np.array([slot]))[0] if there else None
 
     def visible(self, player: int) -> np.ndarray:
         """bool (32, 32) by row and column: cells that a player sees now."""
@@ -259,12 +260,11 @@ class Game:
 
     def seen_enemies(self, player: int) -> list[Unit]:
         """Finished units of the other player that a player sees, and its buildings that the player remembers."""
-        return [u for slot in self._slots(1 - player) if (u := self._seen(player, slot)) and u.type != RESOURCE]
+        return [unit for unit in self._known(player, self._slots(1 - player)) if unit.type != RESOURCE]
 
     def seen_resources(self, player: int) -> list[Unit]:
         """Resources that a player sees or remembers."""
-        slots = (*self._slots(0), *self._slots(1))
-        return [u for slot in slots if (u := self._seen(player, slot)) and u.type == RESOURCE]
+        return [unit for unit in self._known(player, self._slots(0, 1)) if unit.type == RESOURCE]
 
     def snapshot(self) -> Snapshot:
         """The exact state, what the path planners learned included."""
@@ -285,39 +285,45 @@ class Game:
         m["touched"][rows] = 1
         m["learned"][rows], m["route"][rows] = snapshot.learned, snapshot.route
 
-    def _slots(self, player: int) -> list[int]:
+    def _slots(self, *players: int) -> np.ndarray:
+        """Where the units of players lie, in the order of creation."""
         g = self.record[0]
-        return g["roster"][player, : g["count"][player]].tolist()
+        return np.concatenate([g["roster"][player, : g["count"][player]] for player in players])
 
-    def _seen(self, player: int, slot: int) -> Unit | None:
-        unit = self._unit(slot)
-        if not unit.finished:
-            return None
-        column, row = unit.cell
+    def _read(self, slots: np.ndarray) -> list[Unit]:
+        """The units at some places, column by column, as single fields are slow to read."""
         g = self.record[0]
-        fixed = IS_BUILDING[unit.type] or unit.type == RESOURCE
-        if g["sight"][player, row * SIZE + column] > 0 or (fixed and g["known"][player, slot]):
-            return unit
-        return None
+        columns = (g[name][slots].tolist() for name in _COLUMNS)
+        return [
+            Unit(
+                ref=serial * state.SLOTS + slot,
+                number=serial - 1,
+                player=player,
+                type=kind,
+                x=x,
+                y=y,
+                hp=hp,
+                finished=stage == state.FINISHED,
+                order=state.ORDER_NAMES[order],
+                making=what if order in (state.BUILD, state.TRAIN) else state.NO_ONE,
+                target=target if order in (state.ATTACK, state.GATHER) else state.NO_ONE,
+            )
+            for slot, serial, player, kind, x, y, hp, stage, order, what, target in zip(
+                slots.tolist(), *columns, strict=True
+            )
+        ]
 
-    def _unit(self, slot: int) -> Unit:
-        g: Any = self.record[0]
-        serial, order = int(g["serial"][slot]), int(g["order"][slot])
-        making = int(g["what"][slot]) if order in (state.BUILD, state.TRAIN) else state.NO_ONE
-        target = int(g["target"][slot]) if order in (state.ATTACK, state.GATHER) else state.NO_ONE
-        return Unit(
-            ref=serial * state.SLOTS + slot,
-            number=serial - 1,
-            player=int(g["owner"][slot]),
-            type=int(g["type"][slot]),
-            x=float(g["x"][slot]),
-            y=float(g["y"][slot]),
-            hp=int(g["hp"][slot]),
-            finished=int(g["stage"][slot]) == state.FINISHED,
-            order=state.ORDER_NAMES[order],
-            making=making,
-            target=target,
-        )
+    def _known(self, player: int, slots: np.ndarray) -> list[Unit]:
+        """Those of the finished units at some places that a player sees, or remembers if they stand still."""
+        g = self.record[0]
+        known = []
+        for slot, unit in zip(slots.tolist(), self._read(slots), strict=True):
+            column, row = unit.cell
+            fixed = IS_BUILDING[unit.type] or unit.type == RESOURCE
+            seen = g["sight"][player, row * SIZE + column] > 0 or (fixed and g["known"][player, slot])
+            if unit.finished and seen:
+                known.append(unit)
+        return known
 
 
 def _forget(memory: np.ndarray) -> None:

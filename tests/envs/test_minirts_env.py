@@ -9,7 +9,6 @@ from minirts_play import played
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts import collective, observations, tasks
 from rllib_llm_comm.envs.minirts.commanders import make_commander
-from rllib_llm_comm.envs.minirts.side import read_units
 from rllib_llm_comm.envs.minirts.tasks import ATTACK, BUILD, MINE, TRAIN, Command, all_commands, parse_command, phrase
 from rllib_llm_comm.envs.minirts.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
 from rllib_llm_comm.errors import UserError
@@ -96,7 +95,7 @@ def test_the_second_building_is_bobs():
 def test_what_a_side_reads_is_what_the_game_tells():
     for env, _ in played("random", seed=2, decisions=40):
         game, side = env.game, env.team
-        assert read_units(game, 0) == game.units(0) and read_units(game, 1) == game.units(1)
+        assert [game.unit(unit.ref) for unit in game.units()] == [*game.units(0), *game.units(1)]
         assert side.enemies == game.seen_enemies(0) and side.resources == game.seen_resources(0)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_llm_comm.envs.minirts.commanders import strategy_of_all
-from rllib_llm_comm.envs.minirts.env import DECISION_TICKS, MiniRTS
+from rllib_llm_comm.envs.minirts.env import MiniRTS
+from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS
 from rllib_llm_comm.envs.minirts.executor import Executor
 from rllib_llm_comm.envs.minirts.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.tasks import (
