@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,41 +13,45 @@ from rllib_llm_comm.cli.console import out, say, short_path
 REPORT = "report"
 
 
-def write_report(folder: Path, target: Path | None = None) -> Path:
-    """Writes the report of a study's folder.
+def write_report(folders: Sequence[Path], target: Path | None = None) -> Path:
+    """Writes the report of a study.
 
     Args:
-        folder: Where `rllib study` wrote.
-        target: Where the report goes; by default `report/` in that folder.
+        folders: Where `rllib study` wrote, or an earlier report lies; of several, one report of all.
+        target: Where the report goes; by default `report/` in the first folder.
 
     Returns:
         The page.
 
     Raises:
-        UserError: If the folder holds no study.
+        UserError: If a folder holds no study, or they cannot be joined.
     """
     from rllib_llm_comm.evaluation.report import write_report as write
-    from rllib_llm_comm.evaluation.study_results import read_results
+    from rllib_llm_comm.evaluation.study_results import join_results, read_results
 
-    results = read_results(folder)
+    results = join_results([read_results(folder) for folder in folders])
     with out.status("computing intervals and drawing"):
-        page = write(results, target or folder / REPORT)
+        page = write(results, target or folders[0] / REPORT)
     if results.missing:
         say(f"{len(results.missing)} evaluations are not there yet; the report says so.")
     return page
 
 
 def command(
-    folder: Annotated[Path, typer.Argument(help="Folder that `rllib study` wrote.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folder that `rllib study` wrote, or that of a report.")],
     out_folder: Annotated[
-        Path | None, typer.Option("--out", help="Folder of the report; by default report/ in the study's folder.")
+        Path | None, typer.Option("--out", help="Folder of the report; by default report/ in the first folder.")
     ] = None,
 ) -> None:
     """Make the report of a study: HTML that needs nothing else, Markdown, JSON and pictures.
 
+    Parts of a study that ran at different places become one report. A report keeps what it is made of (results.json),
+    so it can be made again, or joined with more, where the runs themselves are gone.
+
     Examples:
 
         rllib report results/study
+        rllib report results/study_here results/study_there --out results/both
     """
-    page = write_report(folder, out_folder)
+    page = write_report(folders, out_folder)
     say(f"Open {short_path(page)} in a browser.")

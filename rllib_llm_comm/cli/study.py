@@ -67,7 +67,7 @@ def study_file(
 
     from rllib_llm_comm.cli.report import write_report
 
-    page = write_report(folder)
+    page = write_report([folder])
     say(f"Open {short_path(page)} in a browser.")
     if failed:
         raise UserError(

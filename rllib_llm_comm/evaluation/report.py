@@ -22,7 +22,7 @@ from rllib_llm_comm.evaluation.statistics import (
     mean,
     probability_of_improvement,
 )
-from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults
+from rllib_llm_comm.evaluation.study_results import RESULTS, StudyResults, SystemResults, to_plain
 
 SAMPLED = "sampled"
 _FIGURES = ("return_mean", "success_rate", "length_mean", "collisions_mean", "message_words_mean", "vocabulary")
@@ -61,7 +61,9 @@ def summarise(results: StudyResults) -> dict[str, Any]:
 
 
 def write_report(results: StudyResults, folder: Path) -> Path:
-    """Writes `report.html` (needs nothing else), `report.md`, `report.json` and the pictures.
+    """Writes `report.html` (needs nothing else), `report.md`, `report.json`, the pictures and `results.json`.
+
+    The last holds what the others are made of: `read_results` reads it where the runs themselves are gone.
 
     Args:
         results: What a study has left.
@@ -80,6 +82,8 @@ def write_report(results: StudyResults, folder: Path) -> Path:
         for name, png in pictures.items():
             (place / f"{name}.png").write_bytes(png)
         (place / "report.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        kept = json.dumps(to_plain(results), separators=(",", ":"))
+        (place / RESULTS).write_text(kept + "\n", encoding="utf-8")
         urls = {name: "data:image/png;base64," + base64.b64encode(png).decode() for name, png in pictures.items()}
         for kind in ("html", "md"):
             text = resources.files(__package__).joinpath("templates", f"report.{kind}").read_text(encoding="utf-8")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 from rllib_llm_comm.errors import UserError
 
 STUDY_RECORD = "study.json"
+# What a report keeps of the runs behind it, so that it can be made again where the runs are gone.
+RESULTS = "results.json"
 # A mean over fewer episodes says little, and the quickest end first.
 _LEAST_EPISODES = 30
 METRICS = ("return", "success_rate", "length", "entropy", "message_words")
@@ -77,20 +79,22 @@ class StudyResults:
 
 
 def read_results(folder: Path) -> StudyResults:
-    """Reads a study's folder.
+    """Reads a study's folder, or what a report kept of one.
 
     Args:
-        folder: Where `rllib study` wrote.
+        folder: Where `rllib study` wrote, or where a report lies.
 
     Raises:
         UserError: If it is no such folder.
     """
+    if not (folder / STUDY_RECORD).exists() and (folder / RESULTS).is_file():
+        return _kept_results(folder / RESULTS)
     try:
         study = json.loads((folder / STUDY_RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(
             f"{str(folder)!r} holds no study that can be read ({STUDY_RECORD}: {type(error).__name__}); give the "
-            "folder that `rllib study file` wrote, such as results/study."
+            f"folder that `rllib study file` wrote, such as results/study, or one with the {RESULTS} of a report."
         ) from error
     scenarios: dict[str, dict[str, SystemResults]] = {}
     missing: list[str] = []
@@ -108,6 +112,88 @@ def read_results(folder: Path) -> StudyResults:
                     missing.append(f"{stage}.{suffix}")
             scenarios[scenario][name] = found
     return StudyResults(study, scenarios, missing)
+
+
+def join_results(parts: Sequence[StudyResults]) -> StudyResults:
+    """One study of several, as if it had run at one place.
+
+    Args:
+        parts: Studies of the same environment with the same seeds and evaluation; the first gives title and baseline.
+            A system may be in several parts only with different scenarios.
+
+    Raises:
+        UserError: If parts contradict each other.
+    """
+    first = parts[0]
+    for part in parts[1:]:
+        for key in ("env", "seeds", "evaluation"):
+            if part.study[key] != first.study[key]:
+                raise UserError(
+                    f"`{key}` is {part.study[key]!r} in {part.study['title']!r} but {first.study[key]!r} in "
+                    f"{first.study['title']!r}; only studies that agree in it can be joined."
+                )
+    study: dict[str, Any] = {**first.study, "scenarios": {}, "systems": {}, "baseline": first.baseline}
+    scenarios: dict[str, dict[str, SystemResults]] = {}
+    for part in parts:
+        study["systems"] |= {name: spec for name, spec in part.study["systems"].items() if name not in study["systems"]}
+        for scenario, systems in part.scenarios.items():
+            settings = part.study["scenarios"][scenario]
+            if study["scenarios"].setdefault(scenario, settings) != settings:
+                raise UserError(f"Scenario {scenario!r} has different settings in the studies; they cannot be joined.")
+            known = scenarios.setdefault(scenario, {})
+            if twice := set(known) & set(systems):
+                raise UserError(f"System {min(twice)!r} of scenario {scenario!r} is in two of the studies; give one.")
+            known |= systems
+    for scenario, systems in scenarios.items():
+        if first.baseline not in systems:
+            raise UserError(f"Scenario {scenario!r} lacks the baseline {first.baseline!r}; give the study that has it.")
+    return StudyResults(study, scenarios, [stage for part in parts for stage in part.missing])
+
+
+def to_plain(results: StudyResults) -> dict[str, Any]:
+    """Everything that a report is made of as values for JSON (a missing figure is null)."""
+    plain: dict[str, Any] = _without_nan(asdict(results))
+    return plain
+
+
+def _kept_results(path: Path) -> StudyResults:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        scenarios = {
+            scenario: {name: _kept_system(system) for name, system in systems.items()}
+            for scenario, systems in kept["scenarios"].items()
+        }
+        return StudyResults(kept["study"], scenarios, kept["missing"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{str(path)!r} is no file that `rllib report` wrote ({type(error).__name__}: {error}); make it again from "
+            "the folder of the study."
+        ) from error
+
+
+def _kept_system(kept: Mapping[str, Any]) -> SystemResults:
+    curves = [
+        Curve(
+            int(curve["seed"]),
+            [float(decisions) for decisions in curve["decisions"]],
+            {
+                name: [math.nan if value is None else float(value) for value in values]
+                for name, values in curve["values"].items()
+            },
+        )
+        for curve in kept["curves"]
+    ]
+    return SystemResults(kept["name"], kept["label"], curves, dict(kept["evaluations"]))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
 
 
 def _evaluations(stage: Path) -> list[dict[str, Any]]:

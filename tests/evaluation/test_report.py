@@ -8,7 +8,7 @@ import pytest
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.report import summarise, write_report
-from rllib_llm_comm.evaluation.study_results import read_results
+from rllib_llm_comm.evaluation.study_results import join_results, read_results
 
 STUDY = {
     "title": "Made <up>",
@@ -112,3 +112,45 @@ def test_pages(folder):
 def test_no_study(tmp_path):
     with pytest.raises(UserError, match="holds no study"):
         read_results(tmp_path)
+
+
+def test_a_report_can_be_made_again_from_what_it_kept(folder):
+    write_report(read_results(folder), folder / "report")
+    kept = read_results(folder / "report")
+    assert kept.missing == ["one.unfinished.sampled"]
+    write_report(kept, folder / "again")
+    for name in ("report.html", "report.md", "report.json", "results.json", "one_curves.png"):
+        assert (folder / "again" / name).read_bytes() == (folder / "report" / name).read_bytes(), name
+
+
+def test_a_damaged_record_is_refused(tmp_path):
+    (tmp_path / "results.json").write_text('{"study": {}, "scenarios": {"one": {"silent": 3}}, "missing": []}')
+    with pytest.raises(UserError, match="make it again"):
+        read_results(tmp_path)
+
+
+def part(folder, *names, **changes):
+    results = read_results(folder)
+    results.study.update(changes)
+    results.study["systems"] = {name: results.study["systems"][name] for name in names}
+    results.scenarios["one"] = {name: results.scenarios["one"][name] for name in names}
+    results.missing.clear()
+    return results
+
+
+def test_parts_become_one_report(folder):
+    whole = summarise(join_results([part(folder, "silent", "good", "same", "bad")]))
+    joined = summarise(join_results([part(folder, "silent", "good"), part(folder, "same", "bad", baseline="same")]))
+    assert joined == whole
+
+
+def test_parts_that_contradict_are_refused(folder):
+    silent = part(folder, "silent")
+    with pytest.raises(UserError, match="`seeds` is"):
+        join_results([silent, part(folder, "good", seeds=[0])])
+    with pytest.raises(UserError, match="'silent' of scenario 'one' is in two"):
+        join_results([silent, part(folder, "silent", "good")])
+    with pytest.raises(UserError, match="different settings"):
+        join_results([silent, part(folder, "good", scenarios={"one": {"map_name": "A"}})])
+    with pytest.raises(UserError, match="lacks the baseline"):
+        join_results([part(folder, "good", baseline="silent")])
