@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.cassettes import Cassette
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
 from rllib_llm_comm.planning.game import planning_game
@@ -19,6 +18,7 @@ from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Planner
 from rllib_llm_comm.planning.random_planners import DisturbedPlanner
 from rllib_llm_comm.planning.reflection import ChatReflector, Player, PolicyPlayer, ReflectedEpisode, ReflectivePlay
+from rllib_llm_comm.planning.shipped import find_recording
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 SCRIPTED = "scripted"
@@ -233,12 +233,10 @@ def recording(planner: str | Mapping[str, Any]) -> dict[str, str]:
         return {}
     if planner.get("name") == "disturbed":
         return recording(planner.get("planner", SCRIPTED))
-    path = Path(str(planner.get("cassette", "")))
-    if planner.get("name") != "cassette" or not path.is_file():
+    if planner.get("name") != "cassette":
         return {}
-    content = path.read_bytes()
-    header = json.loads(content.split(b"\n", 1)[0])
-    return {"sha256": hashlib.sha256(content).hexdigest()[:16], "model": str(header.get("model", ""))}
+    tape = Cassette(path := find_recording(str(planner.get("cassette", ""))))
+    return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()[:16], "model": str(tape.header.get("model", ""))}
 
 
 def _counted(episode: ReflectedEpisode) -> dict[str, float]:

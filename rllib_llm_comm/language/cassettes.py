@@ -1,13 +1,16 @@
 """Cassettes: sessions with a chat model, recorded in a file and played back without network.
 
 A cassette is a JSON Lines file. Its first line tells what it is and how it was made; each further one is a question
-(`system`, `prompt`) with its `answer` and the `model` that gave it. The last line of a question counts.
+(`system`, `prompt`) with its `answer` and the `model` that gave it. The last line of a question counts. A file that
+ends in `.gz` is packed; it can only be played back.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +24,7 @@ from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.language.local_chat import make_local_chat
 
 FORMAT = 1
+PACKED = ".gz"
 _SHOWN = 80
 
 Question = tuple[str, str]
@@ -52,8 +56,10 @@ class Cassette:
             note: How a new cassette is made, for whoever reads it later.
 
         Raises:
-            UserError: If the file is missing or is no cassette.
+            UserError: If the file is missing or is no cassette, or is packed and there is a client.
         """
+        if client is not None and str(path).endswith(PACKED):
+            raise UserError(f"The cassette {str(path)!r} is packed and cannot grow; unpack it with gunzip to record.")
         self.path, self.client = Path(path), client
         self.counters = ChatCounters() if client is None else client.counters
         self.header: dict[str, Any] = {}
@@ -132,7 +138,9 @@ class Cassette:
 
     def _read(self) -> None:
         try:
-            lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+            content = self.path.read_bytes()
+            text = (gzip.decompress(content) if self.path.suffix == PACKED else content).decode()
+            lines = [json.loads(line) for line in text.splitlines()]
             if not lines or lines[0]["cassette"] != FORMAT:
                 raise ValueError(f"its first line is not that of a cassette of format {FORMAT}")
             self.header = lines[0]
@@ -141,7 +149,7 @@ class Cassette:
                 if not all(isinstance(text, str) for text in (*question, answer)):
                     raise TypeError("a question or an answer is no text")
                 self._answers[question] = answer
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"{str(self.path)!r} is no cassette ({type(error).__name__}: {error}); correct or record it anew."
             ) from error

@@ -16,6 +16,7 @@ from rllib_llm_comm.planning.matching import assigned, made_possible
 from rllib_llm_comm.planning.nearest import NearestByEmbedding
 from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
 from rllib_llm_comm.planning.random_planners import DisturbedPlanner, RandomPlanner
+from rllib_llm_comm.planning.shipped import find_recording
 from rllib_llm_comm.planning.skill_graph import share_out
 
 
@@ -83,9 +84,9 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
 
     Args:
         settings: A name, or a dict with `name` and the planner's arguments: `chat`, the chat model's settings for
-            `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path, in place of `chat`;
-            "random" takes `seed`; "disturbed" takes `planner` (settings again), `share` and `seed`. A planner is given
-            back as it is.
+            `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path or the name of a
+            recording that comes with the package, in place of `chat`; "random" takes `seed`; "disturbed" takes
+            `planner` (settings again), `share` and `seed`. A planner is given back as it is.
         model: Whom to ask, in place of `chat`: one client for the planners of many environments.
 
     Raises:
@@ -139,7 +140,7 @@ def _model(name: str, given: Mapping[str, Any]) -> ChatModel:
     if name == "cassette":
         if not given.get("cassette"):
             raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")
-        return open_chat({"cassette": given["cassette"]})
+        return open_chat({"cassette": find_recording(given["cassette"])})
     if not given.get("chat"):
         raise UserError(
             f"`planner` is {name!r} but `chat` is not set; give the chat model's settings, such as "

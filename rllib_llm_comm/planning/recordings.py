@@ -13,7 +13,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,7 @@ from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.plans import Plan
 from rllib_llm_comm.planning.rewards import write_reward
+from rllib_llm_comm.planning.shipped import recording
 from rllib_llm_comm.planning.translation import Translation, kitchen_check, translate
 
 logger = logging.getLogger(__name__)
@@ -72,15 +72,6 @@ ABLATIONS = tuple(
     PlanRecording("cramped_room", examples, objects) for examples, objects in ((0, True), (3, True), (1, False))
 )
 PLANS = (*(PlanRecording(layout) for layout in LAYOUT_NAMES), *ABLATIONS)
-
-
-def recording(name: str) -> Path:
-    """The path of a cassette that comes with the package.
-
-    Args:
-        name: Its name without `.jsonl`, such as "smollm2_plans".
-    """
-    return Path(str(resources.files(__package__).joinpath("cassettes", f"{name}.jsonl")))
 
 
 def played_plans(model: ChatModel, how: PlanRecording, plans: int) -> Iterator[Plan | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import socket
@@ -45,6 +46,17 @@ def test_a_session_plays_back_without_network(tape, no_network):
     assert len(player) == 2 and player.complete("hi") == "re: hi" and player.complete("hi", "s") == "re: hi"
     assert (player.counters.requests, player.counters.cached, player.counters.cost) == (0, 2, 0)
     assert pickle.loads(pickle.dumps(player)).complete("hi") == "re: hi"
+
+
+def test_a_packed_session_plays_back_and_cannot_grow(tape):
+    packed = tape.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(tape.read_bytes()))
+    assert Cassette(packed).complete("hi", "s") == "re: hi"
+    with pytest.raises(UserError, match="is packed and cannot grow"):
+        Cassette(packed, ChatClient("tiny"))
+    packed.write_bytes(packed.read_bytes()[:40])
+    with pytest.raises(UserError, match="is no cassette"):
+        Cassette(packed)
 
 
 def test_the_file_tells_how_it_was_made(tape):

@@ -7,9 +7,11 @@ import socket
 
 import pytest
 
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.cassettes import Cassette
-from rllib_llm_comm.planning.recordings import items, outcome, plan_figures, read_results, recording, summary
+from rllib_llm_comm.planning.recordings import items, outcome, plan_figures, read_results, summary
 from rllib_llm_comm.planning.rules_chat import RulesChat
+from rllib_llm_comm.planning.shipped import find_recording, recording, recordings
 
 NAMES = sorted(path.stem for path in recording("any").parent.glob("*.json"))
 
@@ -31,13 +33,24 @@ def test_recordings_come_to_what_is_told(name, no_network):
         assert tape.counters.requests == 0 and tape.counters.cached > 0
 
 
-@pytest.mark.parametrize("path", sorted(recording("any").parent.glob("*.jsonl")), ids=lambda path: path.stem)
-def test_cassettes_tell_who_answered(path):
-    header = Cassette(path).header
+@pytest.mark.parametrize("name", recordings())
+def test_cassettes_tell_who_answered(name):
+    header = Cassette(recording(name)).header
     assert header["made"] and header["note"].startswith("Recorded by ")
-    by = "no language model" if path.stem.startswith("rules") else "smollm2"
+    by = "no language model" if name.startswith("rules") else name.split("_")[0]
     assert by in header["model"]
-    assert path.stat().st_size < 1 << 20
+    assert recording(name).stat().st_size < 1 << 20
+
+
+def test_recordings_are_found_by_name_and_by_path(tmp_path):
+    path = tmp_path / "own.jsonl"
+    path.touch()
+    assert find_recording(path) == path
+    assert find_recording("smollm2_plans") == recording("smollm2_plans")
+    with pytest.raises(UserError, match="smollm2_plans"):
+        find_recording("smollm2_plan")
+    with pytest.raises(UserError, match="must be a file"):
+        find_recording("../cassettes/smollm2_plans")
 
 
 def test_all_that_is_recorded_can_be_asked_of_rules_where_they_know_an_answer():
