@@ -27,7 +27,10 @@ def find_checkpoint(path: str | Path) -> Path:
     if not folder.exists():
         parent = folder.parent
         near = [entry.name for entry in parent.iterdir() if entry.is_dir()] if parent.is_dir() else []
-        raise UserError(f"There is no checkpoint at {str(path)!r}.{did_you_mean(folder.name, near)}")
+        raise UserError(
+            f"There is no checkpoint at {str(path)!r}; give a checkpoint, a trial, a stage or a run, such as "
+            f"results/verco.{did_you_mean(folder.name, near)}"
+        )
     record = read_record(folder)
     if record is None:
         below = sorted(folder.glob(f"*/{MARKER}"), key=lambda marker: marker.stat().st_mtime) if folder.is_dir() else []
