@@ -13,6 +13,8 @@ from rllib_llm_comm.errors import UserError, did_you_mean
 
 EPISODE_METRICS = "episode_metrics"
 """Key of an agent's info: what the game counts itself in this episode, such as the score, by name."""
+TASK_SUCCESS = "task_success"
+"""Key of an agent's info: whether the task is done, in games that can also end by a loss."""
 MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL, MAX_MANUAL = 1000, 100, 300, 10_000
 """Longest texts, in characters."""
 _CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
@@ -42,6 +44,17 @@ def entity_spaces(shape: tuple[int, int, int], num_symbols: int) -> dict[str, sp
 
 def _words(longest: int) -> spaces.Text:
     return spaces.Text(max_length=longest, min_length=0, charset=_CHARACTERS)
+
+
+def solved(terminated: bool, infos: Mapping[Any, Mapping[str, Any]]) -> bool:
+    """Whether an episode ended well: what the game says, or that it was terminated if the game says nothing.
+
+    Args:
+        terminated: Whether it ended otherwise than by a time limit.
+        infos: The last infos, by agent.
+    """
+    told = [bool(info[TASK_SUCCESS]) for info in infos.values() if TASK_SUCCESS in info]
+    return any(told) if told else terminated
 
 
 def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], time_limit: str) -> None:

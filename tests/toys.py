@@ -100,7 +100,7 @@ class ColourTalk(ParallelEnv):
                 "needs_action": self.left[a] == 0,
                 "step_rewards": [rewards[a]] if rewards is not None else [],
                 "game_step": self.t,
-                "task_success": False,
+                "task_success": self.terminate and self.t >= self.length,
             }
             for a in self.possible_agents
         }

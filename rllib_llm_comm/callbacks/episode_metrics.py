@@ -9,7 +9,7 @@ import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
 
 SUCCESS_RATE = "success_rate"
 EPISODE_GAME_STEPS = "episode_game_steps"
@@ -20,8 +20,9 @@ class EpisodeMetrics(RLlibCallback):
     """Adds `success_rate`, `episode_game_steps` and `team_return_mean` to the results under `env_runners`.
 
     RLlib counts environment steps, of which one may last many game steps when agents are busy, and it does not
-    say which episodes were solved. Here an episode is solved if it ended by a termination (a time limit is a
-    truncation), the same rule as in `rllib evaluate`. Both are means over the episodes of RLlib's window
+    say which episodes were solved. Here an episode is solved if its game says so (`task_success` in the last infos)
+    or, in games that say nothing, if it ended by a termination (a time limit is a truncation), the same rule as in
+    `rllib evaluate`. Both are means over the episodes of RLlib's window
     (`metrics_num_episodes_for_smoothing`).
 
     `team_return_mean` is the mean return per agent over the same window, and not a number until the window is full
@@ -37,7 +38,7 @@ class EpisodeMetrics(RLlibCallback):
     def on_episode_end(self, *, episode: Any, env_runner: Any, metrics_logger: Any, **kwargs: Any) -> None:
         """Logs one episode."""
         window = env_runner.config.metrics_num_episodes_for_smoothing
-        metrics_logger.log_value(SUCCESS_RATE, float(ended_by_termination(episode)), window=window)
+        metrics_logger.log_value(SUCCESS_RATE, float(was_solved(episode)), window=window)
         metrics_logger.log_value(EPISODE_GAME_STEPS, float(game_steps(episode)), window=window)
         for name, value in games_own_metrics(episode.get_infos(-1)).items():
             metrics_logger.log_value(name, value, window=window)
@@ -75,9 +76,11 @@ def games_own_metrics(infos: Any) -> dict[str, float]:
     return own
 
 
-def ended_by_termination(episode: Any) -> bool:
-    """Whether an episode (of one or several agents) ended otherwise than by a time limit."""
-    return bool(episode.is_terminated)
+def was_solved(episode: Any) -> bool:
+    """Whether an episode (of one or several agents) ended well: see `envs.interface.solved`."""
+    infos = episode.get_infos(-1)
+    by_agent = {agent: info for agent, info in infos.items() if isinstance(info, dict)}
+    return solved(bool(episode.is_terminated), {**by_agent, "": infos})
 
 
 def game_steps(episode: Any) -> int:

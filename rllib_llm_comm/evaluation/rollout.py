@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
 
 COLLISION = "blocked"
 _COMMON = 12
@@ -25,7 +25,7 @@ class Episode:
         agents: The agents' names.
         seed: Seed of the episode.
         returns: Undiscounted sum of rewards per agent.
-        success: Whether it ended by a termination (the dish was served), not by the time limit.
+        success: Whether the task was done (see `envs.interface.solved`), such as the dish served.
         length: Game steps.
         collisions: How often an agent was blocked by another one.
         messages: Everything that was said, in order; silence is left out.
@@ -60,7 +60,7 @@ class EvaluationResult:
     Attributes:
         return_mean: Mean of the team return: undiscounted rewards summed over time, averaged over agents.
         return_std: Its standard deviation over episodes.
-        success_rate: Share of episodes that ended by a termination.
+        success_rate: Share of episodes that were solved (see `envs.interface.solved`).
         length_mean: Mean length in game steps.
         episodes: Number of episodes.
         sampled: Whether actions were sampled (else the most likely ones).
@@ -260,7 +260,7 @@ class _Game:
         episode.collisions += sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
         steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
         episode.length = steps or episode.length + 1
-        episode.success = any(terminations.values())
+        episode.success = solved(any(terminations.values()), infos)
         for info in infos.values():
             episode.metrics.update(info.get(EPISODE_METRICS, {}))
 

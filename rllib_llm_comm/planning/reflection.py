@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.accounts import ChatCounters, count_scope
 from rllib_llm_comm.language.chat_answers import AnswerError, ask_for
@@ -146,7 +146,7 @@ class ReflectedEpisode:
         seed: Seed of the episode.
         returns: What the attempts that were kept brought, per agent.
         steps: Steps of the environment, those that were put back left out.
-        success: Whether it ended by a termination, not by the time limit.
+        success: Whether the task was done (see `envs.interface.solved`).
         metrics: What the game counted itself.
         rounds: The tree of attempts: per round all attempts from the same situation, the last of them kept.
         cost: What was asked.
@@ -273,7 +273,8 @@ class ReflectivePlay:
         for attempts in episode.rounds:
             for agent, earned in attempts[-1].returns.items():
                 episode.returns[agent] = episode.returns.get(agent, 0.0) + earned
-        episode.steps, episode.success = len(self._actions), any(self._terminated.values())
+        episode.steps = len(self._actions)
+        episode.success = solved(any(self._terminated.values()), self._infos)
         for info in self._infos.values():
             episode.metrics.update(info.get(EPISODE_METRICS, {}))
         return episode
