@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
+from rich.table import Table
 
 from rllib_llm_comm.errors import UserError
 
@@ -52,6 +54,37 @@ class StageFailedError(UserError):
 def say(text: str, style: str | None = None) -> None:
     """Prints one line that may be longer than the terminal is wide; `text` is plain, never markup."""
     out.print(escape(text), style=style, soft_wrap=True)
+
+
+def print_table(lines: Sequence[Sequence[str]], caption: str | None = None) -> None:
+    """Prints a table of texts; one that is wider than the terminal is turned, so that figures stand below each other.
+
+    Args:
+        lines: The first one names the columns.
+        caption: What stands below it.
+    """
+    table = _table(lines)
+    if table.__rich_measure__(out, out.options).minimum > out.width:
+        turned = [list(column) for column in zip(*lines, strict=True)]
+        table = _table(turned if len(lines) > 2 else [["figure", ""], *turned])
+    table.caption = caption
+    out.print(table)
+
+
+def _table(lines: Sequence[Sequence[str]]) -> Table:
+    """Words stand to the left, figures to the right."""
+    table = Table()
+    for name, *column in zip(*lines, strict=True):
+        justify: JustifyMethod = "right" if all(map(_is_figure, column)) else "left"
+        # No word is broken: what does not fit so is turned.
+        table.add_column(escape(name), justify=justify, min_width=max(map(len, column), default=0))
+    for line in lines[1:]:
+        table.add_row(*map(escape, line))
+    return table
+
+
+def _is_figure(text: str) -> bool:
+    return bool(re.match(r"[-+]?\d", text)) or text == ""
 
 
 def say_error(error: BaseException, verbosity: int = 0) -> None:

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
-from rllib_llm_comm.cli.console import out, say, short_path
+from rllib_llm_comm.cli.console import print_table, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.cli.planner_options import PatienceOption, PlannerOption, TrialsOption, planning_of_options
 from rllib_llm_comm.cli.progress import counting_bar
@@ -160,16 +158,13 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     # What is the same for all checkpoints stands once below: a terminal has few columns.
     same = [name for name in shown if len(rows) > 1 and len({str(figure[name]) for figure in figures}) == 1]
     caption = ", ".join(f"{name.replace('_', ' ')} {_text(figures[0][name])}" for name in same)
-    table = Table(caption=f"All: {caption}" if same else None)
-    if len(rows) > 1:
-        table.add_column("checkpoint", overflow="fold")
-    columns = [name for name in figures[0] if name not in same]
-    for name in columns:
-        table.add_column(name.replace("_", " "), justify="right")
-    labels = _labels([row["checkpoint"] for row in rows])
-    for label, figure in zip(labels, figures, strict=True):
-        table.add_row(*([escape(label)] if len(rows) > 1 else []), *(_text(figure[name]) for name in columns))
-    out.print(table)
+    names = [name for name in figures[0] if name not in same]
+    labels = _labels([row["checkpoint"] for row in rows]) if len(rows) > 1 else [""]
+    lines = [[label, *(_text(figure[name]) for name in names)] for label, figure in zip(labels, figures, strict=True)]
+    cells = [["checkpoint", *(name.replace("_", " ") for name in names)], *lines]
+    if len(rows) == 1:
+        cells = [line[1:] for line in cells]
+    print_table(cells, f"All: {caption}" if same else None)
 
 
 def _labels(checkpoints: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ import typer
 from typer import Option
 
 from rllib_llm_comm.cli.check import import_modules
-from rllib_llm_comm.cli.console import out, say, short_path
+from rllib_llm_comm.cli.console import out, print_table, say, short_path
 from rllib_llm_comm.cli.options import takes_options
 from rllib_llm_comm.cli.planning_options import (
     JsonFile,
@@ -20,7 +20,6 @@ from rllib_llm_comm.cli.planning_options import (
     play_and_tell,
     read_planner,
     require_prompts,
-    show,
     with_settings,
 )
 from rllib_llm_comm.cli.progress import counting_bar
@@ -233,9 +232,9 @@ def rewards(
         study.measure(kitchens, keep, progress)
     summary = {layout: found for layout, found in study.summary().items() if layout in kitchens}
     columns = ["scenario", *next(iter(summary.values()))]
-    rows = [[layout, *(f"{value:.4g}" for value in found.values())] for layout, found in summary.items()]
+    rows = [[layout, *map(_figure, found.values())] for layout, found in summary.items()]
     names = [name.replace("_", " ") for name in columns]
-    show(names, rows)
+    print_table([names, *rows])
     if markdown_file is not None:
         write_atomically(markdown_file, markdown(names, rows))
 
@@ -275,6 +274,10 @@ def _play(
 
     seeds = range(options.seed, options.seed + options.episodes)
     play_and_tell(Study(name, measures, options.cells(variants, rounds), seeds), options, figure)
+
+
+def _figure(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _shares(text: str) -> list[float]:

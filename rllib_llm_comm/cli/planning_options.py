@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.markup import escape
-from rich.table import Table
 from typer import Option
 
 from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
-from rllib_llm_comm.cli.console import out, say, short_path
+from rllib_llm_comm.cli.console import print_table, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.cli.options import Imports
 from rllib_llm_comm.cli.progress import counting_bar
@@ -205,26 +203,12 @@ def play_and_tell(study: Study, options: PlanningOptions, figure: Callable[[Stud
     say(f"Measures {study.measures}.")
     with counting_bar("playing") as progress:
         study.play(lambda text: None if path is None else write_atomically(path, text), progress)
-    show(*table(study.figures()))
+    columns, rows = table(study.figures())
+    print_table([columns, *rows])
     if path is not None:
         say(f"Figures: {short_path(path)}")
     if options.markdown_file is not None:
-        write_atomically(options.markdown_file, markdown(*table(study.figures())))
+        write_atomically(options.markdown_file, markdown(columns, rows))
         say(f"Table: {short_path(options.markdown_file)}")
     if figure is not None:
         figure(study)
-
-
-def show(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table.
-
-    Args:
-        columns: Headings.
-        rows: Its rows.
-    """
-    shown = Table()
-    for number, name in enumerate(columns):
-        shown.add_column(name, justify="left" if number == 0 else "right", overflow="fold")
-    for row in rows:
-        shown.add_row(*map(escape, row))
-    out.print(shown)

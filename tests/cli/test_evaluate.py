@@ -1,0 +1,40 @@
+"""The table of `rllib evaluate` can be read in a narrow terminal."""
+
+from __future__ import annotations
+
+import pytest
+from rich.console import Console
+
+from rllib_llm_comm.cli import evaluate
+
+MANY = {f"figure_number_{k}": float(k) for k in range(15)}
+
+
+def row(name, **metrics):
+    return {"checkpoint": name, "return_mean": 1.25, "episodes": 50, "metrics": metrics}
+
+
+@pytest.fixture
+def printed(monkeypatch):
+    def show(*rows):
+        console = Console(width=80, record=True)
+        monkeypatch.setattr("rllib_llm_comm.cli.console.out", console)
+        evaluate._print(rows)
+        return console.export_text()
+
+    return show
+
+
+def test_few_figures_stand_in_a_line(printed):
+    text = printed(row("a", score=3.0))
+    assert any("return mean" in line and "score" in line for line in text.splitlines())
+
+
+@pytest.mark.parametrize("names", [["a"], ["runs/x/trial_0_lr=0.1", "runs/x/trial_1_lr=0.2"]])
+def test_many_figures_stand_below_each_other(names, printed):
+    text = printed(*(row(name, **MANY) for name in names))
+    assert "…" not in text
+    for k in range(15):
+        line = next(line for line in text.splitlines() if f"figure number {k} " in line)
+        assert line.count(f" {k} ") == len(names) + 1
+    assert all(name.rsplit("_", 1)[-1] in text for name in names[1:])
