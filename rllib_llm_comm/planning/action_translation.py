@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field, create_model
 
 from rllib_llm_comm.envs.overcooked_ai.layouts import FLOOR, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
+from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases, target_phrases
@@ -43,6 +44,7 @@ _NOTHING = re.compile(
 )
 _STEP = re.compile(rf"^(?:go|move|walk|step)(?: one step)?(?: to the)? ({_WAYS})$")
 _TURN = re.compile(rf"^(?:turn|face)(?: to)?(?: the)? ({_WAYS})$")
+_PLACE = re.compile(rf"^((?:go|move|walk|step|turn|face) (?:{_WAYS}))(?: to)?(?: face)?(?: the)? (\w.*)$")
 
 Check = Callable[[str], bool | None]
 """Whether words say what an action does; `None` if that cannot be told."""
@@ -83,6 +85,7 @@ def translate_actions(
     actions: Mapping[str, Check],
     *,
     manual: str = "",
+    beside: Mapping[str, str] | None = None,
     pieces: int = 5,
 ) -> ActionWords:
     """Puts into words what the actions of an agent would do.
@@ -94,6 +97,7 @@ def translate_actions(
         agent: Whose actions.
         actions: Each action as the code names it, and the game's check of it; at least one.
         manual: The game in words.
+        beside: What is on each side of the agent, as the state has no map; see `surroundings`.
         pieces: How many pieces of code the model is shown.
 
     Raises:
@@ -108,6 +112,7 @@ def translate_actions(
         manual=manual or "It is told nowhere.",
         code="\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in found),
         state=shown,
+        beside=f"Beside {agent}: {', '.join(f'{way} {place}' for way, place in beside.items())}\n" if beside else "",
         agent=agent,
         actions="\n".join(f"{number}. {action}" for number, action in enumerate(named, 1)),
         count=len(named),
@@ -121,23 +126,27 @@ def translate_actions(
     return ActionWords(sorted_[True], sorted_[False], sorted_[None])
 
 
-def effect_check(layout: Layout, truth: str) -> Check:
+def effect_check(layout: Layout, truth: str, beside: Mapping[str, str] | None = None) -> Check:
     """Tells whether words mean what an action of the onion-soup kitchen does.
 
     Args:
         layout: The kitchen.
         truth: What it does, as `text.target_phrases` or `text.primitive_phrases` says it.
+        beside: The place on each side of the cook, by direction, for words such as "turn east to face counter 4".
     """
     true = _meaning(layout, truth)
 
     def check(words: str) -> bool | None:
-        said = _meaning(layout, words)
-        return None if said is None else said == true
+        named = _PLACE.match(_plain(words)) if beside else None
+        said = _meaning(layout, named.group(1) if named else words)
+        if said is None:
+            return None
+        return said == true and (beside is None or named is None or beside[said[1]] == named.group(2))
 
     return check
 
 
-def _meaning(layout: Layout, words: str) -> object:
+def _meaning(layout: Layout, words: str) -> Any:
     """What words say: a subgoal, a direction to go or turn to, or "nothing"; `None` if it cannot be told."""
     text = _plain(words)
     for ways, verb in ((_STEP, "go"), (_TURN, "turn")):
@@ -182,9 +191,24 @@ def primitive_actions(game: KitchenPlanning, state: Moment, agent: str) -> dict[
         agent: Its name.
     """
     kitchen = game.kitchen(state)
-    phrases = primitive_phrases(kitchen, COOKS.index(agent))
+    phrases, beside = primitive_phrases(kitchen, COOKS.index(agent)), surroundings(game, state, agent)
     names = [f"action {number}: {name}" for number, name in enumerate(ACTION_NAMES)]
-    return {name: effect_check(kitchen.layout, phrase) for name, phrase in zip(names, phrases, strict=True)}
+    return {name: effect_check(kitchen.layout, phrase, beside) for name, phrase in zip(names, phrases, strict=True)}
+
+
+def surroundings(game: KitchenPlanning, state: Moment, agent: str) -> dict[str, str]:
+    """The places on the four sides of an agent, by direction.
+
+    Args:
+        game: The kitchen's adapter.
+        state: The moment.
+        agent: Its name.
+    """
+    kitchen = game.kitchen(state)
+    x, y = kitchen.cook(COOKS.index(agent)).cell
+    names = places_of(kitchen.layout).names
+    # No cook stands at the edge of a kitchen, so each side has a cell.
+    return {way: names[x + dx, y + dy] for way, (dx, dy) in zip(ACTION_NAMES, STEPS, strict=False)}
 
 
 def _in_order(cells: Any) -> list[Cell]:

@@ -29,7 +29,12 @@ from rllib_llm_comm.language.cassettes import Cassette, open_chat
 from rllib_llm_comm.language.chat_answers import AnswerError
 from rllib_llm_comm.language.chat_cache import write_json
 from rllib_llm_comm.language.chat_model import ChatModel
-from rllib_llm_comm.planning.action_translation import ActionWords, primitive_actions, translate_actions
+from rllib_llm_comm.planning.action_translation import (
+    ActionWords,
+    primitive_actions,
+    surroundings,
+    translate_actions,
+)
 from rllib_llm_comm.planning.agreement import Agreement, kitchen_steps, measure_agreement
 from rllib_llm_comm.planning.code_index import CodeIndex
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
@@ -155,7 +160,8 @@ def translated_actions(model: ChatModel, layout: str, seed: int, agent: str) -> 
     game = planning_game(random_kitchen(layout, seed))
     state = game.state()
     actions = primitive_actions(game, state, agent)  # type: ignore[arg-type]
-    return translate_actions(model, kitchen_code(), game.plain(state), agent, actions, pieces=1)
+    beside = surroundings(game, state, agent)  # type: ignore[arg-type]
+    return translate_actions(model, kitchen_code(), game.plain(state), agent, actions, beside=beside, pieces=1)
 
 
 def kitchen_code() -> CodeIndex:
@@ -269,13 +275,14 @@ def summary(results: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     return sums
 
 
-def _record(name: str, settings: Mapping[str, Any], wanted: Sequence[Sequence[Any]]) -> None:
+def _record(name: str, settings: Mapping[str, Any], wanted: Sequence[Sequence[Any]], how: str = "") -> None:
     model, target = open_chat(settings), recording(name).with_suffix(".json")
     target.parent.mkdir(exist_ok=True)
     made = {"model": getattr(model, "model", ""), "made": datetime.now(UTC).date().isoformat(), "settings": settings}
     results: dict[str, Any] = {**made, "items": []}
     for item in wanted:
-        note = f"Recorded by `python -m {__package__}.recordings` with {json.dumps(settings)}; for {_FOR[item[0]]}."
+        by = f"Recorded by `python -m {__package__}.recordings` with {json.dumps(settings)}"
+        note = f"{by}; for {_FOR[item[0]]}. {how}".strip()
         tape = Cassette(recording(f"{name}_{item[0]}"), model, note)
         results["items"].append({"item": item, "outcome": outcome(tape, item)})
         write_json(target, results)
@@ -294,13 +301,14 @@ _FOR = {
 def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", default="smollm2", help="beginning of the cassettes' names")
+    parser.add_argument("--note", default="", help="how the model was asked, if there is more to tell")
     parser.add_argument("--chat", default='{"local": "smollm2", "max_tokens": 200}', help="settings for open_chat")
     for what, number in (("plans", 1), ("states", 1), ("actions", 1), ("rewards", len(REWARD_SUBGOALS))):
         parser.add_argument(f"--{what}", type=int, default=number, help="how many; see `items`")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     wanted = items(given.plans, given.states, given.actions, given.rewards)
-    _record(given.name, json.loads(given.chat), wanted)
+    _record(given.name, json.loads(given.chat), wanted, given.note)
 
 
 if __name__ == "__main__":

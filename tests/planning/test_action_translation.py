@@ -21,6 +21,7 @@ from rllib_llm_comm.planning.action_translation import (
     effect_check,
     goal_cell_actions,
     primitive_actions,
+    surroundings,
     translate_actions,
 )
 from rllib_llm_comm.planning.game import planning_game
@@ -51,6 +52,41 @@ def test_right_words_are_kept_and_wrong_ones_thrown_away():
     assert found.precision == 4 / 5 and found.judged == 5 / 6
     assert game.manual() in prompt and json.dumps(game.plain(state)) in prompt and "1. action 0: north" in prompt
     assert re.search(r"^# \w+\.py: ", prompt, re.MULTILINE)  # pieces of the game's code
+
+
+def test_the_model_is_told_what_is_around_the_cook():
+    game = kitchen()
+    state = game.state()
+    told = surroundings(game, state, "alice")
+    cook = game.plain(state)["cooks"]["alice"]
+    assert list(told) == ["north", "south", "east", "west"]
+    assert cook["faces"] in told.values() and cook["cell"] not in told.values()
+    with ChatServer(json.dumps({"effects": ["stay"] * 6})) as server:
+        model = ChatClient("tiny", server.url, requests_per_minute=1e6)
+        actions = primitive_actions(game, state, "alice")
+        translate_actions(model, kitchen_code(), game.plain(state), "alice", actions, beside=told, pieces=1)
+        assert (
+            f"Beside alice: north {told['north']}, south {told['south']}, "
+            in server.requests[0]["messages"][-1]["content"]
+        )
+
+
+@given(st.sampled_from(LAYOUT_NAMES), st.integers(0, 10_000), st.sampled_from(["alice", "bob"]))
+def test_the_place_in_a_direction_may_be_named(layout, seed, agent):
+    game = kitchen(layout, seed)
+    state = game.state()
+    beside = surroundings(game, state, agent)
+    phrases = primitive_phrases(game.kitchen(state), game.agents.index(agent))
+    actions = list(primitive_actions(game, state, agent).values())
+    for (way, place), phrase, check in zip(beside.items(), phrases, actions, strict=False):
+        other = next(name for name in beside.values() if name != place)
+        if phrase.startswith("go"):
+            said = f"go {way} to {place}", f"walks {way} to the {other}"
+        elif phrase.startswith("turn"):
+            said = f"turns {way} to face the {place}", f"turn {way} to {other}"
+        else:
+            continue
+        assert check(said[0]) is True and check(said[1]) is False
 
 
 def test_too_few_words_are_asked_for_again():
