@@ -34,7 +34,9 @@ MarkdownFile = Annotated[Path | None, Option("--markdown", help="Also write the 
 Layouts = Annotated[
     str | None,
     Option(
-        "--layouts", help="Kitchens, with commas between them; all five, or those that a checkpoint was trained on."
+        "--layouts",
+        help="Kitchens, with commas between them; all five, or those that a checkpoint was trained on. In other games "
+        "their scenarios, such as opponents.",
     ),
 ]
 
@@ -109,7 +111,8 @@ class PlanningOptions:
         executors = self._executors()
         for name, executor in executors.items():
             names = None if self.layouts is None else [part.strip() for part in self.layouts.split(",")]
-            scenarios = executor.scenarios if names is None else {name: {"layout": name} for name in names}
+            known = executor.scenarios
+            scenarios = known if names is None else {name: known.get(name, {"layout": name}) for name in names}
             for scenario, settings in scenarios.items():
                 who = {"executor": name} if len(executors) > 1 else {}
                 for labels, planner, trials in variants:

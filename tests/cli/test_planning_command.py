@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from chat_server import ChatServer
@@ -72,6 +73,13 @@ def test_games_without_skills_are_compared_without_plan4mc(tmp_path):
     assert {cell["labels"]["planner"] for cell in cells} == {"scripted", "random"}
     assert {cell["labels"]["scenario"] for cell in cells} >= {"simple", "strong"}
     assert "plan4mc is left out" in told
+
+
+def test_scenarios_of_other_games_are_chosen_by_name():
+    short = ["--env", "rllib_llm_comm/minirts-v0", "--env-config", '{"max_tick": 100}', "--episodes", "1"]
+    planning("reward", *short, "--layouts", "medium,strong", "--json", "f.json")
+    cells = record(Path("f.json"))["cells"]
+    assert [cell["labels"]["scenario"] for cell in cells] == ["medium", "strong"]
 
 
 def test_random_commands_are_drawn(tmp_path):
