@@ -294,6 +294,11 @@ def _time(scene: _Scene, groups: Groups) -> Truth:
     return int(groups["number"] or 0) == max(0, scene.kitchen.horizon - scene.kitchen.time)
 
 
+def _passed(scene: _Scene, groups: Groups) -> Truth:
+    number = groups["number"] or ""
+    return scene.kitchen.time == (0 if number == "no" else 1 if number in ("a", "an") else int(number))
+
+
 def _delivered(scene: _Scene, groups: Groups) -> Truth:
     if scene.soups is None:
         return None
@@ -325,6 +330,8 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[_Scene, Groups], Truth]], ...] = 
         (rf"(?:in|on|inside) (?P<place>{PLACE}) (?:there )?is (?P<not>not )?(?P<item>{ITEM})", _is_lying),
         (r"(?:there is )?(?P<number>\d+) (?:more )?(?:time ?|game )?steps? "
          r"(?:is )?(?:left|remaining|remains?|to go)(?: in the (?:game|episode))?", _time),
+        (rf"{_NUMBER} (?:time ?|game )?steps? (?:holds|is) passed(?: so far)?", _passed),
+        (r"(?:the time|it) is (?:(?:time|game) )?(?:step )?(?P<number>\d+)", _passed),
         (rf"{_NUMBER} soups? is delivered", _delivered),
         (rf"{_TEAM} delivered {_NUMBER} soups?", _delivered),
     )

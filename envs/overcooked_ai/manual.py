@@ -73,9 +73,17 @@ def manual(layout: Layout, dynamics: str = "old") -> list[str]:
         "A soup that is brought to a serving counter is delivered.",
         "A counter has room for one thing, which either cook may take if it can reach it.",
         "Two cooks cannot stand in one place, pass through each other or change places in one step.",
-        "Floor 2,3 is column 2 and row 3, counted from 0 at the upper left corner.",
-        *_map_sentences(layout),
+        *map_facts(layout),
     ]
+
+
+def map_facts(layout: Layout) -> list[str]:
+    """The facts of the map alone: how floor is named, who can reach what.
+
+    Args:
+        layout: The kitchen.
+    """
+    return ["Floor 2,3 is column 2 and row 3, counted from 0 at the upper left corner.", *_map_sentences(layout)]
 
 
 def listed(words: Sequence[str]) -> str:

@@ -75,14 +75,15 @@ def _how(sources: dict[Path, str], figures: dict[str, Any], asked: dict[str, Any
     names = ", ".join(
         f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})" for path, text in sources.items()
     )
-    by = getattr(chat_model, "model", "")
+    by, note = getattr(chat_model, "model", ""), ""
     if (header := getattr(chat_model, "header", None)) is not None:  # a recording
         by = str(header["model"])
         if getattr(chat_model, "client", None) is None:
-            by = f"the recording {Path(asked['cassette']).name} ({by}, {header['made']})"
+            by, note = f"the recording {Path(asked['cassette']).name} ({by}, {header['made']})", str(header["note"])
     lines = [
         f"Made by `rllib manual` from {names}, by {by}. Not checked by a person.",
         f"{len(figures['relevant'])} of {figures['paragraphs']} paragraphs were relevant.",
+        *([note] if note else []),
     ]
     return "\n".join(lines).replace("--", "- -")
 

@@ -14,6 +14,7 @@ from rllib_llm_comm.language.chat_answers import AnswerError, UnusableError, ask
 from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.language.templates import fill, template
 from rllib_llm_comm.planning.game import BETWEEN_EXAMPLES
+from rllib_llm_comm.planning.manual import read_manual
 from rllib_llm_comm.planning.matching import (
     assigned,
     assignments,
@@ -82,6 +83,8 @@ class ChatPlanSettings:
         menu: What the list of subgoals shows: "possible" (what somebody can do now) or "library" (all there are).
         nearest: Who finds the nearest subgoal to one that is refused twice: "embedding" or "model".
         text_encoder: For "embedding": see `load_text_encoder`.
+        manual: Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario
+            only (`PlanningGame.scenario`) is added. Empty: the game's own.
     """
 
     examples: int = 1
@@ -90,9 +93,12 @@ class ChatPlanSettings:
     menu: str = "possible"
     nearest: str = "embedding"
     text_encoder: str = "embedded"
+    manual: str = ""
 
     def __post_init__(self) -> None:
         """Refuses what is not allowed."""
+        if not isinstance(self.manual, str):
+            raise UserError(f"`manual` is {self.manual!r} but must be the path of a text file.")
         require_choice("examples", self.examples, (0, 1, 3))
         require_choice("irrelevant_examples", self.irrelevant_examples, (0, 1, 3))
         require_choice("objects", self.objects, (False, True))
@@ -121,6 +127,7 @@ class ChatPlanner(Planner):
         by_embedding = NearestByEmbedding(settings.text_encoder)
         self.nearest: Nearest = NearestByModel(model, by_embedding) if settings.nearest == "model" else by_embedding
         self._objects: dict[str, list[str]] = {}
+        self._manual = read_manual(settings.manual) if settings.manual else ""
 
     def settings(self) -> dict[str, Any]:
         """See `Planner`."""
@@ -149,7 +156,7 @@ class ChatPlanner(Planner):
             request: What there is.
         """
         game, state = request.game, request.state
-        manual = game.manual()
+        manual = f"{self._manual}\n{game.scenario()}".strip() if self._manual else game.manual()
         lines = [outcome.sentence() for outcome in request.outcomes]
         lines += [f"{agent} is still to {subgoal}." for agent, subgoal in request.current.items() if subgoal]
         objects = f"\nThings that matter: {', '.join(self.objects(manual))}.\n" if self.how.objects else ""

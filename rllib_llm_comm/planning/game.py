@@ -60,6 +60,10 @@ class PlanningGame(ABC):
     def manual(self) -> str:
         """The rules and what does not change, for somebody who does not know the game."""
 
+    def scenario(self) -> str:
+        """What of the manual holds for this scenario only, such as a map; for planners with a manual from a file."""
+        return ""
+
     @abstractmethod
     def situation(self, state: State) -> str:
         """A moment in sentences, the agents left out."""

@@ -9,8 +9,11 @@ All questions are in `prompts/manual_*.txt`.
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field
@@ -34,7 +37,31 @@ logger = logging.getLogger(__name__)
 
 _FACTS_AT_ONCE = 60
 _LEAST_WORDS, _MOST_WORDS = 20, 5000
+LONGEST = 20_000
+"""Longer manuals are not read, in characters."""
 _NOTHING = frozenset({"", "none", "nothing", "n/a"})
+
+
+def read_manual(path: str | os.PathLike[str]) -> str:
+    """A manual from a file, without the comment that says how it was made.
+
+    Args:
+        path: Of a text file, such as `rllib manual` writes.
+
+    Raises:
+        UserError: If it cannot be read, or is empty or too long.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"`manual` is {str(path)!r}, which cannot be read ({type(error).__name__}); give the path of a text file, "
+            "such as `rllib manual` writes."
+        ) from error
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).strip()
+    if not 0 < len(text) <= LONGEST:
+        raise UserError(f"`manual` {str(path)!r} has {len(text)} characters but must have from 1 to {LONGEST}.")
+    return text
 
 
 @dataclass(frozen=True)

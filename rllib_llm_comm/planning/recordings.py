@@ -278,8 +278,13 @@ def summary(results: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 def _record(name: str, settings: Mapping[str, Any], wanted: Sequence[Sequence[Any]], how: str = "") -> None:
     model, target = open_chat(settings), recording(name).with_suffix(".json")
     target.parent.mkdir(exist_ok=True)
-    made = {"model": getattr(model, "model", ""), "made": datetime.now(UTC).date().isoformat(), "settings": settings}
-    results: dict[str, Any] = {**made, "items": []}
+    results: dict[str, Any] = {
+        "model": getattr(model, "model", ""),
+        "made": datetime.now(UTC).date().isoformat(),
+        "settings": settings,
+        "note": how,
+        "items": [],
+    }
     for item in wanted:
         by = f"Recorded by `python -m {__package__}.recordings` with {json.dumps(settings)}"
         note = f"{by}; for {_FOR[item[0]]}. {how}".strip()

@@ -167,6 +167,9 @@ The bar has an onion
 shared counter 2 is empty
 nothing is on shared counter 2
 There are 280 time steps remaining
+120 game steps have passed so far.
+It is time step 120
+The time is 120
 two soups have been delivered
 The team has served 2 onion soups
 alice is in the right room
@@ -216,6 +219,8 @@ shared counter 1 is empty
 onions are on shared counters 1 and 2
 there is nothing on shared counter 3
 100 steps are left
+No game steps have passed so far
+It is step 280
 No soups were delivered
 bob is in the right room
 alice looks at the right pot

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from chat_server import ChatServer
@@ -19,6 +20,7 @@ from rllib_llm_comm.planning.manual import (
     collect_facts,
     make_manual,
     questions,
+    read_manual,
     relevant_paragraphs,
     summary,
     without_repetitions,
@@ -130,3 +132,13 @@ def test_a_recording_makes_the_same_manual_with_any_batch(tmp_path):
     assert (second.text, second.facts) == (first.text, first.facts) and second.cost.requests == 0
     with pytest.raises(MissingAnswerError):
         make_manual(Cassette(path), paragraphs, ManualSettings(words=300))
+
+
+@pytest.mark.parametrize("paper", sorted((Path(__file__).parents[2] / "docs" / "manuals").glob("*.tex")), ids=str)
+def test_our_manuals_are_what_was_recorded(paper):
+    tape = Cassette(paper.with_suffix(".jsonl"))
+    made = make_manual(tape, split_latex(read_latex(paper)))
+    assert made.text == read_manual(paper.with_suffix(".md")) and tape.counters.requests == 0
+    assert tape.header["note"].startswith("Recorded by `rllib manual") and tape.header["note"] in " ".join(
+        paper.with_suffix(".md").read_text().split("\n")
+    )

@@ -95,6 +95,8 @@ def test_what_failed_from_here_is_not_planned_again():
         ({"name": "cassette"}, "`cassette` is not set"),
         ({"name": "chat", "chat": {"model": "m"}, "examples": 2}, "`examples`"),
         ({"name": "chat", "chat": {"model": "m"}, "nearest": "luck"}, "`nearest`"),
+        ({"name": "chat", "chat": {"model": "m"}, "manual": 3}, "`manual` is 3"),
+        ({"name": "chat", "chat": {"model": "m"}, "manual": "none.md"}, "'none.md', which cannot be read"),
     ],
 )
 def test_wrong_settings_are_told(settings, match):
@@ -135,6 +137,22 @@ def test_without_objects_nobody_asks_for_them():
     with ChatServer(planner) as server:
         ChatPlanner(client(server), ChatPlanSettings(objects=False)).plan(PlanRequest(game, game.state()))
         assert len(server.requests) == 3 and "Things that matter" not in "".join(prompts(server))
+
+
+def test_a_manual_from_a_file_is_read_in_place_of_the_games_own(tmp_path):
+    path = tmp_path / "manual.md"
+    path.write_text("<!--\nMade by somebody.\n-->\n\nSoups are {good}.\n")
+    game = kitchen()
+    with ChatServer(planner) as server:
+        ChatPlanner(client(server), ChatPlanSettings(manual=str(path))).plan(PlanRequest(game, game.state()))
+        asked = prompts(server)
+    for prompt in asked:
+        assert f"Soups are {{good}}.\n{game.scenario()}" in prompt
+        assert "somebody" not in prompt and game.manual() not in prompt
+    assert game.manual().endswith(game.scenario()) and "Both cooks can reach the pot" in game.scenario()
+    path.write_text("<!-- nothing -->")
+    with pytest.raises(UserError, match="has 0 characters"):
+        ChatPlanSettings(manual=str(path)) and ChatPlanner(None, ChatPlanSettings(manual=str(path)))
 
 
 def wrong_first(wrong: str, repeat: bool):

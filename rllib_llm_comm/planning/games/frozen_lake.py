@@ -56,6 +56,11 @@ class LakePlanning(PlanningGame):
         """See `PlanningGame`."""
         return brief(self.env.unwrapped.lake)
 
+    def scenario(self) -> str:
+        """See `PlanningGame`."""
+        layout = self.env.unwrapped.lake.layout
+        return f"The lake has {layout.width} columns and {layout.height} rows."
+
     def situation(self, state: Moment) -> str:
         """See `PlanningGame`."""
         been = ", ".join(f"({place(cell)})" for cell in sorted(state.seen))

@@ -12,7 +12,7 @@ import numpy as np
 
 from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, Layout
-from rllib_llm_comm.envs.overcooked_ai.manual import manual
+from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
 from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
 from rllib_llm_comm.envs.overcooked_ai.planner import FAR, Task, distances_of, plan
@@ -103,6 +103,10 @@ class KitchenPlanning(PlanningGame):
     def manual(self) -> str:
         """See `PlanningGame`."""
         return " ".join(manual(self._layout))
+
+    def scenario(self) -> str:
+        """See `PlanningGame`."""
+        return " ".join(map_facts(self._layout))
 
     def situation(self, state: Moment) -> str:
         """See `PlanningGame`."""
