@@ -63,10 +63,11 @@ def print_table(lines: Sequence[Sequence[str]], caption: str | None = None) -> N
         lines: The first one names the columns.
         caption: What stands below it.
     """
-    table = _table(lines)
-    if table.__rich_measure__(out, out.options).minimum > out.width:
+    # Each column has three characters of frame, and the table one more.
+    if sum(_least_width(column) + 3 for column in zip(*lines, strict=True)) + 1 > out.width:
         turned = [list(column) for column in zip(*lines, strict=True)]
-        table = _table(turned if len(lines) > 2 else [["figure", ""], *turned])
+        lines = turned if len(lines) > 2 else [["figure", ""], *turned]
+    table = _table(lines)
     table.caption = caption
     out.print(table)
 
@@ -76,11 +77,15 @@ def _table(lines: Sequence[Sequence[str]]) -> Table:
     table = Table()
     for name, *column in zip(*lines, strict=True):
         justify: JustifyMethod = "right" if all(map(_is_figure, column)) else "left"
-        # No word is broken: what does not fit so is turned.
-        table.add_column(escape(name), justify=justify, min_width=max(map(len, column), default=0))
+        table.add_column(escape(name), justify=justify, min_width=_least_width((name, *column)))
     for line in lines[1:]:
         table.add_row(*map(escape, line))
     return table
+
+
+def _least_width(column: Sequence[str]) -> int:
+    """Headings may be broken between words, cells not at all."""
+    return max(map(len, (*column[0].split(), *column[1:])))
 
 
 def _is_figure(text: str) -> bool:

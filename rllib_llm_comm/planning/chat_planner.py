@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, create_model, field_validator
 
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.chat_answers import AnswerError, UnusableError, ask_for, read_answer
@@ -27,6 +28,7 @@ from rllib_llm_comm.planning.nearest import Nearest, NearestByEmbedding, Nearest
 from rllib_llm_comm.planning.plans import FailedAttempt, Phase, Plan, Planner, PlanRequest, Refusal
 
 Answer = TypeVar("Answer", bound=BaseModel)
+_NAMES = re.compile(r"\s*\(\w+(?: or \w+)*\)$")
 
 
 class Objects(BaseModel):
@@ -47,6 +49,12 @@ class ProposedSubgoal(BaseModel):
 
     subgoal: str = Field(min_length=1, max_length=300)
     reason: str = ""
+
+    @field_validator("subgoal")
+    @classmethod
+    def _without_names(cls, subgoal: str) -> str:
+        """Who copies a line of the menu whole may copy the names behind it, too: "... (alice or bob)"."""
+        return _NAMES.sub("", subgoal)
 
 
 class Decomposition(BaseModel):

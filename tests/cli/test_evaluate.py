@@ -30,6 +30,13 @@ def test_few_figures_stand_in_a_line(printed):
     assert any("return mean" in line and "score" in line for line in text.splitlines())
 
 
+def test_no_column_is_cut_off(printed):
+    for count in range(3, 15):
+        text = printed(row("a", **{f"figure {k}": 1000.0 + k for k in range(count)}))
+        assert all(str(1000 + k) in text for k in range(count)), count
+        assert len({len(line) for line in text.splitlines()}) == 1
+
+
 @pytest.mark.parametrize("names", [["a"], ["runs/x/trial_0_lr=0.1", "runs/x/trial_1_lr=0.2"]])
 def test_many_figures_stand_below_each_other(names, printed):
     text = printed(*(row(name, **MANY) for name in names))

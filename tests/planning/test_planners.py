@@ -155,6 +155,22 @@ def test_a_manual_from_a_file_is_read_in_place_of_the_games_own(tmp_path):
         ChatPlanSettings(manual=str(path)) and ChatPlanner(None, ChatPlanSettings(manual=str(path)))
 
 
+def test_names_that_stand_behind_a_subgoal_may_be_copied_too():
+    def copying(prompt: str) -> str:
+        answer = planner(prompt)
+        if "Split this goal" in prompt:
+            found = json.loads(answer)
+            for one in found["subgoals"]:
+                one["subgoal"] += f" ({' or '.join(menu(prompt)[one['subgoal']])})"
+            return json.dumps(found)
+        return answer
+
+    game = kitchen()
+    with ChatServer(copying) as server:
+        plan = ChatPlanner(client(server), ChatPlanSettings()).plan(PlanRequest(game, game.state()))
+    assert not plan.refused and game.parse(plan.of("alice")) == plan.of("alice")
+
+
 def wrong_first(wrong: str, repeat: bool):
     """A model that proposes a wrong subgoal for alice, and again when told if `repeat`."""
 
