@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def _table(lines: Sequence[Sequence[str]]) -> Table:
     table = Table()
     for name, *column in zip(*lines, strict=True):
         justify: JustifyMethod = "right" if all(map(_is_figure, column)) else "left"
-        table.add_column(escape(name), justify=justify, min_width=_least_width((name, *column)))
+        table.add_column(escape(textwrap.fill(name, _least_width((name, *column)) or 1)), justify=justify)
     for line in lines[1:]:
         table.add_row(*map(escape, line))
     return table
