@@ -78,7 +78,8 @@ def _table(lines: Sequence[Sequence[str]]) -> Table:
     table = Table()
     for name, *column in zip(*lines, strict=True):
         justify: JustifyMethod = "right" if all(map(_is_figure, column)) else "left"
-        table.add_column(escape(textwrap.fill(name, _least_width((name, *column)) or 1)), justify=justify)
+        heading = textwrap.fill(name, _least_width((name, *column)) or 1)
+        table.add_column(escape(heading), justify=justify, overflow="fold")
     for line in lines[1:]:
         table.add_row(*map(escape, line))
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from chat_server import ChatServer
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toys import ColourTalk
 
+from rllib_llm_comm.envs import overcooked_text
 from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer, parse_choice
 from rllib_llm_comm.evaluation.rollout import evaluate
 from tests.cli.command import rllib
@@ -125,3 +127,16 @@ def test_bad_settings(config, says, tmp_path):
     (tmp_path / "play.json").write_text(json.dumps({"play": stage}))
     done = rllib("train", "file", "play.json", cwd=tmp_path)
     assert done.returncode == 1 and says in done.stderr
+
+
+RECORDED = Path(__file__).parents[2] / "docs" / "results" / "direct_play"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in RECORDED.glob("*.jsonl")))
+def test_recorded_games_come_to_what_is_told(name):
+    told = json.loads((RECORDED / "direct_play.json").read_text())["kitchens"][name]
+    env = overcooked_text.parallel_env(**told["env_config"])
+    player = ChatPlayer({"cassette": str(RECORDED / f"{name}.jsonl")}, env.task, env.brief)
+    result = evaluate(player, episodes=1, seed=1000, env=env)
+    assert (result.return_mean, result.length_mean) == (told["return"], told["game_steps"])
+    assert player.client.counters.requests == 0
