@@ -295,7 +295,7 @@ def _short(planner: str | Mapping[str, Any]) -> str:
     if isinstance(planner, str):
         return planner
     chat = planner.get("chat") or {}
-    source = chat.get("model") or planner.get("cassette") or chat.get("cassette")
+    source = chat.get("model") or planner.get("cassette") or chat.get("cassette") or chat.get("local")
     return f"{planner.get('name')} ({Path(str(source)).name})" if source else str(planner.get("name"))
 
 

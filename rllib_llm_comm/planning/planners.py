@@ -146,7 +146,10 @@ def _model(name: str, given: Mapping[str, Any]) -> ChatModel:
             f"`planner` is {name!r} but `chat` is not set; give the chat model's settings, such as "
             "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}."
         )
-    return open_chat(given["chat"])
+    chat = dict(given["chat"])
+    if chat.get("cassette") and not chat.get("model") and not chat.get("local"):
+        chat["cassette"] = find_recording(chat["cassette"])
+    return open_chat(chat)
 
 
 def _refuse_unknown(name: str, given: Mapping[str, Any], known: Any) -> None:

@@ -196,3 +196,15 @@ def test_a_model_writes_the_missing_code_once(tmp_path):
 def test_what_does_not_fit_is_told_in_a_sentence(arguments, match):
     with pytest.raises(UserError, match=match):
         planning(*arguments)
+
+
+def test_recorded_games_of_a_large_model_are_played_without_network():
+    recording = "claude_forced_coordination"
+    how = ["--layouts", "forced_coordination", "--env-config", '{"horizon": 200}', "--replan", "all", "--episodes", "1"]
+    chat = json.dumps({"name": "cassette", "cassette": recording})
+    planning("irrelevant-examples", *how, "--planner", chat, "--json", "f.json")
+    assert [cell["episodes"][0]["return"] for cell in record(Path("f.json"))["cells"]] == [140.0] * 3
+    deps = json.dumps({"name": "deps", "chat": {"cassette": recording}})
+    planning("reward", *how, "--planner", deps, "--json", "g.json")
+    (cell,) = record(Path("g.json"))["cells"]
+    assert cell["episodes"][0]["return"] == 120.0
