@@ -208,3 +208,11 @@ def test_recorded_games_of_a_large_model_are_played_without_network():
     planning("reward", *how, "--planner", deps, "--json", "g.json")
     (cell,) = record(Path("g.json"))["cells"]
     assert cell["episodes"][0]["return"] == 120.0
+
+
+def test_a_recorded_war_is_won_again():
+    chat = json.dumps({"name": "cassette", "cassette": "claude_minirts"})
+    how = ["--env", "rllib_llm_comm/minirts-v0", "--layouts", "medium", "--replan", "all", "--episodes", "1"]
+    planning("reward", *how, "--planner", chat, "--json", "f.json")
+    (cell,) = record(Path("f.json"))["cells"]
+    assert cell["episodes"][0]["return"] == 1.0 and cell["made_with"]["recording"]["model"] == "claude"
