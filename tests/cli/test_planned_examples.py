@@ -64,7 +64,8 @@ def test_sama(tmp_path):
     results = run("sama", tmp_path)
     check_planned(results / "planned")
     check_planned(results / "reflected")
-    assert figures(results / "reflected")["reflections"] >= 0
+    check_planned(results / "rounds")
+    assert figures(results / "rounds")["reflections"] == 0 <= figures(results / "reflected")["reflections"]
     assert '"rounds":[[{' in (results / "replay/replay.html").read_text()
 
     follower = str(next((results / "follower").glob("trial_*/checkpoint_*")))
