@@ -35,7 +35,8 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         results: What a study has left.
 
     Returns:
-        `title`, `missing`, and per scenario `settings`, `systems` (label, seeds, figures per evaluation, how it
+        `title`, `missing`, `over_scenarios` (returns of systems that were judged in all of several scenarios: runs are
+        drawn within each, so that all count the same), and per scenario `settings`, `systems` (label, seeds, figures per evaluation, how it
         compares with the baseline, decisions until a return of 1, most frequent messages) and `sentences`.
     """
     scenarios = {}
@@ -56,6 +57,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         "episodes": results.study["evaluation"]["episodes"],
         "seeds": results.study["seeds"],
         "scenarios": scenarios,
+        "over_scenarios": _over_scenarios(results),
         "missing": results.missing,
     }
 
@@ -95,6 +97,16 @@ def write_report(results: StudyResults, folder: Path) -> Path:
         for path in sorted(place.iterdir()):
             os.replace(path, folder / path.name)
     return folder / "report.html"
+
+
+def _over_scenarios(results: StudyResults) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    scenarios = list(results.scenarios.values())
+    for name, system in scenarios[0].items() if len(scenarios) > 1 else ():
+        runs = [there[name].scores(SAMPLED, "return_mean") for there in scenarios if name in there]
+        if len(runs) == len(scenarios) and len({len(scores) for scores in runs}) == 1 and len(runs[0]):
+            found[name] = {"label": system.label, "return_mean": _plain(bootstrap(np.stack(runs, axis=1)))}
+    return found
 
 
 def _system(system: SystemResults, base: SystemResults) -> dict[str, Any]:

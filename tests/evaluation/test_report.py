@@ -154,3 +154,20 @@ def test_parts_that_contradict_are_refused(folder):
         join_results([silent, part(folder, "good", scenarios={"one": {"map_name": "A"}})])
     with pytest.raises(UserError, match="lacks the baseline"):
         join_results([part(folder, "good", baseline="silent")])
+
+
+def test_systems_are_also_judged_over_all_scenarios(folder):
+    assert summarise(read_results(folder))["over_scenarios"] == {}
+    results = part(folder, "silent", "good", "bad")
+    results.study["scenarios"]["two"] = {"map_name": "A"}
+    results.scenarios["two"] = {
+        name: part(folder, "silent", "good").scenarios["one"][name] for name in ("silent", "good")
+    }
+    summary = summarise(results)
+    assert list(summary["over_scenarios"]) == ["silent", "good"]  # "bad" was judged in one of them only
+    whole = summary["over_scenarios"]["good"]["return_mean"]
+    one = summary["scenarios"]["one"]["systems"]["good"]["evaluations"]["sampled"]["return_mean"]
+    assert whole["value"] == pytest.approx(one["value"]) and whole["high"] - whole["low"] < one["high"] - one["low"]
+    write_report(results, folder / "two")
+    assert "## All scenarios" in (folder / "two/report.md").read_text()
+    assert "All scenarios" in (folder / "two/report.html").read_text()
