@@ -36,8 +36,9 @@ def summarise(results: StudyResults) -> dict[str, Any]:
 
     Returns:
         `title`, `missing`, `over_scenarios` (returns of systems that were judged in all of several scenarios: runs are
-        drawn within each, so that all count the same), and per scenario `settings`, `systems` (label, seeds, figures per evaluation, how it
-        compares with the baseline, decisions until a return of 1, most frequent messages) and `sentences`.
+        drawn within each, so that all count the same), and per scenario `settings`, `systems` (label, seeds, figures
+        per evaluation, how it compares with the baseline, decisions until a return of 1, most frequent messages) and
+        `sentences`.
     """
     scenarios = {}
     for scenario, systems in results.scenarios.items():
