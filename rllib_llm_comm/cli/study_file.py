@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rllib_llm_comm.cli.experiment_file import NAME_PATTERN, Experiment, ExperimentFile, load_file, make_experiment
 from rllib_llm_comm.cli.validation import one_sentence
@@ -14,7 +14,22 @@ from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.modules.settings import MESSAGE_MODES
 
 _ENV, _SCENARIO = "${env}", "${scenario}"
-_GIVEN = ("env", "label", "interventions")
+# Settings that the study gives to every system -> how it is told them.
+_GIVEN = {
+    "env": "write it as `env` of the study",
+    "env_config": "write the settings of the environment in `scenarios`",
+    "seed": "write all seeds in `seeds`",
+}
+
+
+def _different(values: list[Any]) -> list[Any]:
+    for value in values:
+        if values.count(value) > 1:
+            raise UserError(f"{value!r} is given twice; leave one out.")
+    return values
+
+
+_Different = AfterValidator(_different)
 
 
 class StudyEvaluation(BaseModel):
@@ -30,7 +45,9 @@ class StudyEvaluation(BaseModel):
 
     episodes: int = Field(default=100, ge=1)
     seed: int = Field(default=1000, ge=0)
-    modes: list[Literal["sampled", "greedy"]] = Field(default=["sampled", "greedy"], min_length=1)
+    modes: Annotated[list[Literal["sampled", "greedy"]], _Different] = Field(
+        default=["sampled", "greedy"], min_length=1
+    )
 
 
 class StudySystem(BaseModel):
@@ -40,24 +57,33 @@ class StudySystem(BaseModel):
         run: A registered algorithm.
         label: Its name in the report.
         config: Its settings; `${stage}` is the result of a shared stage.
-        stop: When a trial ends.
+        stop: When a trial ends; at least one criterion.
         interventions: Message modes with which its trained policies are played as well, to see whether they listen.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    run: str = Field(min_length=1)
+    run: str = Field(min_length=1, examples=["run: Verco"])
     label: str = ""
     config: dict[str, Any] = Field(default_factory=dict)
-    stop: dict[str, Any] = Field(default_factory=dict)
-    interventions: list[str] = Field(default_factory=list)
+    stop: dict[str, Any] = Field(min_length=1, examples=["stop: {training_iteration: 16}"])
+    interventions: Annotated[list[str], _Different] = Field(default_factory=list)
+
+    @field_validator("config")
+    @classmethod
+    def _nothing_that_is_given(cls, config: dict[str, Any]) -> dict[str, Any]:
+        for key, remedy in _GIVEN.items():
+            if key in config:
+                raise UserError(f"`{key}` is given by the study; remove it here and {remedy}.")
+        return config
 
     @field_validator("interventions")
     @classmethod
     def _known_modes(cls, modes: list[str]) -> list[str]:
         for mode in modes:
             if mode not in MESSAGE_MODES:
-                raise ValueError(f"{mode!r} is no message mode; known are {', '.join(MESSAGE_MODES)}")
+                hint = did_you_mean(mode, MESSAGE_MODES)
+                raise UserError(f"{mode!r} is no message mode; known are {', '.join(MESSAGE_MODES)}.{hint}")
         return modes
 
 
@@ -72,19 +98,21 @@ class Study(BaseModel):
             `${env}` and `${scenario}` stand for the environment's id and its settings.
         systems: Name -> system.
         baseline: The system with which the others are compared; the first by default.
-        seeds: One trial each.
+        seeds: One trial each; different, >= 0.
         evaluation: How the trained policies are judged.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     title: str = "Study"
-    env: str
-    scenarios: dict[str, dict[str, Any]] = Field(min_length=1)
+    env: str = Field(min_length=1, examples=["env: rllib_llm_comm/overcooked_text-v0"])
+    scenarios: dict[str, dict[str, Any]] = Field(min_length=1, examples=["scenarios: {B: {map_name: B}}"])
     shared: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    systems: dict[str, StudySystem] = Field(min_length=1)
+    systems: dict[str, StudySystem] = Field(
+        min_length=1, examples=["systems: {verco: {run: Verco, stop: {training_iteration: 16}}}"]
+    )
     baseline: str | None = None
-    seeds: list[int] = Field(default=[0, 1, 2, 3], min_length=1)
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], _Different] = Field(default=[0, 1, 2, 3], min_length=1)
     evaluation: StudyEvaluation = Field(default_factory=lambda: StudyEvaluation())
 
     def label(self, system: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any, Literal, Union
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from rllib_llm_comm.cli.console import one_line
 from rllib_llm_comm.errors import UserError, did_you_mean
@@ -21,25 +22,70 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
         error: What pydantic raised.
         model: The model that was validated.
     """
-    # An unknown key explains a missing one, so it comes first.
-    first = min(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")
-    location = [str(part) for part in first["loc"]]
-    setting = ".".join([name, *location])
+    # An unknown key explains a missing one, so it comes first; of a union the option that fits best goes deepest.
+    first = min(error.errors(), key=lambda problem: (problem["type"] != "extra_forbidden", -len(problem["loc"])))
+    path, holder, annotation = _follow(model, first["loc"])
+    setting = ".".join([name, *path])
+    if path[-1:] == ["[key]"]:
+        where = ".".join([name, *path[:-2]])
+        return f"`{where}` has the key {first['input']!r}, which must be a text; write it in quotes."
     if first["type"] == "extra_forbidden":
-        for part in location[:-1]:
-            nested = model.model_fields[part].annotation
-            if isinstance(nested, type) and issubclass(nested, BaseModel):
-                model = nested
-        known = list(model.model_fields)
-        return f"`{setting}` is no known key; known are {', '.join(known)}.{did_you_mean(location[-1], known)}"
+        known = list(holder.model_fields)
+        return f"`{setting}` is no known key; known are {', '.join(known)}.{did_you_mean(path[-1], known)}"
     if first["type"] == "missing":
-        examples = model.model_fields[location[-1]].examples or []
+        examples = holder.model_fields[path[-1]].examples or []
         return f"`{setting}` is missing{f'; write for example `{examples[0]}`' if examples else ''}."
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, UserError):
-        return f"In `{name}`: {cause}"
-    demand = first["msg"].removeprefix("Input should be ").removeprefix("a valid ")
-    return f"`{setting}` is {one_line(repr(first['input']), 80)} but must be {demand}."
+        return f"In `{setting}`: {cause}"
+    return f"`{setting}` is {one_line(repr(first['input']), 80)} but must be {_demand(first, annotation)}."
+
+
+def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list[str], type[BaseModel], Any]:
+    """Where a problem is: its keys, the innermost model around it and the annotation of the value.
+
+    Among the keys pydantic names which option of a union it tried; that is left out.
+    """
+    path: list[str] = []
+    holder: type[BaseModel] = model
+    annotation: Any = model
+    tried = False
+    for part in location:
+        options = _options(annotation)
+        if len(options) > 1 and not tried:
+            tried = True
+            continue
+        tried = False
+        path.append(str(part))
+        annotation = Any
+        for option in options:
+            if isinstance(option, type) and issubclass(option, BaseModel):
+                holder = option
+                field = option.model_fields.get(str(part))
+                annotation = field.annotation if field else Any
+            elif arguments := typing.get_args(option):
+                annotation = arguments[-1]  # of a mapping its values, of a list its elements
+    return path, holder, annotation
+
+
+def _demand(problem: ErrorDetails, annotation: Any) -> str:
+    """What a value must be, in words."""
+    if problem.get("ctx", {}).get("min_length") == 1:
+        return f"{_describe(annotation)} that is not empty"
+    if problem["type"] == "model_type":
+        return f"a mapping with keys such as {', '.join(f'`{key}`' for key in list(annotation.model_fields)[:3])}"
+    if problem["type"].endswith("_type"):
+        return _describe(annotation)
+    return problem["msg"].removeprefix("Input should be ")
+
+
+def _options(annotation: Any) -> list[Any]:
+    """What an annotation allows beside `None`."""
+    if typing.get_origin(annotation) is Annotated:
+        annotation = typing.get_args(annotation)[0]
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        return [option for option in typing.get_args(annotation) if option is not type(None)]
+    return [annotation]
 
 
 def check_type(setting: str, value: Any, annotation: Any) -> None:
@@ -81,18 +127,17 @@ def fits(value: Any, annotation: Any) -> bool:
 
 
 def _describe(annotation: Any) -> str:
-    options = typing.get_args(annotation) if typing.get_origin(annotation) in (Union, types.UnionType) else [annotation]
     words: list[str] = []
-    for option in options:
+    for option in _options(annotation):
         origin = typing.get_origin(option)
-        if option is type(None):
-            continue
         if origin is Literal:
             word = f"one of {', '.join(repr(a) for a in typing.get_args(option))}"
         elif option in (int, float, bool, str):
             word = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[option]
         elif option is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
             word = "a mapping"
+        elif option is type:
+            word = "a class"
         else:
             word = "a list"
         if word not in words:

@@ -22,12 +22,13 @@ LABELS = {
 }
 _COLOURS = (
     "#c2562d", "#2d6cc2", "#3c8a57", "#8a5fb0", "#c9a227", "#d1477f", "#7a4a24", "#1c1a18", "#4fb3bf", "#8c8c8c",
+    "#8ed63f", "#16208f", "#eaa0dc", "#6b0f4f",
 )  # fmt: skip
 _POINTS = 60
 
 
 def colours(systems: Sequence[str]) -> dict[str, str]:
-    """One colour per system, the same in all pictures."""
+    """One colour per system, the same in all pictures; after fourteen systems they begin again."""
     return {name: _COLOURS[k % len(_COLOURS)] for k, name in enumerate(systems)}
 
 

@@ -22,10 +22,9 @@ from rllib_llm_comm.evaluation.statistics import (
     mean,
     probability_of_improvement,
 )
-from rllib_llm_comm.evaluation.study_results import RESULTS, StudyResults, SystemResults, to_plain
+from rllib_llm_comm.evaluation.study_results import FIGURES, RESULTS, StudyResults, SystemResults, to_plain
 
 SAMPLED = "sampled"
-_FIGURES = ("return_mean", "success_rate", "length_mean", "collisions_mean", "message_words_mean", "vocabulary")
 
 
 def summarise(results: StudyResults) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def _system(system: SystemResults, base: SystemResults) -> dict[str, Any]:
     for suffix, runs in system.evaluations.items():
         told["evaluations"][suffix] = {
             "runs": [run["return_mean"] for run in runs],
-            **{name: _interval(system.scores(suffix, name)) for name in _FIGURES if name in runs[0]},
+            **{name: _interval(system.scores(suffix, name)) for name in FIGURES},
             "quartiles": [
                 round(float(q), 4) for q in np.percentile(system.scores(suffix, "return_mean"), [25, 50, 75])
             ],

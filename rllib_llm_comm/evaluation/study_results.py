@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.json_file import JsonValue, damaged, read_json
 
 STUDY_RECORD = "study.json"
 # What a report keeps of the runs behind it, so that it can be made again where the runs are gone.
@@ -20,6 +21,13 @@ RESULTS = "results.json"
 # A mean over fewer episodes says little, and the quickest end first.
 _LEAST_EPISODES = 30
 METRICS = ("return", "success_rate", "length", "entropy", "message_words")
+# What a report tells of an evaluation.
+FIGURES = ("return_mean", "success_rate", "length_mean", "collisions_mean", "message_words_mean", "vocabulary")
+# What Tune writes for some that are not a number.
+_NO_NUMBER = (None, "null")
+_STUDY_AGAIN = "type the command of the study again, which writes it anew"
+_STAGE_AGAIN = "remove it and type the command of the study again"
+_REPORT_AGAIN = "make it again with `rllib report` from the folder of the study"
 
 
 @dataclass(frozen=True)
@@ -85,17 +93,16 @@ def read_results(folder: Path) -> StudyResults:
         folder: Where `rllib study` wrote, or where a report lies.
 
     Raises:
-        UserError: If it is no such folder.
+        UserError: If it is no such folder, or a file in it is damaged.
     """
-    if not (folder / STUDY_RECORD).exists() and (folder / RESULTS).is_file():
-        return _kept_results(folder / RESULTS)
-    try:
-        study = json.loads((folder / STUDY_RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    if not (folder / STUDY_RECORD).is_file():
+        if (folder / RESULTS).is_file():
+            return _kept_results(folder / RESULTS)
         raise UserError(
-            f"{str(folder)!r} holds no study that can be read ({STUDY_RECORD}: {type(error).__name__}); give the "
-            f"folder that `rllib study file` wrote, such as results/study, or one with the {RESULTS} of a report."
-        ) from error
+            f"{str(folder)!r} holds no study (there is no {STUDY_RECORD} in it); give the folder that `rllib study "
+            f"file` wrote, such as results/study, or one with the {RESULTS} of a report."
+        )
+    study = _checked_study(read_json(folder / STUDY_RECORD, _STUDY_AGAIN))
     scenarios: dict[str, dict[str, SystemResults]] = {}
     missing: list[str] = []
     for scenario in study["scenarios"]:
@@ -156,34 +163,71 @@ def to_plain(results: StudyResults) -> dict[str, Any]:
     return plain
 
 
+def _checked_study(study: JsonValue) -> dict[str, Any]:
+    """A study that has all that is read of it."""
+    study["title"].text()
+    study["env"].text()
+    for settings in study["scenarios"].items(least=1).values():
+        settings.items()
+    systems = study["systems"].items(least=1)
+    for system in systems.values():
+        if "label" in system:
+            system["label"].text()
+        for mode in system["interventions"].elements():
+            mode.text()
+    if "baseline" in study and study["baseline"].content is not None and study["baseline"].text() not in systems:
+        raise study["baseline"].wrong(f"one of {', '.join(systems)}")
+    for seed in study["seeds"].elements(least=1):
+        seed.whole()
+    study["evaluation"]["episodes"].whole()
+    for mode in study["evaluation"]["modes"].elements(least=1):
+        mode.text()
+    return dict(study.content)
+
+
 def _kept_results(path: Path) -> StudyResults:
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        scenarios = {
-            scenario: {name: _kept_system(system) for name, system in systems.items()}
-            for scenario, systems in kept["scenarios"].items()
-        }
-        return StudyResults(kept["study"], scenarios, kept["missing"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{str(path)!r} is no file that `rllib report` wrote ({type(error).__name__}: {error}); make it again from "
-            "the folder of the study."
-        ) from error
+    kept = read_json(path, _REPORT_AGAIN)
+    results = StudyResults(_checked_study(kept["study"]), {}, [stage.text() for stage in kept["missing"].elements()])
+    for scenario, systems in kept["scenarios"].items(least=1).items():
+        _ = kept["study"]["scenarios"][scenario], systems[results.baseline]  # both must be there
+        results.scenarios[scenario] = {}
+        for name, system in systems.items().items():
+            _ = kept["study"]["systems"][name]
+            results.scenarios[scenario][name] = _kept_system(name, system)
+    return results
 
 
-def _kept_system(kept: Mapping[str, Any]) -> SystemResults:
-    curves = [
-        Curve(
-            int(curve["seed"]),
-            [float(decisions) for decisions in curve["decisions"]],
-            {
-                name: [math.nan if value is None else float(value) for value in values]
-                for name, values in curve["values"].items()
-            },
-        )
-        for curve in kept["curves"]
-    ]
-    return SystemResults(kept["name"], kept["label"], curves, dict(kept["evaluations"]))
+def _kept_system(name: str, kept: JsonValue) -> SystemResults:
+    curves = [_kept_curve(curve) for curve in kept["curves"].elements()]
+    evaluations = {
+        suffix: [_checked_run(run) for run in runs.elements(least=1)]
+        for suffix, runs in kept["evaluations"].items().items()
+    }
+    return SystemResults(name, kept["label"].text(), curves, evaluations)
+
+
+def _kept_curve(curve: JsonValue) -> Curve:
+    decisions = [value.number() for value in curve["decisions"].elements()]
+    values: dict[str, list[float]] = {}
+    for metric in METRICS:
+        told = curve["values"][metric].elements()
+        if len(told) != len(decisions):
+            what = f"`{curve.place}.values.{metric}` has {len(told)} values but {len(decisions)} are in `decisions`"
+            raise damaged(curve.file, what, curve.remedy)
+        values[metric] = [math.nan if value.content is None else value.number() for value in told]
+    return Curve(curve["seed"].whole(), decisions, values)
+
+
+def _checked_run(run: JsonValue) -> dict[str, Any]:
+    """An evaluation of one policy that has all that is told of it."""
+    for figure in FIGURES:
+        run[figure].number()
+    if "common_messages" in run:
+        for pair in run["common_messages"].elements():
+            message, share = pair.elements(least=2)[:2]
+            message.text()
+            share.number()
+    return dict(run.content)
 
 
 def _without_nan(value: Any) -> Any:
@@ -197,17 +241,25 @@ def _without_nan(value: Any) -> Any:
 
 
 def _evaluations(stage: Path) -> list[dict[str, Any]]:
-    try:
-        figures = json.loads((stage / "evaluation.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    """What is there of an evaluation: one per seed, nothing if it has not been made."""
+    path = stage / "evaluation.json"
+    if not path.exists():
         return []
-    runs: list[dict[str, Any]] = figures.get("checkpoints", [figures])
-    return runs
+    figures = read_json(path, _STAGE_AGAIN)
+    runs = figures["checkpoints"].elements(least=1) if "checkpoints" in figures else [figures]
+    return [_checked_run(run) for run in runs]
 
 
 def _curves(stage: Path) -> list[Curve]:
     files = sorted(stage.glob("trial_*/result.json"), key=lambda path: _number(path.parent.name))
-    return [_curve(path) for path in files]
+    curves = []
+    for path in files:
+        try:
+            curves.append(_curve(path))
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            remedy = f"remove {str(stage)!r} and type the command of the study again"
+            raise damaged(path, f"no results of a trial ({type(error).__name__}: {error})", remedy) from error
+    return curves
 
 
 def _number(name: str) -> int:
@@ -237,12 +289,10 @@ def _curve(path: Path) -> Curve:
             "message_words": runners.get("message_words", math.nan),
         }
         for name, value in row.items():
-            values[name].append(float(value))
+            values[name].append(math.nan if value in _NO_NUMBER else float(value))
     return Curve(seed, decisions, values)
 
 
-def _entropy(learners: Mapping[str, Any]) -> float:
-    found = [
-        float(module["entropy"]) for module in learners.values() if isinstance(module, dict) and "entropy" in module
-    ]
+def _entropy(learners: Mapping[str, Any]) -> Any:
+    found = [module["entropy"] for module in learners.values() if isinstance(module, dict) and "entropy" in module]
     return found[0] if found else math.nan

@@ -185,6 +185,8 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
     [
         ({"run": "evaluate", "config": {}}, ["`last.config.checkpoint` is missing"]),
         ({"run": "evaluate", "config": {"checkpoint": "${sft}", "episode": 1}}, ["Did you mean 'episodes'?"]),
+        ({"run": "evaluate", "config": {"checkpoint": 3}}, ["`last.config.checkpoint` is 3", "a text or a list"]),
+        ({"run": "evaluate", "config": {"checkpoint": [3]}}, ["`last.config.checkpoint.0` is 3", "be a text"]),
         ({"run": "replay", "config": {"checkpoint": "nowhere"}}, ["'nowhere'"]),
         ({"run": "replay", "config": {"checkpoint": "${sft}"}, "num_samples": 2}, ["`last.num_samples`"]),
         (

@@ -42,16 +42,52 @@ def test_stages_of_the_study_that_comes_along(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda s: s.update(scenarois={}), "scenarois"),
-        (lambda s: s["systems"]["constant"].update(interventions=["silence"]), "'silence' is no message mode"),
+        (lambda s: s.update(scenarois={}), "`study.yaml.scenarois` is no known key; .* Did you mean 'scenarios'"),
+        (lambda s: s.pop("env"), "`study.yaml.env` is missing; write for example `env: "),
+        (
+            lambda s: s["systems"]["constant"].update(stopp={}),
+            "`study.yaml.systems.constant.stopp` is no known key; known are run, .* Did you mean 'stop'",
+        ),
+        (
+            lambda s: s["systems"]["constant"].pop("run"),
+            "`study.yaml.systems.constant.run` is missing; .* `run: Verco`",
+        ),
+        (lambda s: s["systems"]["constant"].pop("stop"), "`study.yaml.systems.constant.stop` is missing"),
+        (lambda s: s["systems"]["constant"].update(stop={}), "`study.yaml.systems.constant.stop` is {} .* not empty"),
+        (
+            lambda s: s["systems"].update(constant="Verco"),
+            "constant` is 'Verco' but must be a mapping with keys such as",
+        ),
+        (lambda s: s["systems"].update({7: {}}), "`study.yaml.systems` has the key 7, which must be a text"),
+        (lambda s: s.update(systems=[]), r"`study.yaml.systems` is \[\] but must be a mapping."),
+        (
+            lambda s: s["systems"]["constant"].update(interventions=["silence"]),
+            "^In `study.yaml.systems.constant.interventions`: 'silence' is no message mode; known are none, ",
+        ),
+        (lambda s: s["systems"]["constant"].update(interventions=["none", "none"]), "'none' is given twice"),
+        (
+            lambda s: s["systems"]["constant"]["config"].update(env_config={}),
+            "constant.config`: `env_config` is given by the study; remove it here and .* in `scenarios`",
+        ),
+        (
+            lambda s: s["systems"]["constant"]["config"].update(seed=3),
+            "constant.config`: `seed` is given by the study; remove it here and .* in `seeds`",
+        ),
         (lambda s: s.update(baseline="nobody"), "`baseline` is 'nobody' but must be one of"),
         (
             lambda s: s.update(shared={"constant": {"run": "MessageSFT"}}),
             "`constant` is among `shared` and among `systems`",
         ),
         (lambda s: s["scenarios"].update({"a.b": {}}), "`scenarios.a.b` cannot name a folder"),
-        (lambda s: s["evaluation"].update(episodes=0), "episodes"),
-        (lambda s: s.update(seeds=[]), "seeds"),
+        (
+            lambda s: s["evaluation"].update(episodes=0),
+            "`study.yaml.evaluation.episodes` is 0 but must be greater than",
+        ),
+        (lambda s: s["evaluation"].update(modes=["best"]), "modes.0` is 'best' but must be 'sampled' or 'greedy'"),
+        (lambda s: s.update(seeds=[]), r"`study.yaml.seeds` is \[\] but must be a list that is not empty"),
+        (lambda s: s.update(seeds=["one"]), "`study.yaml.seeds.0` is 'one' but must be a whole number"),
+        (lambda s: s.update(seeds=[0, -1]), "`study.yaml.seeds.1` is -1 but must be greater than or equal to 0"),
+        (lambda s: s.update(seeds=[0, 1, 0]), "In `study.yaml.seeds`: 0 is given twice; leave one out"),
     ],
 )
 def test_bad_studies(change, says, tmp_path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
+import matplotlib.colors
 import pytest
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.figures import colours
 from rllib_llm_comm.evaluation.report import summarise, write_report
-from rllib_llm_comm.evaluation.study_results import join_results, read_results
+from rllib_llm_comm.evaluation.study_results import join_results, read_results, to_plain
 
 STUDY = {
     "title": "Made <up>",
@@ -123,10 +126,140 @@ def test_a_report_can_be_made_again_from_what_it_kept(folder):
         assert (folder / "again" / name).read_bytes() == (folder / "report" / name).read_bytes(), name
 
 
-def test_a_damaged_record_is_refused(tmp_path):
-    (tmp_path / "results.json").write_text('{"study": {}, "scenarios": {"one": {"silent": 3}}, "missing": []}')
-    with pytest.raises(UserError, match="make it again"):
+def drop(*place):
+    """A change that takes something out of a JSON value."""
+
+    def change(content):
+        *outer, last = place
+        for key in outer:
+            content = content[key]
+        del content[last]
+
+    return change
+
+
+def put(value, *place):
+    """A change that replaces something in a JSON value."""
+
+    def change(content):
+        *outer, last = place
+        for key in outer:
+            content = content[key]
+        content[last] = value
+
+    return change
+
+
+def refused(folder, name, change, says):
+    path = folder / name
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError) as caught:
+        read_results(folder)
+    message = str(caught.value)
+    assert message.startswith(repr(str(path))) and says in message and "\n" not in message, message
+    assert message.endswith(".") and "again" in message
+
+
+STUDY_DAMAGE = [
+    *((drop(key), f"`{key}` is missing") for key in ("title", "env", "scenarios", "systems", "seeds", "evaluation")),
+    (put({}, "scenarios"), "`scenarios` is {} but must be a mapping that is not empty"),
+    (put([], "seeds"), "`seeds` is [] but must be a list that is not empty"),
+    (put(["one"], "seeds"), "`seeds.0` is 'one' but must be a whole number"),
+    (put("nobody", "baseline"), "`baseline` is 'nobody' but must be one of silent, good"),
+    (put(3, "systems", "good"), "`systems.good` is 3 but must be a mapping"),
+    (drop("systems", "good", "interventions"), "`systems.good.interventions` is missing"),
+    (drop("evaluation", "modes"), "`evaluation.modes` is missing"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), STUDY_DAMAGE)
+def test_a_damaged_study_is_refused(folder, change, says):
+    refused(folder, "study.json", change, says)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "", "{", "3", '"study"', "null"])
+@pytest.mark.parametrize("name", ["study.json", "results.json"])
+def test_a_file_with_something_else_is_refused(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=rf"{name}' is damaged or incomplete: .* again"):
         read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (drop("checkpoints", 1, "return_mean"), "`checkpoints.1.return_mean` is missing"),
+        (drop("checkpoints", 0, "vocabulary"), "`checkpoints.0.vocabulary` is missing"),
+        (put("much", "checkpoints", 2, "return_mean"), "`checkpoints.2.return_mean` is 'much' but must be a number"),
+        (put(None, "checkpoints", 2, "success_rate"), "`checkpoints.2.success_rate` is None but must be a number"),
+        (put(float("nan"), "checkpoints", 0, "return_mean"), "but must be a finite number"),
+        (put([["hello"]], "checkpoints", 0, "common_messages"), "`checkpoints.0.common_messages.0` is ['hello']"),
+        (put([], "checkpoints"), "`checkpoints` is [] but must be a list that is not empty"),
+    ],
+)
+def test_a_damaged_evaluation_is_not_called_missing(folder, change, says):
+    refused(folder, "one.good.sampled/evaluation.json", change, says)
+
+
+def test_an_evaluation_that_cannot_be_read_is_not_called_missing(folder):
+    (folder / "one.good.sampled/evaluation.json").write_text('{"checkpoints": [')
+    with pytest.raises(UserError, match=r"one.good.sampled/evaluation.json' is damaged .* remove it and type"):
+        read_results(folder)
+
+
+def test_curves_of_something_else_are_refused(folder):
+    path = folder / "one.good/trial_0_seed=0/result.json"
+    path.write_text('{"env_runners": 3}')
+    with pytest.raises(
+        UserError, match=r"result.json' is damaged or incomplete: no results of a trial .*remove '.*one.good' and"
+    ):
+        read_results(folder)
+
+
+def test_what_tune_writes_for_no_number_is_no_damage(folder):
+    row = result(3, 0)
+    row["learners"]["shared"]["entropy"] = "null"
+    (folder / "one.good/trial_0_seed=0/result.json").write_text(json.dumps(row))
+    curve = read_results(folder).scenarios["one"]["good"].curves[0]
+    assert str(curve.values["entropy"]) == "[nan]" and curve.values["return"] == pytest.approx([0.9])
+
+
+GOOD = ("scenarios", "one", "good")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        *((drop("study", key), f"`study.{key}` is missing") for key in ("title", "env", "seeds", "evaluation")),
+        (drop("study", "scenarios", "one"), "`study.scenarios` is {} but must be a mapping that is not empty"),
+        (drop("study", "systems", "good"), "`study.systems.good` is missing"),
+        (put({}, "scenarios"), "`scenarios` is {} but must be a mapping that is not empty"),
+        (drop("scenarios", "one", "silent"), "`scenarios.one.silent` is missing"),
+        (drop("missing"), "`missing` is missing"),
+        (put(3, *GOOD), "`scenarios.one.good` is 3 but must be a mapping"),
+        (drop(*GOOD, "curves", 0, "seed"), "`scenarios.one.good.curves.0.seed` is missing"),
+        (drop(*GOOD, "curves", 0, "values", "return"), "`scenarios.one.good.curves.0.values.return` is missing"),
+        (drop(*GOOD, "curves", 1, "values", "length", 0), "length` has 3 values but 4 are in `decisions`"),
+        (put("x", *GOOD, "curves", 0, "values", "entropy", 2), "entropy.2` is 'x' but must be a number"),
+        (put([], *GOOD, "evaluations", "sampled"), "`scenarios.one.good.evaluations.sampled` is [] but must be"),
+        (drop(*GOOD, "evaluations", "sampled", 0, "return_mean"), "evaluations.sampled.0.return_mean` is missing"),
+    ],
+)
+def test_damaged_results_are_refused(folder, change, says):
+    results = to_plain(read_results(folder))
+    (folder / "study.json").unlink()
+    (folder / "results.json").write_text(json.dumps(results))
+    assert to_plain(read_results(folder)) == results
+    refused(folder, "results.json", change, says)
+
+
+def test_twelve_systems_have_different_colours():
+    names = [f"system {k}" for k in range(12)]
+    paint = [matplotlib.colors.to_rgb(colour) for colour in colours(names).values()]
+    for one, other in itertools.combinations([*paint, (1.0, 1.0, 1.0)], 2):
+        assert max(abs(a - b) for a, b in zip(one, other, strict=True)) > 0.15, (one, other)
 
 
 def part(folder, *names, **changes):
