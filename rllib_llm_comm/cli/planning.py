@@ -188,7 +188,10 @@ def irrelevant_examples(options: PlanningOptions) -> None:
 
 @app.command("rewards")
 def rewards(
-    code: Annotated[Path, Option(help="Folder of reward code; what a model writes is kept there.")],
+    code: Annotated[
+        Path | None,
+        Option(help="Folder of reward code; what a model writes is kept there. Without it a recording is replayed."),
+    ] = None,
     planner: Annotated[
         str | None, Option(metavar="JSON", help="Planner whose chat model writes the code of subgoals that have none.")
     ] = None,
@@ -201,8 +204,11 @@ def rewards(
     """Rewards by hand or by a planner: how far reward code agrees with the exact tests, for all subgoals of a kitchen.
 
     The code of "put the onion into the pot" lies in CODE/KITCHEN/put_the_onion_into_the_pot.py or in CODE itself.
+    Without --code it is what a large model wrote for the cramped room, from the recording that comes with the package.
 
     Examples:
+
+        rllib planning rewards
 
         rllib planning rewards --code rewards --layouts cramped_room
 
@@ -215,6 +221,8 @@ def rewards(
     from rllib_llm_comm.planning.planners import planner_model
 
     asked = None if planner is None else read_planner(planner)
+    if code is None:
+        code, asked, layouts = _recorded_rewards(planner, layouts)
     if asked is not None:
         require_prompts(asked, "written rewards")
     elif not code.is_dir():
@@ -237,6 +245,26 @@ def rewards(
     print_table([names, *rows])
     if markdown_file is not None:
         write_atomically(markdown_file, markdown(names, rows))
+
+
+def _recorded_rewards(planner: str | None, layouts: str | None) -> tuple[Path, dict[str, Any], str]:
+    """Folder, planner and kitchen of the reward code that comes with the package.
+
+    Raises:
+        UserError: If another planner or kitchen is wanted.
+    """
+    recording, kitchen, folder = "claude_reward_code", "cramped_room", Path("results/reward_code")
+    for option, value, allowed in (("--planner", planner, None), ("--layouts", layouts, kitchen)):
+        if value not in (None, allowed):
+            raise UserError(
+                f"{option} is {value!r} but --code is not given, without which only the recording {recording!r} of "
+                f"{kitchen!r} is replayed; give --code, a folder of reward code."
+            )
+    say(
+        f"No --code is given: the recording {recording!r} that comes with the package is replayed for {kitchen!r}, and "
+        f"its code kept in {folder}."
+    )
+    return folder, {"name": "cassette", "cassette": recording}, kitchen
 
 
 def _begin(options: PlanningOptions) -> None:

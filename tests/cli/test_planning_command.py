@@ -169,6 +169,14 @@ def test_a_model_writes_the_missing_code_once(tmp_path):
     assert len(list((tmp_path / "code" / "cramped_room").iterdir())) == number
 
 
+def test_without_code_recorded_rewards_are_replayed(tmp_path):
+    told = planning("rewards", "--steps", "5", "--json", "f.json")
+    assert "No --code is given: the recording 'claude_reward_code'" in told and "results/reward_code" in told
+    kitchens = record(tmp_path / "f.json")["kitchens"]
+    assert list(kitchens) == ["cramped_room"] and kitchens["cramped_room"]["with_code"] == 42
+    assert len(list((tmp_path / "results" / "reward_code" / "cramped_room").iterdir())) == 42
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
@@ -180,6 +188,8 @@ def test_a_model_writes_the_missing_code_once(tmp_path):
         (["irrelevant-examples", "--planner", "plan4mc"], "irrelevant examples change nothing"),
         (["rewards", "--code", ".", "--planner", "scripted"], "written rewards change nothing"),
         (["rewards", "--code", "nowhere"], "is no folder"),
+        (["rewards", "--planner", "{}"], "--planner is '{}' but --code is not given"),
+        (["rewards", "--layouts", "simple"], "--layouts is 'simple' but --code is not given"),
         (["reward", "--planner", "nobody"], "`planner` is 'nobody'"),
         (["reward", "--planner", "{"], "must be a JSON object"),
         (["reward", "--planner", "scripted", "--planner", "random"], "only `rllib planning planners` takes"),
