@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +12,9 @@ from typer import Option
 
 from rllib_llm_comm.cli.check import import_modules
 from rllib_llm_comm.cli.console import out, print_table, say, short_path
-from rllib_llm_comm.cli.options import takes_options
+from rllib_llm_comm.cli.options import Imports, takes_options
 from rllib_llm_comm.cli.planning_options import (
+    SCRIPTED,
     JsonFile,
     Layouts,
     MarkdownFile,
@@ -245,6 +247,64 @@ def rewards(
     print_table([names, *rows])
     if markdown_file is not None:
         write_atomically(markdown_file, markdown(names, rows))
+
+
+@app.command("subgoals")
+def subgoals(
+    layouts: Layouts = None,
+    planner: Annotated[
+        str, Option(metavar="NAME|JSON", help="Who is asked: a name, or settings as for the other commands.")
+    ] = SCRIPTED,
+    states: Annotated[int, Option(min=1, help="Different states per kitchen in which it is asked.")] = 200,
+    seed: Annotated[int, Option(min=0, help="Of the states.")] = 0,
+    folder: Annotated[
+        Path, Option(help="Where the data sets go, one file per kitchen; what they hold is not asked for again.")
+    ] = Path("results/subgoals"),
+    markdown_file: MarkdownFile = None,
+    modules: Imports = None,
+) -> None:
+    """A data set of subgoals: what a planner wants in many different states of a kitchen, without duplicates.
+
+    The file FOLDER/KITCHEN.json is what the setting `subgoal_file` of the kitchens with subgoals takes, for training.
+
+    Examples:
+
+        rllib planning subgoals --layouts cramped_room --states 200
+
+        rllib planning subgoals --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
+    """
+    quiet_libraries(0)
+    import_modules(modules)
+    from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
+    from rllib_llm_comm.evaluation.planning_study import markdown
+    from rllib_llm_comm.planning.planners import planner_model
+    from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset
+
+    asked = read_planner(planner)
+    model = planner_model(asked)
+    names = LAYOUT_NAMES if layouts is None else [name.strip() for name in layouts.split(",")]
+    rows = []
+    for kitchen in [get_layout(name).name for name in names]:
+        data, path = SubgoalDataset(kitchen, asked, seed, model), folder / f"{kitchen}.json"
+        if path.exists():
+            data.take_over(path.read_text(encoding="utf-8"))
+        with counting_bar(f"asking in {kitchen}") as progress:
+            there = data.ask(states, partial(write_atomically, path), progress)
+        if there < states:
+            say(f"{kitchen} has only {there} states that differ to a planner, as far as was drawn.")
+        rows.append([kitchen, *_counts(data.summary())])
+    columns = ["scenario", "states", "subgoals", "of the library", "goals", "refused", "no answer"]
+    print_table([columns, *rows])
+    say(f"Data sets: {short_path(folder)}")
+    if markdown_file is not None:
+        write_atomically(markdown_file, markdown(columns, rows))
+
+
+def _counts(summary: Mapping[str, Any]) -> list[str]:
+    """The figures of a data set as the table shows them."""
+    of_library = f"{summary['share']:.0%} of {summary['library']}"
+    rest = [str(summary[name]) for name in ("goals", "refused", "failed")]
+    return [str(summary["states"]), str(summary["subgoals"]), of_library, *rest]
 
 
 def _recorded_rewards(planner: str | None, layouts: str | None) -> tuple[Path, dict[str, Any], str]:
