@@ -26,7 +26,8 @@ has one more part:
 `subgoals="sampled"`, for training: an agent whose subgoal is done, or that has had it for `patience` game steps, gets a
 new one, drawn among those that are possible now: first the verb, then one with this verb, each as likely as the others,
 so that the many cells to go to and counters do not crowd out pots. One of the verbs is to wait, which says to "go"
-where the cook is and is done by a game step in which it stays as it is.
+where the cook is and is done by a game step in which it stays as it is. With `subgoal_file` only subgoals of that data
+set are drawn, in the same way; a cook for which none of them is possible now is told to wait.
 
 `subgoals="planner"`: what the scripted planner wants now, asked at each game step. A subgoal changes when it is done or
 when the planner wants something else. To wait is to "go" to a cell, where the cook may be already. For
@@ -53,7 +54,10 @@ takes back) and `subgoals_share`, the one by the other.
 ### Arguments
 
 ``` python
-subgoal_env(subgoals="sampled", patience=40, soup_reward=0.0, random_starts=True, **settings_of_overcooked_ai)
+subgoal_env(
+    subgoals="sampled", patience=40, soup_reward=0.0, random_starts=True, subgoal_file=None,
+    **settings_of_overcooked_ai,
+)
 ```
 
 `subgoals`: "sampled" or "planner".
@@ -63,6 +67,9 @@ subgoal_env(subgoals="sampled", patience=40, soup_reward=0.0, random_starts=True
 `soup_reward`: for "sampled": factor of the team's reward for soups, >= 0.
 
 `random_starts`: for "sampled": whether episodes begin in random states.
+
+`subgoal_file`: for "sampled": path of a data set of this kitchen, as `rllib planning subgoals` makes it from a
+planner's plans; only its subgoals are drawn. None: all subgoals.
 
 All settings of Overcooked-AI, but `action_level` is "primitive" or "goal_cell". With `commit` a cook that goes to a
 cell gets there first, also when its subgoal changes on the way.
@@ -75,6 +82,7 @@ cell gets there first, also when its subgoal changes on the way.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -87,6 +95,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, FULL, IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
+from rllib_llm_comm.envs.overcooked_ai.subgoal_file import read_subgoal_file
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     GO,
     SOUP,
@@ -143,6 +152,7 @@ class SubgoalKitchen(OvercookedAI):
         patience: int = PATIENCE,
         soup_reward: float = 0.0,
         random_starts: bool = True,
+        subgoal_file: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
         """Builds the environment; call `reset` before `step`.
@@ -154,12 +164,17 @@ class SubgoalKitchen(OvercookedAI):
         """
         super().__init__(**settings)
         own = {"subgoals": subgoals, "patience": patience, "soup_reward": soup_reward, "random_starts": random_starts}
-        self.settings = {**own, **self.settings}
+        self.settings = {**own, "subgoal_file": subgoal_file, **self.settings}
         _check(self.settings)
         self.subgoal_test: Callable[[np.ndarray, np.ndarray, int, Subgoal], bool] = completed
         self._sampled, self._patience, self._soup_reward = subgoals == "sampled", patience, float(soup_reward)
         self._random_starts = random_starts and self._sampled
         layout = self.kitchen.layout
+        self._drawn: frozenset[Subgoal] | None = None  # all
+        if subgoal_file is not None:
+            self.settings["subgoal_file"] = str(subgoal_file)
+            # A planner's game goes without, so that an evaluation need not have the file of the training.
+            self._drawn = read_subgoal_file(subgoal_file, layout) if self._sampled else None
         self.subgoals = [Subgoal(GO, "", start) for start in layout.starts]
         number: spaces.Discrete[Any] = spaces.Discrete(len(all_subgoals(layout)))
         for agent, space in self.observation_spaces.items():
@@ -224,12 +239,18 @@ class SubgoalKitchen(OvercookedAI):
 
     def _sample(self, player: int) -> Subgoal:
         here = Subgoal(GO, "", self.kitchen.cook(player).cell)
-        by_verb: dict[str, list[Subgoal]] = {WAIT: [here]}
+        by_verb: dict[str, list[Subgoal]] = {WAIT: [here]} if self._draws(here) else {}
         for subgoal in possible_subgoals(self.kitchen, player):
-            by_verb.setdefault(subgoal.verb, []).append(subgoal)
+            if self._draws(subgoal):
+                by_verb.setdefault(subgoal.verb, []).append(subgoal)
         verbs = list(by_verb)
+        if not verbs:
+            return here
         choices = by_verb[verbs[int(self._rng.integers(len(verbs)))]]
         return choices[int(self._rng.integers(len(choices)))]
+
+    def _draws(self, subgoal: Subgoal) -> bool:
+        return self._drawn is None or subgoal in self._drawn
 
     def _observations(self) -> dict[str, Observation]:
         seen, layout = super()._observations(), self.kitchen.layout
@@ -280,6 +301,8 @@ def _check(settings: dict[str, Any]) -> None:
         raise UserError(f"`patience` is {patience!r} but must be a whole number from 1 up.")
     if isinstance(soup_reward, bool) or not isinstance(soup_reward, int | float) or not 0 <= soup_reward < np.inf:
         raise UserError(f"`soup_reward` is {soup_reward!r} but must be a number from 0 up.")
+    if not isinstance(settings["subgoal_file"], str | os.PathLike | None):
+        raise UserError(f"`subgoal_file` is {settings['subgoal_file']!r} but must be the path of a JSON file, or None.")
     # Cooks that choose among goals in words have subgoals for actions already.
     require_choice("action_level", settings["action_level"], SUBGOAL_LEVELS)
     if settings["subgoals"] == "planner" and settings["dynamics"] == "new":

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.reward_study import code_path
@@ -169,6 +170,31 @@ def test_a_model_writes_the_missing_code_once(tmp_path):
     assert len(list((tmp_path / "code" / "cramped_room").iterdir())) == number
 
 
+def test_without_code_recorded_rewards_are_replayed(tmp_path):
+    told = planning("rewards", "--steps", "5", "--json", "f.json")
+    assert "No --code is given: the recording 'claude_reward_code'" in told and "results/reward_code" in told
+    kitchens = record(tmp_path / "f.json")["kitchens"]
+    assert list(kitchens) == ["cramped_room"] and kitchens["cramped_room"]["with_code"] == 42
+    assert len(list((tmp_path / "results" / "reward_code" / "cramped_room").iterdir())) == 42
+
+
+def test_a_data_set_of_subgoals_goes_on_and_is_what_the_game_draws_from(tmp_path):
+    how = ["--layouts", "cramped_room,random1", "--folder", "d", "--markdown", "f.md"]
+    told = planning("subgoals", *how, "--states", "20")
+    assert "coordination_ring" in told and "Data sets: d" in told
+    path = tmp_path / "d" / "cramped_room.json"
+    first = record(path)
+    assert first["made_with"] == {"planner": "scripted", "seed": 0} and first["summary"]["states"] == 20
+    planning("subgoals", *how, "--states", "30")
+    assert record(path)["plans"][:20] == first["plans"] and record(path)["summary"]["states"] == 30
+    assert (tmp_path / "f.md").read_text().startswith("| scenario | states | subgoals | of the library |")
+    env = subgoal_env(subgoal_file=path, observe=["text"])
+    observations, _ = env.reset(seed=0)
+    assert observations["alice"]["subgoal"]
+    with pytest.raises(UserError, match="of another planner, kitchen or --seed"):
+        planning("subgoals", *how, "--seed", "1")
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
@@ -180,6 +206,10 @@ def test_a_model_writes_the_missing_code_once(tmp_path):
         (["irrelevant-examples", "--planner", "plan4mc"], "irrelevant examples change nothing"),
         (["rewards", "--code", ".", "--planner", "scripted"], "written rewards change nothing"),
         (["rewards", "--code", "nowhere"], "is no folder"),
+        (["rewards", "--planner", "{}"], "--planner is '{}' but --code is not given"),
+        (["rewards", "--layouts", "simple"], "--layouts is 'simple' but --code is not given"),
+        (["subgoals", "--layouts", "my_kitchen"], "`layout` is 'my_kitchen'"),
+        (["subgoals", "--planner", "nobody"], "`planner` is 'nobody'"),
         (["reward", "--planner", "nobody"], "`planner` is 'nobody'"),
         (["reward", "--planner", "{"], "must be a JSON object"),
         (["reward", "--planner", "scripted", "--planner", "random"], "only `rllib planning planners` takes"),

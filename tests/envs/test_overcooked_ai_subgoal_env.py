@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
 import warnings
 from itertools import islice, product
@@ -18,7 +19,8 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import INTERACT, STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID, subgoal_env
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID, subgoal_env, without_subgoals
+from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     Subgoal,
     all_subgoals,
@@ -26,6 +28,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     possible,
     possible_subgoals,
     subgoal_number,
+    subgoal_text,
     task_subgoal,
     waited,
 )
@@ -119,7 +122,7 @@ def test_is_in_pettingzoos_registry_and_its_page_tells_every_setting():
     for name, parameter in inspect.signature(env_module.SubgoalKitchen.__init__).parameters.items():
         if name != "self" and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
             assert f"`{name}`:" in env_module.__doc__, name
-            assert parameter.default in ("sampled", 40, 0.0, True)
+            assert parameter.default in ("sampled", 40, 0.0, True, None)
     sizes = [len(all_subgoals(get_layout(name))) for name in LAYOUT_NAMES]
     assert f"S is {min(sizes)} to {max(sizes)}" in env_module.__doc__
 
@@ -217,6 +220,8 @@ def test_a_cook_that_can_do_nothing_is_told_to_stay():
         ({"soup_reward": "much"}, "soup_reward"),
         ({"soup_reward": float("nan")}, "soup_reward"),
         ({"random_starts": "yes"}, "random_starts"),
+        ({"subgoal_file": 3}, "must be the path of a JSON file"),
+        ({"subgoal_file": "nowhere.json"}, "cannot be read"),
         ({"action_level": "goal"}, "action_level"),
         ({"subgoals": "planner", "dynamics": "new"}, "dynamics"),
         ({"layout": "kitchen"}, "layout"),
@@ -227,6 +232,70 @@ def test_bad_settings_get_one_sentence(settings, why):
     with pytest.raises(UserError, match=why) as caught:
         subgoal_env(**settings)
     assert "\n" not in str(caught.value)
+
+
+# ---- a data set of subgoals -------------------------------------------------------------------------------
+
+WANTED = ["fetch an onion from the left onion crate", "put the onion into the pot", "go to floor 1,1"]
+
+
+def data_set(path, texts, layout="cramped_room"):
+    record = {"kitchen": kitchen_record(get_layout(layout)), "subgoals": [{"subgoal": text} for text in texts]}
+    path.write_text(json.dumps(record))
+    return path
+
+
+def test_only_subgoals_of_a_data_set_are_drawn(tmp_path):
+    path = data_set(tmp_path / "d.json", WANTED)
+    env = subgoal_env(action_level="goal_cell", observe=["text"], subgoal_file=path)
+    assert env.settings["subgoal_file"] == str(path) and subgoal_env(**env.settings).settings == env.settings
+    given, idle = set(), 0
+    for seed in range(4):
+        for observations, *_ in walk(env, seed):
+            for agent, seen in observations.items():
+                if seen["subgoal"] not in WANTED:  # none of them was possible: it is told to stay where it was then
+                    assert seen["subgoal"].startswith("go to floor") and env.kitchen.cook(env.players[agent]).held
+                    idle += 1
+                given.add(seen["subgoal"])
+    assert given > set(WANTED) and idle > 0
+
+
+def test_with_the_whole_library_a_data_set_changes_nothing(tmp_path):
+    layout = get_layout("cramped_room")
+    texts = [subgoal_text(layout, subgoal) for subgoal in all_subgoals(layout)]
+    with_file, without = (
+        subgoal_env(action_level="goal_cell", observe=["text"], horizon=100, **settings)
+        for settings in ({"subgoal_file": data_set(tmp_path / "d.json", texts)}, {})
+    )
+    for one, two in zip(walk(with_file, 3), walk(without, 3), strict=True):
+        assert one[0]["alice"]["subgoal"] == two[0]["alice"]["subgoal"] and one[1] == two[1]
+
+
+def test_a_planners_game_needs_no_data_set():
+    env = subgoal_env(subgoals="planner", subgoal_file="nowhere.json")
+    assert "subgoal_file" not in without_subgoals(env.settings)[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("{", "no data set of subgoals"),
+        ("[]", "no data set of subgoals"),
+        ({"subgoals": []}, "no data set of subgoals"),
+        ((["go to floor 1,1"], "coordination_ring"), "of the kitchen 'coordination_ring' with the rows"),
+        (([], "cramped_room"), "has no subgoals"),
+        ((["go to floor 1,1", "wash the dishes"], "cramped_room"), "'wash the dishes' is no subgoal of 'cramped_room'"),
+    ],
+)
+def test_data_sets_that_do_not_fit_get_one_sentence(tmp_path, content, why):
+    path = tmp_path / "d.json"
+    if isinstance(content, tuple):
+        data_set(path, *content)
+    else:
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(UserError, match=why) as caught:
+        subgoal_env(subgoal_file=path)
+    assert "\n" not in str(caught.value) and "`subgoal_file` is" in str(caught.value)
 
 
 def test_can_be_pickled_in_mid_episode():
