@@ -27,7 +27,7 @@ class ColourTalk(ParallelEnv):
         busy: How many game steps each agent's action lasts.
         pay_busy: Paid to every agent in each game step.
         terminate: End by termination instead of truncation.
-        obvious: The text tells the other's colour too.
+        obvious: Text and vector tell the other's colour too.
         shared: Both get the mean of what they earn, so that it pays to tell.
     """
 
@@ -63,7 +63,7 @@ class ColourTalk(ParallelEnv):
         text = gym.spaces.Text(200, charset=string.printable)
         return gym.spaces.Dict(
             {
-                "vector": gym.spaces.Box(0, 1, (3,), np.float32),
+                "vector": gym.spaces.Box(0, 1, (6 if self.obvious else 3,), np.float32),
                 "text": text,
                 "candidates": gym.spaces.Tuple([text] * 3),
                 "action_mask": gym.spaces.Box(0, 1, (3,), np.int8),
@@ -80,13 +80,15 @@ class ColourTalk(ParallelEnv):
     def observe(self):
         observations = {}
         for agent in self.possible_agents:
-            text = f"you are {agent}. you see {self.colours[agent]}."
+            told = [self.colours[agent]]
+            text = f"you are {agent}. you see {told[0]}."
             if self.obvious:
-                text += f" the other sees {self.colours[self.other(agent)]}."
+                told.append(self.colours[self.other(agent)])
+                text += f" the other sees {told[1]}."
             mask = np.ones(3, np.int8)
             mask[self.masked] = 0
             observations[agent] = {
-                "vector": np.eye(3, dtype=np.float32)[COLOURS.index(self.colours[agent])],
+                "vector": np.eye(3, dtype=np.float32)[[COLOURS.index(colour) for colour in told]].ravel(),
                 "text": text,
                 "candidates": tuple(f"name {colour}" for colour in COLOURS),
                 "action_mask": mask if self.obvious is False and self.t % 3 == 2 else np.ones(3, np.int8),

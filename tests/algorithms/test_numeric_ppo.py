@@ -1,4 +1,4 @@
-"""SymbolicPPO and CommNet as algorithms: runners, checkpoints, and that only those who hear each other can learn."""
+"""SymbolicPPO and CommNet as algorithms: runners, checkpoints, and who can learn: by what is told or heard."""
 
 from __future__ import annotations
 
@@ -79,6 +79,24 @@ def test_same_seed_same_curve():
     assert curves[0] == curves[1]
 
 
+def learning(made):
+    """With settings that learn the toy quickly."""
+    return made.training(
+        train_batch_size_per_learner=512, minibatch_size=128, num_epochs=4, lr=5e-3, critic_lr=5e-3, gamma=0.0
+    ).env_runners(num_envs_per_env_runner=8)
+
+
+def test_symbolic_ppo_learns_what_its_numbers_tell():
+    """The vector holds the other's colour, which is to be named: one in three at first, nearly all at the end."""
+    algo = learning(config(SymbolicPPOConfig).environment(env_config={"obvious": True})).build_algo()
+    try:
+        shares = [algo.train()["env_runners"]["episode_return_mean"] / (2 * 6) for _ in range(10)]
+    finally:
+        algo.stop()
+    assert shares[0] < 0.5
+    assert np.mean(shares[-3:]) > 0.9
+
+
 @pytest.mark.timeout(280)
 @pytest.mark.slow
 def test_only_those_who_hear_each_other_learn():
@@ -89,13 +107,7 @@ def test_only_those_who_hear_each_other_learn():
         ("hidden", config()),
         ("observations", config().policy_network(communication="observations")),
     ):
-        algo = (
-            made.training(
-                train_batch_size_per_learner=512, minibatch_size=128, num_epochs=4, lr=5e-3, critic_lr=5e-3, gamma=0.0
-            )
-            .env_runners(num_envs_per_env_runner=8)
-            .build_algo()
-        )
+        algo = learning(made).build_algo()
         try:
             for _ in range(12):
                 results = algo.train()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import yaml
 from toys import language_model, register
@@ -37,6 +38,25 @@ def test_trains_in_silence(tmp_path):
     assert policy.core.settings.score_normalization == "word"
     observations, _ = policy.env().reset(seed=0)
     assert all(decision.said == "" and not decision.heard for decision in policy.act(observations).values())
+
+
+def test_learns_to_do_what_the_text_says():
+    """Both agents name the colour that their text tells: one in three at first, nearly all of 16 at the end."""
+    algo = (
+        config()
+        .environment(env_config={"length": 8, "obvious": True})
+        .language_model(temperature=1.0)
+        .env_runners(num_envs_per_env_runner=8)
+        .training(train_batch_size_per_learner=256, num_epochs=4, lr=5e-3, kl_target=None, gamma=0.0)
+        .build_algo()
+    )
+    try:
+        returns = [algo.train()["env_runners"]["episode_return_mean"] for _ in range(10)]
+    finally:
+        algo.stop()
+    chance, most = 16 / 3, 16
+    assert returns[0] < chance + 2
+    assert np.mean(returns[-3:]) > 0.8 * most
 
 
 def test_messages_are_refused():
