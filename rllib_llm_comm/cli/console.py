@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.chat import ChatError
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -104,7 +105,11 @@ def say_error(error: BaseException, verbosity: int = 0) -> None:
     if verbosity >= 2:
         details = error.details if isinstance(error, StageFailedError) and error.details else ""
         err.print(escape(details or "".join(traceback.format_exception(error))), soft_wrap=True)
-    sentence = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {one_line(str(error))}"
+    if isinstance(error, UserError):
+        sentence = str(error)
+    else:
+        name = "" if isinstance(error, ChatError) else f"{type(error).__name__}: "
+        sentence = f"{name}{one_line(str(error))}"
     err.print(f"[bold red]Error:[/] {escape(sentence)}", soft_wrap=True)
 
 

@@ -14,6 +14,7 @@ import typer
 from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
 from rllib_llm_comm.cli.console import print_table, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.cli.outputs import require_writable
 from rllib_llm_comm.cli.planner_options import PatienceOption, PlannerOption, TrialsOption, planning_of_options
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.ray_session import quiet_libraries
@@ -137,6 +138,7 @@ def command(
         rllib evaluate CHECKPOINT --planner scripted --trials 3 --log plans.jsonl
     """
     quiet_libraries(0)
+    require_writable({"--json": json_file, "--log": log})
     evaluate_checkpoints(
         [checkpoint],
         episodes=episodes,

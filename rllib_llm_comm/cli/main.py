@@ -11,6 +11,7 @@ import rllib_llm_comm
 from rllib_llm_comm.cli import check, evaluate, example, manual, planning, replay, report, study, train
 from rllib_llm_comm.cli.console import StoppedError, err, say, say_error, state
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.chat import ChatError
 
 cli = typer.Typer(
     name="rllib",
@@ -53,7 +54,7 @@ def app() -> None:
     """Entry point of the console script: errors become one sentence and exit code 1, ctrl-C 130."""
     try:
         cli()
-    except UserError as error:
+    except (UserError, ChatError) as error:
         say_error(error, state.verbosity)
         sys.exit(1)
     except (StoppedError, KeyboardInterrupt):

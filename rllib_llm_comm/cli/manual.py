@@ -11,6 +11,9 @@ import typer
 
 from rllib_llm_comm.cli.console import out, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.cli.outputs import require_writable
+from rllib_llm_comm.cli.stages import write_atomically
+from rllib_llm_comm.errors import UserError
 
 
 def command(
@@ -49,19 +52,24 @@ def command(
     from rllib_llm_comm.planning.latex import read_latex, split_latex
     from rllib_llm_comm.planning.manual import ManualSettings, make_manual
 
+    require_writable({"--out": target, "--json": figures})
     settings = ManualSettings(batch, words)
     given = {"model": model, "base_url": base_url, "cassette": None if cassette is None else str(cassette)}
     asked = {"max_tokens": 2000, **({} if chat is None else load_json_option("--chat", chat))}
     asked |= {key: value for key, value in given.items() if value is not None}
     sources = {path: read_latex(path) for path in papers}
-    paragraphs = [paragraph for source in sources.values() for paragraph in split_latex(source)]
+    found = {path: split_latex(source) for path, source in sources.items()}
+    for path, parts in found.items():
+        if not parts:
+            raise UserError(f"{str(path)!r} has no paragraphs; give the main LaTeX file of a paper.")
+    paragraphs = [paragraph for parts in found.values() for paragraph in parts]
     chat_model = open_chat(asked)
     with out.status(f"asking about {len(paragraphs)} paragraphs"):
         manual = make_manual(chat_model, paragraphs, settings)
     made = _how(sources, manual.to_json(), asked, chat_model)
-    _write(target, f"<!--\n{made}\n-->\n\n{manual.text}\n")
+    write_atomically(target, f"<!--\n{made}\n-->\n\n{manual.text}\n")
     if figures is not None:
-        _write(figures, json.dumps(manual.to_json(), indent=2) + "\n")
+        write_atomically(figures, json.dumps(manual.to_json(), indent=2) + "\n")
     say(
         f"{len(manual.relevant)} of {len(paragraphs)} paragraphs are relevant; "
         f"{sum(map(len, manual.facts.values()))} facts, {manual.repeated} repetitions left out; "
@@ -86,8 +94,3 @@ def _how(sources: dict[Path, str], figures: dict[str, Any], asked: dict[str, Any
         *([note] if note else []),
     ]
     return "\n".join(lines).replace("--", "- -")
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")

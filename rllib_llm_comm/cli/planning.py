@@ -13,6 +13,7 @@ from typer import Option
 from rllib_llm_comm.cli.check import import_modules
 from rllib_llm_comm.cli.console import out, print_table, say, short_path
 from rllib_llm_comm.cli.options import Imports, takes_options
+from rllib_llm_comm.cli.outputs import require_writable
 from rllib_llm_comm.cli.planning_options import (
     SCRIPTED,
     JsonFile,
@@ -125,6 +126,7 @@ def random_commands(
         rllib planning random-commands --json random.json --figure random.png
     """
     _begin(options)
+    require_writable({"--figure": figure})
     planner = options.one_planner()
     variants: list[Variant] = [
         ({"random": share}, with_settings("disturbed", planner=planner, share=share), options.trials)
@@ -217,6 +219,7 @@ def rewards(
         rllib planning rewards --code rewards --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
     """
     quiet_libraries(0)
+    require_writable({"--json": json_file, "--markdown": markdown_file})
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
     from rllib_llm_comm.evaluation.planning_study import markdown
     from rllib_llm_comm.evaluation.reward_study import RewardStudy
@@ -274,6 +277,7 @@ def subgoals(
         rllib planning subgoals --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
     """
     quiet_libraries(0)
+    require_writable({"--markdown": markdown_file})
     import_modules(modules)
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
     from rllib_llm_comm.evaluation.planning_study import markdown
@@ -329,6 +333,7 @@ def _recorded_rewards(planner: str | None, layouts: str | None) -> tuple[Path, d
 
 def _begin(options: PlanningOptions) -> None:
     quiet_libraries(0)
+    require_writable({"--json": options.json_file, "--markdown": options.markdown_file})
     import_modules(options.modules)
 
 
@@ -382,7 +387,7 @@ def _short(planner: str | Mapping[str, Any]) -> str:
     """A planner as a table names it."""
     if isinstance(planner, str):
         return planner
-    chat = planner.get("chat") or {}
+    chat = planner["chat"] if isinstance(planner.get("chat"), Mapping) else {}
     source = chat.get("model") or planner.get("cassette") or chat.get("cassette") or chat.get("local")
     return f"{planner.get('name')} ({Path(str(source)).name})" if source else str(planner.get("name"))
 

@@ -11,6 +11,7 @@ import typer
 from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
 from rllib_llm_comm.cli.console import out, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.cli.outputs import require_writable
 from rllib_llm_comm.cli.planner_options import PatienceOption, PlannerOption, TrialsOption, planning_of_options
 from rllib_llm_comm.cli.ray_session import quiet_libraries
 
@@ -118,6 +119,7 @@ def command(
     """
     quiet_libraries(0)
     settings = load_json_option("--env-config", env_config) if env_config else None
+    require_writable({"--out": out_file})
     page = out_file or find_checkpoint(checkpoint).parent / f"replay_{seed}.html"
     replay_checkpoint(
         checkpoint, page, episodes=episodes, seed=seed, greedy=greedy, env_config=settings, messages=messages,

@@ -10,8 +10,10 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.evaluation.environments import planning_of
 from rllib_llm_comm.evaluation.rollout import COLLISION, Episode, Progress, frame_of, new_episode, play, record
+from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.planners import make_planner, planner_model
+from rllib_llm_comm.planning.plans import no_plan
 from rllib_llm_comm.planning.reflection import ReflectedEpisode, ReflectivePlay
 from rllib_llm_comm.planning.tracking import PATIENCE
 
@@ -48,8 +50,8 @@ def play_planned(
         The episodes; `rounds` tells of the plans, all figures are those of the attempts that stood.
 
     Raises:
-        ChatError: If the planner's model gave no usable answer while thinking over.
-        UserError: If a setting is not allowed, or nobody plans what should be thought over.
+        UserError: If a setting is not allowed, nobody plans what should be thought over, or no plan could be made for
+            an episode.
     """
     by, settings = planning_of(policy.manifest, planning), dict(env_config or {})
     model = None if by is None else planner_model(by["planner"])
@@ -81,7 +83,11 @@ def play_planned(
             in_vector=bool(by.get("in_vector")),
             watch=recorder.watch,
         )
-        played.append(recorder.finished(reflective.play(seed + number)))
+        try:
+            told = reflective.play(seed + number)
+        except ChatError as error:
+            raise no_plan(error) from error
+        played.append(recorder.finished(told))
         if progress:
             progress(number + 1, episodes)
     return played

@@ -11,11 +11,12 @@ import numpy as np
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.cassettes import Cassette
+from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
 from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import make_planner, planner_model
-from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Planner
+from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Planner, no_plan
 from rllib_llm_comm.planning.random_planners import DisturbedPlanner
 from rllib_llm_comm.planning.reflection import ChatReflector, Player, PolicyPlayer, ReflectedEpisode, ReflectivePlay
 from rllib_llm_comm.planning.shipped import find_recording
@@ -185,8 +186,8 @@ class PlannedGames:
             possible) leave out what was put back; `plans` and the cost do not.
 
         Raises:
-            ChatError: If a chat model gave no usable answer while rounds are played.
-            UserError: If the user has to do something first.
+            UserError: If the user has to do something first, or no plan could be made: in rounds for one of them, else
+                in the whole episode.
         """
         player = self._executor.player(self._env, seed)
         played = self._in_rounds(player, seed) if self._setup.replan == "all" else self._at_any_time(player, seed)
@@ -204,6 +205,7 @@ class PlannedGames:
             observations, rewards, _, _, infos = env.step(player.act(memory, asked))
             for agent, reward in rewards.items():
                 earned[agent] += float(reward)
+        env.require_plan()
         metrics: dict[str, float] = {}
         for info in infos.values():
             metrics.update(info["episode_metrics"])
@@ -216,7 +218,10 @@ class PlannedGames:
             self._env, player, self._planner, reflector,
             trials=setup.trials, patience=setup.patience, recover=setup.recover,
         )  # fmt: skip
-        episode = play.play(seed)
+        try:
+            episode = play.play(seed)
+        except ChatError as error:
+            raise no_plan(error) from error
         return {"return": float(np.mean(list(episode.returns.values()))), "metrics": _counted(episode)}
 
 
@@ -229,7 +234,7 @@ def recording(planner: str | Mapping[str, Any]) -> dict[str, str]:
     Returns:
         `sha256` and `model`; empty for planners that play nothing back.
     """
-    if isinstance(planner, str):
+    if not isinstance(planner, Mapping):
         return {}
     if planner.get("name") == "disturbed":
         return recording(planner.get("planner", SCRIPTED))

@@ -269,7 +269,13 @@ class _Game:
         self.episode.frames.append(frame_of(self.env, self._observations, self._infos, decisions, self._rewards))
 
     def finish(self) -> None:
-        """Keeps what was planned, if anything was: each plan stood, and began at the frame of its step."""
+        """Keeps what was planned, if anything was: each plan stood, and began at the frame of its step.
+
+        Raises:
+            UserError: If a planner should have planned but could not at all.
+        """
+        if hasattr(self.env, "require_plan"):
+            self.env.require_plan()
         attempts = getattr(self.env, "attempts", [])
         self.episode.rounds = [[{**attempt.to_json(), "frame": attempt.start}] for attempt in attempts]
 

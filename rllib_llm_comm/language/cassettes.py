@@ -8,6 +8,7 @@ ends in `.gz` is packed; it can only be played back.
 from __future__ import annotations
 
 import gzip
+import inspect
 import json
 import os
 import zlib
@@ -16,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.language.accounts import ChatCounters, count_in_scopes
 from rllib_llm_comm.language.chat import ChatClient
 from rllib_llm_comm.language.chat_cache import append_line
 from rllib_llm_comm.language.chat_model import ChatModel
-from rllib_llm_comm.language.local_chat import make_local_chat
+from rllib_llm_comm.language.local_chat import LocalChat, make_local_chat
 
 FORMAT = 1
 PACKED = ".gz"
@@ -93,8 +94,10 @@ class Cassette:
             return answer
         if self.client is None:
             raise MissingAnswerError(
-                f"The cassette {str(self.path)!r} has no answer to the question {_shown(prompt)!r}; the questions have "
-                "changed since it was recorded, so record it anew by giving a chat `model`."
+                f"The cassette {str(self.path)!r} has no answer to the question {_shown(prompt)!r}; either it was "
+                "recorded with other settings (such as kitchen, horizon, seed or examples; the `note` in its first "
+                "line tells which), so give those, or the questions have changed since it was recorded, so record it "
+                "anew by giving a chat `model`."
             )
         answer = self.client.complete(prompt, system)
         self._record(prompt, system, answer)
@@ -161,6 +164,35 @@ def _shown(text: str) -> str:
     return words if len(words) <= _SHOWN else f"... {words[-_SHOWN:]}"
 
 
+def check_chat(settings: object) -> dict[str, Any]:
+    """The settings of a chat model as a dict of their own, if they can be such.
+
+    Args:
+        settings: As of `open_chat`.
+
+    Raises:
+        UserError: If they are no mapping, or `cassette` is no path.
+    """
+    if not isinstance(settings, Mapping):
+        raise UserError(
+            f"`chat` is {settings!r} but must be a mapping of the chat model's settings, such as {{'model': 'gpt-4o'}} "
+            "or {'cassette': 'recording.jsonl'}."
+        )
+    cassette = settings.get("cassette")
+    if cassette is not None and not (isinstance(cassette, str | os.PathLike) and os.fspath(cassette)):
+        raise UserError(f"`cassette` is {cassette!r} but must be the path of a recording.")
+    return dict(settings)
+
+
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    makers = [inspect.signature(ChatClient).parameters, inspect.signature(LocalChat).parameters]
+    known = list(dict.fromkeys([*(name for maker in makers for name in maker), "cassette", "note"]))
+    for key in settings:
+        if key not in known:
+            hint = did_you_mean(str(key), known)
+            raise UserError(f"`{key}` is no setting of the chat model; known are {', '.join(known)}.{hint}")
+
+
 def open_chat(settings: Mapping[str, Any]) -> ChatModel:
     """A client, a cassette, or both, from settings as they stand in YAML files.
 
@@ -171,11 +203,13 @@ def open_chat(settings: Mapping[str, Any]) -> ChatModel:
     Raises:
         UserError: If nothing says whom to ask, or a setting is not allowed.
     """
-    given = dict(settings)
+    given = check_chat(settings)
     cassette, note = given.pop("cassette", None), given.pop("note", "")
     local = given.get("local")
     if local and given.get("model"):
         raise UserError(f"`local` is {local!r} and `model` {given['model']!r}, but only one can be asked; give one.")
+    if not local:
+        _refuse_unknown(given)
     if cassette is None and not local and not given.get("model"):
         raise UserError("Nobody can be asked: give a chat `model`, or a `cassette` to play back, or a `local` model.")
     client: ChatModel | None = None

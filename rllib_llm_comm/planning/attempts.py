@@ -31,6 +31,7 @@ class Attempt:
         failed: Whether a subgoal was not done.
         kept: Whether the game went on from it; else it was put back.
         reflection: What was thought of the failure, if anything was.
+        unplanned: Why there was no other plan after the failure, so that this attempt stands; empty if that was not so.
     """
 
     plan: Plan
@@ -41,6 +42,7 @@ class Attempt:
     failed: bool = False
     kept: bool = True
     reflection: Reflection | None = None
+    unplanned: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain values."""

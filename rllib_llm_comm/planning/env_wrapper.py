@@ -17,7 +17,7 @@ from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.game import State, planning_game
 from rllib_llm_comm.planning.planners import make_planner
-from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Outcome, Plan, Planner, PlanRequest
+from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Outcome, Plan, Planner, PlanRequest, no_plan
 from rllib_llm_comm.planning.subgoal_rewards import EXACT, SubgoalRewards, make_rewards
 from rllib_llm_comm.planning.telling import SubgoalTeller
 from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker, check_patience
@@ -146,6 +146,15 @@ class PlannedSubgoals(ParallelEnv):
             self._threads = None
         self.env.close()
 
+    def require_plan(self) -> None:
+        """Refuses an episode in which each plan that was asked for has failed: it tells nothing of the planner.
+
+        Raises:
+            UserError: If this one is such.
+        """
+        if self.plan is None and self._failure is not None:
+            raise no_plan(self._failure)
+
     # ---- planning ----------------------------------------------------------------------------------------
 
     def _clear(self) -> None:
@@ -155,6 +164,7 @@ class PlannedSubgoals(ParallelEnv):
         self.plan: Plan | None = None
         self.attempts: list[Attempt] = []
         self.cost = ChatCounters()
+        self._failure: ChatError | None = None
         self._plans = self._failures = self._refused = self._differing = self._steps = 0
         self._retry = 0
 
@@ -211,6 +221,7 @@ class PlannedSubgoals(ParallelEnv):
         except ChatError as error:
             logger.warning("The planner made no plan (%s); the agents keep their subgoals.", error)
             self._failures += 1
+            self._failure = error
             self._retry = self.tracker.patience
             return
         self._plans += 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import rllib_llm_comm.planning.rules_chat  # noqa: F401  (makes the chat model "rules" known)
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.language.cassettes import open_chat
+from rllib_llm_comm.language.cassettes import check_chat, open_chat
 from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.deps import DepsPlanner
@@ -94,6 +94,10 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
     """
     if isinstance(settings, Planner):
         return settings
+    if not isinstance(settings, str | Mapping):
+        raise UserError(
+            f"`planner` is {settings!r} but must be a name ({', '.join((*PLANNERS, *_OWN))}) or a mapping with `name`."
+        )
     given: dict[str, Any] = {"name": settings} if isinstance(settings, str) else dict(settings)
     name = str(given.pop("name", ""))
     require_choice("planner", name, (*PLANNERS, *_OWN))
@@ -140,13 +144,13 @@ def _model(name: str, given: Mapping[str, Any]) -> ChatModel:
     if name == "cassette":
         if not given.get("cassette"):
             raise UserError("`planner` is 'cassette' but `cassette` is not set; give the path of a recording.")
-        return open_chat({"cassette": find_recording(given["cassette"])})
+        return open_chat({"cassette": find_recording(check_chat(given)["cassette"])})
     if not given.get("chat"):
         raise UserError(
             f"`planner` is {name!r} but `chat` is not set; give the chat model's settings, such as "
             "{'model': 'gpt-4o'} or {'cassette': 'recording.jsonl'}."
         )
-    chat = dict(given["chat"])
+    chat = check_chat(given["chat"])
     if chat.get("cassette") and not chat.get("model") and not chat.get("local"):
         chat["cassette"] = find_recording(chat["cassette"])
     return open_chat(chat)

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.planning.game import PlanningGame, State
 
 DONE, WAITED, STUCK, LOST = "done", "waited", "stuck", "lost"
@@ -134,6 +136,19 @@ class PlanRequest:
     def redo(self) -> Phase:
         """The first phase that has to be planned."""
         return self.failed[-1].guilty if self.failed else "goal"
+
+
+def no_plan(error: ChatError) -> UserError:
+    """What a user is told whose episode cannot be played for want of a plan.
+
+    Args:
+        error: What failed last.
+    """
+    why = " ".join(str(error).split()).rstrip(".")
+    return UserError(
+        f"The planner made no plan, so that the episode does not count ({why}); see that the chat model's server "
+        "runs and that `base_url` and `model` are right, or give another model or planner."
+    )
 
 
 class Planner(ABC):

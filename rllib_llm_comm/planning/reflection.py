@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
@@ -215,7 +215,8 @@ class ReflectivePlay:
         player: Who follows the subgoals.
         planner: Who makes the plans.
         reflector: Who thinks failures over; by default the chat model of a planner that has one, else rules.
-        trials: Most reflections per round, 0 (none) or more. The attempt after the last one stands as it is.
+        trials: Most reflections per round, 0 (none) or more. The attempt after the last one stands as it is; so does a
+            failed one for which a language model makes no other plan.
         patience: Game steps after which a subgoal counts as not done.
         in_vector: Whether agents read numbers; see `SubgoalTeller`.
         watch: Called before each step of an attempt and once at its end; see `Watch`.
@@ -256,7 +257,7 @@ class ReflectivePlay:
             seed: Fixes everything that is random but the chat model.
 
         Raises:
-            ChatError: If the chat model gave no usable answer.
+            ChatError: If a request failed for good, or the chat model gave no usable answer where no plan stands yet.
             UserError: If the user has to do something first, or the game cannot be played again as it was.
         """
         episode = ReflectedEpisode(seed)
@@ -280,21 +281,28 @@ class ReflectivePlay:
         return episode
 
     def _round(self, seed: int) -> list[Attempt]:
-        """Attempts from here until one does not fail or there were enough."""
+        """Attempts from here until one does not fail, there were enough, or there is no other plan."""
         start = self._remember()
         history, state = tuple(self.tracker.outcomes), self.game.state()
         attempts: list[Attempt] = []
         failed: list[FailedAttempt] = []
+        request = PlanRequest(self.game, state, outcomes=history)
+        plan = self.planner.plan(request)
         while True:
-            request = PlanRequest(self.game, state, outcomes=history, failed=tuple(failed[-MOST_REFLECTIONS:]))
-            attempt = self._attempt(self.planner.plan(request))
+            attempt = self._attempt(plan)
             attempts.append(attempt)
             if not attempt.failed or len(failed) >= self._trials:
                 return attempts
-            attempt.kept = False
             attempt.reflection = self.reflector(request, attempt.plan, attempt.outcomes)
             undone = tuple(outcome.agent for outcome in attempt.outcomes if outcome.how in (STUCK, LOST))
             failed.append(FailedAttempt(attempt.plan, attempt.reflection.phase, attempt.reflection.why, undone))
+            request = replace(request, failed=tuple(failed[-MOST_REFLECTIONS:]))
+            try:
+                plan = self.planner.plan(request)
+            except AnswerError as error:  # nothing is put back yet, so nothing is lost
+                attempt.unplanned = str(error)
+                return attempts
+            attempt.kept = False
             self._put_back(start, seed)
 
     def _attempt(self, plan: Plan) -> Attempt:

@@ -273,6 +273,8 @@ def make_rewards(settings: str | Mapping[str, Any] | SubgoalRewards = EXACT) -> 
             raise UserError(f"`{key}` is no setting of `subgoal_rewards` {name!r}; its settings are {listed}.")
     if name == EXACT:
         return SubgoalRewards()
+    if not isinstance(given.get("path", ""), str | os.PathLike | None):
+        raise UserError(f"`subgoal_rewards.path` is {given['path']!r} but must be the path of a folder or file.")
     if name == CODE:
         if not given.get("path"):
             raise UserError(

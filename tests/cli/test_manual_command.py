@@ -44,9 +44,12 @@ def test_the_command_records_and_plays_back(tmp_path):
         (["none.tex", "--model", "m"], "'none.tex' cannot be read"),
         ([str(PAPER)], "give a chat `model`, or a `cassette`"),
         ([str(PAPER), "--cassette", "none.jsonl"], "does not exist"),
+        ([str(PAPER), "--chat", '{"x": 1}'], "`x` is no setting of the chat model"),
+        (["bare.tex", "--model", "m"], "'bare.tex' has no paragraphs"),
     ],
 )
 def test_the_commands_errors_are_one_sentence(tmp_path, options, why):
+    (tmp_path / "bare.tex").write_text("% Nothing but\n% comments.\n")
     told = rllib("manual", *options, cwd=tmp_path)
     assert told.returncode == 1 and why in told.stderr and "Traceback" not in told.stderr
     assert not (tmp_path / "manual.md").exists()

@@ -212,6 +212,8 @@ def test_a_data_set_of_subgoals_goes_on_and_is_what_the_game_draws_from(tmp_path
         (["subgoals", "--planner", "nobody"], "`planner` is 'nobody'"),
         (["reward", "--planner", "nobody"], "`planner` is 'nobody'"),
         (["reward", "--planner", "{"], "must be a JSON object"),
+        (["planners", "--planner", '{"name": "chat", "chat": "gpt-4o"}'], "`chat` is 'gpt-4o'"),
+        (["reward", "--planner", '{"name": "disturbed", "planner": 5}'], "`planner` is 5"),
         (["reward", "--planner", "scripted", "--planner", "random"], "only `rllib planning planners` takes"),
         (["reward", "--layouts", "my_kitchen"], "`layout` is 'my_kitchen'"),
         (["reward", "--executor", "nowhere"], "no checkpoint at 'nowhere'"),
@@ -226,6 +228,47 @@ def test_a_data_set_of_subgoals_goes_on_and_is_what_the_game_draws_from(tmp_path
 def test_what_does_not_fit_is_told_in_a_sentence(arguments, match):
     with pytest.raises(UserError, match=match):
         planning(*arguments)
+
+
+@pytest.mark.parametrize("replan", ["any", "all"])
+def test_a_server_that_is_down_ends_the_command(replan, tmp_path):
+    chat = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "max_retries": 0}
+    asked = ["--planner", json.dumps({"name": "chat", "chat": chat}), "--replan", replan, "--json", "f.json"]
+    with pytest.raises(UserError, match=r"made no plan.*no connection.*`base_url`"):
+        planning("reward", *SHORT, "--episodes", "1", *asked)
+    assert not (tmp_path / "f.json").exists()
+
+
+def test_a_request_that_failed_is_told_in_a_sentence(tmp_path):
+    chat = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "max_retries": 0}
+    asked = ["--planner", json.dumps({"name": "chat", "chat": chat}), "--layouts", "cramped_room"]
+    told = rllib("planning", "rewards", "--code", "code", *asked, "--steps", "5", cwd=tmp_path)
+    assert told.returncode == 1 and "gave no answer after 1 requests (no connection)." in told.stderr
+    assert "bug" not in told.stderr and "ChatError" not in told.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["planning", "reward", "--json", "folder"],
+        ["planning", "reward", "--markdown", "folder"],
+        ["planning", "random-commands", "--figure", "folder"],
+        ["planning", "rewards", "--code", ".", "--json", "folder"],
+        ["planning", "reward", "--json", "file/f.json"],
+        ["evaluate", "nowhere", "--json", "folder"],
+        ["evaluate", "nowhere", "--log", "file/f.jsonl"],
+        ["manual", "nowhere.tex", "--out", "folder"],
+        ["manual", "nowhere.tex", "--json", "file/f.json"],
+    ],
+)
+def test_files_that_cannot_be_written_are_told_before_anything_is_played(arguments, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    option, path = arguments[-2:]
+    why = "is a folder" if path == "folder" else "cannot be written"
+    with pytest.raises(UserError, match=f"{option} is '{path}', which {why}"):
+        CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
 
 def test_recorded_games_of_a_large_model_are_played_without_network():

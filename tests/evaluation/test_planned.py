@@ -55,6 +55,13 @@ class Obedient:
         return Decision(y * kitchen.layout.width + x, "", {}, list("x" * number), np.full(number, 1 / number), 0.5, "")
 
 
+class Idle(Obedient):
+    """Stays where it is, told or not."""
+
+    def decision(self, agent, seen):
+        return Decision(0, "", {}, ["x"], np.ones(1), 0.5, "")
+
+
 @pytest.fixture(scope="module")
 def reflected():
     planning = {"planner": "scripted", "patience": 9}
@@ -121,6 +128,15 @@ def test_who_cannot_be_told_is_not_asked():
         play_planned(Obedient(), trials=2)
     with pytest.raises(UserError, match="`patience` is 5 but nobody plans"):
         play_planned(Obedient(), planning={"patience": 5})
+
+
+@pytest.mark.parametrize("how", [{}, {"num_envs": 2, "episodes": 2}, {"keep_frames": True}, {"trials": 1}])
+def test_episodes_without_any_plan_do_not_count(how, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    chat = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "max_retries": 0, "requests_per_minute": 1e6}
+    planning = {"planner": {"name": "chat", "chat": chat}, "patience": 9}
+    with pytest.raises(UserError, match="made no plan.*no connection.*`base_url`"):
+        play_planned(Idle(), planning=planning, **how)
 
 
 def test_the_page_shows_the_tree(reflected, tmp_path):

@@ -71,6 +71,17 @@ def test_what_a_model_is_asked_is_counted(replan):
     assert metrics["plan_tokens"] == 120 * metrics["plan_requests"]
 
 
+def test_a_plan_that_fails_later_does_not_end_the_episode():
+    def model(prompt: str) -> str:
+        return "I would rather not." if "could not" in prompt or "has done" in prompt else planner(prompt)
+
+    with ChatServer(model) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        setup = PlanningSetup({"name": "chat", "chat": chat}, patience=10)
+        metrics = games(setup, horizon=40).play(0)["metrics"]
+    assert metrics["plans"] >= 1 <= metrics["plans_failed"]
+
+
 def test_reflection_needs_rounds():
     with pytest.raises(UserError, match="`replan` is 'any' but `trials` is 1"):
         PlanningSetup(trials=1)

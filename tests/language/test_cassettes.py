@@ -70,7 +70,8 @@ def test_the_file_tells_how_it_was_made(tape):
 
 def test_a_missing_question_is_one_clear_error(tape, no_network):
     player = Cassette(tape)
-    with pytest.raises(MissingAnswerError, match=r"no answer to the question 'ho'; .* record it anew") as caught:
+    told = r"no answer to the question 'ho'; .* other settings .* `note` .* record it anew"
+    with pytest.raises(MissingAnswerError, match=told) as caught:
         player.complete("ho")
     assert isinstance(caught.value, UserError) and player.recall("ho") is None
     with pytest.raises(MissingAnswerError, match=r"\.\.\. x{80}'"):
@@ -133,6 +134,15 @@ def test_settings_are_checked(tmp_path):
         open_chat({"cassette": str(tmp_path / "none.jsonl")})
     with pytest.raises(UserError, match="give a chat `model`, or a `cassette`"):
         open_chat({})
-    with pytest.raises(UserError, match="not right: .*modle"):
-        open_chat({"model": "tiny", "modle": 3})
+    for extra in ({"model": "tiny"}, {"cassette": str(tmp_path / "none.jsonl")}, {}):
+        with pytest.raises(UserError, match="`modle` is no setting of the chat model; known are .*'model'"):
+            open_chat({**extra, "modle": 3})
+    with pytest.raises(UserError, match="not right: .*dtype"):
+        open_chat({"model": "tiny", "dtype": "float32"})
+    for wrong in ("gpt-4o", ["gpt-4o"], None):
+        with pytest.raises(UserError, match="`chat` is .* but must be a mapping"):
+            open_chat(wrong)
+    for path in (5, "", ["a"]):
+        with pytest.raises(UserError, match="`cassette` is .* but must be the path of a recording"):
+            open_chat({"cassette": path})
     assert isinstance(open_chat({"model": "tiny"}), ChatClient)

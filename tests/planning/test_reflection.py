@@ -158,6 +158,28 @@ def test_a_chat_model_thinks_failures_over():
     assert played.cost.requests == len(prompts)
 
 
+@pytest.mark.parametrize("recover", ["snapshot", "replay"])
+def test_a_failure_stands_where_the_model_has_no_other_plan(recover):
+    """The goal is blamed, and the model names the same one again, twice."""
+
+    def blames_the_goal(prompt: str) -> str:
+        answer = planner(prompt)
+        return answer.replace('"decomposition"', '"goal"') if "Which phase made the mistake" in prompt else answer
+
+    env = game(horizon=25)
+    player = Obedient(env, lambda agent, subgoal, asked: agent == "bob")
+    with ChatServer(blames_the_goal) as server:
+        model = ChatClient("tiny", server.url, requests_per_minute=1e6, max_tokens=2000)
+        asked = ChatPlanner(model, ChatPlanSettings(objects=False))
+        played = ReflectivePlay(env, player, asked, trials=2, patience=8, recover=recover).play()
+    assert played.steps == 25 and played.reflections == 0 and len(played.rounds) >= 3
+    for (attempt,) in played.rounds[:3]:
+        assert attempt.failed and attempt.kept and attempt.reflection.phase == "goal"
+        assert "has failed from here already" in attempt.to_json()["unplanned"]
+    ends = [(attempt.start, attempt.end) for (attempt,) in played.rounds]
+    assert [start for start, _ in ends[1:]] == [end for _, end in ends[:-1]] and ends[-1][1] == 25
+
+
 def test_games_that_go_elsewhere_are_told():
     class Fickle(type(game())):
         def reset(self, seed=None, options=None):
