@@ -8,7 +8,7 @@ This example:
 
 How to run this script
 ----------------------
-`python tune_pbt.py`, or with `--smoke` for two trials of three small iterations. `--storage-path FOLDER` keeps the
+`python tune_pbt.py`, or with `--smoke` for two trials of two small iterations. `--storage-path FOLDER` keeps the
 results.
 `scheduler: ASHA` in a YAML file does the same for stopping early (`tuned_examples/symbolic_ppo_search.yaml`).
 
@@ -51,7 +51,7 @@ def make_config(smoke: bool) -> VercoConfig:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Population-based training of Verco.")
-    parser.add_argument("--smoke", action="store_true", help="two trials, three small iterations")
+    parser.add_argument("--smoke", action="store_true", help="two trials, two small iterations")
     parser.add_argument("--storage-path", help="folder for the results; a temporary one by default")
     arguments = parser.parse_args()
 
@@ -63,6 +63,8 @@ def main() -> None:
         perturbation_interval=1 if arguments.smoke else 4,
         hyperparam_mutations={"lr": tune.loguniform(3e-4, 6e-3), "entropy_coeff": tune.uniform(0.0, 0.03)},
         quantile_fraction=0.5 if arguments.smoke else 0.25,
+        # A smoke run is so short that one trial may end before the other has begun: there they wait for each other.
+        synch=arguments.smoke,
     )
     ray.init(num_cpus=2, object_store_memory=2 * 10**8, include_dashboard=False, log_to_driver=False)
     with tempfile.TemporaryDirectory() as scratch:
@@ -74,7 +76,7 @@ def main() -> None:
                 run_config=tune.RunConfig(
                     name="verco_pbt",
                     storage_path=os.path.abspath(arguments.storage_path or scratch),
-                    stop={"training_iteration": 3 if arguments.smoke else 24},
+                    stop={"training_iteration": 2 if arguments.smoke else 24},
                     # All are kept: a trial that is behind may ask for one that its owner has long left behind.
                     checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
                     verbose=0,
@@ -92,7 +94,7 @@ def main() -> None:
                 f"entropy_coeff {config['entropy_coeff']:.3f}  "
                 f"return {metrics['env_runners'].get('episode_return_mean', float('nan')):.2f}"
             )
-        print(f"{scheduler._num_perturbations} times a trial took over another one's checkpoint")
+        print(f"checkpoints taken over from another trial: {scheduler._num_perturbations}")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -22,13 +24,12 @@ SAYS = {
     "own_text_environment": "12 checks passed",
     "pieces_in_own_ppo": " 2 ",
     "planner_in_own_ppo": "subgoals done",
-    "tune_pbt": "times a trial took over another one's checkpoint",
     "tune_sweep": "seed 1  temperature 1.5",
 }
 # Those whose smoke form is run by a test of their own.
-OWN_TEST = {"adapters_in_plain_peft", "tune_trackers"}
+OWN_TEST = {"adapters_in_plain_peft", "tune_pbt", "tune_trackers"}
 # Several trials, each a process of its own, take more than a minute.
-SLOW = {"tune_pbt", "tune_sweep"}
+SLOW = {"tune_sweep"}
 
 
 def test_all_examples_are_here():
@@ -41,10 +42,10 @@ def test_smoke(name, tmp_path):
     assert SAYS[name] in run_smoke(name, tmp_path)
 
 
-def run_smoke(name: str, folder: Path) -> str:
+def run_smoke(name: str, folder: Path, *arguments: str) -> str:
     """What an example prints when it is run in `folder`."""
     done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), "--smoke"],
+        [sys.executable, str(FOLDER / f"{name}.py"), "--smoke", *arguments],
         cwd=folder, capture_output=True, text=True, timeout=480, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
@@ -66,6 +67,29 @@ def test_plain_peft_says_the_same(tmp_path):
     assert len(pairs) > 2
     for by_peft, own in pairs:
         assert float(by_peft) == pytest.approx(float(own), abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_a_trial_that_is_behind_goes_on_from_the_other_ones_checkpoint(tmp_path):
+    said = run_smoke("tune_pbt", tmp_path, "--storage-path", str(tmp_path))
+    taken = (tmp_path / "verco_pbt" / "pbt_global.txt").read_text().splitlines()
+    assert int(re.search(r"taken over from another trial: (\d+)", said)[1]) == len(taken) == 1
+    heir, source, *_, config = json.loads(taken[0])
+    before, after = results_of(tmp_path / "verco_pbt", heir)
+    better, _ = results_of(tmp_path / "verco_pbt", source)
+    assert better["learners"]["shared"]["entropy"] >= before["learners"]["shared"]["entropy"]
+    # The clock is in the checkpoint, so it tells whose it was.
+    assert after["time_total_s"] - after["time_this_iter_s"] == pytest.approx(better["time_total_s"])
+    assert better["time_total_s"] != pytest.approx(before["time_total_s"])
+    assert after["config"]["lr"] == config["lr"] != before["config"]["lr"]
+    assert after["learners"]["shared"]["actor_learning_rate"] == pytest.approx(config["lr"])
+
+
+def results_of(folder: Path, tag: str) -> list[dict]:
+    """What a trial, named by Tune's tag, reported in each iteration."""
+    (path,) = folder.glob(f"*_{glob.escape(tag)}_*/result.json")
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.slow
