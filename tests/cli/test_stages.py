@@ -185,6 +185,11 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
     [
         ({"run": "evaluate", "config": {}}, ["`last.config.checkpoint` is missing"]),
         ({"run": "evaluate", "config": {"checkpoint": "${sft}", "episode": 1}}, ["Did you mean 'episodes'?"]),
+        (
+            {"run": "evaluate", "config": {"checkpoint": "${sft}", "planner": "scripted", "recover": "replay"}},
+            ["`last.config`", "`recover` is 'replay' but `trials` is not set"],
+        ),
+        ({"run": "replay", "config": {"checkpoint": "${sft}", "trials": 1, "recover": "hope"}}, ["'hope'", "'replay'"]),
         ({"run": "replay", "config": {"checkpoint": "nowhere"}}, ["'nowhere'"]),
         ({"run": "replay", "config": {"checkpoint": "${sft}"}, "num_samples": 2}, ["`last.num_samples`"]),
         (
