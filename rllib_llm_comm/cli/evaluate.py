@@ -15,7 +15,13 @@ from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
 from rllib_llm_comm.cli.console import print_table, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.cli.outputs import require_writable
-from rllib_llm_comm.cli.planner_options import PatienceOption, PlannerOption, TrialsOption, planning_of_options
+from rllib_llm_comm.cli.planner_options import (
+    PatienceOption,
+    PlannerOption,
+    RecoverOption,
+    TrialsOption,
+    planning_of_options,
+)
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.ray_session import quiet_libraries
 from rllib_llm_comm.cli.stages import write_atomically
@@ -38,6 +44,7 @@ def evaluate_checkpoints(
     num_envs: int = 16,
     planning: Mapping[str, Any] | None = None,
     trials: int | None = None,
+    recover: str | None = None,
     json_path: Path | None = None,
     log_path: Path | None = None,
 ) -> dict[str, Any]:
@@ -53,6 +60,7 @@ def evaluate_checkpoints(
         num_envs: Episodes that are played at once.
         planning: Who gives subgoals, if not as in training: `planner` and maybe `patience`, `replan`.
         trials: Plays with reflection, with at most so many trials per round; `None`: without.
+        recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
         json_path: Where the figures are written.
         log_path: Where all plans, attempts and reflections are written, a line of JSON per episode.
 
@@ -80,6 +88,7 @@ def evaluate_checkpoints(
                 num_envs=num_envs,
                 planning=planning,
                 trials=trials,
+                recover=recover,
                 progress=progress,
             )
         result = figures_of(played, not greedy)
@@ -122,6 +131,7 @@ def command(
     num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at once.")] = 16,
     planner: PlannerOption = None,
     trials: TrialsOption = None,
+    recover: RecoverOption = None,
     patience: PatienceOption = None,
     log: Annotated[
         Path | None, typer.Option(help="Write all plans, attempts and reflections to this file (JSON lines).")
@@ -149,6 +159,7 @@ def command(
         num_envs=num_envs,
         planning=planning_of_options(planner, patience),
         trials=trials,
+        recover=recover,
         json_path=json_file,
         log_path=log,
     )

@@ -139,6 +139,7 @@ class CheckpointStageSettings(BaseModel):
         planner: Who gives subgoals, if not as in training: see `make_planner`; "none": nobody.
         patience: Game steps after which a subgoal counts as not done.
         trials: Thinks failures over, with at most so many trials per round; `None`: does not.
+        recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -152,10 +153,14 @@ class CheckpointStageSettings(BaseModel):
     planner: str | dict[str, Any] | None = None
     patience: int | None = Field(None, ge=1)
     trials: int | None = Field(None, ge=0)
+    recover: str | None = None
 
     def played(self) -> dict[str, Any]:
         """What `rllib evaluate` and `rllib replay` need beside the checkpoint."""
-        given = ("episodes", "seed", "greedy", "env_config", "messages", "trials")
+        from rllib_llm_comm.planning.reflection import check_recovery
+
+        check_recovery(self.recover, self.trials)
+        given = ("episodes", "seed", "greedy", "env_config", "messages", "trials", "recover")
         planning = planning_of_settings(self.planner, self.patience)
         return {**{name: getattr(self, name) for name in given}, "planning": planning}
 

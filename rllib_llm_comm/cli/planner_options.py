@@ -20,6 +20,10 @@ PlannerOption = Annotated[
 TrialsOption = Annotated[
     int | None, Option(min=0, help="Think failures over: put each failed round back at most so many times.")
 ]
+RecoverOption = Annotated[
+    str | None,
+    Option(help="How a failed round is put back: snapshot (default) or replay; only with --trials."),
+]
 PatienceOption = Annotated[int | None, Option(min=1, help="Game steps after which a subgoal counts as not done.")]
 NOBODY = "none"
 

@@ -12,7 +12,13 @@ from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
 from rllib_llm_comm.cli.console import out, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.cli.outputs import require_writable
-from rllib_llm_comm.cli.planner_options import PatienceOption, PlannerOption, TrialsOption, planning_of_options
+from rllib_llm_comm.cli.planner_options import (
+    PatienceOption,
+    PlannerOption,
+    RecoverOption,
+    TrialsOption,
+    planning_of_options,
+)
 from rllib_llm_comm.cli.ray_session import quiet_libraries
 
 
@@ -28,6 +34,7 @@ def replay_checkpoint(
     beside: str | Path | None = None,
     planning: Mapping[str, Any] | None = None,
     trials: int | None = None,
+    recover: str | None = None,
 ) -> Path:
     """Plays episodes and writes them as a self-contained HTML page.
 
@@ -42,6 +49,7 @@ def replay_checkpoint(
         beside: Another checkpoint, whose episodes with the same seeds are shown beside these.
         planning: Who gives subgoals, if not as in training: `planner` and maybe `patience`, `replan`.
         trials: Plays with reflection, with at most so many trials per round; `None`: without.
+        recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
 
     Returns:
         The page's path.
@@ -58,6 +66,7 @@ def replay_checkpoint(
             load(path, mode),
             planning=planning,
             trials=trials,
+            recover=recover,
             episodes=episodes,
             seed=seed,
             explore=not greedy,
@@ -103,6 +112,7 @@ def command(
     ] = None,
     planner: PlannerOption = None,
     trials: TrialsOption = None,
+    recover: RecoverOption = None,
     patience: PatienceOption = None,
 ) -> None:
     """Record episodes as one HTML page: the game, what everyone saw, said, heard and thought.
@@ -123,6 +133,6 @@ def command(
     page = out_file or find_checkpoint(checkpoint).parent / f"replay_{seed}.html"
     replay_checkpoint(
         checkpoint, page, episodes=episodes, seed=seed, greedy=greedy, env_config=settings, messages=messages,
-        beside=beside, planning=planning_of_options(planner, patience), trials=trials,
+        beside=beside, planning=planning_of_options(planner, patience), trials=trials, recover=recover,
     )  # fmt: skip
     say(f"Open {short_path(page)} in a browser.")

@@ -14,7 +14,7 @@ from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.plans import no_plan
-from rllib_llm_comm.planning.reflection import ReflectedEpisode, ReflectivePlay
+from rllib_llm_comm.planning.reflection import SNAPSHOT, ReflectedEpisode, ReflectivePlay, check_recovery
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 
@@ -23,6 +23,7 @@ def play_planned(
     *,
     planning: Mapping[str, Any] | None = None,
     trials: int | None = None,
+    recover: str | None = None,
     episodes: int = 1,
     seed: int = 0,
     explore: bool = True,
@@ -38,6 +39,7 @@ def play_planned(
         planning: Who plans, if not as in training: see `make_environment`.
         trials: `None`: plans are followed as they are. Otherwise an episode is a chain of rounds, of which each that
             fails is put back and planned anew, at most so many times (`ReflectivePlay`).
+        recover: How: "snapshot" (if `None`) or "replay"; only with `trials`.
         episodes: How many, >= 1.
         seed: Seed of the first; the others count up.
         explore: Whether actions are sampled.
@@ -53,6 +55,7 @@ def play_planned(
         UserError: If a setting is not allowed, nobody plans what should be thought over, or no plan could be made for
             an episode.
     """
+    check_recovery(recover, trials)
     by, settings = planning_of(policy.manifest, planning), dict(env_config or {})
     model = None if by is None else planner_model(by["planner"])
 
@@ -80,6 +83,7 @@ def play_planned(
             make_planner(by["planner"], model),
             trials=trials,
             patience=by.get("patience", PATIENCE),
+            recover=recover or SNAPSHOT,
             in_vector=bool(by.get("in_vector")),
             watch=recorder.watch,
         )

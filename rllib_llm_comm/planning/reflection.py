@@ -35,7 +35,7 @@ from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker
 
 MOST_TRIALS = 3
 MOST_REFLECTIONS = 3
-RECOVERIES = ("snapshot", "replay")
+RECOVERIES = SNAPSHOT, REPLAY = ("snapshot", "replay")
 
 
 class Reflector(Protocol):
@@ -207,6 +207,25 @@ def check_trials(trials: object) -> None:
         raise UserError(f"`trials` is {trials!r} but must be a whole number from 0 up.")
 
 
+def check_recovery(recover: str | None, trials: int | None) -> None:
+    """Refuses a way back that is none, or that nobody goes.
+
+    Args:
+        recover: As of `ReflectivePlay`; `None`: not set.
+        trials: Most reflections per round; `None`: play without rounds.
+
+    Raises:
+        UserError: If it is not allowed.
+    """
+    if recover is None:
+        return
+    require_choice("recover", recover, RECOVERIES)
+    if trials is None:
+        raise UserError(
+            f"`recover` is {recover!r} but `trials` is not set, and without it nothing is put back; set `trials`, too."
+        )
+
+
 class ReflectivePlay:
     """Plays episodes in rounds, with reflection.
 
@@ -236,7 +255,7 @@ class ReflectivePlay:
         *,
         trials: int = MOST_TRIALS,
         patience: int = PATIENCE,
-        recover: str = "snapshot",
+        recover: str = SNAPSHOT,
         in_vector: bool = False,
         watch: Watch = lambda attempt, seen, infos, rewards, actions: None,
     ) -> None:
@@ -350,7 +369,7 @@ class ReflectivePlay:
     def _put_back(self, start: dict[str, Any], seed: int) -> None:
         del self._actions[start["steps"] :]
         self._rewards = {}
-        if self._recover == "snapshot":
+        if self._recover == SNAPSHOT:
             self.game.load(start["game"])
             self._observations, self._infos = copy.deepcopy(start["seen"])
         else:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
+import time
+
 import pytest
+from chat_server import ChatServer
+from planner_model import planner as answer
 from toys import language_model
 
 from rllib_llm_comm import EMMAConfig, MAPPOConfig, SelfPlayPPOConfig, TWOSOMEConfig, VercoConfig, load_policy
@@ -11,6 +17,7 @@ from rllib_llm_comm.envs.overcooked_ai.env import ENV_ID, parallel_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
+from rllib_llm_comm.planning.planners import ScriptedPlanner, register_planner
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -123,6 +130,103 @@ def test_agents_that_read_numbers_find_their_subgoal_behind_their_vector():
         assert env.observation_space(agent).contains(seen)
         assert [known[number] for number in told.nonzero()[0]] == [env.tracker.told[agent]]
     assert evaluate(policy, episodes=1).metrics["plans"] >= 1
+
+
+class Door:
+    """Holds back who comes first until it is opened, for a minute at most: who is held up by it notices."""
+
+    def __init__(self):
+        self._open, self._comers = threading.Event(), itertools.count()
+
+    def pass_through(self):
+        if next(self._comers) == 0:
+            self._open.wait(60)
+
+    def open(self):
+        self._open.set()
+
+
+def runner_of_three_games(planner):
+    config = MAPPOConfig().environment(ENV_ID, env_config={"observe": ["vector"], "horizon": 30_000})
+    return (
+        config.planning(planner=planner, patience=8)
+        .policy_network(hiddens=[8])
+        .env_runners(num_envs_per_env_runner=3)
+        .build_algo()
+    )
+
+
+def step(runner, games, number):
+    """Takes so many steps in each game; what RLlib counts are the agents' steps."""
+    runner.sample(num_timesteps=number * sum(len(game.agents or game.possible_agents) for game in games))
+
+
+def step_until(runner, games, ready):
+    """Lets a runner step until something holds."""
+    until = time.monotonic() + 45
+    while not ready():
+        assert time.monotonic() < until
+        step(runner, games, 1)
+
+
+def steps_of_each(runner, games, number):
+    """By how many steps each game goes on while the runner takes so many in each."""
+    before = [game.unwrapped.kitchen.time for game in games]
+    step(runner, games, number)
+    return [game.unwrapped.kitchen.time - was for game, was in zip(games, before, strict=True)]
+
+
+def test_the_other_games_of_a_runner_go_on_while_one_waits_for_its_plan():
+    door = Door()
+
+    class Late(ScriptedPlanner):
+        slow = True
+
+        def plan(self, request):
+            door.pass_through()
+            return super().plan(request)
+
+    register_planner("late", Late)
+    algo = runner_of_three_games("late")
+    try:
+        runner, games = algo.env_runner, [env.unwrapped.env for env in algo.env_runner.env.envs]
+        step_until(runner, games, lambda: sum(game.plan is not None for game in games) == 2)
+        (waits,) = (game for game in games if game.plan is None)
+        others = [game for game in games if game is not waits]
+        plans = [len(game.attempts) for game in others]
+        assert steps_of_each(runner, games, 10) == [10, 10, 10]
+        # Those that have plans are also planned anew when a subgoal has ended, as `patience` is 8.
+        step_until(runner, games, lambda: all(len(g.attempts) > was for g, was in zip(others, plans, strict=True)))
+        assert waits.plan is None and set(waits.tracker.told.values()) == {""}
+        door.open()
+        step_until(runner, games, lambda: waits.plan is not None)
+    finally:
+        door.open()
+        algo.stop()
+
+
+@pytest.mark.usefixtures("chat_client_at_home")
+def test_all_games_of_a_runner_go_on_while_a_server_thinks():
+    door = Door()
+
+    def late(prompt):
+        door.pass_through()
+        return answer(prompt)
+
+    with ChatServer(late) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        algo = runner_of_three_games({"name": "chat", "chat": chat, "objects": False})
+        try:
+            runner, games = algo.env_runner, [env.unwrapped.env for env in algo.env_runner.env.envs]
+            step_until(runner, games, lambda: server.requests)
+            assert steps_of_each(runner, games, 10) == [10, 10, 10]
+            # They share one client, whose calls take turns: nobody has a plan before the first answer.
+            assert len(server.requests) == 1 and [game.plan for game in games] == [None] * 3
+            door.open()
+            step_until(runner, games, lambda: all(game.plan is not None for game in games))
+        finally:
+            door.open()
+            algo.stop()
 
 
 @pytest.mark.parametrize(

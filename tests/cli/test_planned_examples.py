@@ -72,7 +72,7 @@ def test_sama(tmp_path):
     log = tmp_path / "log.jsonl"
     again = rllib(
         "evaluate", follower, "--episodes", "1", "--planner", '{"name": "plan4mc"}', "--trials", "1", "--patience", "3",
-        "--log", str(log), cwd=tmp_path,
+        "--recover", "replay", "--log", str(log), cwd=tmp_path,
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
     rounds = json.loads(log.read_text())["rounds"]

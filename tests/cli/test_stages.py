@@ -187,6 +187,11 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
         ({"run": "evaluate", "config": {"checkpoint": "${sft}", "episode": 1}}, ["Did you mean 'episodes'?"]),
         ({"run": "evaluate", "config": {"checkpoint": 3}}, ["`last.config.checkpoint` is 3", "a text or a list"]),
         ({"run": "evaluate", "config": {"checkpoint": [3]}}, ["`last.config.checkpoint.0` is 3", "be a text"]),
+        (
+            {"run": "evaluate", "config": {"checkpoint": "${sft}", "planner": "scripted", "recover": "replay"}},
+            ["`last.config`", "`recover` is 'replay' but `trials` is not set"],
+        ),
+        ({"run": "replay", "config": {"checkpoint": "${sft}", "trials": 1, "recover": "hope"}}, ["'hope'", "'replay'"]),
         ({"run": "replay", "config": {"checkpoint": "nowhere"}}, ["'nowhere'"]),
         ({"run": "replay", "config": {"checkpoint": "${sft}"}, "num_samples": 2}, ["`last.num_samples`"]),
         (

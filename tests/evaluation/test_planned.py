@@ -98,6 +98,22 @@ def test_without_frames_the_same_comes_out(reflected):
     assert not again[0].frames
 
 
+def test_played_again_instead_of_put_back_the_same_comes_out(reflected):
+    resets = []
+
+    class Watched(Obedient):
+        def env(self, **settings):
+            game = super().env(**settings)
+            reset = game.reset
+            game.reset = lambda **given: resets.append(given) or reset(**given)
+            return game
+
+    planning = {"planner": "scripted", "patience": 9}
+    again = play_planned(Watched(), planning=planning, trials=2, recover="replay", seed=3, episodes=2)
+    assert [episode.metrics for episode in again] == [episode.metrics for episode in reflected]
+    assert len(resets) == 2 + sum(episode.metrics["reflections"] for episode in again)
+
+
 def test_plans_without_reflection_are_told_as_well():
     (episode,) = play_planned(Obedient(), planning={"planner": "plan4mc"}, seed=3, keep_frames=True)
     assert {len(attempts) for attempts in episode.rounds} == {1}
@@ -128,6 +144,10 @@ def test_who_cannot_be_told_is_not_asked():
         play_planned(Obedient(), trials=2)
     with pytest.raises(UserError, match="`patience` is 5 but nobody plans"):
         play_planned(Obedient(), planning={"patience": 5})
+    with pytest.raises(UserError, match="`recover` is 'replay' but `trials` is not set"):
+        play_planned(Obedient(), planning={"planner": "scripted"}, recover="replay")
+    with pytest.raises(UserError, match="`recover` is 'hope'"):
+        play_planned(Obedient(), planning={"planner": "scripted"}, trials=1, recover="hope")
 
 
 @pytest.mark.parametrize("how", [{}, {"num_envs": 2, "episodes": 2}, {"keep_frames": True}, {"trials": 1}])

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.envs.frozen_lake import parallel_env
+from rllib_llm_comm.envs.frozen_lake.env import ENV_ID
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
 from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import ScriptedPlanner
 from rllib_llm_comm.planning.plans import DONE, PlanRequest
 from rllib_llm_comm.planning.reflection import ReflectivePlay
-
-MOVES = {(0, 0): 0, (-1, 0): 1, (0, 1): 2, (1, 0): 3, (0, -1): 4}
-
-
-class Obedient:
-    """Goes straight where it is told, first sideways."""
-
-    def __init__(self, env):
-        self.game = planning_game(env)
-
-    def begin(self, seed):
-        return None
-
-    def act(self, memory, observations):
-        state, actions = self.game.state(), {}
-        for i, agent in enumerate(("alice", "bob")):
-            if agent in observations:
-                column, row = map(int, observations[agent]["subgoal"].removeprefix("go to column ").split(", row "))
-                x, y = state.cells[i]
-                dx, dy = np.sign(column - x), np.sign(row - y)
-                step = (int(dx), 0) if dx else (0, int(dy))
-                actions[agent] = MOVES[step] if observations[agent]["action_mask"][MOVES[step]] else 0
-        return actions
 
 
 def test_subgoals_are_cells_and_nobody_is_told_what_is_there():
@@ -58,7 +36,7 @@ def test_subgoals_are_cells_and_nobody_is_told_what_is_there():
 def test_the_scripted_planner_sends_both_where_nobody_has_been():
     env = PlannedSubgoals(parallel_env(horizon=30))
     observations, _ = env.reset(seed=0)
-    player = Obedient(env)
+    player = planning_game(env).player()
     while env.agents:
         told = [observations[agent]["subgoal"] for agent in ("alice", "bob")]
         assert told[0] != told[1]
@@ -86,10 +64,69 @@ def test_a_subgoal_is_done_when_its_cell_is_entered(seed, actions):
                 assert game.possible(after, agent) == [s for s in game.library(agent) if game.waits(after, agent, s)]
 
 
+@given(st.integers(0, 9999), st.data())
+def test_walkers_take_a_shortest_way_and_stay(seed, data):
+    env = parallel_env(layout="random", layout_seed=seed, holes=0.0, size=data.draw(st.integers(3, 6)))
+    env.reset(seed=0)
+    game = planning_game(env)
+    agent, other = data.draw(st.permutations(("alice", "bob")))
+    subgoal = data.draw(st.sampled_from(game.library(agent)))
+    start = game.state()
+    effort = game.effort(start, agent, subgoal)
+    steps = 0
+    while (
+        env.agents and steps < 20 and not game.waits(game.state(), agent, subgoal) and "arrived" not in env.lake.fates
+    ):
+        env.step(game.player().act(None, told(**{agent: subgoal, other: ""})))
+        steps += 1
+    state = game.state()
+    i = ("alice", "bob").index(other)
+    assert state.cells[i] == start.cells[i]
+    if game.waits(state, agent, subgoal):
+        assert effort <= steps <= effort + 2  # around the other one, if that stands in the way
+        env.step(game.player().act(None, told(**{agent: subgoal, other: ""})))
+        assert game.state().cells == state.cells
+    else:  # its target was on the way, or the other one stands where it should go
+        assert "arrived" in state.fates or game.meant(subgoal) == start.cells[i]
+
+
+def told(**subgoals):
+    return {agent: {"subgoal": subgoal} for agent, subgoal in subgoals.items()}
+
+
+def test_walkers_go_where_somebody_has_been():
+    env = parallel_env(layout=["1..", ".H.", "..2", "a.b"])
+    env.reset(seed=0)
+    game = planning_game(env)
+    for subgoal, steps in (("go to column 2, row 0", 2), ("go to column 2, row 1", 1), ("go to column 0, row 1", 4)):
+        for _ in range(steps):
+            env.step(game.player().act(None, told(alice=subgoal, bob="")))
+    assert env.lake.cells[0] == (0, 1)  # not by the two steps over the hole
+
+
+@given(st.integers(0, 9999), st.sampled_from([0.0, 0.5]))
+def test_walkers_are_not_sent_into_one_cell_by_themselves(seed, slip):
+    env = PlannedSubgoals(parallel_env(layout="random", layout_seed=seed, size=3, slip=slip, horizon=30), "random")
+    observations, infos = env.reset(seed=seed)
+    while env.agents:
+        observations, *_, infos = env.step(env.game.player().act(None, observations))
+        if not slip:
+            assert not any("blocked" in info["events"] for info in infos.values())
+
+
+def test_rllib_planning_knows_the_lakes():
+    executor = ScriptedExecutor(ENV_ID)
+    assert list(executor.scenarios) == ["4x4", "8x8", "random"]
+    played = [PlannedGames(executor, {"layout": "random"}, PlanningSetup()).play(seed) for seed in (1, 1)]
+    assert played[0] == played[1] and played[0]["metrics"]["subgoals_completed"] >= 1
+
+
 def test_an_episode_can_be_put_back():
     env = parallel_env(slip=0.6, horizon=40)
-    played = ReflectivePlay(env, Obedient(env), ScriptedPlanner(), patience=3).play(seed=3)
-    again = ReflectivePlay(env, Obedient(env), ScriptedPlanner(), patience=3, recover="replay").play(seed=3)
+    played = ReflectivePlay(env, planning_game(env).player(), ScriptedPlanner(), patience=3).play(seed=3)
+    again = ReflectivePlay(env, planning_game(env).player(), ScriptedPlanner(), patience=3, recover="replay").play(
+        seed=3
+    )
     assert json.dumps(played.to_json()) == json.dumps(again.to_json()) and played.reflections > 0
     assert any(outcome.how == DONE for attempts in played.rounds for outcome in attempts[-1].outcomes)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rllib_llm_comm.envs import minirts
@@ -12,6 +14,7 @@ from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup,
 from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.plans import PlanRequest
+from rllib_llm_comm.planning.reflection import ReflectivePlay
 
 EVERY = list(range(1, 7))
 
@@ -105,6 +108,17 @@ def test_a_saved_game_goes_on_the_same():
             step(env, alice="train 1 peasant")
             target.append(game.plain(game.state()))
     assert first == second
+
+
+def test_both_ways_back_give_the_same_war():
+    env, episodes = minirts.parallel_env(numbers=EVERY, observe=["text"], max_tick=1000), []
+    for recover in ("snapshot", "replay"):
+        planner = make_planner("random")
+        play = ReflectivePlay(env, planning_game(env).player(), planner, patience=4, recover=recover)
+        episodes.append(play.play(seed=2))
+    assert json.dumps(episodes[0].to_json()) == json.dumps(episodes[1].to_json())
+    # Some rounds were put back that did not begin with the game.
+    assert any(len(attempts) > 1 for attempts in episodes[0].rounds[1:])
 
 
 def test_reds_actions_have_no_subgoals():

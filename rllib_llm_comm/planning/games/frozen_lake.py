@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from rllib_llm_comm.envs.frozen_lake.layouts import Cell
+from rllib_llm_comm.envs.frozen_lake.layouts import LAYOUT_NAMES, Cell
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, WALKS
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, brief, place
 from rllib_llm_comm.planning.game import PlanningGame
+from rllib_llm_comm.planning.games.frozen_lake_player import FollowingWalkers
 
 _PLACE = re.compile(r"column\s+(\d+)\s*(?:,|and)?\s*row\s+(\d+)")
 
@@ -37,6 +38,9 @@ class LakePlanning(PlanningGame):
 
     A subgoal is to go to a cell. A walker that is out, as it has fallen or arrived, can be told only to go where it is.
     """
+
+    scenarios: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"layout": name} for name in LAYOUT_NAMES}
+    played_with: ClassVar[Mapping[str, Any]] = {"observe": ["text"]}
 
     def state(self) -> Moment:
         """See `PlanningGame`."""
@@ -82,39 +86,39 @@ class LakePlanning(PlanningGame):
 
     def library(self, agent: str) -> list[str]:
         """See `PlanningGame`."""
-        return [_subgoal(cell) for cell in self._cells()]
+        return [_subgoal(cell) for cell in self.cells()]
 
     def parse(self, text: str) -> str | None:
         """See `PlanningGame`."""
-        found = {(int(x), int(y)) for x, y in _PLACE.findall(text.lower())} & set(self._cells())
+        found = {(int(x), int(y)) for x, y in _PLACE.findall(text.lower())} & set(self.cells())
         return _subgoal(found.pop()) if len(found) == 1 else None
 
     def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
         """See `PlanningGame`."""
         i = WALKERS.index(agent)
-        if state.fates[i] == WALKS or _cell(subgoal) == state.cells[i]:
+        if state.fates[i] == WALKS or self.meant(subgoal) == state.cells[i]:
             return ""
         return f"{agent} cannot {subgoal}, as {agent} is out and stays at {place(state.cells[i])}"
 
     def done(self, before: Moment, after: Moment, agent: str, subgoal: str) -> bool:
         """See `PlanningGame`."""
-        i, cell = WALKERS.index(agent), _cell(subgoal)
+        i, cell = WALKERS.index(agent), self.meant(subgoal)
         return before.cells[i] != cell and after.cells[i] == cell
 
     def waits(self, state: Moment, agent: str, subgoal: str) -> bool:
         """See `PlanningGame`."""
-        return state.cells[WALKERS.index(agent)] == _cell(subgoal)
+        return state.cells[WALKERS.index(agent)] == self.meant(subgoal)
 
     def effort(self, state: Moment, agent: str, subgoal: str) -> float:
         """See `PlanningGame`."""
-        (x, y), (u, v) = state.cells[WALKERS.index(agent)], _cell(subgoal)
+        (x, y), (u, v) = state.cells[WALKERS.index(agent)], self.meant(subgoal)
         return float(abs(x - u) + abs(y - v))
 
     def scripted(self, state: Moment) -> tuple[str, dict[str, str]]:
         """See `PlanningGame`: each walker goes to the nearest cell where nobody has been, and no two to the same."""
         way: dict[str, Cell] = {}
         for name, here, fate in zip(WALKERS, state.cells, state.fates, strict=True):
-            fresh = [cell for cell in self._cells() if cell not in state.seen and cell not in way.values()]
+            fresh = [cell for cell in self.cells() if cell not in state.seen and cell not in way.values()]
             out = fate != WALKS or not fresh
             way[name] = here if out else min(fresh, key=lambda cell: self.effort(state, name, _subgoal(cell)))
         return "look where nobody has been", {name: _subgoal(cell) for name, cell in way.items()}
@@ -123,16 +127,25 @@ class LakePlanning(PlanningGame):
         """See `PlanningGame`."""
         return [self.env.unwrapped.lake.layout]
 
-    def _cells(self) -> list[Cell]:
+    def player(self) -> FollowingWalkers:
+        """See `PlanningGame`."""
+        return FollowingWalkers(self)
+
+    def cells(self) -> list[Cell]:
+        """All cells of the lake."""
         layout = self.env.unwrapped.lake.layout
         return [(x, y) for y in range(layout.height) for x in range(layout.width)]
+
+    def meant(self, subgoal: str) -> Cell:
+        """The cell that a subgoal names.
+
+        Args:
+            subgoal: Of the library.
+        """
+        found = _PLACE.search(subgoal)
+        assert found is not None
+        return int(found[1]), int(found[2])
 
 
 def _subgoal(cell: Cell) -> str:
     return f"go to {place(cell)}"
-
-
-def _cell(subgoal: str) -> Cell:
-    found = _PLACE.search(subgoal)
-    assert found is not None
-    return int(found[1]), int(found[2])
