@@ -7,6 +7,7 @@ trains the executor on what remains.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import re
 from collections import Counter
@@ -16,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-import rllib_llm_comm
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
@@ -202,7 +202,7 @@ class SubgoalDataset:
         record = {
             "data_set": DATA_SET,
             "format": _FORMAT,
-            "version": rllib_llm_comm.__version__,
+            "version": importlib.metadata.version("rllib_llm_comm"),
             "kitchen": kitchen_record(get_layout(self.layout)),
             "made_with": self.made_with(),
             "summary": self.summary(),
