@@ -59,16 +59,17 @@ def say(text: str, style: str | None = None) -> None:
 
 
 def print_table(lines: Sequence[Sequence[str]], caption: str | None = None) -> None:
-    """Prints a table of texts; one that is wider than the terminal is turned, so that figures stand below each other.
+    """Prints a table of texts; one that is wider than the terminal is turned if that makes it narrower.
 
     Args:
         lines: The first one names the columns.
         caption: What stands below it.
     """
-    # Each column has three characters of frame, and the table one more.
-    if sum(_least_width(column) + 3 for column in zip(*lines, strict=True)) + 1 > out.width:
-        turned = [list(column) for column in zip(*lines, strict=True)]
-        lines = turned if len(lines) > 2 else [["figure", ""], *turned]
+    turned = [list(column) for column in zip(*lines, strict=True)]
+    if len(lines) == 2:
+        turned = [["figure", ""], *turned]
+    if (width := _table_width(lines)) > out.width and _table_width(turned) < width:
+        lines = turned
     table = _table(lines)
     table.caption = caption
     out.print(table)
@@ -84,6 +85,11 @@ def _table(lines: Sequence[Sequence[str]]) -> Table:
     for line in lines[1:]:
         table.add_row(*map(escape, line))
     return table
+
+
+def _table_width(lines: Sequence[Sequence[str]]) -> int:
+    """Each column has three characters of frame, and the table one more."""
+    return sum(_least_width(column) + 3 for column in zip(*lines, strict=True)) + 1
 
 
 def _least_width(column: Sequence[str]) -> int:

@@ -37,6 +37,11 @@ def test_no_column_is_cut_off(printed):
         assert len({len(line) for line in text.splitlines()}) == 1
 
 
+def test_a_long_table_is_not_turned(printed):
+    rows = [row(f"checkpoint_{k}", **{f"figure {n}": 1000.0 for n in range(9)}) for k in range(12)]
+    assert sum(line.count("1000") == 9 for line in printed(*rows).splitlines()) == 12
+
+
 @pytest.mark.parametrize("names", [["a"], ["runs/x/trial_0_lr=0.1", "runs/x/trial_1_lr=0.2"]])
 def test_many_figures_stand_below_each_other(names, printed):
     text = printed(*(row(name, **MANY) for name in names))
