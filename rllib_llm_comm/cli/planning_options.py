@@ -110,7 +110,7 @@ class PlanningOptions:
         cells = []
         executors = self._executors()
         for name, executor in executors.items():
-            names = None if self.layouts is None else [part.strip() for part in self.layouts.split(",")]
+            names = named(self.layouts)
             known = executor.scenarios
             scenarios = known if names is None else {name: known.get(name, {"layout": name}) for name in names}
             for scenario, settings in scenarios.items():
@@ -150,6 +150,11 @@ def _digest(checkpoint: str) -> str:
     for path in sorted(find_policy(checkpoint).rglob("*.safetensors")):
         found.update(path.read_bytes())
     return found.hexdigest()[:16]
+
+
+def named(layouts: str | None) -> list[str] | None:
+    """The names of an option with commas between them; `None` if it is not given."""
+    return None if layouts is None else [name.strip() for name in layouts.split(",")]
 
 
 def read_planner(text: str) -> str | dict[str, Any]:
