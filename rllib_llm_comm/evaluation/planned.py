@@ -11,6 +11,7 @@ from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.evaluation.environments import planning_of
 from rllib_llm_comm.evaluation.rollout import COLLISION, Episode, Progress, frame_of, new_episode, play, record
 from rllib_llm_comm.language.chat import ChatError
+from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.plans import no_plan
@@ -77,24 +78,30 @@ def play_planned(
     played = []
     for number in range(episodes):
         recorder = _Recorder(policy, env, seed + number, explore, keep_frames)
-        reflective = ReflectivePlay(
-            env,
-            recorder,
-            make_planner(by["planner"], model),
-            trials=trials,
-            patience=by.get("patience", PATIENCE),
-            recover=recover or SNAPSHOT,
-            in_vector=bool(by.get("in_vector")),
-            watch=recorder.watch,
-        )
-        try:
-            told = reflective.play(seed + number)
-        except ChatError as error:
-            raise no_plan(error) from error
-        played.append(recorder.finished(told))
+        played.append(_reflectively(env, recorder, by, model, trials, recover or SNAPSHOT, seed + number))
         if progress:
             progress(number + 1, episodes)
     return played
+
+
+def _reflectively(
+    env: Any, recorder: _Recorder, by: Mapping[str, Any], model: ChatModel | None, trials: int, recover: str, seed: int
+) -> Episode:
+    """An episode in rounds; raises a `UserError` if no plan could be made for one."""
+    reflective = ReflectivePlay(
+        env,
+        recorder,
+        make_planner(by["planner"], model),
+        trials=trials,
+        patience=by.get("patience", PATIENCE),
+        recover=recover,
+        in_vector=bool(by.get("in_vector")),
+        watch=recorder.watch,
+    )
+    try:
+        return recorder.finished(reflective.play(seed))
+    except ChatError as error:
+        raise no_plan(error) from error
 
 
 class _Recorder:
