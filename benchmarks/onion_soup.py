@@ -21,10 +21,9 @@ import numpy as np
 from harness import Row, alternate, main
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
-from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
+from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, ORIGINAL_NAMES
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
 
-ORIGINAL_NAMES = {"counter_circuit": "counter_circuit_o_1order"}
 GAMES, THREADS = 1024, 2
 # Rates that are asked for, in game steps per second.
 BARE_GOAL, LOSSLESS_GOAL, BATCH_GOAL = 100_000.0, 50_000.0, 450_000.0
@@ -120,7 +119,7 @@ def _original() -> Callable[[str, list[tuple[int, int]], bool], None] | None:
     except ImportError as error:
         print(f"The original is not installed ({error}); its column stays empty.")
         return None
-    worlds = {name: OvercookedGridworld.from_layout_name(ORIGINAL_NAMES.get(name, name)) for name in LAYOUT_NAMES}
+    worlds = {name: OvercookedGridworld.from_layout_name(ORIGINAL_NAMES[name]) for name in LAYOUT_NAMES}
 
     def play(layout: str, draws: list[tuple[int, int]], encode: bool) -> None:
         world = worlds[layout]

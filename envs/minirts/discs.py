@@ -9,7 +9,6 @@ from rllib_llm_comm.envs.minirts.mapgen import SIZE, WATER
 from rllib_llm_comm.envs.minirts.state import FINISHED, NO_ONE, SLOTS
 from rllib_llm_comm.envs.minirts.units import FLIES, IS_BUILDING, RESOURCE, SIGHT
 
-_HALF = np.float32(0.5)
 _TOO_CLOSE = np.float32(0.72) * np.float32(0.72)
 # Units can walk a little out of the map, where the original's spatial index loses them.
 _LOW, _HIGH = np.float32(-0.5), np.float32(SIZE + 0.5)
@@ -17,8 +16,11 @@ _LOW, _HIGH = np.float32(-0.5), np.float32(SIZE + 0.5)
 
 @njit(nogil=True)
 def axis_cell(value):  # type: ignore[no-untyped-def]
-    """Column of an x or row of a y; truncated towards zero, so down to -1.5 it is 0."""
-    return np.int32(value + _HALF)
+    """Column of an x or row of a y; truncated towards zero, so down to -1.5 it is 0.
+
+    The sum is float64, as in the original: the float32 just below 0.5 belongs to cell 0.
+    """
+    return np.int32(np.float64(value) + 0.5)
 
 
 @njit(nogil=True)

@@ -85,7 +85,7 @@ class Unit:
     @property
     def cell(self) -> tuple[int, int]:
         """(x, y) of the cell it stands on."""
-        return int(np.float32(self.x) + np.float32(0.5)), int(np.float32(self.y) + np.float32(0.5))
+        return int(self.x + 0.5), int(self.y + 0.5)
 
 
 @dataclass(frozen=True)

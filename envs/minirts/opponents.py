@@ -98,7 +98,8 @@ def enter(record: np.ndarray, player: int, name: str, seed: int, every: int) -> 
     seed_stream(record, player, (player << 20) + seed)
     g["ai_kind"][player] = STRONG if opponent.level == "strong" else FIXED
     g["ai_every"][player], g["ai_towers"][player] = every, opponent.towers
-    g["ai_queued"][player] = g["ai_last_army"][player] = g["ai_last_producer"][player] = NO_ONE
+    g["ai_queued"][player] = g["ai_last_army"][player] = NO_ONE
+    g["ai_found_base"][player] = 0
     types = [] if opponent.level == "strong" else _types(record, player, opponent)
     if opponent.level == "simple":
         least = most = _SIMPLE_ARMY

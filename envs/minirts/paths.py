@@ -22,7 +22,7 @@ _MAX_EXPANSIONS = 1000
 _STRAIGHT = CELLS
 _NO_WAY = -1
 _ROUTE = 2048
-_SAMPLE, _HALF = np.float32(0.1), np.float32(0.5)
+_SAMPLES_PER_CELL = np.float32(10)
 _NEAR2 = np.float32(4)
 _STEP = np.float32(1)
 _OFF_PATH = np.float32(1e-5)
@@ -39,7 +39,9 @@ def _known_terrain_passable(g, player, cell, kind):  # type: ignore[no-untyped-d
 def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
     """Whether a unit could walk straight to a place, as far as its player knows.
 
-    Samples lie about 0.1 cells apart; only the first in each cell between start and target is looked at.
+    Samples lie about 0.1 cells apart; only the first in each cell between start and target is looked at, and the target
+    itself is no sample. Their number is the product with 10, rounded to float32, plus 0.5 in float64: a quotient with
+    0.1 in float32 can be one less.
     """
     player, kind = g.owner[slot], g.type[slot]
     x, y = g.x[slot], g.y[slot]
@@ -47,12 +49,14 @@ def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
     target = axis_cell(to_y) * SIZE + axis_cell(to_x)
     dx, dy = to_x - x, to_y - y
     length = np.float32(math.sqrt(dx * dx + dy * dy))
-    samples = max(1, int(length / _SAMPLE + _HALF))
+    samples = int(np.float64(length * _SAMPLES_PER_CELL) + 0.5)
+    if samples < 2:
+        return True
     apart = length / np.float32(samples)
     # Rounded in this order, as the original does.
     step_x, step_y = dx / length * apart, dy / length * apart
     last = start
-    for i in range(1, samples + 1):
+    for i in range(1, samples):
         x, y = g.x[slot] + step_x * np.float32(i), g.y[slot] + step_y * np.float32(i)
         column, row = axis_cell(x), axis_cell(y)
         cell = row * SIZE + column

@@ -68,12 +68,12 @@ def _free_peasant(g, m, slot):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _peasant_to_drive_off(g, m, slot):  # type: ignore[no-untyped-def]
-    """An enemy peasant that builds nearby or comes close."""
+    """An enemy peasant that builds less than 8 cells away, or is at most 3 away."""
     for i in range(m.list_size[ENEMIES]):
         enemy = m.lists[ENEMIES, i]
         if g.type[enemy] == PEASANT:
             away2 = between2(g, slot, enemy)
-            if away2 < _PEASANT_REACH2 or (away2 < _BUILDER_REACH2 and g.order[enemy] == BUILD):
+            if away2 <= _PEASANT_REACH2 or (away2 < _BUILDER_REACH2 and g.order[enemy] == BUILD):
                 return enemy
     return NO_ONE
 

@@ -118,35 +118,40 @@ def _towers(m):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _remember(g, m, player):  # type: ignore[no-untyped-def]
+    """Keeps for the whole game the army type seen last, and that a building of the enemy was known."""
+    for i in range(m.list_size[ENEMIES]):
+        if IS_BUILDING[g.type[m.lists[ENEMIES, i]]]:
+            g.ai_found_base[player] = 1
     for kind in _ARMY_SEEN:
         if enemies_of(g, m, kind) > 0:
             g.ai_last_army[player] = kind
             return
+
+
+@njit(nogil=True)
+def _seen(g, m, player):  # type: ignore[no-untyped-def]
+    """The enemy's army type seen last, else a producer that is listed now, or -1."""
+    if g.ai_last_army[player] >= 0:
+        return g.ai_last_army[player]
     for kind in _PRODUCER_SEEN:
         if enemies_of(g, m, kind) > 0:
-            g.ai_last_producer[player] = kind
-            return
+            return kind
+    return np.int32(NO_ONE)
 
 
 @njit(nogil=True)
 def _counter(g, m, player):  # type: ignore[no-untyped-def]
-    """The type against what was seen, or -1 if nothing was."""
-    seen = g.ai_last_army[player] if g.ai_last_army[player] >= 0 else g.ai_last_producer[player]
+    """The type against what was seen, or -1 if nothing was.
+
+    Against archers it is the first melee type whose producer stands, is under construction or is queued.
+    """
+    seen = _seen(g, m, player)
     if seen != ARCHER:
         return _COUNTER[seen] if seen >= 0 else NO_ONE
     for kind in _MELEE_CHOICE:
-        if m.own[MADE_BY[kind]] > 0:
+        if m.own[MADE_BY[kind]] + m.coming[MADE_BY[kind]] > 0:
             return kind
     return _MELEE_DRAWN[uniform(g, player, 0, 2)]
-
-
-@njit(nogil=True)
-def _scout_carefully(g, m):  # type: ignore[no-untyped-def]
-    """Scouts until any building of the enemy is known."""
-    for i in range(m.list_size[ENEMIES]):
-        if IS_BUILDING[g.type[m.lists[ENEMIES, i]]]:
-            return
-    m.scout = 1
 
 
 @njit(nogil=True)
@@ -156,7 +161,9 @@ def _strong(g, m, player):  # type: ignore[no-untyped-def]
     if kind != NO_ONE:
         _one_type(g, m, kind, g.ai_mins[player, 0], g.ai_max[player])
     else:
-        _scout_carefully(g, m)
+        # Scouts carefully: until any building of the enemy is known.
+        if not g.ai_found_base[player]:
+            m.scout = 1
         _towers(m)
         if g.money[player] >= _RICH:
             _one_type(g, m, DRAGON, g.ai_mins[player, 0], g.ai_max[player])

@@ -121,7 +121,7 @@ _OPPONENTS = [
     ("ai_towers", np.int32, (2,)),
     ("ai_queued", np.int32, (2,)),
     ("ai_last_army", np.int32, (2,)),
-    ("ai_last_producer", np.int32, (2,)),
+    ("ai_found_base", np.int32, (2,)),
     ("rng", np.uint32, (2, 624)),
     ("rng_at", np.int32, (2,)),
 ]

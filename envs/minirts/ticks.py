@@ -45,8 +45,10 @@ def _fly(g, at, target):  # type: ignore[no-untyped-def]
     if dx * dx + dy * dy < _HITS2:
         return True
     length = np.float32(math.sqrt(dx * dx + dy * dy))
-    g.b_x[at] += dx / length * _BULLET_STEP
-    g.b_y[at] += dy / length * _BULLET_STEP
+    # The quotient is rounded first, as in the original.
+    shorter = _BULLET_STEP / length
+    g.b_x[at] += dx * shorter
+    g.b_y[at] += dy * shorter
     return False
 
 

@@ -60,7 +60,9 @@ overcooked_ai.parallel_env(
 ```
 
 `layout`: "cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination", "counter_circuit" (or the
-names that other code bases give them), or rows of one's own such as ["XXPXX", "O1 2O", "XDXSX"].
+names that other code bases give them), or rows of one's own such as ["XXPXX", "O1 2O", "XDXSX"]. "counter_circuit" is
+what the original package calls "counter_circuit_o_1order", which is taken, too; its own "counter_circuit" is another
+kitchen, with tomatoes. Rows of the original's kitchens with another cook time or other points are refused.
 
 `dynamics`: "old": a pot with three onions starts by itself. "new": somebody with empty hands starts it.
 

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.envs.overcooked_ai.original_layouts import original_with_other_rules
+from rllib_llm_comm.errors import UserError, did_you_mean
 
 FLOOR, COUNTER, ONIONS, POT, DISHES, SERVING = range(6)
 SYMBOLS = " XOPDS"
@@ -50,6 +51,8 @@ _GRIDS: dict[str, tuple[str, ...]] = {
     ),
 }
 LAYOUT_NAMES = tuple(_GRIDS)
+ORIGINAL_NAMES = {**dict(zip(LAYOUT_NAMES, LAYOUT_NAMES, strict=True)), "counter_circuit": "counter_circuit_o_1order"}
+"""What the original package calls the kitchens. Its own "counter_circuit" is another kitchen, with tomatoes."""
 # Names that other code bases give to the same kitchens (2019's paper code and master).
 ALIASES = {
     "simple": "cramped_room",
@@ -106,17 +109,45 @@ def get_layout(layout: str | Sequence[str]) -> Layout:
     """A kitchen by its name, or from rows of one's own.
 
     Args:
-        layout: A name of `LAYOUT_NAMES` (or an old name in `ALIASES`), or rows as in `Layout`, with `1` and `2` where
-            the players begin.
+        layout: A name of `LAYOUT_NAMES` or `ORIGINAL_NAMES` (or an old name in `ALIASES`), or rows as in `Layout`, with
+            `1` and `2` where the players begin.
 
     Raises:
-        UserError: If the name is unknown, or the rows are no closed kitchen for two.
+        UserError: If the name is unknown, the rows are no closed kitchen for two, or name or rows are of a kitchen that
+            has other rules in the original package.
     """
     if isinstance(layout, str):
         name = ALIASES.get(layout, layout)
-        require_choice("layout", name, LAYOUT_NAMES)
+        _refuse_other_rules(layout)
+        if name not in _GRIDS:
+            raise _unknown(layout)
         return _parse(name, _GRIDS[name])
-    return _parse("custom", tuple(str(row) for row in layout))
+    rows = tuple(str(row) for row in layout)
+    _refuse_other_rules(rows)
+    return _parse("custom", rows)
+
+
+def _unknown(name: str) -> UserError:
+    listed = ", ".join(map(repr, LAYOUT_NAMES))
+    return UserError(
+        f"`layout` is {name!r} but must be one of {listed}, or rows of your own. (Our 'counter_circuit' is what the "
+        "original package calls 'counter_circuit_o_1order', which is taken, too; its own 'counter_circuit' is another "
+        f"kitchen, with tomatoes.){did_you_mean(name, [*LAYOUT_NAMES, *ALIASES])}"
+    )
+
+
+def _refuse_other_rules(layout: str | tuple[str, ...]) -> None:
+    """Refuses what would be played with another cook time or other points than in the original."""
+    found = original_with_other_rules(layout)
+    if found is not None:
+        name, difference = found
+        told = "is" if isinstance(layout, str) else "has the rows of"
+        raise UserError(
+            f"`layout` {told} {name!r} of the original package, {difference}; here every soup cooks for 20 steps and "
+            "only three onions bring points, 20, so scores could not be compared. Take one of "
+            f"{', '.join(map(repr, LAYOUT_NAMES))}, or change the rows (swap 1 and 2, for instance) for a kitchen of "
+            "your own by these rules."
+        )
 
 
 def _parse(name: str, grid: tuple[str, ...]) -> Layout:
