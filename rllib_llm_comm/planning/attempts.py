@@ -7,15 +7,17 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rllib_llm_comm.planning.answered import OWN, Answerer
 from rllib_llm_comm.planning.plans import Outcome, Phase, Plan
 
 
 class Reflection(BaseModel):
-    """What went wrong, after thinking."""
+    """What went wrong, after thinking, and who thinks so."""
 
     thoughts: str = ""
     phase: Phase
     why: str
+    answered_by: Answerer = OWN
 
 
 @dataclass

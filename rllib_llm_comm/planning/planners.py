@@ -10,6 +10,7 @@ import rllib_llm_comm.planning.rules_chat  # noqa: F401  (makes the chat model "
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.cassettes import check_chat, open_chat
 from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.planning.answered import MENU, RULES, PhaseAnswers
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.deps import DepsPlanner
 from rllib_llm_comm.planning.matching import assigned, made_possible
@@ -23,13 +24,21 @@ from rllib_llm_comm.planning.skill_graph import share_out
 class _RulePlanner(Planner):
     """What planners by rules have in common: after failures the subgoals that were not done are replaced."""
 
+    answerers = (RULES, MENU)
+
     def __init__(self) -> None:
         self._nearest = NearestByEmbedding()
 
     def _made(self, request: PlanRequest, goal: str, way: dict[str, str], reasons: dict[str, str]) -> Plan:
         refused: list[Refusal] = []
         possible = made_possible(request, way, self._nearest, refused)
-        return Plan(goal=goal, subgoals=assigned(possible, reasons), refused=refused, planner=self.name)
+        return Plan(
+            goal=goal,
+            subgoals=assigned(possible, reasons, dict.fromkeys(possible.values(), RULES), refused),
+            refused=refused,
+            planner=self.name,
+            answered_by=PhaseAnswers.all_by(RULES),
+        )
 
 
 class ScriptedPlanner(_RulePlanner):
