@@ -10,7 +10,7 @@ import rllib_llm_comm.planning.rules_chat  # noqa: F401  (makes the chat model "
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.cassettes import check_chat, open_chat
 from rllib_llm_comm.language.chat_model import ChatModel
-from rllib_llm_comm.planning.answered import MENU, RULES, PhaseAnswers
+from rllib_llm_comm.planning.answered import BY_RULES, MENU, RULES, PhaseAnswers
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.deps import DepsPlanner
 from rllib_llm_comm.planning.matching import assigned, made_possible
@@ -131,6 +131,18 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
     if name == "cassette":
         made.name, made.slow = name, False
     return made
+
+
+def fallback_of(settings: str | Mapping[str, Any]) -> str:
+    """What takes over where a language model's answer cannot be used; empty for planners that ask none.
+
+    Args:
+        settings: See `make_planner`.
+    """
+    given = settings if isinstance(settings, Mapping) else {"name": settings}
+    if given.get("name") == "disturbed":
+        return fallback_of(given.get("planner", "scripted"))
+    return str(given.get("fallback", BY_RULES)) if given.get("name") in WITH_MODEL else ""
 
 
 def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | None:
