@@ -16,7 +16,7 @@ from rllib_llm_comm.evaluation.tiles import TileSheets
 from rllib_llm_comm.planning.answered import authors_in
 
 # Figures that the tree of plans shows in full.
-_OF_PLANS = ("plan", "subgoals_", "rewards_", "assignments_by_", "reflections_by_", "judgements_by_")
+_OF_PLANS = ("plan", "subgoals_", "rewards_", "assignments_by_", "reflections_by_", "judgements_by_", "messages_by_")
 # What takes no more values than these, such as "won", needs no curve.
 _LEVELS = 2
 

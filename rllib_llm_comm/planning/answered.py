@@ -35,7 +35,7 @@ FALLBACKS = BY_RULES, NONE, ERROR = (RULES, "none", "error")
 """The meaning of `fallback` where a language model's answer cannot be used twice: rules take over; nothing does, and
 there is no such plan or reflection; or the run ends."""
 
-_COUNT = re.compile(r"^(plans|assignments|subgoals|reflections|judgements)_by_(\w+)$")
+_COUNT = re.compile(r"^(plans|assignments|subgoals|reflections|judgements|messages)_by_(\w+)$")
 
 
 class PhaseAnswers(BaseModel):
