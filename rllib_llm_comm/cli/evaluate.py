@@ -106,7 +106,7 @@ def evaluate_checkpoints(
 
 
 def _fallback(played: Sequence[Episode]) -> dict[str, str]:
-    """What takes over where a language model plans and its answer cannot be used; nothing for other planners."""
+    """The `fallback` of planners that ask a language model; nothing for others."""
     plans = (attempt["plan"] for episode in played for attempts in episode.rounds for attempt in attempts)
     found = sorted({plan["fallback"] for plan in plans} - {""})
     return {"fallback": ", ".join(found)} if found else {}

@@ -81,7 +81,7 @@ def command(
 
 
 def _doubts(figures: dict[str, Any]) -> list[str]:
-    """What was kept because the model's answer could not be used."""
+    """Sentences about all that was kept because the answer of the model could not be used."""
     undecided, unsorted = figures["undecided"], figures["unsorted"]
     told = [f"{undecided} paragraphs were kept although the model said neither yes nor no."] if undecided else []
     return told + ([f"{unsorted} lists of facts were kept whole for want of a usable answer."] if unsorted else [])

@@ -49,7 +49,7 @@ class Cell:
         return {**made, "recording": tape} if tape else made
 
     def fallback(self) -> str:
-        """What takes over where a language model's answer cannot be used; empty for planners that ask none."""
+        """The `fallback` of a planner that asks a language model; empty for others."""
         return fallback_of(self.setup.planner)
 
     def key(self) -> str:
@@ -287,7 +287,7 @@ def _figure(name: str, metric: str, metrics: Mapping[str, float]) -> str:
 
 
 def _authors(metrics: Mapping[str, float], what: str) -> str:
-    """Who answered, with shares where several did: "model 97 %, rules 3 %"."""
+    """The authors, with shares where there are several: "model 97 %, rules 3 %"."""
     found = authors_in(metrics, what)
     if len(found) < 2:
         return "".join(found)

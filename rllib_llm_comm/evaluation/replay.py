@@ -80,7 +80,7 @@ def _json_for_html(data: Any) -> Any:
 
 
 def _headline(episode: Episode) -> str:
-    """How an episode came out: what the game counts itself, or whether it was solved, in the game's words."""
+    """The outcome of an episode: what the game counts itself, or whether it was solved, in the game's words."""
     counted = {name: value for name, value in episode.metrics.items() if not name.startswith(_OF_PLANS)}
     if counted:
         return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in counted.items())
@@ -135,7 +135,7 @@ def _curves(episode: Episode) -> dict[str, list[float]]:
 
 
 def _answers(episode: Episode) -> list[str]:
-    """Who answered, such as "assignments: model 3, rules 4", and what takes over from a language model."""
+    """The counts of authors, such as "assignments: model 3, rules 4", and `fallback`."""
     told = []
     for what in ("plans", "assignments", "subgoals", "reflections", "judgements"):
         authors = authors_in(episode.metrics, what)

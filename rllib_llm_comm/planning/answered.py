@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel
 
@@ -24,8 +24,13 @@ if TYPE_CHECKING:
     from rllib_llm_comm.planning.plans import Plan
 
 Answerer = Literal["model", "cassette", "rules", "menu", "random", "own"]
-ANSWERERS: tuple[Answerer, ...]
-ANSWERERS = MODEL, CASSETTE, RULES, MENU, RANDOM, OWN = ("model", "cassette", "rules", "menu", "random", "own")
+MODEL: Final = "model"
+CASSETTE: Final = "cassette"
+RULES: Final = "rules"
+MENU: Final = "menu"
+RANDOM: Final = "random"
+OWN: Final = "own"
+ANSWERERS: tuple[Answerer, ...] = (MODEL, CASSETTE, RULES, MENU, RANDOM, OWN)
 """A language model; a recording of one; rules; the nearest entry on the list of possible subgoals; a random draw; a
 planner or reflector of the user's own that names nobody."""
 NOBODY = "nobody"
@@ -109,8 +114,14 @@ class AnswerCounts:
     """
 
     def __init__(self, planners: Iterable[Answerer], reflectors: Iterable[Answerer] = ()) -> None:
+        planners = list(planners)
         whole = [who for who in planners if who != MENU]  # only single subgoals are taken from the menu
-        by = {"plans": whole, "assignments": whole, "subgoals": list(planners), "reflections": list(reflectors)}
+        by: dict[str, Sequence[str]] = {
+            "plans": whole,
+            "assignments": whole,
+            "subgoals": planners,
+            "reflections": list(reflectors),
+        }
         self._counts = {f"{what}_by_{who}": 0 for what, authors in by.items() for who in authors}
 
     def add_plan(self, plan: Plan) -> None:

@@ -12,7 +12,7 @@ from rllib_llm_comm.planning.plans import Outcome, Phase, Plan
 
 
 class Reflection(BaseModel):
-    """What went wrong, after thinking, and who thinks so."""
+    """The phase that is to blame for a failure, with the thoughts behind it and their author."""
 
     thoughts: str = ""
     phase: Phase

@@ -134,7 +134,7 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
 
 
 def fallback_of(settings: str | Mapping[str, Any]) -> str:
-    """What takes over where a language model's answer cannot be used; empty for planners that ask none.
+    """The `fallback` of a planner that asks a language model; empty for others.
 
     Args:
         settings: See `make_planner`.

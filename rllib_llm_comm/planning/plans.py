@@ -34,7 +34,7 @@ class Refusal(BaseModel):
 
 
 class AssignedSubgoal(BaseModel):
-    """What one agent shall do, why, and who wanted it."""
+    """The subgoal of one agent, with its reason and its author."""
 
     agent: str
     subgoal: str

@@ -45,7 +45,7 @@ _INSTEAD = {BY_RULES: "the game's exact test takes its place", NONE: "its subgoa
 
 
 class Judgement(NamedTuple):
-    """Whether a subgoal is done, and who says so.
+    """The answer to whether a subgoal is done, with its author.
 
     Attributes:
         done: Whether it is.
