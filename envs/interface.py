@@ -15,6 +15,10 @@ EPISODE_METRICS = "episode_metrics"
 """Key of an agent's info: what the game counts itself in this episode, such as the score, by name."""
 TASK_SUCCESS = "task_success"
 """Key of an agent's info: whether the task is done, in games that can also end by a loss."""
+SUCCESS_WORDS = "success_words"
+"""Key of an environment's `metadata`: the game's words for an episode that was solved, and for one that was not."""
+NEUTRAL_WORDS = ("solved", "not solved")
+"""The same for games that have no words of their own."""
 MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL, MAX_MANUAL = 1000, 100, 300, 10_000
 """Longest texts, in characters."""
 _CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
@@ -55,6 +59,24 @@ def solved(terminated: bool, infos: Mapping[Any, Mapping[str, Any]]) -> bool:
     """
     told = [bool(info[TASK_SUCCESS]) for info in infos.values() if TASK_SUCCESS in info]
     return any(told) if told else terminated
+
+
+def success_words(env: Any) -> tuple[str, str]:
+    """The words of a game for an episode that was solved, and for one that was not: its own, or neutral ones.
+
+    Args:
+        env: The environment; its own words stand in its `metadata` under `SUCCESS_WORDS`.
+
+    Raises:
+        UserError: If these are not two texts.
+    """
+    told = (getattr(env.unwrapped, "metadata", None) or {}).get(SUCCESS_WORDS, NEUTRAL_WORDS)
+    if isinstance(told, str) or len(told) != len(NEUTRAL_WORDS) or not all(isinstance(one, str) for one in told):
+        raise UserError(
+            f"`metadata[{SUCCESS_WORDS!r}]` of the environment is {told!r} but must be two texts, such as "
+            f"{NEUTRAL_WORDS}."
+        )
+    return told[0], told[1]
 
 
 def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], time_limit: str) -> None:

@@ -120,7 +120,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_llm_comm.envs.game import Game, in_turns
-from rllib_llm_comm.envs.interface import check_actions, check_settings, text_spaces
+from rllib_llm_comm.envs.interface import SUCCESS_WORDS, check_actions, check_settings, text_spaces
 from rllib_llm_comm.envs.overcooked_text import render, text
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
@@ -166,6 +166,7 @@ class OvercookedText(Game):
         "render_modes": ["human", "ansi", "rgb_array"],
         "is_parallelizable": True,
         "render_fps": 4,
+        SUCCESS_WORDS: ("served", "not served"),
     }
     env_id = ENV_ID
 

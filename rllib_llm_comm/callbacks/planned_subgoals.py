@@ -11,8 +11,9 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics, games_own_metrics
 from rllib_llm_comm.envs.rllib_adapter import wrap_games
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
+from rllib_llm_comm.planning.judged import JudgedSubgoals
 from rllib_llm_comm.planning.planners import make_planner, planner_model
-from rllib_llm_comm.planning.subgoal_rewards import make_rewards, reward_own_subgoals
+from rllib_llm_comm.planning.subgoal_rewards import make_rewards
 
 
 class AddPlannedSubgoals(RLlibCallback):
@@ -21,7 +22,7 @@ class AddPlannedSubgoals(RLlibCallback):
     Our algorithms add it when `planner` is set, and it reads their settings. In a config of your own use
     `AddPlannedSubgoals.of("scripted")` in `config.callbacks`. All environments of a runner share one chat model and its
     budget, the rewards that were written, and a pool of threads in which slow planners think. What `PlannedSubgoals`
-    counts (plans, subgoals, cost) is logged with the episode metrics.
+    counts (plans, subgoals, who answered, cost) is logged with the episode metrics.
     """
 
     planner: ClassVar[Any] = None
@@ -58,7 +59,7 @@ class AddPlannedSubgoals(RLlibCallback):
 
         def wrapped(game: Any, number: int) -> Any:
             if planner is None:
-                return reward_own_subgoals(game, rewards)
+                return JudgedSubgoals(game, rewards)
             return PlannedSubgoals(game, make_planner(planner, model), threads=threads, **settings)
 
         wrap_games(env, wrapped, "A planner needs")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.rollout import Episode
 
 _TRIAL = re.compile(r"^trial_\d+_|^\d+_")
-_SHOWN = ("return_mean", "return_std", "success_rate", "length_mean", "episodes", "sampled")
+_SHOWN = ("return_mean", "return_std", "success_rate", "length_mean", "episodes", "sampled", "fallback")
 
 
 def evaluate_checkpoints(
@@ -93,7 +93,7 @@ def evaluate_checkpoints(
             )
         result = figures_of(played, not greedy)
         log += [log_line(found, episode) for episode in played if episode.rounds]
-        rows.append({"checkpoint": short_path(found), **result.to_json()})
+        rows.append({"checkpoint": short_path(found), **result.to_json(), **_fallback(played)})
     figures = rows[0] if len(rows) == 1 else {"checkpoints": rows}
     _print(rows)
     if json_path is not None:
@@ -103,6 +103,13 @@ def evaluate_checkpoints(
         write_atomically(log_path, "".join(log))
         say(f"All plans are in {short_path(log_path)}")
     return figures
+
+
+def _fallback(played: Sequence[Episode]) -> dict[str, str]:
+    """The `fallback` of planners that ask a language model; nothing for others."""
+    plans = (attempt["plan"] for episode in played for attempts in episode.rounds for attempt in attempts)
+    found = sorted({plan["fallback"] for plan in plans} - {""})
+    return {"fallback": ", ".join(found)} if found else {}
 
 
 def log_line(checkpoint: Path, episode: Episode) -> str:
@@ -166,8 +173,15 @@ def command(
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    shown = [name for name in _SHOWN if name in rows[0]]
-    figures = [{name: row[name] for name in shown} | row["metrics"] for row in rows]
+    from rllib_llm_comm.planning.answered import without_empty_counts
+
+    shown = [name for name in _SHOWN if any(name in row for row in rows)]
+    metrics = [row["metrics"] for row in rows]
+    counted = without_empty_counts(dict.fromkeys(name for one in metrics for name in one), metrics)
+    figures = [
+        {name: row.get(name, "") for name in shown} | {name: row["metrics"].get(name, "") for name in counted}
+        for row in rows
+    ]
     # What is the same for all checkpoints stands once below: a terminal has few columns.
     same = [name for name in shown if len(rows) > 1 and len({str(figure[name]) for figure in figures}) == 1]
     caption = ", ".join(f"{name.replace('_', ' ')} {_text(figures[0][name])}" for name in same)

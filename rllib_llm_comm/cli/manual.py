@@ -75,7 +75,16 @@ def command(
         f"{sum(map(len, manual.facts.values()))} facts, {manual.repeated} repetitions left out; "
         f"{manual.cost.requests} requests, {manual.cost.cached} kept answers, cost {manual.cost.cost:.4g}"
     )
+    for line in _doubts(manual.to_json()):
+        say(line)
     say(f"The manual is in {short_path(target)}.")
+
+
+def _doubts(figures: dict[str, Any]) -> list[str]:
+    """Sentences about all that was kept because the answer of the model could not be used."""
+    undecided, unsorted = figures["undecided"], figures["unsorted"]
+    told = [f"{undecided} paragraphs were kept although the model said neither yes nor no."] if undecided else []
+    return told + ([f"{unsorted} lists of facts were kept whole for want of a usable answer."] if unsorted else [])
 
 
 def _how(sources: dict[Path, str], figures: dict[str, Any], asked: dict[str, Any], chat_model: Any) -> str:
@@ -91,6 +100,7 @@ def _how(sources: dict[Path, str], figures: dict[str, Any], asked: dict[str, Any
     lines = [
         f"Made by `rllib manual` from {names}, by {by}. Not checked by a person.",
         f"{len(figures['relevant'])} of {figures['paragraphs']} paragraphs were relevant.",
+        *_doubts(figures),
         *([note] if note else []),
     ]
     return "\n".join(lines).replace("--", "- -")

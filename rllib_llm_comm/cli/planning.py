@@ -208,6 +208,7 @@ def _compare_prompts(
     played: list[Variant] = [
         (labels, with_settings(planner, **settings), options.trials) for labels, settings in variants
     ]
+    options.require_different_prompts([(labels, planner) for labels, planner, _ in played], name)
     _play(name, measures, played, options)
 
 

@@ -133,6 +133,7 @@ def subgoals(
             say(f"{kitchen} has only {there} states that differ to a planner, as far as was drawn.")
         rows.append([kitchen, *_counts(data.summary())])
     columns = ["scenario", "states", "subgoals", "of the library", "goals", "refused", "no answer"]
+    columns += ["answered by", "assigned by"]
     print_table([columns, *rows])
     say(f"Data sets: {short_path(folder)}")
     if markdown_file is not None:
@@ -143,7 +144,10 @@ def _counts(summary: Mapping[str, Any]) -> list[str]:
     """The figures of a data set as the table shows them."""
     of_library = f"{summary['share']:.0%} of {summary['library']}"
     rest = [str(summary[name]) for name in ("goals", "refused", "failed")]
-    return [str(summary["states"]), str(summary["subgoals"]), of_library, *rest]
+    authors = [
+        ", ".join(f"{who} {count}" for who, count in summary[name].items()) for name in ("answered_by", "assigned_by")
+    ]
+    return [str(summary["states"]), str(summary["subgoals"]), of_library, *rest, *authors]
 
 
 def _recorded_rewards(planner: str | None, layouts: str | None) -> tuple[Path, dict[str, Any], str]:

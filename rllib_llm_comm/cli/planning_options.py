@@ -128,6 +128,26 @@ class PlanningOptions:
         games = (executor.env(next(iter(executor.scenarios.values()))) for executor in self._executors().values())
         return all(planning_game(game).has_skills for game in games)
 
+    def require_different_prompts(
+        self, variants: Sequence[tuple[Mapping[str, Any], str | Mapping[str, Any]]], what: str
+    ) -> None:
+        """Refuses a comparison of prompts in which two variants lead to the same ones.
+
+        Args:
+            variants: Per variant its labels and its planner.
+            what: Name of the comparison.
+
+        Raises:
+            UserError: If two do, in the first scenario of an executor.
+        """
+        from rllib_llm_comm.planning.game import planning_game
+        from rllib_llm_comm.planning.prompt_check import require_different_prompts
+
+        for executor in self._executors().values():
+            env = executor.env(next(iter(executor.scenarios.values())))
+            env.reset(seed=self.seed)
+            require_different_prompts(variants, planning_game(env), what)
+
     def _executors(self) -> dict[str, Executor]:
         from rllib_llm_comm.evaluation.planned_games import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
 

@@ -12,13 +12,12 @@ import numpy as np
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.cassettes import Cassette
 from rllib_llm_comm.language.chat import ChatError
-from rllib_llm_comm.planning.chat_planner import ChatPlanner
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
 from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import make_planner, planner_model
-from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Planner, no_plan
+from rllib_llm_comm.planning.plans import no_plan
 from rllib_llm_comm.planning.random_planners import DisturbedPlanner
-from rllib_llm_comm.planning.reflection import ChatReflector, Player, PolicyPlayer, ReflectedEpisode, ReflectivePlay
+from rllib_llm_comm.planning.reflection import Player, PolicyPlayer, ReflectedEpisode, ReflectivePlay
 from rllib_llm_comm.planning.shipped import find_recording
 from rllib_llm_comm.planning.tracking import PATIENCE
 
@@ -212,10 +211,9 @@ class PlannedGames:
         return {"return": float(np.mean(list(earned.values()))), "metrics": metrics}
 
     def _in_rounds(self, player: Player, seed: int) -> dict[str, Any]:
-        setup, inner = self._setup, _innermost(self._planner)
-        reflector = ChatReflector(inner) if isinstance(inner, ChatPlanner) else None
+        setup = self._setup
         play = ReflectivePlay(
-            self._env, player, self._planner, reflector,
+            self._env, player, self._planner,
             trials=setup.trials, patience=setup.patience, recover=setup.recover,
         )  # fmt: skip
         try:
@@ -246,29 +244,9 @@ def recording(planner: str | Mapping[str, Any]) -> dict[str, str]:
 
 def _counted(episode: ReflectedEpisode) -> dict[str, float]:
     """The figures of an episode of rounds, under the names that `PlannedSubgoals` has."""
-    kept = [attempts[-1] for attempts in episode.rounds]
-    ends = [outcome.how for attempt in kept for outcome in attempt.outcomes]
-    given = sum(len(attempt.plan.subgoals) for attempt in kept)
-    return {
-        **episode.metrics,
-        "plans": float(sum(map(len, episode.rounds))),
-        "subgoals_given": float(given),
-        "subgoals_completed": float(ends.count(DONE)),
-        "subgoals_stuck": float(ends.count(STUCK) + ends.count(LOST)),
-        "subgoals_refused": float(sum(len(one.plan.refused) for attempts in episode.rounds for one in attempts)),
-        "subgoals_share": ends.count(DONE) / max(1, given),
-        "reflections": float(episode.reflections),
-        "rounds": float(len(episode.rounds)),
-        "rounds_failed": float(sum(attempt.failed for attempt in kept)),
-        "plan_requests": float(episode.cost.requests),
-        "plan_tokens": float(episode.cost.input_tokens + episode.cost.output_tokens),
-        "plan_cost": float(episode.cost.cost),
-    }
-
-
-def _innermost(planner: Planner) -> Planner:
-    """The planner that thinks, below those that disturb it."""
-    return _innermost(planner.planner) if isinstance(planner, DisturbedPlanner) else planner
+    failed = sum(attempts[-1].failed for attempts in episode.rounds)
+    rounds = {"rounds": float(len(episode.rounds)), "rounds_failed": float(failed)}
+    return {**episode.metrics, **episode.counts(), **rounds}
 
 
 def _make(env_id: str, settings: Mapping[str, Any]) -> Any:

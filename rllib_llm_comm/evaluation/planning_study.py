@@ -14,6 +14,8 @@ import rllib_llm_comm
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.planned_games import Executor, PlannedGames, PlanningSetup, recording
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
+from rllib_llm_comm.planning.answered import authors_in
+from rllib_llm_comm.planning.planners import fallback_of
 
 FORMAT = 1
 SCENARIO = "scenario"
@@ -45,6 +47,10 @@ class Cell:
         made = {**self.executor.identity(), "scenario": dict(self.settings), **asdict(self.setup)}
         tape = recording(self.setup.planner)
         return {**made, "recording": tape} if tape else made
+
+    def fallback(self) -> str:
+        """The `fallback` of a planner that asks a language model; empty for others."""
+        return fallback_of(self.setup.planner)
 
     def key(self) -> str:
         """Stands for `made_with`; also for the format, so that figures of another one are not taken over."""
@@ -119,14 +125,18 @@ class Study:
 
     def figures(self) -> list[dict[str, Any]]:
         """Per cell its labels and `summary`; then the mean over all scenarios, where there are several."""
-        rows = [{"labels": dict(cell.labels), "summary": self._summary(cell)} for cell in self.cells]
+        rows = [
+            {"labels": dict(cell.labels), "fallback": cell.fallback(), "summary": self._summary(cell)}
+            for cell in self.cells
+        ]
         groups: dict[str, list[Cell]] = {}
         for cell in self.cells:
             groups.setdefault(json.dumps(_without_scenario(cell), default=str), []).append(cell)
         for cells in groups.values():
             if len(cells) > 1 and all(self._episodes(cell) for cell in cells):
                 labels = {SCENARIO: ALL, **_without_scenario(cells[0])}
-                rows.append({"labels": labels, "summary": _summary([self._episodes(cell) for cell in cells])})
+                summary = _summary([self._episodes(cell) for cell in cells])
+                rows.append({"labels": labels, "fallback": cells[0].fallback(), "summary": summary})
         return rows
 
     def to_json(self) -> str:
@@ -143,6 +153,7 @@ class Study:
                 "labels": dict(cell.labels),
                 "key": cell.key(),
                 "made_with": cell.made_with(),
+                "fallback": cell.fallback(),
                 "summary": self._summary(cell, whole=True),
                 "episodes": list(self.played.get(cell.key(), {}).values()),
             }
@@ -207,6 +218,7 @@ def _rounded(value: Any) -> Any:
 
 _SHOWN = {
     "plans": "plans",
+    "no plan": "plans_failed",
     "subgoals done": "",
     "replaced": "subgoals_replaced",
     "put back": "reflections",
@@ -216,6 +228,12 @@ _SHOWN = {
     "cost": "plan_cost",
 }
 """Columns after the score, and the metric of each; those that are zero everywhere are left out."""
+_PLANNED_BY = "planned by"
+_AUTHORS = {
+    _PLANNED_BY: "plans", "assigned by": "assignments", "subgoals by": "subgoals", "blamed by": "reflections"
+}  # fmt: skip
+"""Columns that tell who answered, and the counts of each; those that tell nowhere anything else than the first are left
+out, but not the last."""
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -238,9 +256,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
                 "95 % interval": f"{summary['low']:.1f} to {summary['high']:.1f}",
             }
             shown |= {name: _figure(name, metric, summary["metrics"]) for name, metric in _SHOWN.items()}
+            shown |= {name: _authors(summary["metrics"], what) for name, what in _AUTHORS.items()}
+            shown["fallback"] = row.get("fallback", "")
         cells.append({**shown, "episodes": str(summary["episodes"])})
-    optional = ["score", "95 % interval", *_SHOWN]
+    optional = ["score", "95 % interval", *_SHOWN, *_AUTHORS, "fallback"]
     told = [name for name in optional if any(cell.get(name, "") not in ("", "0") for cell in cells)]
+    for name in ("assigned by", "subgoals by"):
+        if name in told and all(cell.get(name) == cell.get(_PLANNED_BY) for cell in cells):
+            told.remove(name)
     columns = [*labels, *told, "episodes"]
     return columns, [[cell.get(name, "") for name in columns] for cell in cells]
 
@@ -261,6 +284,14 @@ def _figure(name: str, metric: str, metrics: Mapping[str, float]) -> str:
         return f"{metrics[metric]:.4g}" if metric in metrics else ""
     done, stuck = metrics["subgoals_completed"], metrics["subgoals_stuck"]
     return f"{100 * done / (done + stuck):.0f} %" if done + stuck else ""
+
+
+def _authors(metrics: Mapping[str, float], what: str) -> str:
+    """The authors, with shares where there are several: "model 97 %, rules 3 %"."""
+    found = authors_in(metrics, what)
+    if len(found) < 2:
+        return "".join(found)
+    return ", ".join(f"{who} {100 * count / sum(found.values()):.0f} %" for who, count in found.items())
 
 
 def _text(value: Any) -> str:

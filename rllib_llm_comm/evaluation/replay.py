@@ -13,9 +13,10 @@ import numpy as np
 
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.evaluation.tiles import TileSheets
+from rllib_llm_comm.planning.answered import authors_in
 
 # Figures that the tree of plans shows in full.
-_OF_PLANS = ("plan", "subgoals_", "rewards_")
+_OF_PLANS = ("plan", "subgoals_", "rewards_", "assignments_by_", "reflections_by_", "judgements_by_", "messages_by_")
 # What takes no more values than these, such as "won", needs no curve.
 _LEVELS = 2
 
@@ -79,11 +80,11 @@ def _json_for_html(data: Any) -> Any:
 
 
 def _headline(episode: Episode) -> str:
-    """How an episode came out: what the game counts itself, or whether it was solved."""
+    """The outcome of an episode: what the game counts itself, or whether it was solved, in the game's words."""
     counted = {name: value for name, value in episode.metrics.items() if not name.startswith(_OF_PLANS)}
     if counted:
         return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in counted.items())
-    return "served" if episode.success else "not served"
+    return episode.words[0] if episode.success else episode.words[1]
 
 
 def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
@@ -121,6 +122,7 @@ def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
         "frames": frames,
         "curves": _curves(episode),
         "rounds": [[_attempt(attempt) for attempt in attempts] for attempts in episode.rounds],
+        "answers": _answers(episode),
     }
 
 
@@ -132,6 +134,17 @@ def _curves(episode: Episode) -> dict[str, list[float]]:
     return {name: values for name, values in curves.items() if len(set(values)) > _LEVELS and np.isfinite(values).all()}
 
 
+def _answers(episode: Episode) -> list[str]:
+    """The counts of authors, such as "assignments: model 3, rules 4", and `fallback`."""
+    told = []
+    for what in ("plans", "assignments", "subgoals", "reflections", "judgements"):
+        authors = authors_in(episode.metrics, what)
+        if authors:
+            told.append(f"{what}: {', '.join(f'{who} {count:g}' for who, count in authors.items())}")
+    fallbacks = {attempt["plan"]["fallback"] for attempts in episode.rounds for attempt in attempts} - {""}
+    return told + [f"fallback: {fallback}" for fallback in sorted(fallbacks)]
+
+
 def _attempt(attempt: Mapping[str, Any]) -> dict[str, Any]:
     """A plan and what came of it, as the page shows it."""
     plan, ends = attempt["plan"], {outcome["agent"]: outcome["how"] for outcome in attempt["outcomes"]}
@@ -140,11 +153,14 @@ def _attempt(attempt: Mapping[str, Any]) -> dict[str, Any]:
         "frame": attempt["frame"],
         "goal": plan["goal"],
         "reason": plan["reason"],
+        "by": plan["answered_by"],
         "subgoals": [{**one, "end": ends.get(one["agent"], "")} for one in plan["subgoals"]],
         "refused": plan["refused"],
         "kept": attempt["kept"],
         "returns": round(float(np.mean(list(attempt["returns"].values()) or [0.0])), 3),
+        "unplanned": attempt["unplanned"],
         "blamed": "" if reflection is None else reflection["phase"],
+        "blamed_by": "" if reflection is None else reflection["answered_by"],
         "why": "" if reflection is None else reflection["why"],
         "thoughts": "" if reflection is None else reflection["thoughts"],
     }

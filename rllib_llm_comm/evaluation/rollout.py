@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, solved, success_words
 
 COLLISION = "blocked"
 _COMMON = 12
@@ -25,7 +25,7 @@ class Episode:
         agents: The agents' names.
         seed: Seed of the episode.
         returns: Undiscounted sum of rewards per agent.
-        success: Whether the task was done (see `envs.interface.solved`), such as the dish served.
+        success: Whether the task was done (see `envs.interface.solved`).
         length: Game steps.
         collisions: How often an agent was blocked by another one.
         messages: Everything that was said, in order; silence is left out.
@@ -35,6 +35,7 @@ class Episode:
             `probabilities`, `action`, `phrase`, `value` (if the critic knows one), `reward` (earned since the frame
             before), `busy` and `events`. The last frame shows the end. Under reflection also the frames of attempts
             that were put back.
+        words: The game's words for an episode that was solved, and for one that was not (`envs.interface`).
         rounds: Under a planner the tree of plans: per round all attempts from the same situation, of which the last
             stands; each is what `Attempt.to_json` gives, and `frame`, the index of its first frame.
     """
@@ -51,6 +52,7 @@ class Episode:
     metrics: dict[str, float] = field(default_factory=dict)
     frames: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[list[dict[str, Any]]] = field(default_factory=list)
+    words: tuple[str, str] = NEUTRAL_WORDS
 
 
 @dataclass(frozen=True)
@@ -296,6 +298,7 @@ def new_episode(policy: Any, env: Any, seed: int) -> Episode:
         agents=agents,
         seed=seed,
         returns=dict.fromkeys(agents, 0.0),
+        words=success_words(env),
     )
 
 

@@ -7,15 +7,17 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rllib_llm_comm.planning.answered import OWN, Answerer
 from rllib_llm_comm.planning.plans import Outcome, Phase, Plan
 
 
 class Reflection(BaseModel):
-    """What went wrong, after thinking."""
+    """The phase that is to blame for a failure, with the thoughts behind it and their author."""
 
     thoughts: str = ""
     phase: Phase
     why: str
+    answered_by: Answerer = OWN
 
 
 @dataclass

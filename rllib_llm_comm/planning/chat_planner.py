@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, Field, create_model, field_validator
+from typing import Any
 
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.language.chat_answers import AnswerError, UnusableError, ask_for, read_answer
+from rllib_llm_comm.language.accounts import count_scope
+from rllib_llm_comm.language.chat_answers import AnswerError, UnusableError, ask_for
 from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.language.templates import fill, template
+from rllib_llm_comm.planning.answered import (
+    BY_RULES,
+    ERROR,
+    FALLBACKS,
+    MENU,
+    RULES,
+    Answerer,
+    PhaseAnswers,
+    answerer_of,
+    answerers_of,
+    gave_up,
+)
+from rllib_llm_comm.planning.chat_forms import (
+    Assignment,
+    Decomposition,
+    Goal,
+    Objects,
+    ProposedSubgoal,
+    ask_leniently,
+    assigned_way,
+    check_count,
+    same_words,
+    with_entries,
+)
 from rllib_llm_comm.planning.game import BETWEEN_EXAMPLES
 from rllib_llm_comm.planning.manual import read_manual
 from rllib_llm_comm.planning.matching import (
@@ -26,57 +48,6 @@ from rllib_llm_comm.planning.matching import (
 )
 from rllib_llm_comm.planning.nearest import Nearest, NearestByEmbedding, NearestByModel
 from rllib_llm_comm.planning.plans import FailedAttempt, Phase, Plan, Planner, PlanRequest, Refusal
-
-Answer = TypeVar("Answer", bound=BaseModel)
-_NAMES = re.compile(r"\s*\(\w+(?: or \w+)*\)$")
-
-
-class Objects(BaseModel):
-    """The things of a game that matter."""
-
-    objects: list[str] = Field(min_length=1, max_length=40)
-
-
-class Goal(BaseModel):
-    """A goal, after thinking."""
-
-    thoughts: str = ""
-    goal: str = Field(min_length=1, max_length=300)
-
-
-class ProposedSubgoal(BaseModel):
-    """A subgoal with its reason."""
-
-    subgoal: str = Field(min_length=1, max_length=300)
-    reason: str = ""
-
-    @field_validator("subgoal")
-    @classmethod
-    def _without_names(cls, subgoal: str) -> str:
-        """Who copies a line of the menu whole may copy the names behind it, too: "... (alice or bob)"."""
-        return _NAMES.sub("", subgoal)
-
-
-class Decomposition(BaseModel):
-    """Subgoals for all agents, after thinking."""
-
-    thoughts: str = ""
-    subgoals: list[ProposedSubgoal]
-
-
-class AgentsNumber(BaseModel):
-    """Which subgoal an agent gets."""
-
-    agent: str
-    number: int = Field(description="number of the subgoal")
-    reason: str = ""
-
-
-class Assignment(BaseModel):
-    """Who gets which subgoal, after thinking."""
-
-    thoughts: str = ""
-    assignment: list[AgentsNumber]
 
 
 @dataclass(frozen=True)
@@ -93,6 +64,11 @@ class ChatPlanSettings:
         text_encoder: For "embedding": see `load_text_encoder`.
         manual: Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario
             only (`PlanningGame.scenario`) is added. Empty: the game's own.
+        fallback: What happens where an answer cannot be used twice (ours; the paper is silent). "rules": an impossible
+            subgoal becomes the nearest possible one, subgoals are given out with the least effort, and reflection
+            blames by rules; all of it is counted under their names. "none": there is no such plan, or no reflection and
+            the failed attempt stands. "error": the run ends. A goal has no substitute: with "rules", too, there is no
+            plan without one.
     """
 
     examples: int = 1
@@ -102,6 +78,7 @@ class ChatPlanSettings:
     nearest: str = "embedding"
     text_encoder: str = "embedded"
     manual: str = ""
+    fallback: str = BY_RULES
 
     def __post_init__(self) -> None:
         """Refuses what is not allowed."""
@@ -112,6 +89,7 @@ class ChatPlanSettings:
         require_choice("objects", self.objects, (False, True))
         require_choice("menu", self.menu, ("possible", "library"))
         require_choice("nearest", self.nearest, ("embedding", "model"))
+        require_choice("fallback", self.fallback, FALLBACKS)
         if not isinstance(self.text_encoder, str):
             raise UserError(f"`text_encoder` is {self.text_encoder!r} but must be the name of an encoder or a folder.")
 
@@ -119,8 +97,8 @@ class ChatPlanSettings:
 class ChatPlanner(Planner):
     """Asks three questions per plan; each answer is checked against the game.
 
-    What is unknown or impossible is refused with the reasons and asked once more; what is still so then is replaced by
-    the nearest subgoal that is possible.
+    What is unknown or impossible is refused with the reasons and asked once more. What happens to what is still so then
+    is told by `ChatPlanSettings.fallback`, and who answered in the end by the plan's `answered_by`.
 
     Args:
         model: Whom to ask.
@@ -136,6 +114,9 @@ class ChatPlanner(Planner):
         self.nearest: Nearest = NearestByModel(model, by_embedding) if settings.nearest == "model" else by_embedding
         self._objects: dict[str, list[str]] = {}
         self._manual = read_manual(settings.manual) if settings.manual else ""
+        self._by: dict[Phase, Answerer] = {}  # who answered last in each phase
+        substitutes: tuple[Answerer, ...] = (RULES, MENU) if settings.fallback == BY_RULES else ()
+        self.answerers = tuple(dict.fromkeys((*answerers_of(model), *substitutes)))
 
     def settings(self) -> dict[str, Any]:
         """See `Planner`."""
@@ -143,17 +124,58 @@ class ChatPlanner(Planner):
 
     def plan(self, request: PlanRequest) -> Plan:
         """See `Planner`."""
+        try:
+            return self._planned(request)
+        except AnswerError as error:
+            if self.how.fallback == ERROR:
+                raise gave_up(error) from error
+            raise
+
+    def _planned(self, request: PlanRequest) -> Plan:
         refused: list[Refusal] = []
         context = self.context(request)
         kept = request.failed[-1].plan if request.redo != "goal" else None
-        goal, reason = (kept.goal, kept.reason) if kept is not None else self.goal(request, context)
+        by: dict[Phase, Answerer] = {}
+        if kept is not None:
+            goal, reason, by["goal"] = kept.goal, kept.reason, kept.answered_by.goal
+        else:
+            with self._asking("goal", by):
+                goal, reason = self.goal(request, context)
         if request.redo == "assignment" and kept is not None:
             subgoals = [ProposedSubgoal(subgoal=one.subgoal, reason=one.reason) for one in kept.subgoals]
+            by["decomposition"] = kept.answered_by.decomposition
+            authors = {one.subgoal: one.answered_by for one in kept.subgoals}
         else:
-            subgoals = self._decompose(request, context, goal, refused)
-        way, reasons = self._assign(request, context, goal, subgoals, refused)
+            with self._asking("decomposition", by):
+                subgoals = self._decompose(request, context, goal, refused)
+            authors = {one.subgoal: by["decomposition"] for one in subgoals}
+        with self._asking("assignment", by):
+            way, reasons = self._assign(request, context, goal, subgoals, refused)
+        if way is None:
+            # What the model cannot give out right in two tries is given out as well as it can be.
+            by["assignment"] = RULES
+            way = assignments(request, [one.subgoal for one in subgoals])[0]
+        whys = {one.subgoal: one.reason for one in subgoals}
+        reasons = {agent: reasons.get(agent) or whys.get(way[agent], "") for agent in way}
         made = made_possible(request, way, self.nearest, refused)
-        return Plan(goal=goal, reason=reason, subgoals=assigned(made, reasons), refused=refused, planner=self.name)
+        return Plan(
+            goal=goal,
+            reason=reason,
+            subgoals=assigned(made, reasons, authors, refused),
+            refused=refused,
+            planner=self.name,
+            answered_by=PhaseAnswers(**by),
+            fallback=self.how.fallback,
+        )
+
+    @contextmanager
+    def _asking(self, phase: Phase, by: dict[Phase, Answerer]) -> Iterator[None]:
+        """Notes who answers the question of a phase; if nothing is asked, it is who was asked last."""
+        with count_scope() as asked:
+            yield
+        if phase not in self._by or asked.requests or asked.cached:
+            self._by[phase] = answerer_of(self.model, asked)
+        by[phase] = self._by[phase]
 
     # ---- what all questions begin with -------------------------------------------------------------------
 
@@ -215,7 +237,7 @@ class ChatPlanner(Planner):
         failed = [attempt.plan.goal for attempt in request.failed if attempt.guilty == "goal"]
 
         def check(answer: Goal) -> None:
-            if _same(answer.goal) in map(_same, failed):
+            if same_words(answer.goal) in map(same_words, failed):
                 raise UnusableError(f"the goal {answer.goal!r} has failed from here already")
 
         prompt = fill(
@@ -240,7 +262,7 @@ class ChatPlanner(Planner):
             _note(refused, "decomposition", problems)
             if problems:
                 raise UnusableError(*problems.values())
-            _check_count(answer, len(game.agents))
+            check_count(answer, len(game.agents))
             known = [str(game.parse(one.subgoal)) for one in answer.subgoals]
             if sorted(known) in failed:
                 raise UnusableError("these subgoals have failed from here already")
@@ -257,8 +279,10 @@ class ChatPlanner(Planner):
             count=len(game.agents),
             menu=self._menu(request),
         )
-        form = _with_entries(Decomposition, "subgoals", len(game.agents))
-        found, _ = _ask(self.model, prompt, form, check, lambda answer: None)
+        form = with_entries(Decomposition, "subgoals", len(game.agents))
+        found, wrong = ask_leniently(self.model, prompt, form, check, lambda answer: None)
+        if wrong is not None and self.how.fallback != BY_RULES:
+            raise wrong
         known: list[ProposedSubgoal] = []
         for one in found.subgoals:
             known.append(self._known(request, one, found, refused, [other.subgoal for other in known]))
@@ -280,7 +304,8 @@ class ChatPlanner(Planner):
         taken = {*before, *(request.game.parse(other.subgoal) for other in found.subgoals)}
         options = [option for option in _possible(request) if option not in taken]
         nearest = self.nearest(one.subgoal, options or _possible(request))
-        refused.append(Refusal(phase="decomposition", subgoal=one.subgoal, reason=why, instead=nearest))
+        by = self.nearest.by
+        refused.append(Refusal(phase="decomposition", subgoal=one.subgoal, reason=why, instead=nearest, chosen_by=by))
         return ProposedSubgoal(subgoal=nearest, reason=one.reason)
 
     def _assign(
@@ -290,11 +315,12 @@ class ChatPlanner(Planner):
         goal: str,
         subgoals: Sequence[ProposedSubgoal],
         refused: list[Refusal],
-    ) -> tuple[dict[str, str], dict[str, str]]:
+    ) -> tuple[dict[str, str] | None, dict[str, str]]:
+        """A subgoal and a reason per agent; without a usable answer nothing, if rules may take over."""
         game = request.game
 
         def check(answer: Assignment) -> None:
-            way = _way(answer, game.agents, subgoals)
+            way = assigned_way(answer, game.agents, subgoals)
             problems = {way[agent]: why for agent in way if (why := game.refusal(request.state, agent, way[agent]))}
             _note(refused, "assignment", problems)
             if problems:
@@ -311,16 +337,18 @@ class ChatPlanner(Planner):
             goal=goal,
             subgoals="\n".join(f"{number}. {one.subgoal}" for number, one in enumerate(subgoals, 1)),
         )
+        form = with_entries(Assignment, "assignment", len(game.agents))
         try:
-            form = _with_entries(Assignment, "assignment", len(game.agents))
-            answer, fits = _ask(self.model, prompt, form, check, lambda answer: _way(answer, game.agents, subgoals))
+            answer, wrong = ask_leniently(
+                self.model, prompt, form, check, lambda answer: assigned_way(answer, game.agents, subgoals)
+            )
+            if wrong is not None:
+                raise wrong
         except AnswerError:
-            fits = False
-        # What the model cannot give out right in two tries is given out as well as it can be.
-        way = _way(answer, game.agents, subgoals) if fits else assignments(request, [s.subgoal for s in subgoals])[0]
-        reasons = {one.agent: one.reason for one in answer.assignment} if fits else {}
-        whys = {one.subgoal: one.reason for one in subgoals}
-        return way, {agent: reasons.get(agent) or whys.get(way[agent], "") for agent in way}
+            if self.how.fallback != BY_RULES:
+                raise
+            return None, {}
+        return assigned_way(answer, game.agents, subgoals), {one.agent: one.reason for one in answer.assignment}
 
     def _menu(self, request: PlanRequest) -> str:
         game = request.game
@@ -335,55 +363,10 @@ class ChatPlanner(Planner):
         return "\n".join(f"- {subgoal} ({' or '.join(agents)})" for subgoal, agents in who.items())
 
 
-def _ask(
-    model: ChatModel,
-    prompt: str,
-    form: type[Answer],
-    check: Callable[[Answer], None],
-    least: Callable[[Answer], object],
-) -> tuple[Answer, bool]:
-    """The first of two answers that fits, or else the second one if it has at least the right form.
-
-    Raises:
-        AnswerError: If it has not.
-    """
-    try:
-        return ask_for(model, prompt, form, check=check), True
-    except AnswerError as error:
-        try:
-            return read_answer(error.answer, form, least), False
-        except UnusableError:
-            raise error from None
-
-
-@lru_cache(maxsize=64)
-def _with_entries(form: type[Answer], name: str, count: int) -> type[Answer]:
-    """A form whose list must have so many entries, so that the model reads the number in the schema."""
-    entries: Any = (form.model_fields[name].annotation, Field(min_length=count, max_length=count))
-    made: type[Answer] = create_model(form.__name__, __base__=form, **{name: entries})
-    made.__doc__ = form.__doc__  # it stands in the schema
-    return made
-
-
 def _possible(request: PlanRequest) -> list[str]:
     """What any agent can set about now."""
     found = (request.game.possible(request.state, agent) for agent in request.game.agents)
     return list(dict.fromkeys(subgoal for subgoals in found for subgoal in subgoals))
-
-
-def _check_count(answer: Decomposition, count: int) -> None:
-    if len(answer.subgoals) != count or len({_same(one.subgoal) for one in answer.subgoals}) != count:
-        raise UnusableError(f"there must be {count} different subgoals, one for each agent")
-
-
-def _way(answer: Assignment, agents: Sequence[str], subgoals: Sequence[ProposedSubgoal]) -> dict[str, str]:
-    """A subgoal per agent, in the agents' order."""
-    numbers = {one.agent.strip().lower(): one.number for one in answer.assignment}
-    if len(answer.assignment) != len(agents) or set(numbers) != {agent.lower() for agent in agents}:
-        raise UnusableError(f"each of {', '.join(agents)} must be named once")
-    if sorted(numbers.values()) != list(range(1, len(subgoals) + 1)):
-        raise UnusableError(f"each of the numbers 1 to {len(subgoals)} must be given to one agent")
-    return {agent: subgoals[numbers[agent.lower()] - 1].subgoal for agent in agents}
 
 
 def _note(refused: list[Refusal], phase: Phase, problems: dict[str, str]) -> None:
@@ -391,10 +374,6 @@ def _note(refused: list[Refusal], phase: Phase, problems: dict[str, str]) -> Non
         noted = Refusal(phase=phase, subgoal=subgoal, reason=reason, instead="")
         if noted not in refused:
             refused.append(noted)
-
-
-def _same(text: str) -> str:
-    return " ".join(text.lower().split()).rstrip(".")
 
 
 def _told(failed: Sequence[FailedAttempt]) -> str:

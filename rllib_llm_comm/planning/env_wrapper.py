@@ -14,8 +14,10 @@ from rllib_llm_comm.envs.interface import EPISODE_METRICS
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.accounts import ChatCounters, count_scope
 from rllib_llm_comm.language.chat import ChatError
+from rllib_llm_comm.planning.answered import AnswerCounts
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.game import State, planning_game
+from rllib_llm_comm.planning.judged import RewardCounts
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Outcome, Plan, Planner, PlanRequest, no_plan
 from rllib_llm_comm.planning.subgoal_rewards import EXACT, SubgoalRewards, make_rewards
@@ -165,7 +167,8 @@ class PlannedSubgoals(ParallelEnv):
         self.attempts: list[Attempt] = []
         self.cost = ChatCounters()
         self._failure: ChatError | None = None
-        self._plans = self._failures = self._refused = self._differing = self._steps = 0
+        self._plans = self._failures = self._refused = self._steps = 0
+        self._answers, self._judged = AnswerCounts(self.planner.answerers), RewardCounts(self.rewards)
         self._retry = 0
 
     def _forget(self) -> None:
@@ -225,6 +228,7 @@ class PlannedSubgoals(ParallelEnv):
             self._retry = self.tracker.patience
             return
         self._plans += 1
+        self._answers.add_plan(self.plan)
         self._refused += len(self.plan.refused)
         self.tracker.give(self.plan)
         nothing = {str(agent): 0.0 for agent in self.possible_agents}
@@ -232,10 +236,7 @@ class PlannedSubgoals(ParallelEnv):
 
     def _done(self, before: State, after: State, agent: str, subgoal: str) -> bool:
         """Whether a subgoal is done, by whoever says so."""
-        done = self.rewards.done(self.game, before, after, agent, subgoal)
-        if self.rewards.name != EXACT:
-            self._differing += done != self.game.done(before, after, agent, subgoal)
-        return done
+        return self._judged.done(self.game, before, after, agent, subgoal)
 
     def _note(self, outcomes: list[Outcome], rewards: Mapping[Any, float]) -> None:
         """Writes down what came of the latest plan; rewards are the game's own."""
@@ -274,6 +275,7 @@ class PlannedSubgoals(ParallelEnv):
         own = {
             "plans": float(self._plans),
             "plans_failed": float(self._failures),
+            **self._answers.figures(),
             "subgoals_given": float(counts["given"]),
             "subgoals_completed": float(counts[DONE]),
             "subgoals_stuck": float(counts[STUCK] + counts[LOST]),
@@ -282,9 +284,8 @@ class PlannedSubgoals(ParallelEnv):
             "plan_requests": float(self.cost.requests),
             "plan_tokens": float(self.cost.input_tokens + self.cost.output_tokens),
             "plan_cost": float(self.cost.cost),
+            **self._judged.figures(),
         }
-        if self.rewards.name != EXACT:
-            own |= {"rewards_differing": float(self._differing), "rewards_refused": float(self.rewards.refused)}
         return {
             agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
         }

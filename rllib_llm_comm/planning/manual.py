@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,6 +95,8 @@ class Manual:
         paragraphs: Number of paragraphs.
         relevant: Indices of those that were relevant.
         repeated: Facts that were left out because they repeat others.
+        undecided: Relevant paragraphs that were kept although the last answer about them was neither yes nor no.
+        unsorted: Lists of facts of which the model did not name the repetitions in two tries, so that all were kept.
         cost: What was asked for it.
     """
 
@@ -102,6 +105,8 @@ class Manual:
     paragraphs: int
     relevant: list[int]
     repeated: int
+    undecided: int = 0
+    unsorted: int = 0
     cost: ChatCounters = field(default_factory=ChatCounters)
 
     def to_json(self) -> dict[str, Any]:
@@ -131,8 +136,9 @@ def make_manual(
         UserError: If no paragraph is relevant, none tells anything, the budget is spent or the key is missing.
         ChatError: If a request failed for good, or the model gave no manual in two tries.
     """
+    kept_in_doubt: Counter[str] = Counter()
     with count_scope() as cost:
-        relevant = relevant_paragraphs(model, paragraphs, settings.batch)
+        relevant = relevant_paragraphs(model, paragraphs, settings.batch, kept_in_doubt)
         if not relevant:
             raise UserError(
                 f"None of the {len(paragraphs)} paragraphs is about how to play the game, says the chat model; give "
@@ -144,10 +150,11 @@ def make_manual(
             raise UserError(
                 "The chat model found no facts in the relevant paragraphs; give other sources or another model."
             )
-        kept = without_repetitions(model, facts)
+        kept = without_repetitions(model, facts, kept_in_doubt)
         text = summary(model, [fact for group in kept.values() for fact in group], settings.words)
     repeated = found - sum(map(len, kept.values()))
-    return Manual(text, kept, len(paragraphs), relevant, repeated, cost)
+    doubts = {"undecided": kept_in_doubt["undecided"], "unsorted": kept_in_doubt["unsorted"]}
+    return Manual(text, kept, len(paragraphs), relevant, repeated, **doubts, cost=cost)
 
 
 def questions(name: str) -> list[str]:
@@ -159,7 +166,9 @@ def questions(name: str) -> list[str]:
     return [line for line in template(__package__, name).splitlines() if line.strip()]
 
 
-def relevant_paragraphs(model: ChatModel, paragraphs: Sequence[Paragraph], batch: int = 8) -> list[int]:
+def relevant_paragraphs(
+    model: ChatModel, paragraphs: Sequence[Paragraph], batch: int = 8, kept_in_doubt: Counter[str] | None = None
+) -> list[int]:
     """Which paragraphs tell something of use to a player, by at least one of the questions of relevance.
 
     An answer that is neither yes nor no keeps the paragraph: a useless one costs little, a lost rule much.
@@ -168,6 +177,7 @@ def relevant_paragraphs(model: ChatModel, paragraphs: Sequence[Paragraph], batch
         model: Whom to ask.
         paragraphs: The paragraphs.
         batch: How many are asked about together.
+        kept_in_doubt: Paragraphs kept by an answer that is neither yes nor no are counted here as "undecided".
 
     Returns:
         Their indices.
@@ -178,7 +188,10 @@ def relevant_paragraphs(model: ChatModel, paragraphs: Sequence[Paragraph], batch
         open_ = [index for index in range(len(paragraphs)) if index not in relevant]
         context = fill(__package__, "manual_relevant", question=question)
         answers = ask_batch(model, [_shown(paragraphs[index]) for index in open_], context=context, size=batch)
-        relevant |= {index for index, answer in zip(open_, answers, strict=True) if read_yes_no(answer) is not False}
+        said = {index: read_yes_no(answer) for index, answer in zip(open_, answers, strict=True)}
+        relevant |= {index for index, yes in said.items() if yes is not False}
+        if kept_in_doubt is not None:
+            kept_in_doubt["undecided"] += sum(yes is None for yes in said.values())
     return sorted(relevant)
 
 
@@ -206,7 +219,9 @@ def collect_facts(model: ChatModel, paragraphs: Sequence[Paragraph], batch: int 
     return facts
 
 
-def without_repetitions(model: ChatModel, facts: dict[str, list[str]]) -> dict[str, list[str]]:
+def without_repetitions(
+    model: ChatModel, facts: dict[str, list[str]], kept_in_doubt: Counter[str] | None = None
+) -> dict[str, list[str]]:
     """The facts without those that say no more than another one.
 
     The model names numbers; it cannot change a fact or add one. If it names too many to believe (all of them, or
@@ -215,6 +230,7 @@ def without_repetitions(model: ChatModel, facts: dict[str, list[str]]) -> dict[s
     Args:
         model: Whom to ask.
         facts: Question to facts.
+        kept_in_doubt: Lists that were kept whole for want of a usable answer are counted here as "unsorted".
     """
     entries = [(question, fact) for question, group in facts.items() for fact in group]
     kept: list[tuple[str, str]] = []
@@ -224,11 +240,16 @@ def without_repetitions(model: ChatModel, facts: dict[str, list[str]]) -> dict[s
         part, entries = entries[:_FACTS_AT_ONCE], entries[_FACTS_AT_ONCE:]
         shown = carried + part
         dropped = _repetitions(model, [fact for _, fact in shown])
+        if dropped is None:
+            dropped = set()
+            if kept_in_doubt is not None:
+                kept_in_doubt["unsorted"] += 1
         kept = kept[: len(kept) - len(carried)] + [entry for k, entry in enumerate(shown) if k not in dropped]
     return {question: [fact for whose, fact in kept if whose == question] for question in facts}
 
 
-def _repetitions(model: ChatModel, facts: Sequence[str]) -> set[int]:
+def _repetitions(model: ChatModel, facts: Sequence[str]) -> set[int] | None:
+    """Indices of facts that repeat others; `None` without a usable answer."""
     if len(facts) < 2:
         return set()
 
@@ -243,7 +264,7 @@ def _repetitions(model: ChatModel, facts: Sequence[str]) -> set[int]:
         found = ask_for(model, fill(__package__, "manual_repeated", facts=_numbered(facts)), Repeated, check=check)
     except AnswerError as error:
         logger.warning("%s All facts are kept.", error)
-        return set()
+        return None
     return {number - 1 for number in found.repeated}
 
 

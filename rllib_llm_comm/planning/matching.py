@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 
+from rllib_llm_comm.planning.answered import MENU, Answerer
 from rllib_llm_comm.planning.nearest import Nearest
 from rllib_llm_comm.planning.plans import AssignedSubgoal, PlanRequest, Refusal
 
@@ -81,14 +82,18 @@ def made_possible(
             made[agent] = known
         else:
             made[agent] = _other(request, agent, subgoal, made, nearest)
-            refused.append(Refusal(phase="assignment", subgoal=subgoal, reason=reason, instead=made[agent]))
+            refused.append(_replaced(subgoal, reason, made[agent], nearest))
     for attempt in request.failed:
         if attempt.plan.by_agent() == made:
             agent = (attempt.undone or game.agents)[0]
             before, made[agent] = made[agent], _other(request, agent, made[agent], made, nearest)
             reason = "this assignment has failed from here"
-            refused.append(Refusal(phase="assignment", subgoal=before, reason=reason, instead=made[agent]))
+            refused.append(_replaced(before, reason, made[agent], nearest))
     return made
+
+
+def _replaced(subgoal: str, reason: str, instead: str, nearest: Nearest) -> Refusal:
+    return Refusal(phase="assignment", subgoal=subgoal, reason=reason, instead=instead, chosen_by=nearest.by)
 
 
 def _other(request: PlanRequest, agent: str, subgoal: str, made: dict[str, str], nearest: Nearest) -> str:
@@ -101,11 +106,19 @@ def _other(request: PlanRequest, agent: str, subgoal: str, made: dict[str, str],
     return nearest(subgoal, fresh or options)
 
 
-def assigned(way: dict[str, str], reasons: dict[str, str]) -> list[AssignedSubgoal]:
-    """Subgoals with their reasons, as a plan has them.
+def assigned(
+    way: dict[str, str], reasons: Mapping[str, str], authors: Mapping[str, Answerer], refused: Sequence[Refusal]
+) -> list[AssignedSubgoal]:
+    """Subgoals with their reasons and authors, as a plan has them.
 
     Args:
         way: A subgoal per agent.
         reasons: A reason per agent; missing ones are empty.
+        authors: Who wanted each subgoal.
+        refused: What was refused; what was taken instead comes from the menu of what is possible.
     """
-    return [AssignedSubgoal(agent=agent, subgoal=way[agent], reason=reasons.get(agent, "")) for agent in way]
+    by: dict[str, Answerer] = {**authors, **dict.fromkeys((one.instead for one in refused if one.instead), MENU)}
+    return [
+        AssignedSubgoal(agent=agent, subgoal=way[agent], reason=reasons.get(agent, ""), answered_by=by[way[agent]])
+        for agent in way
+    ]

@@ -13,7 +13,13 @@ from rllib_llm_comm.language.templates import fill
 
 
 class Nearest(Protocol):
-    """Finds the option that a text is nearest to."""
+    """Finds the option that a text is nearest to.
+
+    Attributes:
+        by: Who chose last: "embedding" or "model".
+    """
+
+    by: str
 
     def __call__(self, text: str, options: Sequence[str]) -> str:
         """One of the options.
@@ -30,6 +36,8 @@ class NearestByEmbedding:
     Args:
         text_encoder: See `load_text_encoder`; loaded when it is first needed.
     """
+
+    by = "embedding"
 
     def __init__(self, text_encoder: str = "embedded") -> None:
         self.text_encoder = text_encoder
@@ -64,6 +72,7 @@ class NearestByModel:
 
     def __init__(self, model: ChatModel, otherwise: Nearest) -> None:
         self.model, self.otherwise = model, otherwise
+        self.by = "model"
 
     def __call__(self, text: str, options: Sequence[str]) -> str:
         """See `Nearest`.
@@ -72,6 +81,7 @@ class NearestByModel:
             ChatError: If a request failed for good.
             UserError: If the budget is spent or the key is missing.
         """
+        self.by = "model"
         if len(options) == 1:
             return options[0]
 
@@ -84,4 +94,5 @@ class NearestByModel:
         try:
             return options[ask_for(self.model, prompt, Chosen, check=check).number - 1]
         except AnswerError:
+            self.by = self.otherwise.by
             return self.otherwise(text, options)

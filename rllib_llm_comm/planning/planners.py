@@ -10,6 +10,7 @@ import rllib_llm_comm.planning.rules_chat  # noqa: F401  (makes the chat model "
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.cassettes import check_chat, open_chat
 from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.planning.answered import BY_RULES, MENU, RULES, PhaseAnswers
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.deps import DepsPlanner
 from rllib_llm_comm.planning.matching import assigned, made_possible
@@ -23,13 +24,21 @@ from rllib_llm_comm.planning.skill_graph import share_out
 class _RulePlanner(Planner):
     """What planners by rules have in common: after failures the subgoals that were not done are replaced."""
 
+    answerers = (RULES, MENU)
+
     def __init__(self) -> None:
         self._nearest = NearestByEmbedding()
 
     def _made(self, request: PlanRequest, goal: str, way: dict[str, str], reasons: dict[str, str]) -> Plan:
         refused: list[Refusal] = []
         possible = made_possible(request, way, self._nearest, refused)
-        return Plan(goal=goal, subgoals=assigned(possible, reasons), refused=refused, planner=self.name)
+        return Plan(
+            goal=goal,
+            subgoals=assigned(possible, reasons, dict.fromkeys(possible.values(), RULES), refused),
+            refused=refused,
+            planner=self.name,
+            answered_by=PhaseAnswers.all_by(RULES),
+        )
 
 
 class ScriptedPlanner(_RulePlanner):
@@ -122,6 +131,18 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
     if name == "cassette":
         made.name, made.slow = name, False
     return made
+
+
+def fallback_of(settings: str | Mapping[str, Any]) -> str:
+    """The `fallback` of a planner that asks a language model; empty for others.
+
+    Args:
+        settings: See `make_planner`.
+    """
+    given = settings if isinstance(settings, Mapping) else {"name": settings}
+    if given.get("name") == "disturbed":
+        return fallback_of(given.get("planner", "scripted"))
+    return str(given.get("fallback", BY_RULES)) if given.get("name") in WITH_MODEL else ""
 
 
 def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.chat import ChatError
+from rllib_llm_comm.planning.answered import ANSWERERS, OWN, Answerer, PhaseAnswers
 from rllib_llm_comm.planning.game import PlanningGame, State
 
 DONE, WAITED, STUCK, LOST = "done", "waited", "stuck", "lost"
@@ -29,14 +30,16 @@ class Refusal(BaseModel):
     instead: str = Field(
         default="", description="what was taken in its place in the end; empty if the planner chose anew"
     )
+    chosen_by: str = Field(default="", description="who chose that: the text encoder (embedding) or the model")
 
 
 class AssignedSubgoal(BaseModel):
-    """What one agent shall do, and why."""
+    """The subgoal of one agent, with its reason and its author."""
 
     agent: str
     subgoal: str
     reason: str = ""
+    answered_by: Answerer = OWN
 
 
 class Plan(BaseModel):
@@ -47,7 +50,9 @@ class Plan(BaseModel):
         reason: Why.
         subgoals: One per agent, in the game's words.
         refused: What was proposed before and refused.
-        planner: Who made it.
+        planner: Name of the planner that made it.
+        answered_by: Who answered in each phase: a planner may have asked a model and taken rules in the end.
+        fallback: What takes over where a language model's answer cannot be used; empty for planners that ask none.
     """
 
     goal: str
@@ -55,6 +60,8 @@ class Plan(BaseModel):
     subgoals: list[AssignedSubgoal]
     refused: list[Refusal] = []
     planner: str = ""
+    answered_by: PhaseAnswers = PhaseAnswers()
+    fallback: str = ""
 
     def of(self, agent: str) -> str:
         """An agent's subgoal.
@@ -157,10 +164,12 @@ class Planner(ABC):
     Attributes:
         name: What it is called in settings.
         slow: Whether it may wait for a server; the environments of a runner do not wait for such a planner.
+        answerers: All whom its plans may name in `answered_by`; decides the names of the metrics.
     """
 
     name: str = ""
     slow: bool = False
+    answerers: tuple[Answerer, ...] = ANSWERERS
 
     def begin(self) -> None:
         """Begins an episode."""

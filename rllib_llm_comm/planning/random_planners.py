@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.answered import RANDOM, PhaseAnswers
 from rllib_llm_comm.planning.matching import failed_assignments
 from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner, PlanRequest
 
@@ -22,6 +23,7 @@ class RandomPlanner(Planner):
     """
 
     name = "random"
+    answerers = (RANDOM,)
 
     def __init__(self, seed: int = 0) -> None:
         self._rng = np.random.default_rng(_checked(seed))
@@ -36,8 +38,9 @@ class RandomPlanner(Planner):
         for agent in request.game.agents:
             where = self._rng.random()
             given[agent] = _going_on(request, agent) or _draw(request, agent, given, where)
-        subgoals = [AssignedSubgoal(agent=agent, subgoal=given[agent], reason=DRAWN) for agent in given]
-        return Plan(goal="do anything", subgoals=subgoals, planner=self.name)
+        subgoals = [_drawn(agent, given[agent]) for agent in given]
+        by = PhaseAnswers.all_by(RANDOM)
+        return Plan(goal="do anything", subgoals=subgoals, planner=self.name, answered_by=by)
 
 
 class DisturbedPlanner(Planner):
@@ -66,6 +69,7 @@ class DisturbedPlanner(Planner):
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
             raise UserError(f"`share` is {share!r} but must be a number from 0 to 1.")
         self.planner, self.share, self.slow = planner, float(share), planner.slow
+        self.answerers = tuple(dict.fromkeys((*planner.answerers, RANDOM)))
         self._rng = np.random.default_rng(_checked(seed))
         self.begin()
 
@@ -93,16 +97,29 @@ class DisturbedPlanner(Planner):
             chance, where = self._rng.random(2)
             kept = _going_on(request, one.agent)
             if kept and self._drawn.get(one.agent) == kept:
-                one = AssignedSubgoal(agent=one.agent, subgoal=kept, reason=DRAWN)
+                one = _drawn(one.agent, kept)
             elif kept != one.subgoal:
                 self._drawn.pop(one.agent, None)
                 if chance < self.share:
                     drawn = self._drawn[one.agent] = _draw(request, one.agent, given, where)
                     self.replaced += 1
-                    one = AssignedSubgoal(agent=one.agent, subgoal=drawn, reason=DRAWN)
+                    one = _drawn(one.agent, drawn)
             given[one.agent] = one.subgoal
             subgoals.append(one)
         return made.model_copy(update={"subgoals": subgoals})
+
+
+def thinker(planner: Planner) -> Planner:
+    """The planner that makes the plans, below those that disturb it.
+
+    Args:
+        planner: Any planner.
+    """
+    return thinker(planner.planner) if isinstance(planner, DisturbedPlanner) else planner
+
+
+def _drawn(agent: str, subgoal: str) -> AssignedSubgoal:
+    return AssignedSubgoal(agent=agent, subgoal=subgoal, reason=DRAWN, answered_by=RANDOM)
 
 
 def _going_on(request: PlanRequest, agent: str) -> str:

@@ -36,6 +36,7 @@ from rllib_llm_comm.planning.action_translation import (
     translate_actions,
 )
 from rllib_llm_comm.planning.agreement import Agreement, kitchen_steps, measure_agreement
+from rllib_llm_comm.planning.answered import RULES
 from rllib_llm_comm.planning.code_index import CodeIndex
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
 from rllib_llm_comm.planning.game import planning_game
@@ -195,7 +196,8 @@ def plan_figures(plans: Sequence[Plan | None]) -> dict[str, Any]:
 
     Returns:
         `plans` that were asked for, `made`, `subgoals` in those made, and of these the `replaced` ones: refused twice
-        or not given out in a possible way, and so replaced by the nearest possible one.
+        or not given out in a possible way, and so replaced by the nearest possible one; `refused`: first answers that
+        named something unknown or impossible; `given_out_by_rules`: plans whose assignment was not the model's.
     """
     made = [plan for plan in plans if plan is not None]
     return {
@@ -204,6 +206,7 @@ def plan_figures(plans: Sequence[Plan | None]) -> dict[str, Any]:
         "subgoals": sum(len(plan.subgoals) for plan in made),
         "replaced": sum(sum(bool(refusal.instead) for refusal in plan.refused) for plan in made),
         "refused": sum(sum(not refusal.instead for refusal in plan.refused) for plan in made),
+        "given_out_by_rules": sum(plan.answered_by.assignment == RULES for plan in made),
     }
 
 

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.accounts import ChatCounters, count_scope
-from rllib_llm_comm.language.chat_answers import AnswerError, ask_for
-from rllib_llm_comm.language.templates import fill
-from rllib_llm_comm.planning.attempts import Attempt, Reflection
+from rllib_llm_comm.language.chat_answers import AnswerError
+from rllib_llm_comm.planning.answered import ANSWERERS, RULES, AnswerCounts, Answerer
+from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
 from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.plans import (
@@ -25,85 +25,18 @@ from rllib_llm_comm.planning.plans import (
     LOST,
     STUCK,
     FailedAttempt,
-    Outcome,
     Plan,
     Planner,
     PlanRequest,
 )
+from rllib_llm_comm.planning.random_planners import thinker
+from rllib_llm_comm.planning.reflectors import ChatReflector, Reflector, reflect_by_rules
 from rllib_llm_comm.planning.telling import SubgoalTeller
 from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker
 
 MOST_TRIALS = 3
 MOST_REFLECTIONS = 3
 RECOVERIES = SNAPSHOT, REPLAY = ("snapshot", "replay")
-
-
-class Reflector(Protocol):
-    """Finds the phase of planning that is to blame for a failure."""
-
-    def __call__(self, request: PlanRequest, plan: Plan, outcomes: list[Outcome]) -> Reflection:
-        """The phase, and why.
-
-        Args:
-            request: What the planner was told.
-            plan: What it planned.
-            outcomes: How the subgoals ended.
-        """
-
-
-def reflect_by_rules(request: PlanRequest, plan: Plan, outcomes: list[Outcome]) -> Reflection:
-    """Blames the assignment if another agent could have done it with less effort, else the decomposition.
-
-    Args:
-        request: See `Reflector`.
-        plan: See `Reflector`.
-        outcomes: See `Reflector`.
-    """
-    game, state = request.game, request.state
-    why = " ".join(outcome.sentence() for outcome in outcomes if outcome.how in (STUCK, LOST))
-    for outcome in outcomes:
-        if outcome.how not in (STUCK, LOST):
-            continue
-        effort = game.effort(state, outcome.agent, outcome.subgoal)
-        others = [agent for agent in game.agents if agent != outcome.agent]
-        able = [agent for agent in others if not game.refusal(state, agent, outcome.subgoal)]
-        if any(game.effort(state, agent, outcome.subgoal) < effort for agent in able):
-            return Reflection(phase="assignment", why=why)
-    return Reflection(phase="decomposition", why=why)
-
-
-@dataclass(frozen=True)
-class ChatReflector:
-    """Asks the planner's chat model; if it gives no usable answer, rules decide.
-
-    Attributes:
-        planner: Whose plans are thought over.
-    """
-
-    planner: ChatPlanner
-
-    def __call__(self, request: PlanRequest, plan: Plan, outcomes: list[Outcome]) -> Reflection:
-        """See `Reflector`.
-
-        Raises:
-            ChatError: If a request failed for good.
-            UserError: If the budget is spent or the key is missing.
-        """
-        earlier = [f"- the {attempt.guilty} was blamed: {attempt.why}" for attempt in request.failed]
-        prompt = fill(
-            __package__,
-            "reflect",
-            context=self.planner.context(request),
-            goal=plan.goal,
-            subgoals="; ".join(one.subgoal for one in plan.subgoals),
-            assignment="; ".join(f"{one.agent}: {one.subgoal}" for one in plan.subgoals),
-            description="\n".join(outcome.sentence() for outcome in outcomes),
-            earlier="Plans from here that failed before:\n" + "\n".join(earlier) + "\n\n" if earlier else "",
-        )
-        try:
-            return ask_for(self.planner.model, prompt, Reflection)
-        except AnswerError:
-            return reflect_by_rules(request, plan, outcomes)
 
 
 class Player(Protocol):
@@ -150,6 +83,7 @@ class ReflectedEpisode:
         metrics: What the game counted itself.
         rounds: The tree of attempts: per round all attempts from the same situation, the last of them kept.
         cost: What was asked.
+        answers: Who planned and reflected, also in attempts that were put back.
     """
 
     seed: int
@@ -159,6 +93,7 @@ class ReflectedEpisode:
     metrics: dict[str, float] = field(default_factory=dict)
     rounds: list[list[Attempt]] = field(default_factory=list)
     cost: ChatCounters = field(default_factory=ChatCounters)
+    answers: AnswerCounts = field(default_factory=lambda: AnswerCounts(()))
 
     def counts(self) -> dict[str, float]:
         """How planning went, in figures as of `PlannedSubgoals`; what was put back is in `plans` and costs only."""
@@ -168,6 +103,8 @@ class ReflectedEpisode:
         return {
             "reflections": float(self.reflections),
             "plans": float(sum(map(len, self.rounds))),
+            "plans_failed": float(sum(bool(one.unplanned) for attempts in self.rounds for one in attempts)),
+            **self.answers.figures(),
             "subgoals_given": float(given),
             "subgoals_completed": float(ends.count(DONE)),
             "subgoals_stuck": float(ends.count(STUCK) + ends.count(LOST)),
@@ -186,7 +123,8 @@ class ReflectedEpisode:
     def to_json(self) -> dict[str, Any]:
         """All of it as plain values, for a log."""
         rounds = [[attempt.to_json() for attempt in attempts] for attempts in self.rounds]
-        return {**vars(self), "rounds": rounds, "cost": self.cost.to_json(), "reflections": self.reflections}
+        own = {"cost": self.cost.to_json(), "answers": self.answers.figures(), "reflections": self.reflections}
+        return {**vars(self), "rounds": rounds, **own}
 
 
 Watch = Callable[[Attempt, Mapping[Any, Any], Mapping[Any, Any], Mapping[Any, float], Mapping[Any, int]], None]
@@ -262,7 +200,8 @@ class ReflectivePlay:
         require_choice("recover", recover, RECOVERIES)
         check_trials(trials)
         self.env, self.player, self.planner = env, player, planner
-        by_model = ChatReflector(planner) if isinstance(planner, ChatPlanner) else reflect_by_rules
+        thinks = thinker(planner)
+        by_model = ChatReflector(thinks) if isinstance(thinks, ChatPlanner) else reflect_by_rules
         self.reflector: Reflector = reflector or by_model
         self.game = planning_game(env)
         self.tracker = SubgoalTracker(self.game, patience)
@@ -279,7 +218,7 @@ class ReflectivePlay:
             ChatError: If a request failed for good, or the chat model gave no usable answer where no plan stands yet.
             UserError: If the user has to do something first, or the game cannot be played again as it was.
         """
-        episode = ReflectedEpisode(seed)
+        episode = ReflectedEpisode(seed, answers=AnswerCounts(self.planner.answerers, self._reflectors()))
         with count_scope(episode.cost):
             self._observations, self._infos = self.env.reset(seed=seed)
             self._rewards: Mapping[Any, float] = {}
@@ -289,7 +228,7 @@ class ReflectivePlay:
             self.planner.reseed(seed)
             self.planner.begin()
             while self.env.agents:
-                episode.rounds.append(self._round(seed))
+                episode.rounds.append(self._round(seed, episode.answers))
         for attempts in episode.rounds:
             for agent, earned in attempts[-1].returns.items():
                 episode.returns[agent] = episode.returns.get(agent, 0.0) + earned
@@ -299,7 +238,13 @@ class ReflectivePlay:
             episode.metrics.update(info.get(EPISODE_METRICS, {}))
         return episode
 
-    def _round(self, seed: int) -> list[Attempt]:
+    def _reflectors(self) -> tuple[Answerer, ...]:
+        """All who may reflect."""
+        if not self._trials:
+            return ()
+        return (RULES,) if self.reflector is reflect_by_rules else getattr(self.reflector, "answerers", ANSWERERS)
+
+    def _round(self, seed: int, answers: AnswerCounts) -> list[Attempt]:
         """Attempts from here until one does not fail, there were enough, or there is no other plan."""
         start = self._remember()
         history, state = tuple(self.tracker.outcomes), self.game.state()
@@ -308,15 +253,17 @@ class ReflectivePlay:
         request = PlanRequest(self.game, state, outcomes=history)
         plan = self.planner.plan(request)
         while True:
+            answers.add_plan(plan)
             attempt = self._attempt(plan)
             attempts.append(attempt)
             if not attempt.failed or len(failed) >= self._trials:
                 return attempts
-            attempt.reflection = self.reflector(request, attempt.plan, attempt.outcomes)
-            undone = tuple(outcome.agent for outcome in attempt.outcomes if outcome.how in (STUCK, LOST))
-            failed.append(FailedAttempt(attempt.plan, attempt.reflection.phase, attempt.reflection.why, undone))
-            request = replace(request, failed=tuple(failed[-MOST_REFLECTIONS:]))
             try:
+                attempt.reflection = blamed = self.reflector(request, attempt.plan, attempt.outcomes)
+                answers.add_reflection(blamed)
+                undone = tuple(outcome.agent for outcome in attempt.outcomes if outcome.how in (STUCK, LOST))
+                failed.append(FailedAttempt(attempt.plan, blamed.phase, blamed.why, undone))
+                request = replace(request, failed=tuple(failed[-MOST_REFLECTIONS:]))
                 plan = self.planner.plan(request)
             except AnswerError as error:  # nothing is put back yet, so nothing is lost
                 attempt.unplanned = str(error)

@@ -99,8 +99,8 @@ def write_reward(
 class JudgeReward:
     """A chat model that is asked after each step whether a subgoal is reached.
 
-    An answer that is neither yes nor no counts as no. What was asked once costs nothing the second time if the model
-    keeps its answers.
+    Called as a reward, an answer that is neither yes nor no counts as no. What was asked once costs nothing the second
+    time if the model keeps its answers.
 
     Attributes:
         model: Whom to ask.
@@ -123,9 +123,23 @@ class JudgeReward:
             ChatError: If a request failed for good.
             UserError: If the budget is spent or the key is missing.
         """
-        answer = read_yes_no(self.model.complete(self.prompt(before, after, agent)))
-        self.unclear += answer is None
-        return int(bool(answer))
+        return int(bool(self.answer(before, after, agent)))
+
+    def answer(self, before: State, after: State, agent: str) -> bool | None:
+        """The model's answer; `None` if it is neither yes nor no.
+
+        Args:
+            before: The state before the step.
+            after: The state after it.
+            agent: Whose subgoal it is.
+
+        Raises:
+            ChatError: If a request failed for good.
+            UserError: If the budget is spent or the key is missing.
+        """
+        said = read_yes_no(self.model.complete(self.prompt(before, after, agent)))
+        self.unclear += said is None
+        return said
 
     def prompt(self, before: State, after: State, agent: str) -> str:
         """What the model is asked.

@@ -19,6 +19,8 @@ from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.language.local_chat import register_local_chat
 
 RULES = "rules"
+RULES_MODEL = "rules (no language model)"
+"""Stands as the model's name in recordings."""
 _THINGS = ("onion", "pot", "dish", "soup", "serving counter", "counter")
 _GOALS = ("put onions into a pot until it has three", "have a dish ready for the soup", "take the soup and deliver it")
 _MOST_OPTIONS = 12
@@ -40,11 +42,14 @@ class RulesChat:
 
     Attributes:
         model: Says in recordings that no language model answered.
+        answered_by: Says the same of each plan.
         counters: What was asked so far.
     """
 
+    answered_by = RULES
+
     def __init__(self) -> None:
-        self.model = "rules (no language model)"
+        self.model = RULES_MODEL
         self.counters = ChatCounters()
 
     def complete(self, prompt: str, system: str = "") -> str:

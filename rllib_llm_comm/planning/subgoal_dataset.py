@@ -76,8 +76,8 @@ class SubgoalDataset:
         planner: See `make_planner`.
         seed: Of the states, and of planners that draw.
         model: Whom a planner asks, in place of the one that its settings name.
-        plans: Per state what the planner gave: `state` (a digest), `goal`, `subgoals` by agent in the game's words and
-            what was `refused`; or `state` and `failed`, why there is no usable answer.
+        plans: Per state what the planner gave: `state` (a digest), `goal`, `subgoals` by agent in the game's words,
+            what was `refused` and who `answered_by`; or `state` and `failed`, why there is no usable answer.
     """
 
     layout: str | Sequence[str] = "cramped_room"
@@ -183,10 +183,12 @@ class SubgoalDataset:
 
         Returns:
             `states`; of these `failed`, without a usable answer; different `subgoals`; subgoals in the `library` of the
-            kitchen; the `share` of these that was given; different `goals`; and `refused` proposals.
+            kitchen; the `share` of these that was given; different `goals`; `refused` proposals; subgoals by who wanted
+            them (`answered_by`); and assignments by who gave them out (`assigned_by`).
         """
         library = {subgoal for agent in self._game.agents for subgoal in self._game.library(agent)}
         different = len(self.subgoals())
+        told = [plan["answered_by"] for plan in self.plans if "answered_by" in plan]
         return {
             "states": len(self.plans),
             "failed": sum("failed" in plan for plan in self.plans),
@@ -195,6 +197,8 @@ class SubgoalDataset:
             "share": round(different / len(library), 4),
             "goals": len(self.goals()),
             "refused": sum(refusal["given"] for refusal in self.refused()),
+            "answered_by": dict(Counter(who for by in told for who in by["subgoals"].values())),
+            "assigned_by": dict(Counter(by["assignment"] for by in told)),
         }
 
     def to_json(self) -> str:
@@ -223,7 +227,13 @@ class SubgoalDataset:
             return {"failed": str(error)}
         refused = list(plan.refused)
         subgoals = self._known(plan, refused)
-        return {"goal": plan.goal, "subgoals": subgoals, "refused": [one.model_dump() for one in refused]}
+        by = {one.agent: one.answered_by for one in plan.subgoals}
+        return {
+            "goal": plan.goal,
+            "subgoals": subgoals,
+            "refused": [one.model_dump() for one in refused],
+            "answered_by": {**plan.answered_by.model_dump(), "subgoals": by},
+        }
 
     def _known(self, plan: Plan, refused: list[Refusal]) -> dict[str, str]:
         """The subgoals of a plan in the game's words; what is none, as planners of one's own may say, is refused."""

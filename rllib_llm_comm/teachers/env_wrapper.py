@@ -10,6 +10,8 @@ import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
 
+from rllib_llm_comm.envs.interface import EPISODE_METRICS
+
 TEACHER_MESSAGE = "teacher_message"
 _MAX_CHARACTERS = 400
 
@@ -31,8 +33,10 @@ class AnyText(gym.spaces.Text):
 class TeacherMessages(ParallelEnv):
     """Adds `teacher_message` to the observations of a text game.
 
-    With `messages="teacher"` this field is what an agent says. The teacher is shown all observations, `task`
-    and `brief` of the environment and, if it can read it, its state (`kitchen` or `teacher_state`).
+    With `messages="teacher"` this field is what an agent says; without a usable message of the teacher it is silent,
+    which the episode metrics count (`messages_by_nobody`, beside `messages_by_teacher`). The teacher is shown all
+    observations, `task` and `brief` of the environment and, if it can read it, its state (`kitchen` or
+    `teacher_state`).
 
     Args:
         env: A parallel environment whose observations have `text`.
@@ -46,6 +50,7 @@ class TeacherMessages(ParallelEnv):
         self.env = env
         self.teacher = make_teacher(teacher)
         self._rng = np.random.default_rng(seed)
+        self._said = self._silent = 0
         self.metadata = env.metadata
         self.possible_agents = env.possible_agents
 
@@ -77,14 +82,17 @@ class TeacherMessages(ParallelEnv):
         """Begins an episode."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
+        self._said = self._silent = 0
         observations, infos = self.env.reset(seed=seed, options=options)
-        return self._with_messages(observations, infos, {}), infos
+        told = self._with_messages(observations, infos, {})
+        return told, self._counted(infos)
 
     def step(self, actions: dict[Any, Any]) -> Any:
         """One step of the game."""
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         over = {agent: terminations[agent] or truncations[agent] for agent in terminations}
-        return self._with_messages(observations, infos, over), rewards, terminations, truncations, infos
+        told = self._with_messages(observations, infos, over)
+        return told, rewards, terminations, truncations, self._counted(infos)
 
     def render(self) -> Any:
         """As in the game."""
@@ -111,9 +119,18 @@ class TeacherMessages(ParallelEnv):
             )
             said = self.teacher.messages(request, rng=self._rng)
             messages = {agent: message[:_MAX_CHARACTERS] for agent, message in said.items()}
+            spoken = sum(bool(messages.get(agent)) for agent in asked)
+            self._said, self._silent = self._said + spoken, self._silent + len(asked) - spoken
         return {
             agent: {**observation, TEACHER_MESSAGE: messages.get(agent, "") if agent in asked else ""}
             for agent, observation in observations.items()
+        }
+
+    def _counted(self, infos: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+        """Infos with what the teacher said in this episode, and where it left an agent silent."""
+        own = {"messages_by_teacher": float(self._said), "messages_by_nobody": float(self._silent)}
+        return {
+            agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
         }
 
 

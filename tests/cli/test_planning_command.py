@@ -132,6 +132,28 @@ def test_prompts_are_answered_by_rules_where_no_planner_is_given(tmp_path):
     assert all(cell["summary"]["metrics"]["plan_requests"] > 0 for cell in cells)
 
 
+@pytest.mark.parametrize(
+    ("command", "game", "match"),
+    [
+        ("examples", "rllib_llm_comm/minirts-v0", "in 'minirts_v0' examples 0 and examples 1"),
+        ("irrelevant-examples", "rllib_llm_comm/minirts-v0", "examples 'of the game' and examples 'none'"),
+        ("examples", "rllib_llm_comm/frozen_lake-v0", "LakePlanning has no worked examples"),
+    ],
+)
+def test_identical_prompts_are_not_compared(command, game, match):
+    with ChatServer(planner) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        asked = json.dumps({"name": "chat", "chat": chat})
+        with pytest.raises(UserError, match=f"would compare identical prompts: .*{match}"):
+            planning(command, "--env", game, "--episodes", "1", "--planner", asked)
+        assert not server.requests
+
+
+def test_other_prompts_are_compared_in_games_without_examples():
+    short = ["--env", "rllib_llm_comm/minirts-v0", "--env-config", '{"max_tick": 100}', "--episodes", "1"]
+    assert "score" in planning("objects", *short, "--layouts", "simple")
+
+
 def test_reward_code_is_compared_with_the_tests(tmp_path):
     subgoal, right = "put the onion into the pot", (
         "def reward(state):\n"

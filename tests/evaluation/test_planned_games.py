@@ -71,6 +71,26 @@ def test_what_a_model_is_asked_is_counted(replan):
     assert metrics["plan_tokens"] == 120 * metrics["plan_requests"]
 
 
+def test_the_table_tells_who_answered_and_what_takes_over():
+    """A server that refuses every assignment: nobody may think that its model has given anything out."""
+    with ChatServer(lambda prompt: "no" if "Give each of these" in prompt else planner(prompt)) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        cell = Cell(
+            {"scenario": "cramped_room"},
+            ScriptedExecutor(),
+            {"layout": "cramped_room", "horizon": 20},
+            PlanningSetup({"name": "chat", "chat": chat}, patience=5),
+        )
+        played = Study("toys", "nothing", [cell], range(1))
+        played.play(lambda text: None)
+    columns, (row,) = table(played.figures())
+    told = dict(zip(columns, row, strict=True))
+    assert (told["planned by"], told["assigned by"], told["fallback"]) == ("model", "rules", "rules")
+    assert "subgoals by" not in told
+    record = json.loads(played.to_json())["cells"][0]
+    assert record["fallback"] == "rules" and record["summary"]["metrics"]["assignments_by_rules"] > 1
+
+
 def test_a_plan_that_fails_later_does_not_end_the_episode():
     def model(prompt: str) -> str:
         return "I would rather not." if "could not" in prompt or "has done" in prompt else planner(prompt)
@@ -195,13 +215,15 @@ def test_the_table_tells_scores_and_leaves_out_what_is_zero():
     assert empty[0] == ["scenario", "planner", "episodes"] and empty[1][0] == ["short", "scripted", "0"]
     played.play(lambda text: None)
     columns, rows = table(played.figures())
-    assert columns == ["scenario", "planner", "score", "95 % interval", "plans", "subgoals done", "episodes"]
-    assert rows[0] == ["short", "scripted", "2.0", "2.0 to 2.0", "3", "100 %", "4"]
+    told = ["score", "95 % interval", "plans", "subgoals done", "planned by"]
+    assert columns == ["scenario", "planner", *told, "episodes"]
+    assert {row[1]: row[-2] for row in rows} == {"scripted": "rules", "random": "random"}
+    assert rows[0] == ["short", "scripted", "2.0", "2.0 to 2.0", "3", "100 %", "rules", "4"]
     assert [row[:2] for row in rows[-2:]] == [[ALL, "scripted"], [ALL, "random"]] and rows[-2][-1] == "8"
     mean = [float(row[2]) for row in rows if row[1] == "scripted"]
     assert mean[2] == pytest.approx((mean[0] + mean[1]) / 2)
     text = markdown(columns, rows)
-    assert text.splitlines()[1] == "| --- | --- | --- | --- | --- | --- | --- |" and len(text.splitlines()) == 8
+    assert text.splitlines()[1] == "| --- | --- | --- | --- | --- | --- | --- | --- |" and len(text.splitlines()) == 8
 
 
 def test_a_recording_that_has_changed_counts_as_another_planner(tmp_path):

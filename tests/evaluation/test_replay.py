@@ -2,19 +2,28 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import re
 import shutil
 import subprocess
 
 import numpy as np
 import pytest
+from chat_server import ChatServer
+from corridor import Corridor
 from PIL import Image
+from planner_model import planner
 
+from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_text import parallel_env
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.policy import Decision
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
 from rllib_llm_comm.evaluation.rollout import Episode, evaluate, record
 from rllib_llm_comm.evaluation.tiles import TileSheets
+from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 NASTY = "<script>alert(1)</script> & </script>"
 
@@ -60,6 +69,68 @@ def test_rewards_of_the_frames_add_up(episodes):
         for agent in episode.agents:
             total = sum(frame["agents"][agent]["reward"] for frame in episode.frames)
             assert total == pytest.approx(episode.returns[agent])
+
+
+class Idle:
+    """Takes the first action in any game."""
+
+    def reset(self, seed=None):
+        pass
+
+    def act(self, observations, explore=True):
+        return {agent: Decision(0, "", {}, ["left", "right"], np.array([1.0, 0.0]), 0.0, "") for agent in observations}
+
+
+@pytest.mark.parametrize("solved", [True, False])
+@pytest.mark.parametrize("words", [None, ("escaped", "caught")])
+def test_a_game_has_its_own_words_for_its_end_and_no_kitchens(tmp_path, solved, words):
+    class Maze(Corridor):
+        metadata = {"name": "maze"} if words is None else {"name": "maze", "success_words": words}
+
+        def step(self, actions):
+            *rest, infos = super().step(actions)
+            return *rest, {agent: {"task_success": solved} for agent in infos}
+
+    page = write_replay(record(Idle(), env=Maze(3)), tmp_path / "replay.html").read_text()
+    good, bad = words or ("solved", "not solved")
+    assert f'"headline":"{good if solved else bad}"' in page and "served" not in page
+
+
+def test_the_salad_kitchen_says_served(episodes, tmp_path):
+    assert '"headline":"not served"' in write_replay(episodes, tmp_path / "replay.html").read_text()
+
+
+@pytest.mark.parametrize("words", ["won", ("won",), ("won", 3)])
+def test_words_that_are_none_are_told(words):
+    class Odd(Corridor):
+        metadata = {"name": "odd", "success_words": words}
+
+    with pytest.raises(UserError, match="success_words.* must be two texts"):
+        record(Idle(), env=Odd(3))
+
+
+def test_the_page_tells_who_answered(tmp_path):
+    """A server that refuses every assignment and reflection."""
+
+    def model(prompt: str) -> str:
+        refused = "Give each of these" in prompt or "Which phase made the mistake" in prompt
+        return "no" if refused else planner(prompt)
+
+    with ChatServer(model) as server:
+        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000}
+        game = overcooked_ai.parallel_env(observe=["entities"], action_level="primitive", horizon=30)
+        env = PlannedSubgoals(game, {"name": "chat", "chat": asked, "objects": False}, wait=True, patience=9)
+        page = write_replay(record(Idle(), env=env), tmp_path / "replay.html").read_text()
+    told = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page).group(1))
+    (episode,) = told["sides"][0]["episodes"]
+    count = len(episode["rounds"])
+    assert episode["answers"][:2] == [f"plans: model {count}", f"assignments: rules {count}"] and count > 1
+    assert episode["answers"][-1] == "fallback: rules" and "by_" not in episode["headline"]
+    assert not any("_by_" in name for name in episode["curves"])
+    by = {"goal": "model", "decomposition": "model", "assignment": "rules"}
+    assert all(attempt["by"] == by for (attempt,) in episode["rounds"])
+    for words in ("answered by: goal ${by.goal}", "Answered by: ${current(side).answers"):
+        assert words in page
 
 
 def test_page_is_self_contained_and_its_texts_are_data(episodes, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -57,8 +58,9 @@ def test_a_manual_is_made_of_what_is_relevant(tmp_path):
 def test_a_second_question_is_asked_only_of_what_is_not_yet_relevant_and_doubt_keeps():
     said = {"one": "yes", "two": "no", "three": "hard to say"}
     with ChatServer(lambda prompt: said[prompt.split()[-1]]) as server:
-        found = relevant_paragraphs(client(server), [Paragraph("", name) for name in said], batch=1)
-        assert found == [0, 2] and len(server.requests) == 4
+        doubts: Counter[str] = Counter()
+        found = relevant_paragraphs(client(server), [Paragraph("", name) for name in said], 1, doubts)
+        assert found == [0, 2] and len(server.requests) == 4 and doubts == {"undecided": 1}
 
 
 def test_each_wording_of_a_fact_is_kept_once():
@@ -79,7 +81,9 @@ def test_each_wording_of_a_fact_is_kept_once():
 def test_no_fact_is_lost_by_a_wrong_answer(reply):
     facts = {"q": ["a", "b"]}
     with ChatServer(reply) as server:
-        assert without_repetitions(client(server), facts) == facts and len(server.requests) == 2
+        doubts: Counter[str] = Counter()
+        assert without_repetitions(client(server), facts, doubts) == facts and len(server.requests) == 2
+        assert doubts == {"unsorted": 1}
 
 
 def test_many_facts_are_compared_in_parts_and_across_them():

@@ -19,12 +19,14 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals, parse_subgo
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
 from rllib_llm_comm.planning.game import planning_game
-from rllib_llm_comm.planning.subgoal_rewards import CodeRewards, file_name, make_rewards, reward_own_subgoals
+from rllib_llm_comm.planning.judged import JudgedSubgoals
+from rllib_llm_comm.planning.subgoal_rewards import CodeRewards, file_name, make_rewards
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 LAYOUT = get_layout("cramped_room")
 ADD = "put the onion into the pot"
+BY_CODE = {"rewards_differing": 0.0, "rewards_refused": 0.0, "judgements_by_rules": 0.0}
 
 
 def right_code(subgoal: str) -> str:
@@ -68,7 +70,7 @@ def played(env) -> tuple[list, list, dict]:
 def test_right_code_pays_what_the_exact_tests_pay(tmp_path, codes):
     exact, by_code = played(planned()), played(planned(subgoal_rewards=written(tmp_path, codes)))
     assert exact[:2] == by_code[:2] and exact[2]["subgoals_completed"] >= 5
-    assert by_code[2] == {**exact[2], "rewards_differing": 0.0, "rewards_refused": 0.0}
+    assert by_code[2] == {**exact[2], **BY_CODE, "judgements_by_code": 120.0}
 
 
 def test_a_folder_of_code_does_as_well(tmp_path, codes):
@@ -101,6 +103,7 @@ def test_refused_code_is_told_once_and_the_exact_test_takes_its_place(tmp_path, 
         earned, told, metrics = played(planned(subgoal_rewards=written(tmp_path, bad)))
     assert (earned, told) == played(planned())[:2]
     assert metrics["rewards_refused"] == 1 and metrics["rewards_differing"] == 0
+    assert 0 < metrics["judgements_by_rules"] < metrics["judgements_by_code"]
     (said,) = [record.getMessage() for record in caplog.records]
     assert ADD in said and why in said and "exact test takes its place" in said and "\n" not in said
 
@@ -132,6 +135,37 @@ def test_a_model_that_writes_no_usable_code_is_told_once(caplog):
         occurred = {subgoal for attempt in env.attempts for subgoal in attempt.plan.by_agent().values()}
         assert len(server.requests) == 2 * len(occurred)
     assert earned == played(planned())[0] and metrics["rewards_refused"] == len(occurred) == len(caplog.records)
+    assert metrics["judgements_by_code"] == 0 < metrics["judgements_by_rules"]
+
+
+def test_without_a_fallback_refused_code_rewards_nothing_or_ends_the_run(tmp_path, codes):
+    bad = {subgoal: code for subgoal, code in codes.items() if subgoal != ADD}
+    metrics = played(planned(subgoal_rewards={**written(tmp_path, bad), "fallback": "none"}))[2]
+    assert metrics["judgements_by_nobody"] > 0 < metrics["judgements_by_code"] and metrics["subgoals_stuck"] > 0
+    assert "judgements_by_rules" not in metrics
+    with pytest.raises(UserError, match=f"'{ADD}' is done .* `subgoal_rewards.fallback` is 'error'"):
+        played(planned(subgoal_rewards={**written(tmp_path, bad), "fallback": "error"}))
+
+
+@pytest.mark.parametrize("reply", ["Perhaps.", 500])
+def test_a_judge_without_an_answer_is_counted(reply):
+    """Neither yes nor no, and a server that fails."""
+    with ChatServer(reply) as server:
+        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+
+        def judged(**how) -> dict:
+            env = planned(subgoal_rewards={"name": "judge", "chat": asked, **how})
+            env.reset(seed=0)
+            for _ in range(4):
+                *_, infos = env.step(dict.fromkeys(env.agents, 6))
+            env.close()
+            return infos["alice"]["episode_metrics"]
+
+        nobody, rules = judged(), judged(fallback="rules")
+        assert nobody["judgements_by_nobody"] == rules["judgements_by_rules"] == 8
+        assert nobody["judgements_by_model"] == rules["judgements_by_model"] == 0
+        with pytest.raises(UserError, match="`subgoal_rewards.fallback` is 'error'"):
+            judged(fallback="error")
 
 
 def test_a_judge_is_asked_after_each_step():
@@ -151,10 +185,11 @@ def sampled():
 def test_sampled_subgoals_are_rewarded_by_code(tmp_path, codes):
     exact = played(sampled())
     rewards = make_rewards(written(tmp_path, codes))
-    by_code = played(reward_own_subgoals(sampled(), rewards))
-    assert by_code == exact and exact[2]["subgoals_completed"] >= 5 and rewards.refused == 0
+    by_code = played(JudgedSubgoals(sampled(), rewards))
+    assert by_code[:2] == exact[:2] and exact[2]["subgoals_completed"] >= 5 and rewards.refused == 0
+    assert by_code[2] == {**exact[2], **BY_CODE, "judgements_by_code": 240.0}
     never = CodeRewards(written(tmp_path, dict.fromkeys(codes, "def reward(state):\n    return 0\n"))["path"])
-    assert played(reward_own_subgoals(sampled(), never))[2]["subgoals_completed"] < exact[2]["subgoals_completed"]
+    assert played(JudgedSubgoals(sampled(), never))[2]["subgoals_completed"] < exact[2]["subgoals_completed"]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +202,8 @@ def test_sampled_subgoals_are_rewarded_by_code(tmp_path, codes):
         ({"name": "code", "paths": "x"}, "`paths` is no setting"),
         ({"name": "chat"}, "`chat` is not set"),
         ({"name": "judge", "chat": {}}, "`chat` is not set"),
+        ({"name": "judge", "chat": {"model": "m"}, "fallback": "luck"}, "`fallback` is 'luck'"),
+        ({"name": "exact", "fallback": "none"}, "`fallback` is no setting"),
     ],
 )
 def test_bad_settings_are_told(settings, words):
@@ -176,5 +213,5 @@ def test_bad_settings_are_told(settings, words):
 
 def test_games_without_subgoals_of_their_own_are_told(tmp_path, codes):
     with pytest.raises(UserError, match="gives no subgoals itself"):
-        reward_own_subgoals(parallel_env(observe=["entities"]), make_rewards(written(tmp_path, codes)))
+        JudgedSubgoals(parallel_env(observe=["entities"]), make_rewards(written(tmp_path, codes)))
     assert planning_game(sampled()).parse(ADD) == ADD
