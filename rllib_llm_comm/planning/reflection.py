@@ -16,6 +16,7 @@ from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.accounts import ChatCounters, count_scope
 from rllib_llm_comm.language.chat_answers import AnswerError, ask_for
+from rllib_llm_comm.language.purposes import REFLECTION
 from rllib_llm_comm.language.templates import fill
 from rllib_llm_comm.planning.attempts import Attempt, Reflection
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
@@ -101,7 +102,7 @@ class ChatReflector:
             earlier="Plans from here that failed before:\n" + "\n".join(earlier) + "\n\n" if earlier else "",
         )
         try:
-            return ask_for(self.planner.model, prompt, Reflection)
+            return ask_for(self.planner.model, prompt, Reflection, purpose=REFLECTION)
         except AnswerError:
             return reflect_by_rules(request, plan, outcomes)
 
