@@ -17,14 +17,14 @@ class Half(bytes):
 Reply = str | int | tuple[int, dict[str, str]] | bytes | float | None
 
 
-def completion(text: str | None) -> bytes:
+def completion(text: str | None, finish: str = "stop") -> bytes:
     return json.dumps(
         {
             "id": "c1",
             "object": "chat.completion",
             "created": 1,
             "model": "tiny",
-            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
+            "choices": [{"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text}}],
             "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
         }
     ).encode()

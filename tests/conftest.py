@@ -52,9 +52,9 @@ def adapted(random_base):
 @pytest.fixture
 def chat_client_at_home(monkeypatch):
     """Chat clients that find servers on this machine, have no key, and do not wait long before they try again."""
-    from rllib_llm_comm.language import chat
+    from openai import _base_client
 
-    monkeypatch.setattr(chat, "_FIRST_WAIT", 0.01)
+    monkeypatch.setattr(_base_client, "INITIAL_RETRY_DELAY", 0.01)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

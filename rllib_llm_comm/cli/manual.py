@@ -49,13 +49,16 @@ def command(
         rllib manual docs/manuals/onion_soup.tex --chat '{"local": "smollm2"}' --batch 1
     """
     from rllib_llm_comm.language.cassettes import open_chat
+    from rllib_llm_comm.language.purposes import MANUAL, TOKENS
     from rllib_llm_comm.planning.latex import read_latex, split_latex
     from rllib_llm_comm.planning.manual import ManualSettings, make_manual
 
     require_writable({"--out": target, "--json": figures})
     settings = ManualSettings(batch, words)
     given = {"model": model, "base_url": base_url, "cassette": None if cassette is None else str(cassette)}
-    asked = {"max_tokens": 2000, **({} if chat is None else load_json_option("--chat", chat))}
+    asked = {} if chat is None else load_json_option("--chat", chat)
+    if asked.get("local"):
+        asked = {"max_tokens": TOKENS[MANUAL], **asked}
     asked |= {key: value for key, value in given.items() if value is not None}
     sources = {path: read_latex(path) for path in papers}
     found = {path: split_latex(source) for path, source in sources.items()}

@@ -90,13 +90,14 @@ class CollectLabels(PlainStage):
         make_teacher(config.get("teacher", "scripted"))
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Without the teacher's time-outs, prices and the like: more budget continues a collection."""
+        """Without the teacher's time-outs, prices and the like: more budget or patience continues a collection."""
         from rllib_llm_comm.teachers.base import teacher_identity
 
         teacher = config.get("teacher", "scripted")
         if not isinstance(teacher, str | Mapping):
             return config  # refused later, with the name of the setting
-        return {**config, "teacher": teacher_identity(teacher)}
+        deciding = {key: value for key, value in config.items() if key != "max_empty_moments"}
+        return {**deciding, "teacher": teacher_identity(teacher)}
 
     def run(self, stage: Stage) -> StageResult:
         """Collects the labels into `labels/` of the stage's folder."""
@@ -105,6 +106,11 @@ class CollectLabels(PlainStage):
         folder = stage.folder / "labels"
         with counting_bar("collecting labels") as progress:
             report = collect_labels(str(stage.experiment.env), folder, progress=progress, **stage.experiment.config)
+        if not report.labels:
+            raise UserError(
+                f"`{stage.name}` found no label in {report.decisions} decisions; mend `config.teacher`, or raise "
+                "`config.max_decisions`."
+            )
         if not report.complete:
             say(
                 f"Only {report.labels} labels were found in {report.decisions} decisions (`max_decisions`); "
@@ -294,11 +300,14 @@ class ChatPlay(PlainStage):
 
         settings = self.settings(stage)
         env = registration.make("parallel", str(stage.experiment.env), **settings.env_config)
-        player = ChatPlayer(settings.chat, getattr(env, "task", ""), getattr(env, "brief", ""))
+        player = ChatPlayer(
+            _kept(settings.chat, stage.folder / "chat_cache"), getattr(env, "task", ""), getattr(env, "brief", "")
+        )
         with counting_bar(f"playing {settings.episodes} episodes") as progress:
             result = evaluate(player, episodes=settings.episodes, seed=settings.seed, env=env, progress=progress)
+        player.require_answers()
         counters = player.client.counters.__dict__
-        answers = {way: player.counts[way] for way in (*WAYS, "failures")}
+        answers = {way: player.counts[way] for way in (*WAYS, "failures", "truncated")}
         figures = {**result.to_json(), "answers": answers, "chat": dict(counters)}
         path = stage.folder / "evaluation.json"
         write_atomically(path, json.dumps(figures, indent=2) + "\n")
@@ -308,6 +317,15 @@ class ChatPlay(PlainStage):
             + f"; cost {player.client.counters.cost:.4g}"
         )
         return StageResult([path], summary=figures)
+
+
+def _kept(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Settings of a chat model that keeps its answers in a folder by default: a killed stage pays for none twice.
+
+    Above temperature 0 it keeps none: the same question then has several answers.
+    """
+    asks = "model" in chat and "cassette" not in chat and not chat.get("temperature")
+    return {**chat, "cache_dir": str(folder)} if asks and chat.get("cache_dir") is None else dict(chat)
 
 
 KINDS: dict[str, PlainStage] = {kind.name: kind() for kind in (CollectLabels, Evaluate, Replay, ChatPlay)}

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.language.cassettes import open_chat
-from rllib_llm_comm.language.chat import ChatError
+from rllib_llm_comm.language.chat import ChatDownError, ChatError
+from rllib_llm_comm.language.chat_model import cut_at
+from rllib_llm_comm.language.purposes import PLAY, asking_for
 from rllib_llm_comm.modules.encoding import read_observation
 
 logger = logging.getLogger(__name__)
@@ -23,6 +26,7 @@ WAYS = ("exact", "folded", "number", "contained", "nearest", "fallback")
 _LIKE_ENOUGH = 0.75
 _CLEARER_BY = 0.05
 _MAX_ANSWER = 4000
+_MOST_FAILURES = 5
 
 
 class ChatPlayer:
@@ -32,7 +36,8 @@ class ChatPlayer:
 
     Attributes:
         client: Who is asked, with its counters of requests and cost.
-        counts: Decisions by how the answer was understood (`WAYS`), and `failures`: requests that failed for good.
+        counts: Decisions by how the answer was understood (`WAYS`); `failures`: requests that failed for good;
+            `truncated`: answers that were cut off.
 
     Args:
         settings: For `open_chat`: a server's model, a model in this process, a recording.
@@ -45,6 +50,7 @@ class ChatPlayer:
         self.counts: Counter[str] = Counter()
         self._task, self._brief = task, brief
         self._team: set[str] = set()
+        self._failures = 0
         self._template = resources.files(__package__).joinpath("prompts", "chat_player.txt").read_text(encoding="utf-8")
 
     def reset(self, seed: int | None = None) -> None:
@@ -59,7 +65,8 @@ class ChatPlayer:
             explore: Not used: the model's own temperature decides.
 
         Raises:
-            UserError: If an observation is not one in words, the budget is spent or the key is missing.
+            UserError: If an observation is not one in words, the budget is spent, the key is missing, the server seems
+                dead, or five requests in a row failed: what the first candidate leads to is not the model's play.
         """
         self._team.update(map(str, observations))
         return {agent: self._decide(str(agent), seen) for agent, seen in observations.items()}
@@ -70,16 +77,37 @@ class ChatPlayer:
         phrases = [seen.candidates[index] for index in allowed]
         prompt = self.prompt(agent, seen.text, phrases)
         try:
-            chosen, how = parse_choice(self.client.complete(prompt), phrases)
+            with asking_for(PLAY):
+                answer = self.client.complete(prompt)
+            chosen, how = parse_choice(answer, phrases)
+            self.counts["truncated"] += bool(cut_at(answer))
+            self._failures = 0
+        except ChatDownError:
+            raise
         except ChatError as error:
-            if not self.counts["failures"]:
-                logger.warning("%s The first candidate is taken; further failures are only counted.", error)
-            self.counts["failures"] += 1
+            self._fail(error)
             chosen, how = 0, "fallback"
         self.counts[how] += 1
         probabilities = np.zeros(len(seen.candidates))
         probabilities[allowed[chosen]] = 1.0
         return Decision(allowed[chosen], "", {}, list(seen.candidates), probabilities, 0.0, prompt)
+
+    def _fail(self, error: ChatError) -> None:
+        if not self.counts["failures"]:
+            logger.warning("%s The first candidate is taken; further failures are only counted.", error)
+        self.counts["failures"] += 1
+        self._failures += 1
+        if self._failures >= _MOST_FAILURES:
+            raise UserError(f"{error} That were {self._failures} failures in a row; play ends here.") from None
+
+    def require_answers(self) -> None:
+        """Refuses play in which no request was answered: it tells nothing of the model.
+
+        Raises:
+            UserError: If it was such.
+        """
+        if self.counts["failures"] and self.counts["failures"] == sum(self.counts[way] for way in WAYS):
+            raise UserError("The chat model answered no request at all, so nothing was played by it.")
 
     def prompt(self, agent: str, text: str, phrases: Sequence[str]) -> str:
         """What the model is asked.

@@ -17,15 +17,17 @@ class ChatCounters:
         cached: Answers from the disk or a recording.
         retries: Requests repeated after a passing trouble.
         failures: Questions without an answer.
+        truncated: Answers from a model that were cut off, since they became too long.
         input_tokens: Tokens sent, as the server counts them.
         output_tokens: Tokens received.
-        cost: Money, by the prices given.
+        cost: Money, by the prices given; requests whose price nobody knows (see `ChatClient`) at their highest.
     """
 
     requests: int = 0
     cached: int = 0
     retries: int = 0
     failures: int = 0
+    truncated: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0

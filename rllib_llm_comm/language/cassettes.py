@@ -1,7 +1,8 @@
 """Cassettes: sessions with a chat model, recorded in a file and played back without network.
 
 A cassette is a JSON Lines file. Its first line tells what it is and how it was made; each further one is a question
-(`system`, `prompt`) with its `answer` and the `model` that gave it. The last line of a question counts. A file that
+(`system`, `prompt`) with its `answer` and the `model` that gave it, and `cut_at`, tokens, if it was cut off. The last
+line of a question counts. A last line without its end, as a killed process leaves it, counts for nothing. A file that
 ends in `.gz` is packed; it can only be played back.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import gzip
 import inspect
 import json
+import logging
 import os
 import zlib
 from collections.abc import Mapping
@@ -20,9 +22,12 @@ from typing import Any
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.language.accounts import ChatCounters, count_in_scopes
 from rllib_llm_comm.language.chat import ChatClient
-from rllib_llm_comm.language.chat_cache import append_line
-from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.chat_cache import append_line, is_document
+from rllib_llm_comm.language.chat_model import ChatAnswer, ChatModel, cut_at
 from rllib_llm_comm.language.local_chat import LocalChat, make_local_chat
+from rllib_llm_comm.language.purposes import cut_too_early
+
+logger = logging.getLogger(__name__)
 
 FORMAT = 1
 PACKED = ".gz"
@@ -64,8 +69,8 @@ class Cassette:
         self.path, self.client = Path(path), client
         self.counters = ChatCounters() if client is None else client.counters
         self.header: dict[str, Any] = {}
-        self._answers: dict[Question, str] = {}
-        if self.path.exists():
+        self._answers: dict[Question, ChatAnswer] = {}
+        if self.path.exists() and (client is None or not self._torn_at_once()):
             self._read()
         elif client is None:
             raise UserError(
@@ -104,16 +109,19 @@ class Cassette:
         return answer
 
     def recall(self, prompt: str, system: str = "") -> str | None:
-        """The recorded answer, or `None`.
+        """The recorded answer, or `None`; also for one that was cut off where the client may now give a longer one.
 
         Args:
             prompt: See `complete`.
             system: See `complete`.
         """
         answer = self._answers.get((system, prompt))
-        if answer is not None:
-            self.counters.add(cached=1)
-            count_in_scopes(cached=1)
+        if answer is None or (
+            self.client is not None and cut_too_early(answer, getattr(self.client, "max_tokens", None))
+        ):
+            return None
+        self.counters.add(cached=1)
+        count_in_scopes(cached=1)
         return answer
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
@@ -129,9 +137,9 @@ class Cassette:
             self._record(prompt, system, answer)
 
     def _record(self, prompt: str, system: str, answer: str) -> None:
-        self._answers[system, prompt] = answer
+        self._answers[system, prompt] = ChatAnswer(answer, cut_at(answer))
         line = {"model": getattr(self.client, "model", ""), "system": system, "prompt": prompt, "answer": answer}
-        append_line(self.path, line)
+        append_line(self.path, {**line, "cut_at": cut_at(answer)} if cut_at(answer) else line)
 
     def _begin(self, note: str) -> None:
         made = datetime.now(UTC).date().isoformat()
@@ -139,11 +147,20 @@ class Cassette:
         append_line(self.path, header, only_first=True)
         self.header = header
 
+    def _torn_at_once(self) -> bool:
+        """Whether the process that began this cassette was killed within the first line."""
+        with self.path.open("rb") as file:
+            first = file.readline()
+        return b'{"cassette": '.startswith(first[:13]) and not first.endswith(b"\n") and not is_document(first)
+
     def _read(self) -> None:
         try:
             content = self.path.read_bytes()
-            text = (gzip.decompress(content) if self.path.suffix == PACKED else content).decode()
-            lines = [json.loads(line) for line in text.splitlines()]
+            parts = (gzip.decompress(content) if self.path.suffix == PACKED else content).split(b"\n")
+            if len(parts) > 1 and parts[-1] and not is_document(parts[-1]):
+                logger.warning("The last line of the cassette %s has no end; it is left out.", self.path)
+                parts.pop()
+            lines = [json.loads(part) for part in parts if part.strip()]
             if not lines or lines[0]["cassette"] != FORMAT:
                 raise ValueError(f"its first line is not that of a cassette of format {FORMAT}")
             self.header = lines[0]
@@ -151,7 +168,7 @@ class Cassette:
                 question, answer = (line["system"], line["prompt"]), line["answer"]
                 if not all(isinstance(text, str) for text in (*question, answer)):
                     raise TypeError("a question or an answer is no text")
-                self._answers[question] = answer
+                self._answers[question] = ChatAnswer(answer, int(line.get("cut_at", 0)))
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"{str(self.path)!r} is no cassette ({type(error).__name__}: {error}); correct or record it anew."

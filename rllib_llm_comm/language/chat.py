@@ -2,44 +2,53 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
-import random
 import threading
 import time
-from email.utils import parsedate_to_datetime
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.accounts import ChatCounters, count_in_scopes
+from rllib_llm_comm.language.breaker import MOST_LOST, PAUSE, Breaker
 from rllib_llm_comm.language.chat_cache import AnswerCache, SpendingLedger, request_key
-from rllib_llm_comm.language.endpoint import check_address, read_key
+from rllib_llm_comm.language.chat_dialect import Dialect, check_extra_body
+from rllib_llm_comm.language.chat_model import ChatAnswer
+from rllib_llm_comm.language.endpoint import check_address, read_key, shown
+from rllib_llm_comm.language.purposes import asking, check_tokens, cut_too_early, tokens_for
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.language.chat_wire import Completion, LostError, RefusedError, Wire
 
 logger = logging.getLogger(__name__)
 
-_MAX_BODY_BYTES = 1 << 20
 _MAX_CHARACTERS_PER_TOKEN = 16
-_MAX_WAIT = 60.0
-_FIRST_WAIT = 0.5
-_RETRIED = frozenset({408, 409, 429})
+_HINTS = {401: "is the key right?", 403: "is the key allowed this?", 404: "is the model's name right?"}
+# What no other question would change: a wrong key, an empty account, an unknown model.
+_HOPELESS = frozenset({401, 402, 404})
+_OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_lock", "_next_start", "_breaker")
 
 
 class ChatError(RuntimeError):
-    """A request failed for good. Its text never holds the key, nor what the server said."""
+    """A request failed for good. Its text never holds the key; the server's words are short and on one line."""
 
 
-class _Passing(Exception):  # noqa: N818  (not an error for users: tells the retry loop to go on)
-    """A trouble that may pass."""
-
-    def __init__(self, what: str, wait: float | None = None) -> None:
-        super().__init__(what)
-        self.wait = wait
+class ChatDownError(ChatError, UserError):
+    """The server does not answer at all, or refuses whatever it is asked; who needs answers gives up."""
 
 
 class ChatClient:
-    """Asks a chat model; repeats after passing troubles, keeps answers, and stays within a rate and a budget.
+    """Asks a chat model; keeps answers, stays within a rate and a budget, and leaves a dead server alone.
+
+    OpenAI's package repeats requests after passing troubles. After three questions in a row without an answer, or at
+    once if the key or the model is refused, nothing is asked for a minute (`ChatDownError`); then one question is let
+    through.
+
+    **Budget.** The most that a request can cost is booked before it is sent. It is given back if the server refused
+    the request (4xx but 408, and 503) or was never reached, and set right if the server answered; it stays after
+    time-outs, broken connections, other 5xx, and answers that are cut or too large, since they may be paid for.
 
     The key is read from an environment variable at the first request; it is in no file, log, error or pickle.
 
@@ -59,8 +68,10 @@ class ChatClient:
         price_per_million_input: float = 0.0,
         price_per_million_output: float = 0.0,
         temperature: float = 0.0,
-        max_tokens: int = 200,
-        cache_dir: str | os.PathLike[str] | None = None,
+        max_tokens: int | Mapping[str, int] | None = None,
+        cache_dir: str | os.PathLike[str] | Literal[False] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        forms: bool = True,
     ) -> None:
         """Keeps the settings; nothing is sent yet.
 
@@ -70,47 +81,71 @@ class ChatClient:
             api_key_env: Name of the environment variable with the key. A server on this machine or in a private
                 network needs none.
             timeout: Seconds until a request counts as lost, > 0.
-            max_retries: Repetitions after 429, 5xx, time-outs and broken connections, >= 0.
+            max_retries: Repetitions after 408, 409, 429, 5xx, time-outs, broken connections, and answers that are no
+                chat completion, >= 0.
             requests_per_minute: Requests are spread evenly so that no more are sent, > 0.
             budget: Money that may be spent, all clients of the `cache_dir` together; `None` for no bound.
             price_per_million_input: Price of a million tokens sent, >= 0.
             price_per_million_output: Price of a million tokens received, >= 0.
             temperature: 0 (same words each time, as far as the server can) to 2.
-            max_tokens: Most tokens of an answer, >= 1.
-            cache_dir: Answers and spent money are kept here; `None` keeps nothing.
+            max_tokens: Most tokens of an answer, thoughts before it included, >= 1: one number, or numbers by purpose
+                (`purposes.TOKENS`, which also holds the defaults). Sent as `max_completion_tokens` where the server
+                wants that.
+            cache_dir: Answers and spent money are kept here; `None` keeps nothing, unless whoever asks has a place of
+                its own (`keep_answers`); `False` keeps nothing at all.
+            extra_body: Further parameters of each request, such as `{"reasoning_effort": "low"}`.
+            forms: Whether the server is asked to write answers by their JSON schema (`response_format`) where there is
+                one; a server that refuses that is asked without it.
 
         Raises:
             UserError: If a setting is not allowed.
         """
         _check(
             model, base_url, api_key_env, timeout, max_retries, requests_per_minute, budget, price_per_million_input,
-            price_per_million_output, temperature, max_tokens,
+            price_per_million_output, temperature, cache_dir, forms,
         )  # fmt: skip
+        check_tokens(max_tokens)
+        check_extra_body({} if extra_body is None else extra_body)
         self.model, self.base_url, self.api_key_env = model, base_url, api_key_env
         self.timeout, self.max_retries, self.requests_per_minute = timeout, max_retries, requests_per_minute
         self.budget = budget
         self.prices = (price_per_million_input / 1e6, price_per_million_output / 1e6)
         self.temperature, self.max_tokens, self.cache_dir = temperature, max_tokens, cache_dir
+        self.extra_body = dict(extra_body or {})
         self.counters = ChatCounters()
-        self._cache = AnswerCache(cache_dir)
+        self._dialect = Dialect(forms)
+        self._told_of_cuts = False
         self._begin()
 
     def _begin(self) -> None:
         """What a copy in another process needs anew."""
-        self._ledger = SpendingLedger(self.cache_dir)
-        self._sdk: Any = None
+        folder = self.cache_dir or None
+        self._cache, self._ledger = AnswerCache(folder), SpendingLedger(folder)
+        self._wire: Wire | None = None
+        self._secret = ""
         self._lock = threading.RLock()
         self._next_start = 0.0
+        self._breaker = Breaker()
 
     def __repr__(self) -> str:
         return f"ChatClient(model={self.model!r}, base_url={self.base_url!r}, api_key_env={self.api_key_env!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_ledger", "_sdk", "_lock", "_next_start")}
+        return {k: v for k, v in self.__dict__.items() if k not in _OWN_STATE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._begin()
+
+    def keep_answers(self, folder: str | os.PathLike[str]) -> None:
+        """Keeps answers and spent money in a folder, unless `cache_dir` says anything else; before the first question.
+
+        Args:
+            folder: The folder.
+        """
+        if self.cache_dir is None:
+            self.cache_dir = folder
+            self._cache, self._ledger = AnswerCache(folder), SpendingLedger(folder)
 
     def complete(self, prompt: str, system: str = "") -> str:
         """The model's answer; calls from several threads take turns.
@@ -120,20 +155,21 @@ class ChatClient:
             system: What the model is told before.
 
         Returns:
-            The text, at most some characters per token of `max_tokens` long.
+            The text, at most some characters per token of `max_tokens` long; a `ChatAnswer`.
 
         Raises:
             UserError: If the budget is spent or the key is missing.
+            ChatDownError: If the server seems dead.
             ChatError: If no answer came after all repetitions.
         """
-        request, key = self._request(prompt, system)
+        messages, key = self._request(prompt, system)
         with self._lock:
-            answer = self._cache.get(key)
+            answer = self._kept(key)
             if answer is None:
                 with self._cache.claim(key):
-                    answer = self._cache.get(key)  # another process may just have paid for it
+                    answer = self._kept(key)  # another process may just have paid for it
                     if answer is None:
-                        return self._pay(request, key)
+                        return self._pay(messages, key)
             self._count(cached=1)
             return answer
 
@@ -144,7 +180,7 @@ class ChatClient:
             prompt: See `complete`.
             system: See `complete`.
         """
-        answer = self._cache.get(self._request(prompt, system)[1])
+        answer = self._kept(self._request(prompt, system)[1])
         if answer is not None:
             self._count(cached=1)
         return answer
@@ -159,68 +195,114 @@ class ChatClient:
         """
         self._cache.put(self._request(prompt, system)[1], answer)
 
-    def _request(self, prompt: str, system: str) -> tuple[dict[str, Any], str]:
-        """What is sent, and its key in the cache."""
+    def _request(self, prompt: str, system: str) -> tuple[list[dict[str, str]], str]:
+        """The messages, and their key in the cache: the same for every purpose and dialect of the server."""
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": prompt})
-        request = {
+        settings = {
             "model": self.model,
             "messages": messages,
             "temperature": self.temperature,
-            "max_tokens": self.max_tokens,
+            "max_tokens": self.max_tokens if isinstance(self.max_tokens, int) else None,
+            **({"extra_body": self.extra_body} if self.extra_body else {}),
         }
-        return request, request_key({"base_url": self.base_url, **request})
+        return messages, request_key({"base_url": self.base_url, **settings})
+
+    def _kept(self, key: str) -> ChatAnswer | None:
+        answer = self._cache.get(key)
+        return None if answer is None or cut_too_early(answer, self.max_tokens) else answer
 
     def _count(self, **amounts: float) -> None:
         self.counters.add(**amounts)
         count_in_scopes(**amounts)
 
-    def _pay(self, request: dict[str, Any], key: str) -> str:
+    # ---- asking ------------------------------------------------------------------------------------------
+
+    def _pay(self, messages: list[dict[str, str]], key: str) -> ChatAnswer:
         try:
-            answer = self._ask(request)
+            if self._breaker.open:
+                raise self._down()
+            answer = self._ask(messages)
         except ChatError:
             self._count(failures=1)
             raise
+        self._breaker.answered()
         self._cache.put(key, answer)
         return answer
 
-    def _ask(self, request: dict[str, Any]) -> str:
-        secret = self._connect()
-        size = sum(len(str(m["content"]).encode("utf-8", "replace")) + 16 for m in request["messages"])
-        # A token is at least a byte, so this is the most that the request can cost.
-        most = size * self.prices[0] + self.max_tokens * self.prices[1]
-        for attempt in range(self.max_retries + 1):
-            self._reserve(most)
-            cost = 0.0
+    def _ask(self, messages: list[dict[str, str]]) -> ChatAnswer:
+        from rllib_llm_comm.language.chat_wire import LostError, RefusedError
+
+        wire = self._connect()
+        tokens = tokens_for(self.max_tokens, asking().purpose)
+        while True:
+            sent = self._dialect.parameters(tokens, self.temperature, asking(), self.extra_body)
+            meter = _Meter(self, _bytes(messages, sent), tokens)
+            failure: ChatError
             try:
-                self._wait_for_turn()
-                self._count(requests=1)
-                answer, tokens = self._send(request, size)
-                self._count(input_tokens=tokens[0], output_tokens=tokens[1])
-                cost = tokens[0] * self.prices[0] + tokens[1] * self.prices[1]
-                return answer.replace(secret, "[key]") if len(secret) > 8 else answer
-            except _Passing as trouble:
-                what, wait = str(trouble), trouble.wait
-            finally:
-                self._count(cost=cost)
-                self._ledger.add(cost - most)
-            if attempt < self.max_retries:
-                self._count(retries=1)
-                if wait is None:
-                    wait = min(_MAX_WAIT, _FIRST_WAIT * 2**attempt)
-                # Jitter only lengthens: the server's own Retry-After is never undercut.
-                wait *= random.uniform(1.0, 1.5)
-                logger.info("Chat model %s: %s; trying again in %.1f s.", self.model, what, wait)
-                time.sleep(wait)
-        raise ChatError(f"The chat model {self.model!r} gave no answer after {self.max_retries + 1} requests ({what}).")
+                completion = wire.send({"model": self.model, "messages": messages, **sent}, meter)
+            except LostError as lost:
+                failure = self._lost(lost)
+            except RefusedError as refused:
+                changed = self._dialect.learn(refused.status, refused.text, sent)
+                if changed:
+                    continue
+                failure = self._refused(refused)
+            else:
+                if found := self._dialect.accepted(sent):
+                    logger.warning("Chat model %s: %s", self.model, found)
+                return self._answer(completion, tokens)
+            raise failure
 
-    def _connect(self) -> str:
-        secret = read_key(self.api_key_env, self.base_url)
-        if self._sdk is None:
-            import openai
+    def _answer(self, completion: Completion, tokens: int) -> ChatAnswer:
+        text = completion.text[: tokens * _MAX_CHARACTERS_PER_TOKEN]
+        if len(self._secret) > 8:
+            text = text.replace(self._secret, "[key]")
+        if completion.cut:
+            self._count(truncated=1)
+            if not self._told_of_cuts:
+                self._told_of_cuts = True
+                logger.warning(
+                    "Chat model %s: an answer (%s) was cut off after %d tokens; raise `max_tokens`. Further ones are "
+                    "only counted.", self.model, asking().purpose, tokens,
+                )  # fmt: skip
+        return ChatAnswer(text, tokens if completion.cut else 0)
 
-            self._sdk = openai.OpenAI(api_key=secret, base_url=self.base_url, timeout=self.timeout, max_retries=0)
-        return secret
+    def _lost(self, lost: LostError) -> ChatError:
+        why = shown(str(lost), self._secret)
+        self._breaker.lose(why)
+        if self._breaker.tripped:
+            return self._down()
+        return ChatError(f"The chat model {self.model!r} gave no answer after {lost.requests} requests ({why}).")
+
+    def _refused(self, refused: RefusedError) -> ChatError:
+        from rllib_llm_comm.language.chat_wire import QUOTA
+
+        hint = f"; {_HINTS[refused.status]}" if refused.status in _HINTS else ""
+        why = f"HTTP {refused.status}: {shown(refused.text, self._secret)}{hint}"
+        if refused.status in _HOPELESS or refused.code == QUOTA:
+            self._breaker.lose(why, at_once=True)
+            return self._down()
+        return ChatError(f"The chat model {self.model!r} refused the request: {why}")
+
+    def _down(self) -> ChatDownError:
+        what = (
+            "refuses to answer"
+            if self._breaker.hopeless
+            else f"gave no answer to {MOST_LOST} questions in a row, each sent up to {self.max_retries + 1} times"
+        )
+        return ChatDownError(
+            f"The chat model {self.model!r} {what} ({self._breaker.why}). It is left alone for {PAUSE:g} s; once that "
+            "is mended, call again."
+        )
+
+    def _connect(self) -> Wire:
+        self._secret = read_key(self.api_key_env, self.base_url)
+        if self._wire is None:
+            from rllib_llm_comm.language.chat_wire import Wire
+
+            self._wire = Wire(self._secret, self.base_url, self.timeout, self.max_retries)
+        return self._wire
 
     def _reserve(self, most: float) -> None:
         """Books a request's highest cost before it is sent, so that a killed process cannot overspend."""
@@ -239,91 +321,59 @@ class ChatClient:
             time.sleep(self._next_start - now)
         self._next_start = max(now, self._next_start) + 60.0 / self.requests_per_minute
 
-    def _send(self, request: dict[str, Any], size: int) -> tuple[str, tuple[int, int]]:
-        """One request; the errors of the package hold headers and server text, so they are not chained."""
-        import openai
 
-        failure: Exception | None = None
-        body = b""
-        try:
-            with self._sdk.chat.completions.with_streaming_response.create(**request) as response:
-                body = _read_bounded(response, self.timeout)
-        except (_Passing, ChatError) as error:
-            failure = error
-        except openai.APITimeoutError:
-            failure = _Passing("time-out")
-        except openai.APIStatusError as error:
-            failure = self._judge(error)
-        except openai.APIConnectionError:
-            failure = _Passing("no connection")
-        except Exception as error:  # the HTTP library's own, while the body is read
-            failure = _Passing(f"broken answer, {type(error).__name__}")
-        if failure is not None:
-            raise failure
-        return self._unpack(body, size)
+class _Meter:
+    """Books the requests of one question; see `chat_wire.Meter`."""
 
-    def _judge(self, error: Any) -> Exception:
-        status = int(error.status_code)
-        if (status in _RETRIED or status >= 500) and error.code != "insufficient_quota":
-            return _Passing(f"HTTP {status}", _retry_after(error.response.headers.get("retry-after")))
-        hint = {401: "; is the key right?", 403: "; is the key allowed this?", 404: "; is the model's name right?"}
-        return ChatError(f"The chat model {self.model!r} refused the request: HTTP {status}{hint.get(status, '')}")
+    def __init__(self, client: ChatClient, size: int, tokens: int) -> None:
+        self._client, self._size, self._tokens = client, size, tokens
+        # A token is at least a byte, so this is the most that a request can cost.
+        self._most = self._price(size, tokens)
+        self._requests = 0
 
-    def _unpack(self, body: bytes, size: int) -> tuple[str, tuple[int, int]]:
-        try:
-            document = json.loads(body)
-            answer = document["choices"][0]["message"]["content"]
-            if not isinstance(answer, str):
-                answer = ""  # a refusal or a tool call has no content
-        except (ValueError, KeyError, IndexError, TypeError, RecursionError):
-            raise ChatError(f"The chat model {self.model!r} sent something that is no chat completion.") from None
-        usage = document.get("usage")
-        usage = usage if isinstance(usage, dict) else {}
-        # Servers that do not count are booked at the upper bound.
-        sent = _count(usage.get("prompt_tokens"), size)
-        received = _count(usage.get("completion_tokens"), self.max_tokens)
-        return answer[: self.max_tokens * _MAX_CHARACTERS_PER_TOKEN], (sent, received)
+    def _price(self, sent: int, received: int) -> float:
+        return sent * self._client.prices[0] + received * self._client.prices[1]
+
+    def begin(self) -> None:
+        """Waits for its turn and reserves the highest cost."""
+        client = self._client
+        client._wait_for_turn()
+        client._reserve(self._most)
+        client._count(requests=1, retries=int(self._requests > 0))
+        self._requests += 1
+
+    def end(self, completion: Completion | None, free: bool) -> None:
+        """Sets the reservation right as far as the cost is known."""
+        client, cost = self._client, 0.0 if free else self._most
+        if completion is not None:
+            # Servers that do not count are booked at the upper bound.
+            sent = self._size if completion.sent is None else completion.sent
+            received = self._tokens if completion.received is None else completion.received
+            client._count(input_tokens=sent, output_tokens=received)
+            cost = self._price(sent, received)
+        client._count(cost=cost)
+        client._ledger.add(cost - self._most)
 
 
-def _count(value: Any, otherwise: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else otherwise
-
-
-def _read_bounded(response: Any, timeout: float) -> bytes:
-    deadline = time.monotonic() + timeout
-    body = bytearray()
-    for chunk in response.iter_bytes(1 << 14):
-        body += chunk
-        if len(body) > _MAX_BODY_BYTES:
-            raise ChatError(f"The chat model's answer is larger than {_MAX_BODY_BYTES >> 20} MiB.")
-        if time.monotonic() > deadline:  # a trickle never meets the time-out of a single read
-            raise _Passing("time-out")
-    return bytes(body)
-
-
-def _retry_after(value: str | None) -> float | None:
-    """Seconds of a Retry-After header (a number or a date), within bounds."""
-    if not value:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - time.time()
-        except (ValueError, TypeError, OverflowError):
-            return None
-    return min(max(seconds, 0.0), _MAX_WAIT) if math.isfinite(seconds) else None
+def _bytes(messages: list[dict[str, str]], sent: Mapping[str, Any]) -> int:
+    """Bytes that a model may be shown: the messages, their frames and a form."""
+    form = len(str(sent["response_format"]).encode()) if "response_format" in sent else 0
+    return form + sum(len(message["content"].encode("utf-8", "replace")) + 16 for message in messages)
 
 
 def _check(
     model: str, base_url: str | None, api_key_env: str, timeout: float, max_retries: int, rate: float,
-    budget: float | None, price_in: float, price_out: float, temperature: float, max_tokens: int,
+    budget: float | None, price_in: float, price_out: float, temperature: float, cache_dir: Any, forms: Any,
 ) -> None:  # fmt: skip
     for name, text in (("model", model), ("api_key_env", api_key_env)):
         if not isinstance(text, str) or not text.strip():
             raise UserError(f"`{name}` is {text!r} but must be a name.")
     if base_url is not None:
         check_address(base_url)
+    if cache_dir is not None and cache_dir is not False and not isinstance(cache_dir, str | os.PathLike):
+        raise UserError(f"`cache_dir` is {cache_dir!r} but must be a folder, or false to keep nothing.")
+    if not isinstance(forms, bool):
+        raise UserError(f"`forms` is {forms!r} but must be true or false.")
     bounds: tuple[tuple[str, Any, float, float, bool], ...] = (
         ("timeout", timeout, 0, math.inf, True),
         ("max_retries", max_retries, 0, math.inf, False),
@@ -332,12 +382,11 @@ def _check(
         ("price_per_million_input", price_in, 0, math.inf, False),
         ("price_per_million_output", price_out, 0, math.inf, False),
         ("temperature", temperature, 0, 2, False),
-        ("max_tokens", max_tokens, 0, math.inf, True),
     )
     for name, value, low, high, open_ in bounds:
-        number = isinstance(value, int) if name in ("max_retries", "max_tokens") else isinstance(value, int | float)
+        number = isinstance(value, int) if name == "max_retries" else isinstance(value, int | float)
         if not number or isinstance(value, bool) or not (low < value if open_ else low <= value) or value > high:
-            kind = "a whole number" if name in ("max_retries", "max_tokens") else "a number"
+            kind = "a whole number" if name == "max_retries" else "a number"
             upper = f" and at most {high:g}" if high < math.inf else ""
             raise UserError(f"`{name}` is {value!r} but must be {kind} {'above' if open_ else 'from'} {low:g}{upper}.")
     if budget is not None and price_in == 0 and price_out == 0:

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rllib_llm_comm.language.chat import ChatError
-from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.chat_model import ChatModel, cut_at
+from rllib_llm_comm.language.purposes import PLAN, asking_for
 from rllib_llm_comm.language.templates import fill
 
 _MOST_SHOWN = 4000
@@ -54,6 +55,7 @@ def ask_for(
     *,
     system: str = "",
     check: Callable[[Answer], object] | None = None,
+    purpose: str = PLAN,
 ) -> Answer:
     """Asks for an object of a given form, and once more if the answer does not fit.
 
@@ -64,6 +66,7 @@ def ask_for(
         system: See `ChatClient.complete`.
         check: Raises a `ValueError` (a `UserError` is one) if an answer of the right form is wrong for the game; its
             words go to the language model.
+        purpose: What for, which bounds the answer's length: see `purposes.TOKENS`.
 
     Returns:
         The object.
@@ -73,8 +76,10 @@ def ask_for(
         ChatError: If a request failed for good.
         UserError: If the budget is spent or the key is missing.
     """
-    asked = fill(__package__, "structured", prompt=prompt, schema=json.dumps(form.model_json_schema()))
-    return ask_checked(model, asked, lambda text: read_answer(text, form, check), what=form.__name__, system=system)
+    schema, name = form.model_json_schema(), form.__name__
+    asked = fill(__package__, "structured", prompt=prompt, schema=json.dumps(schema))
+    with asking_for(purpose, schema, name):
+        return ask_checked(model, asked, lambda text: read_answer(text, form, check), what=name, system=system)
 
 
 def ask_checked(
@@ -101,13 +106,19 @@ def ask_checked(
     try:
         return read(answer)
     except ValueError as error:
-        told = "\n".join(f"- {reason}" for reason in _reasons(error))
+        reasons = _reasons(error)
+    if cut_at(answer):
+        reasons.append("it was cut off, since it became too long; think and write less")
+    told = "\n".join(f"- {reason}" for reason in reasons)
     again = fill(__package__, "repair", prompt=prompt, answer=answer[:_MOST_SHOWN], reasons=told)
     answer = model.complete(again, system)
     try:
         return read(answer)
     except ValueError as error:
-        raise AnswerError(what, answer, _reasons(error)) from None
+        reasons = _reasons(error)
+    if cut_at(answer):
+        reasons.append(f"it was cut off after {cut_at(answer)} tokens (raise `max_tokens`)")
+    raise AnswerError(what, answer, reasons)
 
 
 def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object] | None = None) -> Answer:
@@ -160,7 +171,7 @@ def without_thoughts(text: str) -> str:
 
 
 def _reasons(error: ValueError) -> list[str]:
-    return error.reasons if isinstance(error, UnusableError) else [" ".join(str(error).split())]
+    return list(error.reasons) if isinstance(error, UnusableError) else [" ".join(str(error).split())]
 
 
 def _objects(text: str) -> Iterator[object]:

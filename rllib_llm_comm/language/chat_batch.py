@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.chat_answers import without_thoughts
 from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.purposes import MANUAL, asking_for
 from rllib_llm_comm.language.templates import fill
 
 logger = logging.getLogger(__name__)
@@ -21,7 +22,13 @@ _MARK = re.compile(r"^[ \t]*(?:[*_#>-][ \t]*)*\[(\d{1,4})\][ \t*_:.]*", re.MULTI
 
 
 def ask_batch(
-    model: ChatModel, questions: Sequence[str], *, context: str = "", system: str = "", size: int = 8
+    model: ChatModel,
+    questions: Sequence[str],
+    *,
+    context: str = "",
+    system: str = "",
+    size: int = 8,
+    purpose: str = MANUAL,
 ) -> list[str]:
     """Answers to many questions, asked together.
 
@@ -34,6 +41,7 @@ def ask_batch(
         context: What all questions are about, such as a manual; sent once per request.
         system: See `ChatClient.complete`.
         size: Most questions in one request, >= 1.
+        purpose: What for, which bounds the length of a request's answers: see `purposes.TOKENS`.
 
     Returns:
         An answer per question, in their order.
@@ -45,13 +53,14 @@ def ask_batch(
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise UserError(f"`size` is {size!r} but must be a whole number from 1 up.")
     answers: dict[str, str] = {}
-    for question in questions:
-        known = None if question in answers else model.recall(single_prompt(question, context), system)
-        if known is not None:
-            answers[question] = known
-    open_ = [question for question in dict.fromkeys(questions) if question not in answers]
-    for start in range(0, len(open_), size):
-        answers.update(_ask_together(model, open_[start : start + size], context, system))
+    with asking_for(purpose):
+        for question in questions:
+            known = None if question in answers else model.recall(single_prompt(question, context), system)
+            if known is not None:
+                answers[question] = known
+        open_ = [question for question in dict.fromkeys(questions) if question not in answers]
+        for start in range(0, len(open_), size):
+            answers.update(_ask_together(model, open_[start : start + size], context, system))
     return [answers[question] for question in questions]
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.chat_model import ChatAnswer, cut_at
 
 
 def request_key(request: Mapping[str, Any]) -> str:
@@ -57,13 +58,47 @@ def append_line(path: Path, document: Mapping[str, Any], *, only_first: bool = F
         only_first: Whether to write it only into an empty file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
+    with path.open("a+b") as file:
         _lock(file)
-        if not (only_first and file.seek(0, os.SEEK_END)):
-            file.write(json.dumps(document) + "\n")
+        begun = _mend_end(file)
+        if not (only_first and begun):
+            file.write(json.dumps(document).encode() + b"\n")
 
 
-def _lock(file: IO[str]) -> None:
+def _mend_end(file: IO[bytes]) -> bool:
+    """Takes away a last line that a killed process left without its end; returns whether anything is there.
+
+    Whoever appends holds the lock and ends its line, so a line without an end is nobody's any more.
+    """
+    size = file.seek(0, os.SEEK_END)
+    if size == 0:
+        return False
+    file.seek(size - 1)
+    if file.read(1) == b"\n":
+        return True
+    file.seek(0)
+    head, end, last = file.read().rpartition(b"\n")
+    if is_document(last):  # written by hand
+        file.write(b"\n")
+        return True
+    file.truncate(len(head + end))
+    return bool(head)
+
+
+def is_document(line: bytes) -> bool:
+    """Whether a line is whole JSON.
+
+    Args:
+        line: The line.
+    """
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _lock(file: IO[Any]) -> None:
     """Waits until nobody else holds the file; it is let go when it is closed, also by a killed process."""
     try:
         import fcntl
@@ -80,7 +115,7 @@ class AnswerCache:
         """Names the folder; it is made with the first answer."""
         self._folder = Path(folder) / "answers" if folder is not None else None
 
-    def get(self, key: str) -> str | None:
+    def get(self, key: str) -> ChatAnswer | None:
         """The answer, or `None`; a damaged entry is as good as none."""
         if self._folder is None:
             return None
@@ -89,12 +124,13 @@ class AnswerCache:
         except (OSError, ValueError, RecursionError):
             return None
         answer = found.get("answer") if isinstance(found, dict) and found.get("key") == key else None
-        return answer if isinstance(answer, str) else None
+        return ChatAnswer(answer, int(found.get("cut_at", 0))) if isinstance(answer, str) else None
 
     def put(self, key: str, answer: str) -> None:
-        """Keeps an answer."""
+        """Keeps an answer, and whether it was cut off."""
         if self._folder is not None:
-            write_json(self._folder / f"{key}.json", {"key": key, "answer": answer})
+            cut = {"cut_at": cut_at(answer)} if cut_at(answer) else {}
+            write_json(self._folder / f"{key}.json", {"key": key, "answer": answer, **cut})
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[None]:

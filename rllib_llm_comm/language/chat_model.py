@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Self
 
 from rllib_llm_comm.language.accounts import ChatCounters
+
+
+class ChatAnswer(str):
+    """An answer that may be cut off; otherwise a text like any other.
+
+    Attributes:
+        cut_at: Tokens after which it was cut off; 0 for a whole one.
+    """
+
+    cut_at: int = 0
+
+    def __new__(cls, text: str, cut_at: int = 0) -> Self:
+        """Makes one.
+
+        Args:
+            text: The answer.
+            cut_at: See above.
+        """
+        made = super().__new__(cls, text)
+        made.cut_at = cut_at
+        return made
+
+
+def cut_at(answer: str) -> int:
+    """Tokens after which an answer was cut off; 0 for a whole one.
+
+    Args:
+        answer: What a chat model gave.
+    """
+    return answer.cut_at if isinstance(answer, ChatAnswer) else 0
 
 
 class ChatModel(Protocol):

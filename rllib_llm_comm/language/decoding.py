@@ -48,6 +48,9 @@ class KeptPrefix:
 class Decoding:
     """One answer in the making.
 
+    Attributes:
+        ended: Whether `text` ended by itself, and was not cut off.
+
     Args:
         base: The model.
         prompt: Token ids to go on from.
@@ -69,6 +72,7 @@ class Decoding:
         from transformers import DynamicCache
 
         self.base, self.written, self.most = base, 0, most
+        self.ended = False
         self._temperature, self._draws = temperature, draws
         self._kept = kept
         same = kept.shared_with(prompt)
@@ -100,9 +104,11 @@ class Decoding:
         while self.open and not _circles(ids, _TEXT_CIRCLE):
             token = self._next()
             if token == self.base.eos_id:
+                self.ended = True
                 break
             ids.append(token)
             self._read([token])
+        self.ended |= _circles(ids, _TEXT_CIRCLE)
         return self.base.decode(ids)
 
     def line(self, most: int, least: int = 0) -> str:

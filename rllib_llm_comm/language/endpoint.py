@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
 from rllib_llm_comm.errors import UserError
+
+_MOST_SHOWN = 300
+_LIKE_A_KEY = re.compile(r"(?i)\bbearer\s+\S+|\b(?:sk|pk|gsk|key)[-_][\w*.-]{6,}")
 
 
 def read_key(api_key_env: str, base_url: str | None) -> str:
@@ -34,6 +38,19 @@ def read_key(api_key_env: str, base_url: str | None) -> str:
             "has; export the key again, without blanks or line ends."
         )
     return secret
+
+
+def shown(text: str, secret: str) -> str:
+    """What a server wrote, fit for an error: one short line without the key or anything that looks like one.
+
+    Args:
+        text: Its words.
+        secret: The key.
+    """
+    hidden = text.replace(secret, "[key]") if len(secret) > 4 else text
+    plain = _LIKE_A_KEY.sub("[key]", "".join(mark if mark.isprintable() else " " for mark in hidden))
+    line = " ".join(plain.split())
+    return line if len(line) <= _MOST_SHOWN else f"{line[:_MOST_SHOWN].rstrip()} ..."
 
 
 def check_address(base_url: Any) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.language.decoding import Decoding
+if TYPE_CHECKING:
+    from rllib_llm_comm.language.decoding import Decoding
 
 _MOST_ENTRIES = 12
 _MOST_DIGITS = 4
 _DIGITS = tuple("0123456789")
+_STRICT = ("type", "enum", "const", "description", "minItems", "maxItems")
 
 
 class UnknownFormError(ValueError):
@@ -40,6 +42,34 @@ def form_in(prompt: str) -> tuple[dict[str, Any] | None, str]:
                 continue
             return schema, prompt.replace(line, ", ".join(schema["properties"]))
     return None, prompt
+
+
+def strict_form(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema in the subset that servers write by (`response_format`): all fields are required, no others allowed.
+
+    What the subset lacks (lengths of texts, defaults) is left to the check of the answer.
+
+    Args:
+        schema: A JSON schema, as pydantic makes it.
+
+    Raises:
+        UnknownFormError: If it has an object without named fields.
+    """
+    if "$ref" in schema:
+        return {"$ref": schema["$ref"]}
+    if schema.get("type") == "object" and not schema.get("properties"):
+        raise UnknownFormError("an object without named fields cannot be written by a server")
+    kept: dict[str, Any] = {name: schema[name] for name in _STRICT if name in schema}
+    for name in ("properties", "$defs"):
+        if name in schema:
+            kept[name] = {key: strict_form(inner) for key, inner in schema[name].items()}
+    if "items" in schema:
+        kept["items"] = strict_form(schema["items"])
+    if "anyOf" in schema:
+        kept["anyOf"] = [strict_form(inner) for inner in schema["anyOf"]]
+    if "properties" in kept:
+        kept |= {"required": list(kept["properties"]), "additionalProperties": False}
+    return kept
 
 
 def fill_form(decoding: Decoding, schema: Mapping[str, Any], line_tokens: int = 80) -> str:

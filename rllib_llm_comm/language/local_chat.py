@@ -11,7 +11,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.accounts import ChatCounters, count_in_scopes
 from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.language.chat_cache import AnswerCache, request_key
-from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.chat_model import ChatAnswer, ChatModel
 
 AUTO = "auto"
 _LINE_TOKENS = 48
@@ -137,8 +137,9 @@ class LocalChat:
         draws = row_generator(self.seed, (shown, 0)) if self.temperature else None
         decoding = Decoding(base, ids, self._kept, self.max_tokens, self.temperature, draws)
         answer = decoding.text() if schema is None else fill_form(decoding, schema, _LINE_TOKENS)
-        self._count(requests=1, input_tokens=len(ids), output_tokens=decoding.written)
-        return answer
+        cut = not decoding.ended if schema is None else not decoding.open
+        self._count(requests=1, input_tokens=len(ids), output_tokens=decoding.written, truncated=int(cut))
+        return ChatAnswer(answer, self.max_tokens if cut else 0)
 
     def _base(self) -> Any:
         if self._loaded is None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.language.endpoint import check_address, read_key
+from rllib_llm_comm.language.endpoint import check_address, read_key, shown
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
 
 _SETTINGS = ("base_url", "model", "api_key_env", "timeout", "max_retries", "prompts_per_request")
@@ -92,8 +92,9 @@ class MessageServer:
     def _ask(self, prompts: list[str], max_words: int, temperature: float, seed: int | None) -> list[str]:
         import openai
 
+        secret = read_key(self.api_key_env, self.base_url)
         client = openai.OpenAI(
-            api_key=read_key(self.api_key_env, self.base_url), base_url=self.base_url, timeout=self.timeout,
+            api_key=secret, base_url=self.base_url, timeout=self.timeout,
             max_retries=self.max_retries,
         )  # fmt: skip
         try:
@@ -103,7 +104,8 @@ class MessageServer:
                     stop=["\n"], seed=seed,
                 )  # fmt: skip
         except openai.APIStatusError as error:
-            raise self._failed(f"answered with status {error.status_code}") from None
+            words = shown(str(error.body or ""), secret)
+            raise self._failed(f"answered with status {error.status_code}{f' ({words})' if words else ''}") from None
         except openai.OpenAIError as error:
             raise self._failed(f"did not answer ({type(error).__name__})") from None
         texts = {choice.index: choice.text for choice in answer.choices or []}

@@ -23,6 +23,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases, target_phrases
 from rllib_llm_comm.language.chat_answers import ask_for
 from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.purposes import TRANSLATION
 from rllib_llm_comm.language.templates import fill
 from rllib_llm_comm.planning.code_index import CodeIndex
 from rllib_llm_comm.planning.games.overcooked_ai import KitchenPlanning, Moment
@@ -119,7 +120,7 @@ def translate_actions(
     )
     effects: Any = (list[str], Field(min_length=len(named), max_length=len(named)))
     form: type[BaseModel] = create_model("Effects", effects=effects)
-    said: list[str] = ask_for(model, prompt, form).model_dump()["effects"]
+    said: list[str] = ask_for(model, prompt, form, purpose=TRANSLATION).model_dump()["effects"]
     sorted_: dict[bool | None, dict[str, str]] = {True: {}, False: {}, None: {}}
     for action, words in zip(named, said, strict=True):
         sorted_[actions[action](words)][action] = words

@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field
 
 from rllib_llm_comm.language.chat_answers import ask_for, without_thoughts
 from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.purposes import PLAN, asking_for
 from rllib_llm_comm.language.templates import fill
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.plans import LOST, STUCK, Plan, PlanRequest
@@ -86,7 +87,8 @@ class DepsPlanner(ChatPlanner):
     def _explain(self, context: str, description: str) -> None:
         goals = "\n".join(f"{number}. {goal}" for number, goal in enumerate(self.goals, 1))
         prompt = fill(__package__, "plan_explain", context=context, goals=goals, description=description)
-        why = without_thoughts(self.model.complete(prompt))
+        with asking_for(PLAN):
+            why = without_thoughts(self.model.complete(prompt))
         self._dialogue.append(f"\n{description}\nWhy it did not work out: {why}")
         del self._dialogue[:-_MOST_TOLD]
 

@@ -31,6 +31,7 @@ from rllib_llm_comm.language.chat_answers import (
 )
 from rllib_llm_comm.language.chat_batch import ask_batch
 from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.purposes import MANUAL, asking_for
 from rllib_llm_comm.language.templates import fill, template
 from rllib_llm_comm.planning.latex import Paragraph
 
@@ -261,7 +262,8 @@ def _repetitions(model: ChatModel, facts: Sequence[str]) -> set[int] | None:
             raise UnusableError("not all facts can be left out")
 
     try:
-        found = ask_for(model, fill(__package__, "manual_repeated", facts=_numbered(facts)), Repeated, check=check)
+        prompt = fill(__package__, "manual_repeated", facts=_numbered(facts))
+        found = ask_for(model, prompt, Repeated, check=check, purpose=MANUAL)
     except AnswerError as error:
         logger.warning("%s All facts are kept.", error)
         return None
@@ -290,7 +292,8 @@ def summary(model: ChatModel, facts: Sequence[str], words: int = 400) -> str:
         return text
 
     prompt = fill(__package__, "manual_summary", facts=_numbered(facts), words=words)
-    return ask_checked(model, prompt, read, what="manual")
+    with asking_for(MANUAL):
+        return ask_checked(model, prompt, read, what="manual")
 
 
 def _shown(paragraph: Paragraph) -> str:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from rllib_llm_comm.language.accounts import count_scope
 from rllib_llm_comm.language.chat_answers import AnswerError, ask_for
+from rllib_llm_comm.language.purposes import REFLECTION
 from rllib_llm_comm.language.templates import fill
 from rllib_llm_comm.planning.answered import (
     BY_RULES,
@@ -90,7 +91,7 @@ class ChatReflector:
         )
         try:
             with count_scope() as asked:
-                blame = ask_for(self.planner.model, prompt, Blame)
+                blame = ask_for(self.planner.model, prompt, Blame, purpose=REFLECTION)
         except AnswerError as error:
             if self.planner.how.fallback == ERROR:
                 raise gave_up(error) from error

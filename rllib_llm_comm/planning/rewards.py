@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from rllib_llm_comm.language.chat_answers import UnusableError, ask_checked, read_yes_no, without_thoughts
 from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.purposes import JUDGE, REWARD_CODE, asking_for
 from rllib_llm_comm.language.templates import fill
 from rllib_llm_comm.planning.sandbox import RefusedCodeError, Sandbox, shared_sandbox
 
@@ -92,7 +93,8 @@ def write_reward(
 
     shown = json.dumps(example)
     prompt = fill(__package__, "reward_code", manual=manual or "It is told nowhere.", subgoal=subgoal, example=shown)
-    return ask_checked(model, prompt, read, what="reward code")
+    with asking_for(REWARD_CODE):
+        return ask_checked(model, prompt, read, what="reward code")
 
 
 @dataclass
@@ -137,7 +139,8 @@ class JudgeReward:
             ChatError: If a request failed for good.
             UserError: If the budget is spent or the key is missing.
         """
-        said = read_yes_no(self.model.complete(self.prompt(before, after, agent)))
+        with asking_for(JUDGE):
+            said = read_yes_no(self.model.complete(self.prompt(before, after, agent)))
         self.unclear += said is None
         return said
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.language.chat_answers import ask_for
 from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.language.purposes import TRANSLATION
 from rllib_llm_comm.language.templates import fill
 from rllib_llm_comm.planning.code_index import CodeIndex
 from rllib_llm_comm.planning.games.overcooked_ai import KitchenPlanning, Moment
@@ -98,7 +99,7 @@ def translate(
     shown = json.dumps(state)
     code = "\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in index.search(shown, pieces))
     prompt = fill(__package__, "translate_state", manual=manual or "It is told nowhere.", code=code, state=shown)
-    return checked(ask_for(model, prompt, Sentences).sentences, check)
+    return checked(ask_for(model, prompt, Sentences, purpose=TRANSLATION).sentences, check)
 
 
 def checked(sentences: Sequence[str], check: Check) -> Translation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,6 +53,14 @@ class Teacher(ABC):
             request: What there is to see.
             rng: Source of randomness.
         """
+
+    def keep_answers(self, folder: str | os.PathLike[str]) -> None:
+        """Is told where answers that cost something may be kept, so that a killed collection pays for none twice.
+
+        Args:
+            folder: A folder of the collection's own; it need not exist.
+        """
+        return
 
     def advise(self, env: Any, agent: str) -> int | None:
         """The action that the teacher itself would take, if it knows one.

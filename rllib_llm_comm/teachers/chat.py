@@ -8,14 +8,17 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
+from typing import Any, Literal
 
 import numpy as np
 
 from rllib_llm_comm.errors import require_choice
-from rllib_llm_comm.language.chat import ChatClient, ChatError
+from rllib_llm_comm.language.chat import ChatClient, ChatDownError, ChatError
+from rllib_llm_comm.language.chat_model import cut_at
 from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.language.purposes import LABEL, asking_for
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
 
 logger = logging.getLogger(__name__)
@@ -45,7 +48,7 @@ class ChatTeacher(Teacher):
         client: The client, with its counters of requests and cost.
         settings: What decides its answers.
         counts: Requests to this teacher, and agents by what became of them: labels, missing, refusals, garbage,
-            failures.
+            failures; and `truncated`, answers that were cut off (what came before counts).
     """
 
     name = "chat"
@@ -68,15 +71,16 @@ class ChatTeacher(Teacher):
         price_per_million_input: float = 0.0,
         price_per_million_output: float = 0.0,
         temperature: float = 0.0,
-        max_tokens: int = 200,
-        cache_dir: str | os.PathLike[str] | None = None,
+        max_tokens: int | Mapping[str, int] | None = None,
+        cache_dir: str | os.PathLike[str] | Literal[False] | None = None,
         on_error: str = "skip",
+        extra_body: Mapping[str, Any] | None = None,
     ) -> None:
         """Keeps the settings; nothing is sent yet.
 
         Args:
             model: The model's name at the server. Verco: GPT-4.
-            base_url: See `ChatClient`, as for all that follow but the last.
+            base_url: See `ChatClient`, as for all that follow but `on_error`.
             api_key_env: Name of the environment variable with the key.
             timeout: Seconds.
             max_retries: Repetitions.
@@ -85,9 +89,11 @@ class ChatTeacher(Teacher):
             price_per_million_input: Price of tokens sent.
             price_per_million_output: Price of tokens received.
             temperature: 0 to 2.
-            max_tokens: Of an answer.
-            cache_dir: Keeps answers and spent money.
-            on_error: `"skip"`: a request that fails for good is counted and gives no labels; `"raise"`: it raises.
+            max_tokens: Of an answer, thoughts before it included; `None`: 400 (ours).
+            cache_dir: Keeps answers and spent money; `None`: `collect_labels` keeps them beside its labels.
+            on_error: `"skip"`: a request that fails for good is counted and gives no labels; `"raise"`: it raises. A
+                server that seems dead raises in any case.
+            extra_body: Further parameters of each request.
 
         Raises:
             UserError: If a setting is not allowed.
@@ -95,14 +101,23 @@ class ChatTeacher(Teacher):
         require_choice("on_error", on_error, ON_ERROR)
         self.client = ChatClient(
             model, base_url, api_key_env, timeout, max_retries, requests_per_minute, budget, price_per_million_input,
-            price_per_million_output, temperature, max_tokens, cache_dir,
+            price_per_million_output, temperature, max_tokens, cache_dir, extra_body,
         )  # fmt: skip
         self.on_error = on_error
         self.settings = {
             "model": model, "base_url": base_url, "temperature": temperature, "max_tokens": max_tokens,
+            **({"extra_body": dict(extra_body)} if extra_body else {}),
         }  # fmt: skip
         self.counts: Counter[str] = Counter()
         self._template = resources.files(__package__).joinpath("prompts/chat.txt").read_text(encoding="utf-8")
+
+    def keep_answers(self, folder: str | os.PathLike[str]) -> None:
+        """Keeps answers and spent money there, unless `cache_dir` is set.
+
+        Args:
+            folder: See `Teacher`.
+        """
+        self.client.keep_answers(folder)
 
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
         """One message per agent, as far as the model gave usable ones.
@@ -113,11 +128,15 @@ class ChatTeacher(Teacher):
 
         Raises:
             UserError: If the budget is spent or the key is missing.
+            ChatDownError: If the server seems dead.
             ChatError: If a request failed for good and `on_error` is `"raise"`.
         """
         self.counts["requests"] += 1
         try:
-            answer = self.client.complete(self.prompt(request))
+            with asking_for(LABEL):
+                answer = self.client.complete(self.prompt(request))
+        except ChatDownError:
+            raise
         except ChatError as error:
             if self.on_error == "raise":
                 raise
@@ -125,6 +144,8 @@ class ChatTeacher(Teacher):
                 logger.warning("%s Its moment gets no labels; further ones are only counted.", error)
             self.counts["failures"] += len(request.agents)
             return {}
+        if cut_at(answer):
+            self.counts["truncated"] += 1
         found = parse_messages(answer, request.agents)
         refused = not found and is_refusal(answer)
         labels: dict[str, str] = {}

@@ -17,6 +17,9 @@ from rllib_llm_comm.teachers.label_store import LabelStore
 
 POLICIES = ("base", "random")
 _ROWS_PER_PART = 256
+_SECONDS_PER_PART = 30.0
+# Where a chat teacher keeps its answers; readers of Parquet folders leave out what begins with an underscore.
+ANSWERS = "_chat_cache"
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,14 @@ def collect_labels(
     teacher_share: float = 0.5,
     num_envs: int = 16,
     max_message_words: int = 10,
+    max_empty_moments: int = 100,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> CollectionReport:
-    """Collects labels into a folder of Parquet files; goes on where a killed call stopped.
+    """Collects labels into a folder of Parquet files; goes on where a killed or failed call stopped.
+
+    Labels are on disk half a minute after they came, and the answers of a chat teacher at once (`_chat_cache` in the
+    folder, unless its `cache_dir` says anything else), so that none is paid for twice.
 
     Args:
         env: Id of a PettingZoo environment with observations in words.
@@ -70,7 +77,7 @@ def collect_labels(
         env_config: Settings of the environment.
         teacher: A teacher's name, or a dict with `name` and its settings.
         target_labels: Ends when so many labels are there, >= 1. Verco: "a small amount"; 4000 (ours).
-        max_decisions: Ends after so many decisions at the latest.
+        max_decisions: Ends after so many decisions at the latest. With a larger number it goes on.
         max_labels_per_prompt: Most different messages kept of one observation.
         policy: `"base"`: the base model plays (Verco); `"random"`: every allowed action is as likely.
         base_model: The language model of `policy="base"`.
@@ -80,16 +87,18 @@ def collect_labels(
             states are met, too. 0 in the paper; 0.5 (ours).
         num_envs: Games played side by side.
         max_message_words: Longer labels are cut. Verco: 10.
+        max_empty_moments: Gives up when the teacher gave no label in so many moments in a row, >= 1; 100 (ours).
         seed: The same seed gives the same labels.
         progress: Called with the labels so far and the target.
 
     Raises:
-        UserError: If a setting is not allowed.
+        UserError: If a setting is not allowed, or the teacher seems dead or useless: all labels so far are on disk, and
+            the next call goes on.
     """
     require_choice("policy", policy, POLICIES)
     _require_positive(
         target_labels=target_labels, max_decisions=max_decisions, max_labels_per_prompt=max_labels_per_prompt,
-        num_envs=num_envs, max_message_words=max_message_words,
+        num_envs=num_envs, max_message_words=max_message_words, max_empty_moments=max_empty_moments,
     )  # fmt: skip
     _require_shares(random_share=random_share, teacher_share=teacher_share)
     settings = {
@@ -106,12 +115,14 @@ def collect_labels(
         "seed": seed,
     }
     store = LabelStore(output, settings, max_labels_per_prompt)
+    teacher = make_teacher(teacher)
+    teacher.keep_answers(store.folder / ANSWERS)
     collector = _Collector(
-        store, make_teacher(teacher), settings, _player(policy, base_model), random_share, teacher_share
+        store, teacher, settings, _player(policy, base_model), (random_share, teacher_share), max_empty_moments
     )
-    while not store.complete and store.labels < target_labels and collector.decisions < max_decisions:
+    while store.labels < target_labels and collector.decisions < max_decisions:
         collector.play_round(target_labels, progress)
-    store.flush(collector.state(), complete=True)
+    store.flush(collector.state(), complete=store.labels >= target_labels)
     return CollectionReport(
         labels=store.labels,
         prompts=store.prompts,
@@ -149,15 +160,16 @@ class _Collector:
         teacher: Teacher,
         settings: Mapping[str, Any],
         player: Any,
-        random_share: float,
-        teacher_share: float,
+        shares: tuple[float, float],
+        max_empty_moments: int,
     ) -> None:
         from pettingzoo.env_registry import registration
 
         import rllib_llm_comm.envs  # noqa: F401  (registers our games)
 
         self._store, self._teacher, self._player = store, teacher, player
-        self._shares = (random_share, teacher_share)
+        self._shares = shares
+        self._empty, self._most_empty = 0, max_empty_moments
         self._settings = settings
         self.round = int(store.state.get("round", 0))
         self.decisions = int(store.state.get("decisions", 0))
@@ -190,7 +202,8 @@ class _Collector:
         """
         begun = self.state()
         try:
-            self._play(target, progress, begun)
+            with self._store.saving(begun, _SECONDS_PER_PART):
+                self._play(target, progress, begun)
         except BaseException:
             self._store.flush(begun)
             raise
@@ -242,6 +255,8 @@ class _Collector:
             state=state if state is not None else getattr(game, "teacher_state", None),
         )
         messages = self._teacher.messages(request, rng=rng) if asked else {}
+        if asked:
+            self._watch(messages)
         for agent in asked:
             message = limit_words(messages.get(agent, ""), self._settings["max_message_words"])
             if message:
@@ -255,6 +270,17 @@ class _Collector:
                         **self._row,
                     }
                 )
+
+    def _watch(self, messages: Mapping[str, str]) -> None:
+        """Gives up a teacher that says nothing."""
+        self._empty = 0 if any(messages.values()) else self._empty + 1
+        if self._empty >= self._most_empty:
+            counts = ", ".join(f"{name} {count}" for name, count in getattr(self._teacher, "counts", {}).items())
+            raise UserError(
+                f"`teacher` {self._teacher.name!r} gave no label in {self._empty} moments in a row"
+                f"{f' ({counts})' if counts else ''}; {self._store.labels} labels are kept in "
+                f"{str(self._store.folder)!r}. Mend the teacher, or raise `max_empty_moments`, and call again."
+            )
 
     def _act(
         self, games: list[tuple[int, Any, Any, Any]], turns: list[list[str]], rng: np.random.Generator

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ class LabelStore:
     Attributes:
         labels: Number of rows, buffered ones included.
         prompts: Number of distinct prompts.
-        complete: Whether the collection was finished.
+        complete: Whether all labels that were wanted are there.
         state: What the collector keeps between parts.
     """
 
@@ -48,6 +50,7 @@ class LabelStore:
         self._settings = json.loads(json.dumps(dict(settings), default=str))
         self._max = max_per_prompt
         self._rows: list[dict[str, Any]] = []
+        self._lock = threading.RLock()
         self._seen: dict[str, set[str]] = defaultdict(set)
         self.labels, self.parts = 0, 0
         self.complete = False
@@ -94,33 +97,68 @@ class LabelStore:
 
     def add(self, row: Mapping[str, Any]) -> bool:
         """Takes a row with all `COLUMNS`, unless its prompt has this message or enough others already."""
-        known = self._seen[row["prompt"]]
-        if row["message"] in known or len(known) >= self._max:
-            return False
-        known.add(row["message"])
-        self._rows.append({name: row[name] for name in COLUMNS})
-        self.labels += 1
-        return True
+        with self._lock:
+            known = self._seen[row["prompt"]]
+            if row["message"] in known or len(known) >= self._max:
+                return False
+            known.add(row["message"])
+            self._rows.append({name: row[name] for name in COLUMNS})
+            self.labels += 1
+            return True
 
     def flush(self, state: Mapping[str, Any], complete: bool = False) -> None:
         """Writes the buffered rows as a part and then the state; a kill in between loses only this part."""
         import pyarrow as pa
         import pyarrow.parquet as parquet
 
-        if self._rows:
-            path = self._part(self.parts)
-            scratch = path.with_suffix(".tmp")
-            parquet.write_table(pa.Table.from_pylist(self._rows), scratch)
-            os.replace(scratch, path)
-            self.parts += 1
-            self._rows = []
-        self.complete, self.state = complete, dict(state)
-        document = {
-            "settings": self._settings,
-            "parts": self.parts,
-            "labels": self.labels,
-            "prompts": self.prompts,
-            "complete": complete,
-            "state": self.state,
-        }
-        write_atomically(self.folder / _STATE, json.dumps(document, indent=2) + "\n")
+        with self._lock:
+            if self._rows:
+                path = self._part(self.parts)
+                scratch = path.with_suffix(".tmp")
+                parquet.write_table(pa.Table.from_pylist(self._rows), scratch)
+                os.replace(scratch, path)
+                self.parts += 1
+                self._rows = []
+            self.complete, self.state = complete, dict(state)
+            document = {
+                "settings": self._settings,
+                "parts": self.parts,
+                "labels": self.labels,
+                "prompts": self.prompts,
+                "complete": complete,
+                "state": self.state,
+            }
+            write_atomically(self.folder / _STATE, json.dumps(document, indent=2) + "\n")
+
+    @contextlib.contextmanager
+    def saving(self, state: Mapping[str, Any], seconds: float) -> Iterator[None]:
+        """Writes the buffered rows again and again inside a `with`, also while a teacher keeps everybody waiting.
+
+        Args:
+            state: What the collector needs to go on from where the `with` began.
+            seconds: Pause between two looks.
+
+        Raises:
+            OSError: At the end, if rows could not be written.
+        """
+        over = threading.Event()
+        failures: list[OSError] = []
+
+        def save() -> None:
+            while not over.wait(seconds):
+                try:
+                    if self.buffered:
+                        self.flush(state)
+                except OSError as error:
+                    failures.append(error)
+                    return
+
+        saver = threading.Thread(target=save, name="labels", daemon=True)
+        saver.start()
+        try:
+            yield
+        finally:
+            over.set()
+            saver.join()
+        if failures:
+            raise failures[0]

@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, completion
 from hypothesis import given
 from hypothesis import strategies as st
 from toys import ColourTalk
 
 from rllib_llm_comm.envs import overcooked_text
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer, parse_choice
 from rllib_llm_comm.evaluation.rollout import evaluate
 from tests.cli.command import rllib
@@ -89,11 +90,60 @@ def test_a_recording_plays_the_same_without_a_server(tmp_path):
     assert evaluate(again, episodes=1, env=env) == first and again.client.counters.requests == 0
 
 
-def test_a_server_in_trouble_does_not_end_the_game():
-    with ChatServer(500) as server:
+def test_single_failures_do_not_end_the_game():
+    with ChatServer(500, 500, sees) as server:
         player = ChatPlayer(settings(server, max_retries=0))
-        result = evaluate(player, episodes=1, env=ColourTalk(length=3))
-        assert result.episodes == 1 and player.counts["failures"] == player.counts["fallback"] == 6
+        result = evaluate(player, episodes=1, env=ColourTalk(length=3, obvious=True))
+        assert result.episodes == 1 and player.counts["failures"] == player.counts["fallback"] == 2
+        player.require_answers()
+
+
+@pytest.mark.parametrize(("trouble", "most"), [(500, 3), (None, 3), (401, 1), (400, 5)])
+def test_nobody_plays_no_game(trouble, most):
+    with ChatServer(trouble) as server:
+        player = ChatPlayer(settings(server, max_retries=0))
+        with pytest.raises(UserError):
+            evaluate(player, episodes=10, env=ColourTalk(length=3))
+        assert len(server.requests) == most
+
+
+def test_a_game_without_any_answer_is_no_play():
+    with ChatServer(400) as server:
+        player = ChatPlayer(settings(server))
+        evaluate(player, episodes=1, env=ColourTalk(length=2))
+        with pytest.raises(UserError, match="answered no request at all"):
+            player.require_answers()
+
+
+def test_cut_answers_are_counted():
+    with ChatServer(completion("Let me think about", "length")) as server:
+        player = ChatPlayer(settings(server))
+        evaluate(player, episodes=1, env=ColourTalk(length=2))
+        assert player.counts["truncated"] == player.counts["fallback"] == 4
+
+
+def test_a_stage_against_nobody_stays_unfinished_and_goes_on_later(tmp_path):
+    with ChatServer("1", 500) as server:
+        stage = {
+            "run": "chat_play",
+            "env": "rllib_llm_comm/overcooked_text-v0",
+            "config": {
+                "env_config": {"max_game_steps": 20}, "chat": settings(server, max_retries=0), "episodes": 1,
+            },
+        }  # fmt: skip
+        (tmp_path / "play.json").write_text(json.dumps({"play": stage}))
+        done = rllib("train", "file", "play.json", cwd=tmp_path)
+        assert done.returncode == 1 and "gave no answer to 3 questions in a row" in done.stderr
+        folder = tmp_path / "results/play/play"
+        assert json.loads((folder / "stage.json").read_text())["status"] == "running"
+        assert not (folder / "evaluation.json").exists()
+        answered = [body["messages"][-1]["content"] for body in server.requests[:1]]
+        server.requests.clear()
+        server.replies = ["1"]
+        done = rllib("train", "file", "play.json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr + done.stdout
+        assert not {body["messages"][-1]["content"] for body in server.requests} & set(answered)
+    assert json.loads((folder / "stage.json").read_text())["status"] == "finished"
 
 
 def test_stage(tmp_path):

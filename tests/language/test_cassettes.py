@@ -8,12 +8,13 @@ import pickle
 import socket
 
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, completion
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.cassettes import Cassette, MissingAnswerError, open_chat
 from rllib_llm_comm.language.chat import ChatClient, ChatError
 from rllib_llm_comm.language.chat_batch import ask_batch
+from rllib_llm_comm.language.chat_model import cut_at
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -117,7 +118,7 @@ def test_two_recorders_share_a_cassette(tmp_path):
         "{}\n",
         "[1]\n",
         '{"cassette": 2}\n',
-        '{"cassette": 1}\nhalf',
+        '{"cassette": 1}\nhalf\n',
         '{"cassette": 1}\n{"prompt": "a"}\n',
         '{"cassette": 1}\n{"system": "", "prompt": "a", "answer": 3}\n',
     ],
@@ -127,6 +128,47 @@ def test_what_is_no_cassette_is_told(tmp_path, content):
     path.write_text(content)
     with pytest.raises(UserError, match="is no cassette"):
         Cassette(path)
+
+
+@pytest.mark.parametrize("torn", ['{"model": "tiny", "sys', "{", '{"model": "tiny", "prompt": "\xc3'])
+def test_a_torn_last_line_loses_that_line_only(tape, torn):
+    """As a process leaves it that was killed while it wrote."""
+    with tape.open("ab") as file:
+        file.write(torn.encode("latin-1"))
+    assert Cassette(tape).complete("hi") == "re: hi" and len(Cassette(tape)) == 2
+    with ChatServer("new") as server:
+        recorder = open_chat(settings(server, tape))
+        assert [recorder.complete(q) for q in ("hi", "ho")] == ["re: hi", "new"] and len(server.requests) == 1
+    assert len(Cassette(tape)) == 3 and Cassette(tape).complete("ho") == "new"
+    assert all(json.loads(line) for line in tape.read_text().splitlines())
+
+
+def test_a_last_line_without_its_end_is_kept_if_it_is_whole(tape):
+    tape.write_bytes(tape.read_bytes().rstrip(b"\n"))
+    with ChatServer("new") as server:
+        open_chat(settings(server, tape)).complete("ho")
+    assert len(Cassette(tape)) == 3
+
+
+@pytest.mark.parametrize("head", ["", "{", '{"cassette": 1, "mod'])
+def test_a_recorder_that_was_killed_at_once_begins_anew(tmp_path, head):
+    path = tmp_path / "new.jsonl"
+    path.write_text(head)
+    with ChatServer("hello") as server:
+        open_chat(settings(server, path)).complete("hi")
+    assert Cassette(path).complete("hi") == "hello" and Cassette(path).header["model"] == "tiny"
+
+
+def test_a_cut_answer_is_recorded_as_such_and_asked_again_where_there_is_more_room(tmp_path):
+    path = tmp_path / "cut.jsonl"
+    with ChatServer(completion("to be or", "length"), "to be or not to be") as server:
+        answer = open_chat(settings(server, path, max_tokens=5)).complete("hi")
+        assert answer == "to be or" and cut_at(answer) == 5
+        assert cut_at(Cassette(path).complete("hi")) == 5
+        assert open_chat(settings(server, path, max_tokens=5)).complete("hi") == "to be or"
+        assert len(server.requests) == 1
+        assert open_chat(settings(server, path, max_tokens=50)).complete("hi") == "to be or not to be"
+    assert Cassette(path).complete("hi") == "to be or not to be"
 
 
 def test_settings_are_checked(tmp_path):

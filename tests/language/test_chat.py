@@ -14,9 +14,8 @@ import pytest
 from chat_server import ChatServer, completion
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language import chat
 from rllib_llm_comm.language.chat import ChatClient, ChatError
-from rllib_llm_comm.language.endpoint import is_local
+from rllib_llm_comm.language.endpoint import is_local, shown
 
 KEY = "sk-very-secret-0123456789"
 
@@ -52,18 +51,6 @@ def test_retry_after_is_waited_for():
     with ChatServer((429, {"retry-after": "0.4"}), "hello") as server:
         client(server).complete("hi")
     assert server.times[1] - server.times[0] >= 0.4
-
-
-@pytest.mark.parametrize(
-    "value, seconds", [("3", 3), ("-5", 0), ("1e9", 60), ("nan", None), ("soon", None), ("", None)]
-)
-def test_retry_after_is_bounded(value, seconds):
-    assert chat._retry_after(value) == seconds
-
-
-def test_retry_after_may_be_a_date():
-    assert chat._retry_after("Mon, 01 Jan 2001 00:00:00 GMT") == 0
-    assert chat._retry_after("Fri, 01 Jan 2100 00:00:00 GMT") == 60
 
 
 def test_lasting_troubles_end():
@@ -107,6 +94,14 @@ def test_garbage_is_a_failure(body, tmp_path):
     assert asked.counters.failures == 1 and not list(tmp_path.rglob("answers/*"))
 
 
+@pytest.mark.parametrize("body", [b"<html>busy</html>", completion("hello")[:-30], b""])
+def test_a_page_or_half_a_document_is_asked_again(body):
+    with ChatServer(body, body, "hello") as server:
+        asked = client(server)
+        assert asked.complete("hi") == "hello" and len(server.requests) == 3
+    assert asked.counters.retries == 2 and asked.counters.failures == 0
+
+
 def test_an_answer_without_text_is_empty():
     with ChatServer(completion(None)) as server:
         assert client(server).complete("hi") == ""
@@ -118,6 +113,7 @@ def test_answers_are_bounded():
         assert len(asked.complete("hi")) == 160
         with pytest.raises(ChatError, match="larger than 1 MiB"):
             asked.complete("ho")
+        assert len(server.requests) == 2  # another one would be as large, and is paid for
 
 
 def test_the_second_time_is_free(tmp_path):
@@ -182,8 +178,8 @@ def test_the_key_stays_secret(tmp_path, monkeypatch, caplog, capfd):
     monkeypatch.setenv("MY_KEY", KEY)
     caplog.set_level(logging.DEBUG)
     shown = []
-    with ChatServer(500, f"your key is {KEY}", 401, b"?") as server:
-        asked = client(server, api_key_env="MY_KEY", cache_dir=tmp_path)
+    with ChatServer(500, f"your key is {KEY}", 400, b"?" + KEY.encode()) as server:
+        asked = client(server, api_key_env="MY_KEY", cache_dir=tmp_path, max_retries=1)
         shown.append(asked.complete("hi"))
         for prompt in "ab":
             try:
@@ -192,7 +188,8 @@ def test_the_key_stays_secret(tmp_path, monkeypatch, caplog, capfd):
                 shown.append("".join(traceback.format_exception(error)))
                 assert error.__context__ is None or KEY not in repr(vars(error.__context__))
         assert server.headers[0]["authorization"] == f"Bearer {KEY}"
-    assert len(shown) == 3
+    assert len(shown) == 3 and "HTTP 400: echo {" in shown[1]
+    assert "no chat completion: ?[key]" in shown[2]
     shown += [repr(asked), str(asked.counters), caplog.text, *capfd.readouterr(), str(pickle.dumps(asked))]
     shown += [path.read_text() for path in Path(tmp_path).rglob("*") if path.is_file()]
     assert all(KEY not in text for text in shown)
@@ -238,12 +235,19 @@ def test_local_addresses(url):
         {"max_tokens": 0},
         {"timeout": float("nan")},
         {"price_per_million_input": -1},
+        {"max_tokens": {"plan": 0}},
+        {"max_tokens": {"plans": 100}},
+        {"extra_body": {"max_completion_tokens": 10**6}},
+        {"extra_body": {"n": 5}},
+        {"extra_body": ["seed"]},
+        {"cache_dir": True},
+        {"forms": "yes"},
     ],
 )
 def test_bad_settings(settings):
     with pytest.raises(UserError) as caught:
         ChatClient(**{"model": "gpt", **settings})
-    assert "pass@" not in str(caught.value) and f"`{next(iter(settings))}`" in str(caught.value)
+    assert "pass@" not in str(caught.value) and f"`{next(iter(settings))}" in str(caught.value)
 
 
 def test_the_package_is_imported_late():
@@ -252,3 +256,9 @@ def test_the_package_is_imported_late():
 
     code = "import sys, rllib_llm_comm.language.chat; sys.exit('openai' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ}).returncode == 0
+
+
+def test_the_servers_words_are_shown_bounded_and_without_keys():
+    told = shown(f"bad\x1b[31m header\nAuthorization: Bearer {KEY} and sk-proj-abcdef***wxyz " + "x" * 9999, KEY)
+    assert told.startswith("bad [31m header Authorization: [key] and [key] xxx") and len(told) < 310
+    assert KEY not in shown("x" * 290 + KEY, KEY) and "sk-v" not in shown("x" * 290 + KEY, KEY)

@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from chat_server import ChatServer, Half, completion
 
-from rllib_llm_comm.language.chat import ChatClient, ChatError
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language import breaker
+from rllib_llm_comm.language.chat import ChatClient, ChatDownError, ChatError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -28,24 +31,96 @@ def client(server: ChatServer, **settings) -> ChatClient:
     return ChatClient("tiny", server.url, requests_per_minute=1e6, timeout=0.3, **settings)
 
 
-@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
-def test_what_passes_is_survived_and_paid_once(trouble, tmp_path):
-    prices = {"price_per_million_input": 1e4, "price_per_million_output": 1e4}
+PRICES = {"price_per_million_input": 1e4, "price_per_million_output": 1e4, "max_tokens": 30}
+MOST = 0.18 + 0.3  # "hi" has 18 bytes with its frame
+# Lost on the way or cut, a request may be paid for all the same; only a server that refuses one surely takes nothing.
+COSTS = {**dict.fromkeys(TROUBLES, MOST), "too many": 0.0}
+
+
+@pytest.mark.parametrize("name", TROUBLES)
+def test_what_passes_is_survived_and_kept(name, tmp_path):
+    trouble = TROUBLES[name]
     with ChatServer(trouble, "hello", trouble) as server:
-        asked = client(server, cache_dir=tmp_path, **prices)
+        asked = client(server, cache_dir=tmp_path, **PRICES)
         assert asked.complete("hi") == "hello" and asked.complete("hi") == "hello"
         assert len(server.requests) == 2
-    assert asked.counters.cost == pytest.approx(1.2) and asked.counters.retries == 1
+    assert asked.counters.cost == pytest.approx(1.2 + COSTS[name]) and asked.counters.retries == 1
 
 
-@pytest.mark.parametrize("trouble", TROUBLES.values(), ids=TROUBLES)
-def test_what_lasts_is_one_error_and_costs_nothing(trouble, tmp_path):
-    with ChatServer(trouble) as server:
-        asked = client(server, cache_dir=tmp_path, max_retries=1, price_per_million_input=1.0)
+@pytest.mark.parametrize("name", TROUBLES)
+def test_what_lasts_is_one_error_and_stays_booked(name, tmp_path):
+    with ChatServer(TROUBLES[name]) as server:
+        asked = client(server, cache_dir=tmp_path, max_retries=1, **PRICES)
         with pytest.raises(ChatError, match="after 2 requests"):
             asked.complete("hi")
         assert len(server.requests) == 2
-    assert asked.counters.failures == 1 and asked.counters.cost == 0 and asked.recall("hi") is None
+    assert asked.counters.failures == 1 and asked.recall("hi") is None
+    assert asked.counters.cost == pytest.approx(2 * COSTS[name]) == asked._ledger.spent
+
+
+BROKEN = [1.0, Half(completion("hello")), completion("y" * 2_000_000), b"<html>", None]
+
+
+@pytest.mark.parametrize("trouble", BROKEN, ids=["late", "half a body", "too large", "a page", "hangs up"])
+def test_the_budget_bounds_what_a_broken_server_is_paid(trouble, tmp_path):
+    """Each request may be paid for, so 12 are not sent where 4 spend the budget."""
+    with ChatServer(trouble) as server:
+        asked = client(server, cache_dir=tmp_path, max_retries=3, budget=4 * MOST + 0.1, **PRICES)
+        for _ in range(3):
+            with pytest.raises((ChatError, UserError)):
+                asked.complete("hi")
+        with pytest.raises(UserError):
+            asked.complete("ho")
+        paid = len(server.requests)
+    assert paid <= 4 and asked._ledger.spent == pytest.approx(paid * MOST)
+
+
+def test_a_server_that_was_never_reached_costs_nothing(tmp_path):
+    with ChatServer("x") as server:
+        pass
+    asked = client(server, cache_dir=tmp_path, max_retries=1, **PRICES)
+    with pytest.raises(ChatError, match="no connection"):
+        asked.complete("hi")
+    assert asked._ledger.spent == 0
+
+
+@pytest.mark.parametrize(("trouble", "questions"), [(500, 3), (None, 3), (b"<html>", 3), (401, 1), (404, 1)])
+def test_a_dead_server_is_left_alone(trouble, questions, monkeypatch):
+    with ChatServer(trouble) as server:
+        asked = client(server, max_retries=1)
+        for number in range(questions):
+            last = number + 1 == questions
+            with pytest.raises(
+                ChatDownError if last else ChatError, match="left alone" if last else "after 2 requests"
+            ):
+                asked.complete("hi")
+        sent = len(server.requests)
+        with pytest.raises(ChatDownError):
+            asked.complete("hi")
+        assert len(server.requests) == sent == (1 if questions == 1 else 6)
+        monkeypatch.setattr(breaker, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + breaker.PAUSE + 1))
+        server.replies = ["hello"]
+        assert asked.complete("hi") == "hello" and asked.complete("ho") == "hello"
+
+
+def test_an_empty_account_is_not_asked_again_and_again():
+    class Empty(ChatServer):
+        def reply(self, path, headers, body):
+            return 429, {}, json.dumps({"error": {"message": "quota", "code": "insufficient_quota"}}).encode()
+
+    with Empty("") as server:
+        with pytest.raises(ChatDownError, match="HTTP 429: quota"):
+            client(server).complete("hi")
+        assert len(server.requests) == 1
+
+
+def test_refusals_of_single_questions_do_not_stop_the_others():
+    with ChatServer(400, 400, 400, 400, "hello") as server:
+        asked = client(server)
+        for prompt in "abcd":
+            with pytest.raises(ChatError, match="HTTP 400"):
+                asked.complete(prompt)
+        assert asked.complete("e") == "hello"
 
 
 _ASK = """

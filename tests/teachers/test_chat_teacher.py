@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from chat_server import ChatServer
+from chat_server import ChatServer, completion
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.chat import ChatError
+from rllib_llm_comm.language.chat import ChatDownError, ChatError
 from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
 from rllib_llm_comm.teachers.chat import ChatTeacher, is_garbage, is_refusal, parse_messages
 
@@ -161,7 +161,8 @@ def test_a_good_answer():
         ("alice: i chop", {"labels": 1, "missing": 1}),
         (b"<html>", {"failures": 2}),
         (500, {"failures": 2}),
-        (401, {"failures": 2}),
+        (400, {"failures": 2}),
+        (completion("alice: i chop\nbob", "length"), {"labels": 1, "missing": 1, "truncated": 1}),
         ("bob: i chop" + "\n x" * 100_000, {"labels": 1, "missing": 1}),
     ],
 )
@@ -169,6 +170,11 @@ def test_poor_answers_are_counted(answer, counts):
     with ChatServer(answer) as server:
         teacher, messages = ask(server, max_retries=1)
     assert teacher.counts == {"requests": 1, **counts} and len(messages) == counts.get("labels", 0)
+
+
+def test_a_revoked_key_is_no_single_failure():
+    with ChatServer(401) as server, pytest.raises(ChatDownError, match="is the key right"):
+        ask(server)
 
 
 def test_failures_can_be_asked_for():

@@ -16,6 +16,7 @@ import pytest
 from chat_server import ChatServer
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.teachers import collect as collect_module
 from rllib_llm_comm.teachers.collect import CollectionReport, collect_labels
 from rllib_llm_comm.teachers.label_store import COLUMNS
 
@@ -161,3 +162,94 @@ def test_a_spent_budget_keeps_what_was_paid_for_and_more_budget_goes_on(tmp_path
     assert rows(tmp_path / "labels") == rows(tmp_path / "whole")
     with pytest.raises(UserError, match="other settings"):
         collect(tmp_path / "labels", teacher={**richer, "temperature": 1.0}, **settings)
+
+
+GOOD = "alice: please bring the tomato\nbob: i chop the tomato now"
+CHAT: dict[str, Any] = {"target_labels": 60, "teacher_share": 0.0, "num_envs": 2}
+
+
+def chat(server: ChatServer, **more: Any) -> dict[str, Any]:
+    settings = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+    return {"name": "chat", **settings, **more}
+
+
+def prompts(server: ChatServer) -> list[str]:
+    return [body["messages"][-1]["content"] for body in server.requests]
+
+
+def state(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "collection.json").read_text())
+
+
+@pytest.mark.usefixtures("chat_client_at_home")
+@pytest.mark.parametrize("trouble", [401, 500, None, b"<html>down for maintenance</html>"])
+def test_a_dead_server_leaves_the_collection_unfinished_and_it_goes_on_when_it_is_back(trouble, tmp_path):
+    folder = tmp_path / "labels"
+    with ChatServer(*[GOOD] * 5, trouble) as server:
+        with pytest.raises(UserError, match="refuses to answer|no answer to 3 questions in a row"):
+            collect(folder, teacher=chat(server), **CHAT)
+        answered = set(prompts(server)[:5])
+        assert len(server.requests) <= 8
+        assert rows(folder) and not state(folder)["complete"] and state(folder)["labels"] == len(rows(folder))
+        server.requests.clear()
+        server.replies = [GOOD]
+        assert collect(folder, teacher=chat(server), **CHAT).complete and state(folder)["complete"]
+        assert not answered & set(prompts(server))  # paid for already
+        assert list((folder / collect_module.ANSWERS / "answers").glob("*.json"))
+    assert len(rows(folder)) >= 60
+
+
+@pytest.mark.usefixtures("chat_client_at_home")
+@pytest.mark.parametrize("answer", ["I'm sorry, but I cannot assist with that.", "???", 400])
+def test_a_useless_teacher_is_given_up_early(answer, tmp_path):
+    with ChatServer(answer) as server:
+        with pytest.raises(UserError, match="gave no label in 20 moments in a row .*raise `max_empty_moments`"):
+            collect(tmp_path / "labels", teacher=chat(server), max_empty_moments=20, **CHAT)
+        assert len(server.requests) <= 20
+    assert not state(tmp_path / "labels")["complete"]
+
+
+def test_a_collection_that_ended_early_goes_on_with_more_decisions(whole, tmp_path):
+    first = collect(tmp_path / "more", max_decisions=20)
+    assert not first.complete and not state(tmp_path / "more")["complete"]
+    assert collect(tmp_path / "more").complete
+
+
+@pytest.mark.usefixtures("chat_client_at_home")
+def test_labels_reach_the_disk_while_the_teacher_keeps_everybody_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(collect_module, "_SECONDS_PER_PART", 0.05)
+    folder, seen = tmp_path / "labels", []
+
+    def slow(prompt: str) -> str:
+        if len(server.requests) == 4:
+            time.sleep(0.5)
+            seen.append(len(rows(folder)))
+        return GOOD
+
+    with ChatServer(slow) as server:
+        collect(folder, teacher=chat(server), **CHAT)
+    assert seen[0] >= 2
+
+
+def test_killed_again_and_again_nothing_is_paid_twice(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    folder = tmp_path / "labels"
+    with ChatServer(GOOD) as server:
+        settings = {**SETTINGS, **CHAT, "teacher": chat(server), "num_envs": 4, "target_labels": 150}
+        for kill in range(3):
+            child = subprocess.Popen([sys.executable, "-c", _SLOW, ENV, str(folder), json.dumps(settings)])
+            try:
+                end = time.monotonic() + 60
+                while len(server.requests) < 25 * (kill + 1) and time.monotonic() < end and child.poll() is None:
+                    time.sleep(0.005)
+            finally:
+                child.kill()
+                assert child.wait() == -signal.SIGKILL
+        assert collect_labels(ENV, folder, **settings).complete
+        # At most the request that was under way is sent again.
+        assert len(server.requests) <= len(set(prompts(server))) + 3
+        collect_labels(ENV, tmp_path / "whole", **settings)
+    assert {(row["prompt"], row["message"]) for row in rows(folder)} == {
+        (row["prompt"], row["message"]) for row in rows(tmp_path / "whole")
+    }

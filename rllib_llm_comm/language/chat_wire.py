@@ -1,0 +1,278 @@
+"""The wire to a chat server: OpenAI's package with its own repetitions; each request is booked on a meter.
+
+Everything that may pass is repeated by the package. It knows statuses and broken connections; what it cannot know (a
+page in HTML or half a document under status 200, a body that trickles in) is handed to it as the status of a gateway
+with the same trouble.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import openai
+
+_MAX_BODY_BYTES = 1 << 20
+_MAX_SHOWN = 4096  # much more than errors show in the end, so that no key is cut in two
+_LATE = "time-out"
+_LARGE = f"an answer larger than {_MAX_BODY_BYTES >> 20} MiB"
+_RETRIED = frozenset({408, 409, 429})
+# Statuses by which a server says that it did nothing: all of 4xx but a time-out, and "unavailable".
+_BUSY = 503
+# Errors of the HTTP library before anything was sent.
+_NEVER_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
+_BODY_HEADERS = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+QUOTA = "insufficient_quota"
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What a server answered.
+
+    Attributes:
+        text: The answer; empty if there is none, as in a refusal.
+        cut: Whether it ended because it became too long.
+        sent: Tokens of the question, if the server counts.
+        received: Tokens of the answer, if the server counts.
+    """
+
+    text: str
+    cut: bool
+    sent: int | None
+    received: int | None
+
+
+class Meter(Protocol):
+    """Books requests one by one."""
+
+    def begin(self) -> None:
+        """A request is about to be sent.
+
+        Raises:
+            UserError: If it must not be.
+        """
+
+    def end(self, completion: Completion | None, free: bool) -> None:
+        """A request is over.
+
+        Args:
+            completion: The answer, if there is a usable one.
+            free: Whether it surely costs nothing: it never left, or the server refused it.
+        """
+
+
+class LostError(Exception):
+    """No usable answer came, repetitions included; its text may hold the key.
+
+    Attributes:
+        requests: Requests sent.
+    """
+
+    def __init__(self, trouble: str, requests: int) -> None:
+        super().__init__(trouble)
+        self.requests = requests
+
+
+class RefusedError(Exception):
+    """The server does not want this request.
+
+    Attributes:
+        status: Its HTTP status.
+        code: Its name for the trouble, such as "insufficient_quota"; may be empty.
+        text: Its words; may hold the key.
+    """
+
+    def __init__(self, status: int, code: str, text: str) -> None:
+        super().__init__(f"HTTP {status}")
+        self.status, self.code, self.text = status, code, text
+
+
+class _Stop(BaseException):  # noqa: N818  (no error for users)
+    """Carries a meter's error through the package, which would repeat any `Exception`."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
+class Wire:
+    """Sends questions to one server.
+
+    Args:
+        secret: The key.
+        base_url: Address of the API; `None` for OpenAI's own.
+        timeout: Seconds until a request counts as lost.
+        max_retries: Repetitions.
+    """
+
+    def __init__(self, secret: str, base_url: str | None, timeout: float, max_retries: int) -> None:
+        self._timeout = timeout
+        self._http = _Http(timeout=timeout)
+        self._sdk = openai.OpenAI(
+            api_key=secret, base_url=base_url, timeout=timeout, max_retries=max_retries, http_client=self._http
+        )
+
+    def send(self, body: dict[str, Any], meter: Meter) -> Completion:
+        """The answer to a question.
+
+        The errors of the package hold headers and so the key; none is chained.
+
+        Args:
+            body: The request: `model`, `messages` and anything else that the server takes.
+            meter: Is told of each request.
+
+        Raises:
+            RefusedError: If the server does not want it.
+            LostError: If no usable answer came.
+            UserError: From the meter.
+        """
+        exchange = self._http.exchange = _Exchange(meter, self._timeout)
+        rest = {name: value for name, value in body.items() if name not in ("model", "messages")}
+        failure: Exception | None = None
+        try:
+            create = self._sdk.chat.completions.with_streaming_response.create
+            with create(model=body["model"], messages=body["messages"], extra_body=rest):
+                pass
+        except _Stop as stop:
+            failure = stop.error
+        except openai.APIStatusError:
+            failure = exchange.failure()
+        except Exception:  # the package's others and the HTTP library's own
+            failure = LostError(exchange.trouble or "no answer", exchange.requests)
+        if failure is not None:
+            raise failure
+        assert exchange.completion is not None
+        return exchange.completion
+
+
+class _Http(openai.DefaultHttpxClient):
+    """The package's own HTTP client, whose requests belong to an exchange."""
+
+    exchange: _Exchange
+
+    def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
+        return self.exchange.run(request, lambda: super(_Http, self).send(request, **{**options, "stream": True}))
+
+
+class _Exchange:
+    """A question, with as many requests as the package sends for it.
+
+    Attributes:
+        completion: The answer.
+        trouble: What went wrong with the latest request.
+        requests: Requests sent.
+    """
+
+    def __init__(self, meter: Meter, timeout: float) -> None:
+        self._meter, self._timeout = meter, timeout
+        self.completion: Completion | None = None
+        self.trouble = ""
+        self.requests = 0
+        self._refused: RefusedError | None = None
+
+    def failure(self) -> Exception:
+        """The error for the latest request's status."""
+        if self._refused is not None:
+            return self._refused
+        return LostError(self.trouble, self.requests)
+
+    def run(self, request: Any, send: Callable[[], Any]) -> Any:
+        """One request; gives the package a response that it repeats, reports or takes."""
+        try:
+            self._meter.begin()
+        except Exception as error:
+            raise _Stop(error) from None
+        self.requests += 1
+        self.completion, self._refused, self.trouble = None, None, ""
+        free = False
+        try:
+            deadline = time.monotonic() + self._timeout
+            response = send()
+            try:
+                status, body, free = self._judge(response, deadline)
+            finally:
+                response.close()
+        except Exception as error:
+            name = type(error).__name__
+            free = name in _NEVER_SENT
+            self.trouble = _LATE if "Timeout" in name else "no connection" if free else f"broken answer, {name}"
+            raise
+        finally:
+            self._meter.end(self.completion, free)
+        headers = [(name, value) for name, value in response.headers.items() if name.lower() not in _BODY_HEADERS]
+        if self._refused is not None or self.trouble == _LARGE:
+            headers.append(("x-should-retry", "false"))
+        return type(response)(status, headers=headers, content=body, request=request)
+
+    def _judge(self, response: Any, deadline: float) -> tuple[int, bytes, bool]:
+        """Status and body for the package, and whether the request is free."""
+        status = int(response.status_code)
+        body, trouble = _read(response, deadline)
+        if status >= 400:
+            code, text = _told(body)
+            self.trouble = f"HTTP {status}: {text}"
+            if code == QUOTA or not (status in _RETRIED or status >= 500):
+                self._refused = RefusedError(status, code, text)
+            return status, body, (status < 500 and status != 408) or status == _BUSY
+        if not trouble:
+            self.completion = read_completion(body)
+            if self.completion is not None:
+                return status, body, False
+            trouble = f"something that is no chat completion: {body[:_MAX_SHOWN].decode('utf-8', 'replace')}"
+        self.trouble = trouble
+        return (408 if trouble == _LATE else 502), b"", False
+
+
+def _read(response: Any, deadline: float) -> tuple[bytes, str]:
+    """The body as far as it is wanted, and what is wrong with it."""
+    body = bytearray()
+    for chunk in response.iter_bytes(1 << 14):
+        body += chunk
+        if len(body) > _MAX_BODY_BYTES:
+            return bytes(body[:_MAX_BODY_BYTES]), _LARGE
+        if time.monotonic() > deadline:  # a trickle never meets the time-out of a single read
+            return bytes(body), _LATE
+    return bytes(body), ""
+
+
+def read_completion(body: bytes) -> Completion | None:
+    """The answer in a response, or `None` if it is no chat completion.
+
+    Args:
+        body: What the server sent.
+    """
+    try:
+        document = json.loads(body)
+        choice = document["choices"][0]
+        text = choice["message"]["content"]
+        usage = document.get("usage")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        return None
+    usage = usage if isinstance(usage, dict) else {}
+    return Completion(
+        text=text if isinstance(text, str) else "",  # a refusal or a tool call has no content
+        cut=choice.get("finish_reason") == "length",
+        sent=_count(usage.get("prompt_tokens")),
+        received=_count(usage.get("completion_tokens")),
+    )
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _told(body: bytes) -> tuple[str, str]:
+    """Code and words of an error, as OpenAI's protocol or anybody else puts them."""
+    text = body.decode("utf-8", "replace")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return "", text
+    error = document.get("error", document) if isinstance(document, dict) else document
+    if not isinstance(error, dict):
+        return "", str(error)
+    words = error.get("message") or error.get("detail") or text
+    return str(error.get("code") or ""), words if isinstance(words, str) else json.dumps(words)
