@@ -36,6 +36,14 @@ class Game(ParallelEnv, ABC):
         """The space of an agent's actions."""
         return self.action_spaces[agent]
 
+    def meaning(self, message: str) -> str | None:
+        """What a message is about as a short text, comparable with the infos' `private`; None if the game cannot tell.
+
+        Args:
+            message: Any text, also one that is none of the game's own sentences.
+        """
+        return None
+
     @abstractmethod
     def draw_rgb(self) -> np.ndarray:
         """The game as pixels, uint8 (height, width, 3)."""

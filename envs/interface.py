@@ -19,20 +19,32 @@ SUCCESS_WORDS = "success_words"
 """Key of an environment's `metadata`: the game's words for an episode that was solved, and for one that was not."""
 NEUTRAL_WORDS = ("solved", "not solved")
 """The same for games that have no words of their own."""
+PRIVATE = "private"
+"""Key of an agent's info: what it is told at the moment and others may not know (an order, a place), as a short text;
+None for an agent that is told nothing. Games in which nobody is told anything leave the key out. Measures of
+communication compare it with what the agent says, which a game's `meaning(message)` reduces to the same texts."""
+CRITIC_TEXT = "critic_text"
+"""Key of an observation: what the critic of language agents reads in place of `text` (a centralised critic)."""
 MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL, MAX_MANUAL = 1000, 100, 300, 10_000
 """Longest texts, in characters."""
 _CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
 
 
-def text_spaces(num_actions: int) -> dict[str, spaces.Space[Any]]:
+def text_spaces(num_actions: int, central_critic: bool = False) -> dict[str, spaces.Space[Any]]:
     """The spaces of `text`, `candidates` and `subgoal`.
 
     Args:
         num_actions: Number of actions, and so of candidates.
+        central_critic: Whether observations have `critic_text`, too.
     """
 
     candidates: spaces.Space[Any] = spaces.Tuple([_words(MAX_PHRASE) for _ in range(num_actions)])
-    return {"text": _words(MAX_TEXT), "candidates": candidates, "subgoal": _words(MAX_SUBGOAL)}
+    own: dict[str, spaces.Space[Any]] = {
+        "text": _words(MAX_TEXT),
+        "candidates": candidates,
+        "subgoal": _words(MAX_SUBGOAL),
+    }
+    return {**own, CRITIC_TEXT: _words(MAX_TEXT)} if central_critic else own
 
 
 def entity_spaces(shape: tuple[int, int, int], num_symbols: int) -> dict[str, spaces.Space[Any]]:

@@ -7,60 +7,11 @@ every view, not only for those on the way of an expert.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-import numpy as np
-
+from rllib_llm_comm.envs.overcooked_text.sayings import Saying, order, ordered_foods
 from rllib_llm_comm.envs.overcooked_text.view import BOWL, LEFT, ONE_ROOM, RIGHT, Item, Option, View
-
-
-@dataclass(frozen=True)
-class Saying:
-    """The meaning of a message.
-
-    Attributes:
-        kind: `bring` (a request: pass or take `thing`), `carry` (the speaker does it), `chop`, `fill`, `serve`,
-            `wait`.
-        thing: A food's name, `"bowl"`, or the empty string.
-    """
-
-    kind: str
-    thing: str = ""
-
-
-WORDINGS: dict[str, tuple[str, ...]] = {
-    "bring": ("please bring the {thing}", "i need the {thing}", "give me the {thing}"),
-    "carry": ("i bring the {thing}", "here comes the {thing}", "i take the {thing}"),
-    "chop": ("i chop the {thing}", "i cut the {thing} now"),
-    "fill": ("i fill the bowl", "i put the food into the bowl"),
-    "serve": ("i serve the salad", "the salad is ready, i serve it"),
-    "wait": ("i wait here", "i have nothing to do"),
-}
-_PATTERNS = [
-    (Saying(kind), re.compile("^" + re.escape(wording).replace(r"\{thing\}", r"([a-z]+)") + "$"))
-    for kind, wordings in WORDINGS.items()
-    for wording in wordings
-]
-
-
-def word(saying: Saying, rng: np.random.Generator) -> str:
-    """A message with this meaning, in one of a few wordings."""
-    wordings = WORDINGS[saying.kind]
-    # The first wording is the usual one: a listener meets it most.
-    weights = np.array([3.0] + [1.0] * (len(wordings) - 1))
-    return wordings[rng.choice(len(wordings), p=weights / weights.sum())].format(thing=saying.thing)
-
-
-def understand(message: str) -> Saying | None:
-    """The meaning of a message in one of our wordings, or `None`."""
-    plain = " ".join(message.lower().split()).rstrip(".! ")
-    for saying, pattern in _PATTERNS:
-        match = pattern.match(plain)
-        if match:
-            return Saying(saying.kind, match.group(1) if match.groups() else "")
-    return None
 
 
 def missing(view: View) -> list[str]:
@@ -86,15 +37,35 @@ def _needed(view: View, item: Item | None) -> bool:
 
 
 def _complete(view: View, item: Item | None) -> bool:
-    return item is not None and item.is_bowl and tuple(sorted(item.contents)) == tuple(sorted(view.dish))
+    wanted = tuple(sorted(view.dish))
+    return item is not None and item.is_bowl and bool(wanted) and tuple(sorted(item.contents)) == wanted
 
 
 def _spoilt(view: View, item: Item) -> bool:
     return item.is_bowl and any(food not in view.dish for food in item.contents)
 
 
-def say(view: View) -> Saying:
-    """What a cook says: a request for what it misses, else what it does itself."""
+def say(view: View, heard: Sequence[Saying] = ()) -> Saying:
+    """What a cook says: a request for what it misses, else what it does itself.
+
+    Where others are not told the order, it is told first: until the first food of the dish is under way, whenever
+    somebody asks for it, and in place of "i wait here". A cook that does not know it asks until a food is under way.
+
+    Args:
+        view: What the cook knows.
+        heard: What the others said.
+    """
+    if not view.dish:
+        return _say_untold(view)
+    if view.others_told:
+        return _say_told(view)
+    begun = any(food not in missing(view) for food in view.dish)
+    said = _say_told(view)
+    asked = any(saying.kind == "ask" for saying in heard)
+    return said if begun and not asked and said.kind != "wait" else order(view.dish)
+
+
+def _say_told(view: View) -> Saying:
     if _complete(view, view.holding):
         return Saying("serve") if view.room != RIGHT else Saying("carry", BOWL)
     wanted = missing(view)
@@ -107,6 +78,49 @@ def say(view: View) -> Saying:
         # One room: the speaker takes the first missing thing and asks for the second.
         return Saying("bring", wanted[min(1, len(wanted) - 1)]) if wanted else _own_work(view)
     return Saying("bring", wanted[0]) if wanted else _own_work(view)
+
+
+def _say_untold(view: View) -> Saying:
+    held = view.holding
+    if held and view.room == RIGHT:
+        return Saying("carry", held.name)
+    raw = [item.name for item in [held, *(item for _, item in view.boards)] if item and _raw(item)]
+    if raw:
+        return Saying("chop", raw[0])
+    return Saying("wait") if _under_way(view) else Saying("ask")
+
+
+def _raw(item: Item) -> bool:
+    return not item.is_bowl and not item.chopped
+
+
+def _under_way(view: View) -> list[str]:
+    """The foods that are seen off the shelves, sorted."""
+    items = _in_reach(view) + [p.holding for p in view.partners if p.holding]
+    foods = {food for i in items for food in (i.contents if i.is_bowl else (i.name,))}
+    return sorted(foods)
+
+
+def guess(view: View, heard: Sequence[Saying] = ()) -> tuple[str, ...]:
+    """The foods of the dish as a cook takes it that is not told the order.
+
+    What is told counts; else what is asked for and what is under way; else the first food on the shelf. In the right
+    room, whose cook sees nothing come back, everything is wanted once a food and a bowl are on their way.
+
+    Args:
+        view: What the cook knows.
+        heard: What the others said.
+    """
+    told = [saying for saying in heard if saying.kind == "order"]
+    if told:
+        return ordered_foods(told[-1])
+    foods = {item.name for item in view.shelf if not item.is_bowl}
+    asked = {saying.thing for saying in heard if saying.kind == "bring" and saying.thing != BOWL}
+    wanted = asked | set(_under_way(view))
+    bowl = any(i.is_bowl for i in [*_in_reach(view), *(p.holding for p in view.partners if p.holding)])
+    if view.room == RIGHT and bowl and not asked:
+        return tuple(sorted(wanted | foods))
+    return tuple(sorted(wanted)) or tuple(sorted(foods))[:1]
 
 
 def _on_shelf(view: View, wanted: Sequence[str]) -> list[str]:
@@ -136,6 +150,8 @@ def choose(view: View, options: Sequence[Option], heard: Sequence[Saying] = ()) 
         options: What it can do; one of them is `wait`.
         heard: What the others said; a request is obeyed where the cook's hands are free for it.
     """
+    if not view.dish:
+        view = replace(view, dish=guess(view, heard))
     ranked = sorted(range(len(options)), key=lambda i: (-_worth(view, options[i], options, heard), i))
     return ranked[0]
 

@@ -23,13 +23,17 @@ Each agent's observation is a dictionary.
 
 * `vector`: float32 (n,). Row / 7 and column / 7 of every object in sight, in the order tomato, lettuce,
   onion, plates, cutting boards, delivery, agents; after the two numbers of a food the share of its three cuts
-  done; 0 for what is out of sight; at the end the recipe one-hot (7). n is 30 with two agents in layout
-  "full". What somebody holds has its holder's place. There is no memory in it. (With `legacy=True` it is the
-  original's vector: with memory for primitive actions; as of the agent's last decision for macro-actions.)
-* `text`: what the agent sees and holds, in sentences.
+  done; 0 for what is out of sight; at the end the order one-hot (7), all 0 for who is not told it. n is 30 with
+  two agents in layout "full". What somebody holds has its holder's place. There is no memory in it. (With
+  `legacy=True` it is the original's vector: with memory for primitive actions; as of the agent's last decision
+  for macro-actions.)
+* `text`: what the agent sees and holds, in sentences. It begins with the order ("make a lettuce tomato salad."), for
+  who is not told it with "make a salad.".
 * `candidates`: one phrase per action, what it would really do now.
 * `action_mask`: int8 (K,), 0 for an action that would do nothing (or the same as an earlier one).
 * `subgoal`: empty; wrappers may fill it.
+* `critic_text` (only with `central_critic`): `text` with the order, also for who is not told it. The critic of
+  language agents reads it in place of `text`.
 
 ### Actions
 
@@ -49,14 +53,17 @@ Shared by all: `chop` when a food that the recipe needs gets chopped (once per f
 `collision` when it chose a move into a floor cell and stayed where it was (exchanging places is no
 collision); with `shared_collision` to all.
 
-The episode terminates for all at the correct delivery. After `max_game_steps` game steps it is truncated,
-never terminated.
+The episode terminates for all at the correct delivery of the last order. After `max_game_steps` game steps it is
+truncated, never terminated.
 
 ### Infos
 
 `needs_action` (bool), `step_rewards` (the reward of each game step of this `step`), `game_step` (int),
 `events` (list of texts such as "chopped tomato"), `blocked` (bool: at least one collision), `task_success`
-(bool).
+(bool: all orders served), `private` (the order that the agent is told, such as "tomato salad", or None), and with
+several orders `episode_metrics` (`orders_served`).
+
+`env.meaning(message)` gives the food or dish that a message names, in the spelling of `private`.
 
 ### Arguments
 
@@ -65,7 +72,7 @@ overcooked_text.parallel_env(
     map_name="B", layout="full", recipe="lettuce-tomato salad", num_agents=2, view_radius=2,
     action_level="macro", max_game_steps=200, rewards=None, shared_collision=False, chop_pays_once=True,
     legacy=False, advance="decision", mask_useless=True, include_moves=False, wait_steps=4,
-    blocked_steps=3, render_mode=None,
+    blocked_steps=3, told_to="all", orders=1, start="map", central_critic=False, render_mode=None,
 )
 ```
 
@@ -74,7 +81,8 @@ overcooked_text.parallel_env(
 `layout`: "full", "oneplate" (one plate) or "tomato" (one plate, one cutting board, tomato only).
 
 `recipe`: "tomato salad", "lettuce salad", "onion salad", "lettuce-tomato salad", "onion-tomato salad",
-"lettuce-onion salad" or "lettuce-onion-tomato salad".
+"lettuce-onion salad" or "lettuce-onion-tomato salad". A list of them: each order is drawn among them by the seed of
+the episode.
 
 `num_agents`: 1 to 3.
 
@@ -104,6 +112,18 @@ another one do something. Always 1 with `legacy`.
 `blocked_steps`: a macro-action ends when its cook was in another one's way for so many game steps in a row; None for
 never. Never with `legacy`.
 
+`told_to`: who is told the order: "all", a list of agents, or "one" (drawn for each episode). The others do not find it
+in their text, vector, phrases, mask, nor (language agents) in their critic's prompt.
+
+`orders`: number of orders of an episode. After a correct delivery with orders left, the bowl and its foods go back to
+their start (foods raw, the bowl empty; to the nearest free counter along the walls if something lies there), the next
+order counts at once, and chops pay once more. Everything else stays as it is.
+
+`start`: "map", or "random": cooks and things stand elsewhere in each episode. Things stand on counters along the walls,
+no two of them in front of the same floor cell; on maps B and C all stay on their side of the middle counter.
+
+`central_critic`: whether observations have `critic_text`: a centralised critic, which knows the order.
+
 `render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
 ### Version history
@@ -113,20 +133,31 @@ never. Never with `legacy`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 
 from rllib_llm_comm.envs.game import Game, in_turns
-from rllib_llm_comm.envs.interface import SUCCESS_WORDS, check_actions, check_settings, text_spaces
+from rllib_llm_comm.envs.interface import (
+    CRITIC_TEXT,
+    EPISODE_METRICS,
+    PRIVATE,
+    SUCCESS_WORDS,
+    check_actions,
+    check_settings,
+    text_spaces,
+)
 from rllib_llm_comm.envs.overcooked_text import render, text
+from rllib_llm_comm.envs.overcooked_text.checks import check_values
+from rllib_llm_comm.envs.overcooked_text.episodes import ALL, MAP, Draws
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.sayings import meaning
 from rllib_llm_comm.envs.overcooked_text.wording import wording
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import require_choice
 
 ENV_ID = "rllib_llm_comm/overcooked_text-v0"
 Observation = dict[str, Any]
@@ -174,7 +205,7 @@ class OvercookedText(Game):
         self,
         map_name: str = "B",
         layout: str = "full",
-        recipe: str = "lettuce-tomato salad",
+        recipe: str | Sequence[str] = "lettuce-tomato salad",
         num_agents: int = 2,
         view_radius: int = 2,
         action_level: str = "macro",
@@ -188,6 +219,10 @@ class OvercookedText(Game):
         include_moves: bool = False,
         wait_steps: int = 4,
         blocked_steps: int | None = 3,
+        told_to: str | Sequence[str] = ALL,
+        orders: int = 1,
+        start: str = MAP,
+        central_critic: bool = False,
         render_mode: str | None = None,
     ) -> None:
         """Builds the environment; call `reset` before `step`.
@@ -199,18 +234,15 @@ class OvercookedText(Game):
         """
         settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
         require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
-        _check(settings)
+        check_values(settings)
+        require_choice("num_agents", num_agents, range(1, len(text.NAMES) + 1))
+        names = text.NAMES[:num_agents]
+        self._draws = Draws(map_name, layout, names, recipe, told_to, orders, start)
+        self._rng = np.random.default_rng()
         self.kitchen = Kitchen(
-            map_name,
-            layout,
-            recipe,
-            num_agents,
-            view_radius,
-            rewards,
-            chop_pays_once,
-            legacy,
+            map_name, layout, self._draws.recipes[0], num_agents, view_radius, rewards, chop_pays_once, legacy,
             shared_collision,
-        )
+        )  # fmt: skip
         self.runner: MacroRunner | PrimitiveRunner = (
             MacroRunner(self.kitchen, include_moves, wait_steps, blocked_steps)
             if action_level == "macro"
@@ -220,9 +252,9 @@ class OvercookedText(Game):
         self.render_mode = render_mode
         self.max_game_steps = max_game_steps
         self.mask_useless = mask_useless
-        self.task = text.task(self.kitchen)
-        self.brief = text.brief(self.kitchen)
-        self.possible_agents = list(text.NAMES[:num_agents])
+        self.task = text.task(self._draws.recipes, orders)
+        self.brief = text.brief(self.kitchen, self._draws.recipes, told_to)
+        self.possible_agents = list(names)
         self.agents: list[str] = []
         self._index = {name: i for i, name in enumerate(self.possible_agents)}
         self._vectors: list[list[float]] = [[] for _ in self.possible_agents]
@@ -231,7 +263,7 @@ class OvercookedText(Game):
             {
                 "vector": spaces.Box(0.0, 1.0, (size,), np.float32),
                 "action_mask": spaces.Box(0, 1, (count,), np.int8),
-                **text_spaces(count),
+                **text_spaces(count, central_critic),
             }
         )
         self.observation_spaces = dict.fromkeys(self.possible_agents, space)
@@ -245,13 +277,14 @@ class OvercookedText(Game):
         """Starts an episode.
 
         Args:
-            seed: Accepted; the game has no randomness.
+            seed: Of what the settings leave to be drawn; None goes on from the last seed.
             options: Accepted; there are none.
 
         Returns:
             Observations and infos of all agents.
         """
-        self.runner.reset()
+        self._rng = self._rng if seed is None else np.random.default_rng(seed)
+        self.runner.reset(self._draws.draw(int(self._rng.integers(2**31)) if seed is None else seed))
         self.agents = list(self.possible_agents)
         self._vectors = [[] for _ in self.agents]
         infos = {agent: self._info(i, [], [], False) for i, agent in enumerate(self.agents)}
@@ -319,7 +352,9 @@ class OvercookedText(Game):
         """
         i = self._index[agent]
         words = wording(self.runner, i)
+        central = {CRITIC_TEXT: text.describe(self.kitchen, i, order=True)} if self.settings["central_critic"] else {}
         return {
+            **central,
             "vector": np.asarray(self._vector(i), np.float32),
             "text": words.text,
             "candidates": words.candidates,
@@ -337,6 +372,7 @@ class OvercookedText(Game):
         return self._vectors[i]
 
     def _info(self, i: int, step_rewards: list[float], events: list[str], blocked: bool) -> dict[str, Any]:
+        served = {"orders_served": float(self.kitchen.served)}
         return {
             "needs_action": self.runner.finished[i],
             "step_rewards": step_rewards,
@@ -344,7 +380,13 @@ class OvercookedText(Game):
             "events": events,
             "blocked": blocked,
             "task_success": self.kitchen.delivered,
+            PRIVATE: self.kitchen.told(i),
+            **({EPISODE_METRICS: served} if self.settings["orders"] > 1 else {}),
         }
+
+    def meaning(self, message: str) -> str:
+        """The food or dish that a message names (see `sayings.meaning`); a dish is spelt as in the infos' `private`."""
+        return meaning(message)
 
     # ---- pictures ----------------------------------------------------------------------------------------
 
@@ -355,17 +397,3 @@ class OvercookedText(Game):
     def draw_ansi(self) -> str:
         """The kitchen in characters."""
         return render.ansi(self.kitchen)
-
-
-def _check(settings: Mapping[str, Any]) -> None:
-    """Checks the settings that are not the kitchen's."""
-    require_choice("action_level", settings["action_level"], ("macro", "primitive"))
-    require_choice("advance", settings["advance"], ("decision", "game_step"))
-    for name in ("mask_useless", "include_moves"):
-        require_choice(name, settings[name], (False, True))
-    for name, never in (("max_game_steps", ""), ("wait_steps", ""), ("blocked_steps", ", or null for never")):
-        value = settings[name]
-        if never and value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up{never}.")

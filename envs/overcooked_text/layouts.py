@@ -124,16 +124,27 @@ def start_state(map_name: str, layout: str, num_agents: int) -> StartState:
         rows[leaves[0]][leaves[1]] = FLOOR
     if num_agents == 3:
         rows[5][2] = AGENT
-    grid = bytes(code for row in rows for code in row)
+    walls = {x * SIZE + 3 for x in SHARED_COUNTER_ROWS[map_name]}
+    border = {c for c in range(CELLS) if c // SIZE in (0, SIZE - 1) or c % SIZE in (0, SIZE - 1)}
+    skeleton = bytes(COUNTER if cell in border or cell in walls else FLOOR for cell in range(CELLS))
+    return grid_start(bytes(code for row in rows for code in row), skeleton)
+
+
+@lru_cache(maxsize=4096)
+def grid_start(grid: bytes, skeleton: bytes, agents: tuple[int, ...] | None = None) -> StartState:
+    """The start that a grid of cell codes shows.
+
+    Args:
+        grid: 49 cell codes.
+        skeleton: 49 codes of walls and floor.
+        agents: Cells of the agents, in the order of their numbers; None numbers them row by row.
+    """
 
     def cells(code: int) -> tuple[int, ...]:
         return tuple(cell for cell in range(CELLS) if grid[cell] == code)
 
     foods = tuple((name, found[0]) for name, code in FOOD_CODES.items() if (found := cells(code)))
-    walls = {x * SIZE + 3 for x in SHARED_COUNTER_ROWS[map_name]}
-    border = {c for c in range(CELLS) if c // SIZE in (0, SIZE - 1) or c % SIZE in (0, SIZE - 1)}
-    skeleton = bytes(COUNTER if cell in border or cell in walls else FLOOR for cell in range(CELLS))
-    return StartState(grid, skeleton, foods, cells(PLATE), cells(KNIFE), cells(DELIVERY)[0], cells(AGENT))
+    return StartState(grid, skeleton, foods, cells(PLATE), cells(KNIFE), cells(DELIVERY)[0], agents or cells(AGENT))
 
 
 @lru_cache(maxsize=8)
@@ -193,6 +204,18 @@ def check_recipe(recipe: str, layout: str, foods: tuple[str, ...]) -> None:
             f"`recipe` is {recipe!r}, but the layout {layout!r} has no {' and no '.join(missing)}; "
             f"use one of {possible} or `layout='full'`."
         )
+
+
+def check_sight(view_radius: int) -> None:
+    """Raises a `UserError` unless this is a number of cells that a cook can see."""
+    if isinstance(view_radius, bool) or not isinstance(view_radius, int) or not 0 <= view_radius <= SIZE:
+        raise UserError(f"`view_radius` is {view_radius!r} but must be a whole number from 0 (sees all) to {SIZE}.")
+
+
+def check_flags(**flags: bool) -> None:
+    """Raises a `UserError` for a setting that is neither true nor false."""
+    for name, flag in flags.items():
+        require_choice(name, flag, (False, True))
 
 
 def check_rewards(rewards: Mapping[str, float] | None) -> dict[str, float]:

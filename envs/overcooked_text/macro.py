@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from rllib_llm_comm.envs.overcooked_text import preview as previews
 from rllib_llm_comm.envs.overcooked_text.effects import Effect, Food, StepOutcome
+from rllib_llm_comm.envs.overcooked_text.episodes import Setup
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     AGENT,
     COUNTER,
@@ -114,9 +115,9 @@ class MacroRunner:
         """Number of actions."""
         return len(self.macros)
 
-    def reset(self) -> None:
-        """Starts a new episode."""
-        self.kitchen.reset()
+    def reset(self, setup: Setup | None = None) -> None:
+        """Starts a new episode, with another setup if one is given."""
+        self.kitchen.reset(setup)
         self._free()
 
     def step(self, actions: Sequence[int | None]) -> StepOutcome:
@@ -188,7 +189,8 @@ class MacroRunner:
 
     def _deliver(self, i: int, macro: Macro) -> int:
         here = self.kitchen.agents[i].cell
-        if here == _FIRST_BOARD_FRONT and self.kitchen.beliefs[i].map[_SECOND_BOARD_FRONT] == AGENT:
+        narrow = here == _FIRST_BOARD_FRONT and self.kitchen.is_map_start
+        if narrow and self.kitchen.beliefs[i].map[_SECOND_BOARD_FRONT] == AGENT:
             return 0  # two cooks in the narrow corner: this one makes room
         return self._go(i, macro)
 
@@ -237,7 +239,8 @@ class MacroRunner:
         if macro.kind in _CARRIED and previews.out_of_reach(kitchen, i, macro):
             self.finished[i] = True
             return STAY
-        if target == _FIRST_BOARD and here == _DELIVERY_FRONT and belief.map[_SECOND_BOARD_FRONT] == AGENT:
+        narrow = target == _FIRST_BOARD and here == _DELIVERY_FRONT and kitchen.is_map_start
+        if narrow and belief.map[_SECOND_BOARD_FRONT] == AGENT:
             return 0  # makes room
         if DISTANCE[here][target] == 1 and kitchen.skeleton[target] != FLOOR:
             self.finished[i] = True

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rllib_llm_comm.envs.overcooked_text.effects import Effect, StepOutcome
+from rllib_llm_comm.envs.overcooked_text.episodes import Setup
 from rllib_llm_comm.envs.overcooked_text.layouts import MOVES, STAY
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
@@ -36,9 +37,9 @@ class PrimitiveRunner:
         """Number of actions."""
         return len(self.names)
 
-    def reset(self) -> None:
-        """Starts a new episode."""
-        self.kitchen.reset()
+    def reset(self, setup: Setup | None = None) -> None:
+        """Starts a new episode, with another setup if one is given."""
+        self.kitchen.reset(setup)
         self.current = [None] * self.kitchen.num_agents
 
     def step(self, actions: Sequence[int | None]) -> StepOutcome:

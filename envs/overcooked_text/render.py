@@ -46,11 +46,12 @@ def ansi(kitchen: Kitchen) -> str:
         kitchen: The kitchen.
 
     Returns:
-        Several lines: dish and step, seven rows of cells, what each cook holds, a legend.
+        Several lines: dish (with who is told it, unless all are) and step, seven rows of cells, what each cook holds, a
+        legend.
     """
     loose = _loose(kitchen)
     cooks = {agent.cell: i for i, agent in enumerate(kitchen.agents)}
-    lines = [f"{kitchen.recipe}, step {kitchen.game_step}{', delivered' if kitchen.delivered else ''}"]
+    lines = [f"{_order(kitchen)}, step {kitchen.game_step}{', delivered' if kitchen.delivered else ''}"]
     for x in range(SIZE):
         row = ""
         for y in range(SIZE):
@@ -73,6 +74,17 @@ def ansi(kitchen: Kitchen) -> str:
     for i, agent in enumerate(kitchen.agents):
         lines.append(f"{NAMES[i]} holds {_words(agent.held)}")
     return "\n".join([*lines, _LEGEND])
+
+
+def _order(kitchen: Kitchen) -> str:
+    told = kitchen.setup.told
+    secret = "" if all(told) else f" (told to {', '.join(n for n, flag in zip(NAMES, told, strict=False) if flag)})"
+    return f"{kitchen.recipe}{secret}{_count(kitchen)}"
+
+
+def _count(kitchen: Kitchen) -> str:
+    count = len(kitchen.setup.orders)
+    return "" if count == 1 else f", order {min(kitchen.served + 1, count)} of {count}"
 
 
 def _words(item: Item | None) -> str:
@@ -103,7 +115,8 @@ def rgb_array(kitchen: Kitchen, cell: int = CELL) -> np.ndarray:
         cell: Pixels per cell.
 
     Returns:
-        (7.75 * cell, 7 * cell, 3) uint8; the strip at the bottom tells the dish and the game step.
+        (7.75 * cell, 7 * cell, 3) uint8; the strip at the bottom tells the dish and the game step. Unless all are told
+        the order, those who are think of its foods.
     """
     side, strip = SIZE * cell, round(0.75 * cell)
     scene = Image.new("RGBA", (side, side + strip), (255, 252, 246, 255))
@@ -123,6 +136,8 @@ def rgb_array(kitchen: Kitchen, cell: int = CELL) -> np.ndarray:
         scene.alpha_composite(figure, (agent.y * cell, agent.x * cell))
         if agent.held is not None:
             _put(scene, agent.held, (agent.y + 0.78) * cell, (agent.x + 0.72) * cell, 0.46 * cell)
+        if kitchen.setup.told[i] and not all(kitchen.setup.told):
+            _thought(scene, kitchen, agent.x, agent.y, cell)
     _caption(scene, kitchen, cell, side, strip)
     return np.asarray(scene.convert("RGB"))
 
@@ -149,11 +164,23 @@ def _cuts(scene: Image.Image, item: Item, x: int, y: int, cell: int) -> None:
         draw.ellipse((cx - radius, cy - radius, cx + radius, cy + radius), fill=fill, outline=INK)
 
 
+def _thought(scene: Image.Image, kitchen: Kitchen, x: int, y: int, cell: int) -> None:
+    """The foods of the order in a bubble at the upper left of a cell."""
+    side = 0.26 * cell
+    left, top, width = y * cell + 1, x * cell + 1, side * len(kitchen.recipe_foods)
+    box = (left, top, left + width + 4, top + side + 4)
+    ImageDraw.Draw(scene).rounded_rectangle(box, 0.12 * cell, fill=(255, 255, 255), outline=INK)
+    for k, name in enumerate(kitchen.recipe_foods):
+        scene.alpha_composite(sprites.food(name, True, round(side)), (round(left + 2 + k * side), round(top + 2)))
+
+
 def _caption(scene: Image.Image, kitchen: Kitchen, cell: int, side: int, strip: int) -> None:
     draw = ImageDraw.Draw(scene)
     middle = side + strip / 2
-    font = ImageFont.load_default(0.28 * cell)
+    several = len(kitchen.setup.orders)
+    font = ImageFont.load_default((0.28 if several == 1 else 0.22) * cell)
     state = "delivered!" if kitchen.delivered else f"step {kitchen.game_step}"
+    state = state if several == 1 else f"{min(kitchen.served + 1, several)}/{several}, {state}"
     icon = 0.62 * cell
     for k, name in enumerate(kitchen.recipe_foods):
         picture = sprites.food(name, True, round(icon))

@@ -27,6 +27,7 @@ from rllib_llm_comm.envs.overcooked_text.effects import (
     place_item,
     touch,
 )
+from rllib_llm_comm.envs.overcooked_text.episodes import Setup
 from rllib_llm_comm.envs.overcooked_text.layouts import (
     AGENT,
     COUNTER,
@@ -35,20 +36,20 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     FLOOR,
     KNIFE,
     MOVES,
-    RECIPES,
     SIZE,
     STAY,
+    check_flags,
     check_recipe,
     check_rewards,
+    check_sight,
     nearest_free_counter,
-    recipe_foods,
     start_state,
     windows,
 )
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.envs.overcooked_text.orders import Orders
 
 
-class Kitchen:
+class Kitchen(Orders):
     """One kitchen with its cooks.
 
     Attributes:
@@ -58,11 +59,10 @@ class Kitchen:
         knives: The cutting boards.
         delivery: The delivery hatch.
         beliefs: The memory of each cook.
-        recipe_foods: Names of the foods that the dish needs.
         game_step: Number of steps since the reset.
         plate_numbers: Indices of the plates in `things`.
-        delivered: Whether the right dish was delivered.
-        paid: Foods whose chop was already rewarded in this episode.
+        is_map_start: Whether everything started where the map has it.
+        delivered: Whether all orders were delivered.
     """
 
     def __init__(
@@ -96,28 +96,25 @@ class Kitchen:
         """
         start = start_state(map_name, layout, num_agents)
         check_recipe(recipe, layout, tuple(name for name, _ in start.foods))
-        if isinstance(view_radius, bool) or not isinstance(view_radius, int) or not 0 <= view_radius <= SIZE:
-            raise UserError(f"`view_radius` is {view_radius!r} but must be a whole number from 0 (sees all) to {SIZE}.")
-        for name, flag in (
-            ("chop_pays_once", chop_pays_once),
-            ("legacy", legacy),
-            ("shared_collision", shared_collision),
-        ):
-            require_choice(name, flag, (False, True))
-        self.map_name, self.layout, self.recipe, self.num_agents = map_name, layout, recipe, num_agents
+        check_sight(view_radius)
+        check_flags(chop_pays_once=chop_pays_once, legacy=legacy, shared_collision=shared_collision)
+        self.map_name, self.layout, self.num_agents = map_name, layout, num_agents
         self.view_radius, self.legacy, self.shared_collision = view_radius, legacy, shared_collision
         self.rewards = check_rewards(rewards)
         self.chop_pays_once = chop_pays_once and not legacy
-        self.recipe_foods = recipe_foods(recipe)
         self.skeleton = start.skeleton
-        self._start = start
         self._windows = windows(view_radius)
-        self.one_hot = [float(name == recipe) for name in RECIPES]
-        self.reset()
+        self.reset(Setup((recipe,), (True,) * num_agents, start))
 
-    def reset(self) -> None:
-        """Puts everything back to its start."""
-        start = self._start
+    def reset(self, setup: Setup | None = None) -> None:
+        """Puts everything back to its start.
+
+        Args:
+            setup: Orders, who is told, and start of the episode; None takes those of the last one.
+        """
+        self.setup = setup = setup or self.setup
+        start = setup.start
+        self.is_map_start = start == start_state(self.map_name, self.layout, self.num_agents)
         self.cells = bytearray(start.grid)
         self.foods = {name: Food(name, cell) for name, cell in start.foods}
         self.plates = [Plate(f"plate{k}", cell) for k, cell in enumerate(start.plates, 1)]
@@ -134,7 +131,7 @@ class Kitchen:
         self.forget()
         self.game_step = 0
         self.delivered = False
-        self.paid: set[str] = set()
+        self.serve(0)
 
     def forget(self) -> None:
         """Makes every agent remember the full present truth and nothing else."""
@@ -208,10 +205,6 @@ class Kitchen:
             if item.code == code and item.cell == target:
                 return touch(held, "counter", target, lying_item(item))
         return NOTHING
-
-    def is_ordered(self, item: Item) -> bool:
-        """Whether `item` is a plate with exactly the foods of the recipe."""
-        return isinstance(item, Plate) and {food.name for food in item.contents} == set(self.recipe_foods)
 
     def step(self, actions: Sequence[int]) -> StepOutcome:
         """One game step.
@@ -350,21 +343,26 @@ class Kitchen:
 
     def _deliver(self, cook: Agent, item: Item, correct: bool, events: list[str]) -> float:
         cook.held = None
-        if correct:
-            events.append("correct_delivery")
+        if not correct:
+            events.append("wrong_delivery")
+            self._give_back(item)
+            return self.rewards["wrong_delivery"]
+        events.append("correct_delivery")
+        self.serve(self.served + 1)
+        if self.served < len(self.setup.orders):
+            self._give_back(item)
+        else:
             self.delivery.on = item
             place_item(item, self.delivery.cell)
             self.delivered = True
-            return self.rewards["correct_delivery"]
-        events.append("wrong_delivery")
+        return self.rewards["correct_delivery"]
+
+    def _give_back(self, item: Item) -> None:
+        contents: list[Food] = []
         if isinstance(item, Plate):
             contents, item.contents = item.contents, []
-            self._respawn(item)
-            for food in contents:
-                self._respawn(food)
-        else:
-            self._respawn(item)
-        return self.rewards["wrong_delivery"]
+        for thing in (item, *contents):
+            self._respawn(thing)
 
     def _respawn(self, item: Item) -> None:
         """Puts an object back to its start cell, foods raw again."""

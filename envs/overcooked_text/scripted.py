@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_text import text
-from rllib_llm_comm.envs.overcooked_text.cook import choose, say, word
+from rllib_llm_comm.envs.overcooked_text.cook import choose, say
+from rllib_llm_comm.envs.overcooked_text.sayings import word
 
 
 def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
     """What each cook should say: it asks for the next thing that it misses, or tells what it does itself.
+
+    Each sees the whole kitchen, but knows the order only if it is told it: who knows it tells it to the others first.
 
     Args:
         state: The kitchen, or its runner.
@@ -23,7 +26,7 @@ def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dic
 
 
 def advise(env: Any, agent: str) -> int | None:
-    """What the scripted cook would do, seeing everything; `None` with primitive actions.
+    """What the scripted cook would do, seeing everything and knowing the order; `None` with primitive actions.
 
     Args:
         env: The (unwrapped) environment.
@@ -36,5 +39,5 @@ def advise(env: Any, agent: str) -> int | None:
     _, mask = text.candidates(runner, index)
     found = text.options(runner, index)
     allowed = [action for action, offered in enumerate(mask) if offered]
-    view = text.view(runner, index, everything=True)
+    view = text.view(runner, index, everything=True, order=True)
     return allowed[choose(view, [found[action] for action in allowed])]

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.envs.overcooked_text.effects import Food, Knife
-from rllib_llm_comm.envs.overcooked_text.layouts import CELLS, SIZE
+from rllib_llm_comm.envs.overcooked_text.episodes import Setup
+from rllib_llm_comm.envs.overcooked_text.layouts import CELLS, SIZE, grid_start
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
@@ -23,8 +24,8 @@ def seen_vector(kitchen: Kitchen, agent: int) -> list[float]:
 
     Returns:
         Row / 7 and column / 7 of each object in the order tomato, lettuce, onion, plates, knives, delivery,
-        agents (0, 0 if unseen), after those of a food the share of its cuts done, then the recipe one-hot
-        (7). 30 numbers for two agents in layout "full".
+        agents (0, 0 if unseen), after those of a food the share of its cuts done, then the order one-hot
+        (7; 0 for an agent that is not told it). 30 numbers for two agents in layout "full".
     """
     seen = kitchen.sight(agent)
     vector: list[float] = []
@@ -36,7 +37,7 @@ def seen_vector(kitchen: Kitchen, agent: int) -> list[float]:
                 vector.append(thing.chops / 3)
         else:
             vector += (0.0, 0.0, 0.0) if isinstance(thing, Food) else (0.0, 0.0)
-    return vector + kitchen.one_hot
+    return vector + kitchen.one_hot(agent)
 
 
 def memory_vector(kitchen: Kitchen, agent: int) -> list[float]:
@@ -50,7 +51,7 @@ def memory_vector(kitchen: Kitchen, agent: int) -> list[float]:
         vector += _SCALED[cell]
         if k < foods:
             vector.append(belief.status[k])
-    return vector + kitchen.one_hot
+    return vector + kitchen.one_hot(agent)
 
 
 def snapshot(kitchen: Kitchen) -> dict[str, Any]:
@@ -60,8 +61,10 @@ def snapshot(kitchen: Kitchen) -> dict[str, Any]:
         `grid` (7 strings of codes), `agents` ([x, y, held]), `foods` (name -> [x, y, chops, chopped]),
         `plates` (name -> [x, y, contents]), `knives` and `delivery` ([[x, y, what lies on it]]), `belief`
         (per agent the believed map), `memory` (per agent believed cells and food status), `game_step`,
-        `delivered`, `paid`.
+        `delivered`, `paid`, `served`, `orders`, `told` (per agent) and `start` ([7 strings of codes, cell numbers of
+        the agents]).
     """
+    setup = kitchen.setup
     return {
         "grid": ["".join(map(str, row)) for row in kitchen.grid],
         "agents": [[a.x, a.y, a.held.name if a.held else None] for a in kitchen.agents],
@@ -74,19 +77,35 @@ def snapshot(kitchen: Kitchen) -> dict[str, Any]:
         "game_step": kitchen.game_step,
         "delivered": kitchen.delivered,
         "paid": sorted(kitchen.paid),
+        "served": kitchen.served,
+        "orders": list(setup.orders),
+        "told": list(setup.told),
+        "start": [_rows(setup.start.grid), list(setup.start.agents)],
     }
+
+
+def _rows(grid: bytes) -> list[str]:
+    return ["".join(map(str, grid[x * SIZE : x * SIZE + SIZE])) for x in range(SIZE)]
+
+
+def _setup(kitchen: Kitchen, state: Mapping[str, Any]) -> Setup:
+    rows, agents = state["start"]
+    grid = bytes(int(code) for row in rows for code in row)
+    start = grid_start(grid, kitchen.skeleton, tuple(agents))
+    return Setup(tuple(state["orders"]), tuple(map(bool, state["told"])), start)
 
 
 def restore(kitchen: Kitchen, state: Mapping[str, Any]) -> None:
     """Puts a kitchen into the state of a snapshot.
 
-    Without the key `memory` every agent remembers the full truth.
+    Without the key `memory` every agent remembers the full truth; without `orders` the kitchen keeps its own orders and
+    start.
 
     Args:
         kitchen: A kitchen with the same settings as the one that made the snapshot.
         state: The snapshot.
     """
-    kitchen.reset()
+    kitchen.reset(_setup(kitchen, state) if "orders" in state else None)
     kitchen.cells = bytearray(int(code) for row in state["grid"] for code in row)
     for name, (x, y, chops, _) in state["foods"].items():
         kitchen.foods[name].cell, kitchen.foods[name].chops = x * SIZE + y, chops
@@ -104,6 +123,7 @@ def restore(kitchen: Kitchen, state: Mapping[str, Any]) -> None:
             belief.set(cells, status)
     kitchen.game_step = state.get("game_step", 0)
     kitchen.delivered = state.get("delivered", kitchen.delivery.on is not None)
+    kitchen.serve(state.get("served", int(kitchen.delivered)))
     kitchen.paid = set(state.get("paid", ()))
 
 

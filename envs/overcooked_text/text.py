@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rllib_llm_comm.envs.overcooked_text.effects import Effect, Food, Plate
 from rllib_llm_comm.envs.overcooked_text.effects import Item as Thing
+from rllib_llm_comm.envs.overcooked_text.episodes import ALL, ONE
+from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.view import (
     BOARDS,
@@ -76,15 +79,17 @@ def _lying(kitchen: Kitchen, index: int, everything: bool) -> dict[str, tuple[It
     }
 
 
-def view(state: Any, index: int, everything: bool = False) -> View:
+def view(state: Any, index: int, everything: bool = False, order: bool = False) -> View:
     """What one cook sees and holds.
 
     Args:
         state: The kitchen, or what carries one as `.kitchen`.
         index: The cook's index.
         everything: Whether the cook sees the whole kitchen, as teachers do.
+        order: Whether it knows the order even if it is not told it.
     """
     kitchen = _kitchen(state)
+    told = kitchen.setup.told
     cook = kitchen.agents[index]
     boards = list(zip(BOARDS, kitchen.knives, strict=False))
     at = next((name for name, knife in boards if abs(knife.x - cook.x) + abs(knife.y - cook.y) == 1), "")
@@ -99,7 +104,7 @@ def view(state: Any, index: int, everything: bool = False) -> View:
     room = _room(kitchen, cook.y)
     return View(
         name=NAMES[index],
-        dish=tuple(sorted(kitchen.recipe_foods)),
+        dish=tuple(sorted(kitchen.recipe_foods)) if told[index] or order else (),
         room=room,
         at=at,
         holding=_item(cook.held),
@@ -113,17 +118,19 @@ def view(state: Any, index: int, everything: bool = False) -> View:
             for other, agent in enumerate(kitchen.agents)
             if other != index and (everything or kitchen.visible(index, agent.x, agent.y))
         ),
+        others_told=all(flag for other, flag in enumerate(told) if other != index),
     )
 
 
-def describe(state: Any, index: int) -> str:
+def describe(state: Any, index: int, order: bool = False) -> str:
     """What one cook sees and holds, in words.
 
     Args:
         state: The kitchen, or what carries one as `.kitchen`.
         index: The cook's index.
+        order: Whether the order is told even if the cook is not told it.
     """
-    return describe_view(view(state, index))
+    return describe_view(view(state, index, order=order))
 
 
 def _place(kitchen: Kitchen, effect: Effect) -> str:
@@ -198,14 +205,29 @@ def candidates(runner: Any, index: int) -> tuple[list[str], list[int]]:
     return phrases, mask
 
 
-def task(state: Any) -> str:
-    """The goal of the episode in words."""
-    dish = dish_name(sorted(_kitchen(state).recipe_foods))
-    return f"serve a {dish}: chop its foods on a board, put them into one bowl and bring it to the delivery"
+def task(recipes: Sequence[str], orders: int = 1) -> str:
+    """The goal of every episode in words, as all cooks may know it.
+
+    Args:
+        recipes: The dishes among which orders are drawn.
+        orders: Number of orders of an episode.
+    """
+    if len(recipes) == 1 and orders == 1:
+        dish = f"serve a {dish_name(sorted(recipe_foods(recipes[0])))}"
+    else:
+        dish = "serve the salad that is ordered"
+    times = "" if orders == 1 else f"; do so {orders} times, each order comes when the one before is served"
+    return f"{dish}: chop its foods on a board, put them into one bowl and bring it to the delivery{times}"
 
 
-def brief(state: Any) -> str:
-    """The game in a few sentences, for a teacher that does not know it."""
+def brief(state: Any, recipes: Sequence[str] = (), told_to: str | Sequence[str] = ALL) -> str:
+    """The game in a few sentences, for a teacher that does not know it.
+
+    Args:
+        state: The kitchen.
+        recipes: The dishes among which orders are drawn.
+        told_to: Who is told the order.
+    """
     kitchen = _kitchen(state)
     rooms = {
         "A": "All cooks work in one room and block each other's way.",
@@ -216,5 +238,15 @@ def brief(state: Any) -> str:
     }[kitchen.map_name]
     return (
         f"Cooks prepare a salad together. Foods are chopped on a board and collected in a bowl. {rooms} "
-        "Every cook sees only what is near."
+        f"Every cook sees only what is near.{_secrecy(recipes, told_to)}"
     )
+
+
+def _secrecy(recipes: Sequence[str], told_to: str | Sequence[str]) -> str:
+    among = ", ".join(dish_name(sorted(recipe_foods(recipe))) for recipe in recipes)
+    drawn = f" The order is one of these: {among}." if len(recipes) > 1 else ""
+    if told_to == ALL:
+        return drawn
+    some = f"Only {' and '.join(told_to)} {'is' if len(told_to) == 1 else 'are'}"
+    knows = "One cook, drawn for each episode, is" if told_to == ONE else some
+    return f"{drawn} {knows} told the order; who is not told has to learn it from the others."

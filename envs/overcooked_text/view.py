@@ -53,7 +53,7 @@ class View:
 
     Attributes:
         name: The cook's own name.
-        dish: Names of the foods of the dish, sorted.
+        dish: Names of the foods of the dish, sorted; empty for a cook that is not told the order.
         room: `"left"`, `"right"` or `"one"` (nothing divides the kitchen).
         at: The board or delivery spot that the cook stands in front of, or the empty string.
         holding: What it holds.
@@ -61,6 +61,7 @@ class View:
         counter: What lies on the shared counter that is seen, or `None` if there is none in sight.
         shelf: What is seen on the shelves along the walls.
         partners: The other cooks that are seen.
+        others_told: Whether every other cook is told the order, too. Nothing in the words tells it.
     """
 
     name: str
@@ -72,6 +73,7 @@ class View:
     counter: tuple[Item, ...] | None = None
     shelf: tuple[Item, ...] = ()
     partners: tuple[Partner, ...] = ()
+    others_told: bool = True
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def wording(runner: Any, index: int) -> Wording:
         runner: What carries out the actions.
         index: The cook's index.
     """
-    known = _KNOWN.setdefault(_rules(runner), {})
+    known = _KNOWN.setdefault(_rules(runner, index), {})
     key = _scene(runner.kitchen, index)
     found = known.get(key)
     if found is None:
@@ -63,10 +63,10 @@ def remember(scenes: int = SCENES) -> None:
     _KNOWN.clear()
 
 
-def _rules(runner: Any) -> Hashable:
+def _rules(runner: Any, index: int) -> Hashable:
     kitchen: Kitchen = runner.kitchen
-    return (runner.names, kitchen.map_name, kitchen.layout, kitchen.recipe, kitchen.num_agents, kitchen.view_radius,
-            kitchen.legacy)  # fmt: skip
+    return (runner.names, kitchen.map_name, kitchen.layout, kitchen.told(index), kitchen.num_agents,
+            kitchen.view_radius, kitchen.legacy)  # fmt: skip
 
 
 def _scene(kitchen: Kitchen, index: int) -> Hashable:

@@ -113,7 +113,7 @@ def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
         )
     return {
         "env": episode.env_id,
-        "settings": {k: v for k, v in episode.settings.items() if isinstance(v, str | int | float | bool)},
+        "settings": _settings(episode.settings),
         "agents": episode.agents,
         "seed": episode.seed,
         "team_return": round(float(np.mean(list(episode.returns.values()) or [0.0])), 3),
@@ -124,6 +124,16 @@ def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
         "rounds": [[_attempt(attempt) for attempt in attempts] for attempts in episode.rounds],
         "answers": _answers(episode),
     }
+
+
+def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a line can tell; of a list of names all are told."""
+    plain = {name: " or ".join(v) if _is_names(v) else v for name, v in settings.items()}
+    return {name: value for name, value in plain.items() if isinstance(value, str | int | float | bool)}
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(one, str) for one in value)
 
 
 def _curves(episode: Episode) -> dict[str, list[float]]:

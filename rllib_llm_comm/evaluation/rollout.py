@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, solved, success_words
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, PRIVATE, solved, success_words
 
 COLLISION = "blocked"
 _COMMON = 12
@@ -33,8 +33,9 @@ class Episode:
         frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`), `metrics` (what the game has
             counted so far) and `agents`, for each agent its `text`, `subgoal`, `said`, `heard`, `candidates`,
             `probabilities`, `action`, `phrase`, `value` (if the critic knows one), `reward` (earned since the frame
-            before), `busy` and `events`. The last frame shows the end. Under reflection also the frames of attempts
-            that were put back.
+            before), `busy` and `events`; where not all agents are told the same also `told`, what it is told
+            (empty for nothing). The last frame shows the end. Under reflection also the frames of attempts that were
+            put back.
         words: The game's words for an episode that was solved, and for one that was not (`envs.interface`).
         rounds: Under a planner the tree of plans: per round all attempts from the same situation, of which the last
             stands; each is what `Attempt.to_json` gives, and `frame`, the index of its first frame.
@@ -314,6 +315,7 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
     """
     game = env.unwrapped
     cards = {}
+    secret = any(info.get(PRIVATE, "") is None for info in infos.values())
     for agent, observation in observations.items():
         card: dict[str, Any] = {
             "text": str(observation.get("text", "")),
@@ -322,6 +324,8 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
             "events": [str(event) for event in infos.get(agent, {}).get("events", [])],
             "busy": agent not in decisions,
         }
+        if secret:
+            card["told"] = infos.get(agent, {}).get(PRIVATE) or ""
         decision = decisions.get(agent)
         if decision is not None:
             phrases = _phrases(game, agent, observation, decision)

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rllib_llm_comm.envs.interface import CRITIC_TEXT
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
@@ -40,6 +41,7 @@ class TextObservation:
         mask: Which actions are allowed.
         subgoal: A subgoal given to it, or the empty string.
         teacher_message: What a teacher would say in its place (only where a teacher is present).
+        critic_text: What the critic reads in place of `text`, or None (only with a centralised critic).
     """
 
     text: str
@@ -47,6 +49,7 @@ class TextObservation:
     mask: tuple[bool, ...]
     subgoal: str = ""
     teacher_message: str | None = None
+    critic_text: str | None = None
 
 
 def is_text_observation(raw: Any) -> bool:
@@ -58,8 +61,8 @@ def read_observation(raw: Mapping[str, Any]) -> TextObservation:
     """Reads an environment's observation.
 
     Args:
-        raw: Has `text` and `candidates` (one phrase per action); may have `action_mask`, `subgoal` and
-            `teacher_message`.
+        raw: Has `text` and `candidates` (one phrase per action); may have `action_mask`, `subgoal`,
+            `teacher_message` and `critic_text`.
 
     Raises:
         UserError: If a part is missing or no action is allowed.
@@ -78,13 +81,14 @@ def read_observation(raw: Mapping[str, Any]) -> TextObservation:
             f"an observation has {len(candidates)} `candidates` and an `action_mask` of {len(mask)} entries, "
             f"{sum(mask)} of them allowed; both must be as long as the action space and allow at least one."
         )
-    said = raw.get(TEACHER_MESSAGE)
+    said, critic = raw.get(TEACHER_MESSAGE), raw.get(CRITIC_TEXT)
     return TextObservation(
         text=str(raw[TEXT]),
         candidates=candidates,
         mask=mask,
         subgoal=str(raw.get(SUBGOAL, "")),
         teacher_message=None if said is None else str(said),
+        critic_text=None if critic is None else str(critic),
     )
 
 
@@ -139,6 +143,7 @@ class ObservationEncoder:
         """
         key = (
             observation.text,
+            observation.critic_text,
             observation.subgoal,
             observation.candidates,
             observation.mask,
@@ -165,7 +170,8 @@ class ObservationEncoder:
             candidates[index] = self._pad(tail, length, "max_candidate_tokens", f"the candidate {phrase!r}")
             words[index] = len(phrase.split())
         width = self._settings.max_prompt_tokens
-        critic = self._base.encode(critic_prompt(observation.text, observation.subgoal))
+        seen = observation.text if observation.critic_text is None else observation.critic_text
+        critic = self._base.encode(critic_prompt(seen, observation.subgoal))
         return {
             PROMPT_IDS: self._pad(prompt, width, "max_prompt_tokens", "an action prompt"),
             CANDIDATE_IDS: candidates,

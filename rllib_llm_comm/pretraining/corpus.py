@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_text.cook import Saying, choose, say, word
+from rllib_llm_comm.envs.overcooked_text.cook import choose, say
+from rllib_llm_comm.envs.overcooked_text.sayings import Saying, word
 from rllib_llm_comm.envs.overcooked_text.view import BOWL, LEFT, SHELF, Option, View
 from rllib_llm_comm.envs.overcooked_text.words import describe, dish_name, phrase
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt

@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from rllib_llm_comm.envs.overcooked_text.cook import Saying, choose, say, understand, word
+from rllib_llm_comm.envs.overcooked_text.cook import choose, say
+from rllib_llm_comm.envs.overcooked_text.sayings import Saying, understand, word
 from rllib_llm_comm.envs.overcooked_text.view import RIGHT, SHELF, Option, View
 from rllib_llm_comm.envs.overcooked_text.words import describe, phrase
 from rllib_llm_comm.language.adapters import AdaptedModel

@@ -6,7 +6,7 @@ from typing import Any
 
 from rllib_llm_comm.envs.minirts import sayings as strategy_sayings
 from rllib_llm_comm.envs.overcooked_ai import sayings
-from rllib_llm_comm.envs.overcooked_text import cook
+from rllib_llm_comm.envs.overcooked_text import sayings as kitchen_sayings
 
 
 def same_request(one: str, other: str) -> bool:
@@ -26,7 +26,7 @@ def same_request(one: str, other: str) -> bool:
 
 
 def _understand(message: str) -> Any:
-    return cook.understand(message) or sayings.understand(message) or strategy_sayings.understand(message)
+    return kitchen_sayings.understand(message) or sayings.understand(message) or strategy_sayings.understand(message)
 
 
 def _plain(message: str) -> str:

@@ -32,5 +32,5 @@ def test_every_key_is_commented(path):
 
 def test_the_promised_files_are_there():
     promised = {"verco", "message_sft", "verco_seeds", "verco_llama7b", "twosome", "symbolic_ppo", "commnet"}
-    promised |= {"mappo", "self_play_ppo"}
+    promised |= {"mappo", "self_play_ppo", "verco_told"}
     assert promised <= {path.stem for path in FILES}

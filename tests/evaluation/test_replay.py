@@ -240,3 +240,17 @@ def test_subgoals_and_actions_have_words(tmp_path):
     env = subgoal_env(observe=["entities"], action_level="goal_cell", horizon=2)
     episode = record(Stays(), env=env)
     assert episode[0].frames[0]["agents"]["bob"]["subgoal"] in write_replay(episode, tmp_path / "r.html").read_text()
+
+
+def test_the_page_shows_the_order_and_who_is_told_it(tmp_path):
+    from rllib_llm_comm.envs.interface import PRIVATE
+
+    env = parallel_env(recipe=["tomato salad", "onion salad"], told_to=["bob"], max_game_steps=12)
+    (episode,) = record(RandomCooks(), episodes=1, seed=1, env=env)
+    _, infos = env.reset(seed=1)
+    for frame in episode.frames:
+        assert frame["agents"]["alice"]["told"] == "" and frame["agents"]["bob"]["told"] == infos["bob"][PRIVATE]
+    page = write_replay(episode, tmp_path / "told.html").read_text()
+    assert f'"told":"{infos["bob"][PRIVATE]}"' in page and "tomato salad or onion salad" in page
+    (open_episode,) = record(RandomCooks(), episodes=1, seed=1, env=parallel_env(max_game_steps=12))
+    assert not any("told" in card for frame in open_episode.frames for card in frame["agents"].values())

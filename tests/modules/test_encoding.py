@@ -37,6 +37,15 @@ def test_arrays_spell_the_prompts(parts, raw):
     assert encoded_space(settings, 3).contains(arrays)
 
 
+def test_a_centralised_critic_reads_a_text_of_its_own_and_nobody_else_does(parts, raw):
+    base, _, encoder = parts
+    own = encoder.encode(read_observation(raw), {})
+    for text in ("you are alice. you see red.", "you are bob. you see blue."):
+        arrays = encoder.encode(read_observation({**raw, "critic_text": text}), {})
+        assert words_of(base, arrays["critic_ids"]) == critic_prompt(text, raw.get("subgoal", ""))
+        assert all(np.array_equal(arrays[key], own[key]) for key in own if key != "critic_ids")
+
+
 def test_forbidden_candidates_are_padding(parts, raw):
     base, _, encoder = parts
     arrays = encoder.encode(read_observation({**raw, "action_mask": [1, 0, 1]}), {})

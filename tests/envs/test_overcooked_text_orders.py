@@ -1,0 +1,388 @@
+"""Orders that differ from episode to episode, that not every cook is told, or that follow each other; random starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import random
+import warnings
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pettingzoo.test import parallel_api_test, parallel_seed_test
+from random_play import play
+from test_overcooked_text_rules import check_invariants
+
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
+from rllib_llm_comm.envs.overcooked_text import ENV_ID, parallel_env, text
+from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, COUNTER, DELTAS, FLOOR, MAPS, RECIPES, SIZE
+from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.pair import ScriptedTeam
+from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_text.wording import wording
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.testing import check_env
+
+ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]
+SECRET = {"recipe": ONE_FOOD, "told_to": ["alice"]}
+VARIANTS = [
+    SECRET,
+    {"recipe": list(RECIPES), "told_to": "one", "orders": 3, "start": "random", "map_name": "A"},
+    {"recipe": ONE_FOOD, "told_to": ["bob", "carol"], "num_agents": 3, "map_name": "C", "central_critic": True},
+    {"told_to": ["alice"], "start": "random", "action_level": "primitive", "orders": 2, "max_game_steps": 60},
+]
+
+
+def same(one, two, besides=()):
+    """Whether two observations are equal."""
+    return all(np.array_equal(one[key], two[key]) for key in set(one) | set(two) if key not in besides)
+
+
+# ---- contracts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_passes_the_contract_tests(settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        parallel_api_test(parallel_env(**settings), num_cycles=200)
+    parallel_seed_test(lambda: parallel_env(**settings))
+    for result in check_env(ENV_ID, settings=settings, steps=120):
+        assert result.ok, (result.name, result.detail)
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_remembered_words_are_those_of_the_state(settings):
+    env = parallel_env(**settings)
+    for number, _ in enumerate(play(env, np.random.default_rng(1), seed=4)):
+        for index in range(len(env.possible_agents) if number % 5 == 0 and env.runner.level == "macro" else 0):
+            words = wording(env.runner, index)
+            phrases, mask = text.candidates(env.runner, index)
+            assert (words.text, list(words.candidates)) == (text.describe(env.runner, index), phrases)
+            assert list(words.mask) == mask
+
+
+@pytest.mark.parametrize(
+    ("map_name", "level", "legacy", "digest"),
+    [
+        ("A", "macro", False, "719101e64add"),
+        ("A", "macro", True, "8dfba27702a1"),
+        ("A", "primitive", False, "5e808cb59007"),
+        ("B", "macro", False, "9fa559127f60"),
+        ("B", "primitive", True, "5733e4b51cd9"),
+        ("C", "macro", False, "a21591093fc2"),
+        ("C", "primitive", False, "60b9bede3b30"),
+    ],
+)
+def test_without_the_new_settings_every_observation_is_as_before_they_came(map_name, level, legacy, digest):
+    """The digests were made by the version without them."""
+    agents = 3 if map_name == "A" else 2
+    settings = {"map_name": map_name, "action_level": level, "legacy": legacy, "num_agents": agents}
+    env = parallel_env(max_game_steps=60, **settings)
+    seen, rng = hashlib.sha256(), np.random.default_rng(0)
+
+    def take(observations):
+        for agent in sorted(observations):
+            o = observations[agent]
+            row = (agent, o["text"], tuple(o["candidates"]), o["action_mask"].tolist(), o["vector"].tolist())
+            seen.update(repr(row).encode())
+
+    take(env.reset(seed=0)[0])
+    for observations, *_ in play(env, rng):
+        take(observations)
+    assert seen.hexdigest()[:12] == digest
+
+
+# ---- what is drawn -----------------------------------------------------------------------------------
+
+
+def setup_of(seed, **settings):
+    env = parallel_env(**settings)
+    env.reset(seed=seed)
+    return env.kitchen.setup
+
+
+def test_the_seed_decides_orders_those_who_are_told_and_the_start():
+    settings = {"recipe": ONE_FOOD, "told_to": "one", "orders": 2, "start": "random"}
+    setups = [setup_of(seed, **settings) for seed in range(60)]
+    assert setups == [setup_of(seed, **settings) for seed in range(60)]
+    orders = Counter(order for setup in setups for order in setup.orders)
+    assert set(orders) == set(ONE_FOOD) and min(orders.values()) > 20
+    assert {setup.told for setup in setups} == {(True, False), (False, True)}
+    assert len({setup.start.grid for setup in setups}) > 55
+
+
+def test_later_episodes_without_a_seed_differ_and_come_again_with_the_first_seed():
+    def drawn(seed):
+        env = parallel_env(recipe=list(RECIPES), start="random")
+        env.reset(seed=seed)
+        return [(env.kitchen.setup, env.reset()) and env.kitchen.setup for _ in range(5)]
+
+    assert drawn(3) == drawn(3) != drawn(4)
+    assert len(set(drawn(3))) == 5
+
+
+@given(st.integers(0, 10**6))
+def test_the_same_seed_gives_the_same_orders_whoever_is_told(seed):
+    setups = [setup_of(seed, recipe=ONE_FOOD, told_to=told) for told in ("all", "one", ["alice"], ["bob"])]
+    assert len({setup.orders for setup in setups}) == 1
+    assert setups[0].told == (True, True)
+    assert sum(setups[1].told) == 1
+    assert setups[2].told == (True, False) and setups[3].told == (False, True)
+
+
+@given(st.integers(0, 10**6), st.sampled_from("ABC"), st.integers(1, 3), st.sampled_from(["full", "oneplate"]))
+def test_a_random_start_has_the_same_things_in_places_that_can_be_reached(seed, map_name, count, layout):
+    env = parallel_env(map_name=map_name, num_agents=count, layout=layout, start="random")
+    env.reset(seed=seed)
+    kitchen, own = env.kitchen, Kitchen(map_name, layout, num_agents=count)
+    assert Counter(kitchen.cells) == Counter(own.cells)
+    fronts = []
+    for thing, there in zip(kitchen.things, own.things, strict=True):
+        assert thing.name == there.name
+        if map_name != "A":
+            assert np.sign(thing.y - 3) == np.sign(there.y - 3), thing
+        if thing.code == AGENT:
+            assert kitchen.skeleton[thing.cell] == FLOOR and kitchen.cells[thing.cell] == AGENT
+            continue
+        assert kitchen.skeleton[thing.cell] == COUNTER and kitchen.cells[thing.cell] == thing.code
+        beside = [thing.cell + delta for delta in DELTAS if 0 <= thing.cell + delta < SIZE * SIZE]
+        reached = [c for c in beside if kitchen.skeleton[c] == FLOOR and (c // SIZE == thing.x or c % SIZE == thing.y)]
+        assert reached, thing
+        fronts.append(reached[0])
+    assert len(set(fronts)) == len(fronts)
+    assert not kitchen.is_map_start and kitchen.setup.start.grid != bytes(int(c) for row in MAPS[map_name] for c in row)
+
+
+# ---- who is told -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", ["macro", "primitive"])
+@pytest.mark.parametrize("start", ["map", "random"])
+@pytest.mark.parametrize("map_name", "ABC")
+@pytest.mark.parametrize("told", [["alice"], ["bob"], ["bob", "carol"]])
+def test_what_an_untold_cook_observes_at_the_start_is_the_same_for_every_order(level, start, map_name, told):
+    for radius in range(4):
+        for layout in ("full", "oneplate"):
+            first = {}
+            for recipe in RECIPES:
+                env = parallel_env(
+                    map_name=map_name, layout=layout, recipe=[recipe], told_to=told, start=start, view_radius=radius,
+                    action_level=level, num_agents=3, central_critic=True,
+                )  # fmt: skip
+                observations, infos = env.reset(seed=7)
+                for agent, observation in observations.items():
+                    fresh = text.describe(env.kitchen, env.possible_agents.index(agent))
+                    assert fresh == observation["text"]  # not only what is remembered from another order
+                    if agent in told:
+                        assert infos[agent][PRIVATE] == recipe
+                        assert observation["vector"][-7:].tolist() == [float(name == recipe) for name in RECIPES]
+                        assert recipe.removesuffix(" salad").split("-")[0] in observation["text"].split(".")[0]
+                        assert observation["critic_text"] == observation["text"]
+                    else:
+                        assert infos[agent][PRIVATE] is None
+                        assert not observation["vector"][-7:].any()
+                        assert observation["text"].startswith("make a salad. i am ")
+                        assert same(observation, first.setdefault(agent, observation), besides=["critic_text"])
+                        words = recipe.removesuffix(" salad").split("-")
+                        assert observation["critic_text"].startswith(f"make a {' '.join(sorted(words))} salad. i am ")
+            assert set(first) == {"alice", "bob", "carol"} - set(told)
+
+
+@given(st.integers(0, 10**6), st.sampled_from("ABC"))
+def test_what_an_untold_cook_observes_later_depends_on_the_order_by_deliveries_only(seed, map_name):
+    envs = [parallel_env(map_name=map_name, recipe=recipe, told_to=["alice"]) for recipe in RECIPES]
+    results = [env.reset(seed=seed) for env in envs]
+    rng = random.Random(seed)
+    for _ in range(40):
+        bobs = [result[0]["bob"] for result in results]
+        assert all(same(bobs[0], bob) for bob in bobs[1:])
+        infos = results[0][-1]
+        actions = {
+            agent: rng.choice(np.flatnonzero(results[0][0][agent]["action_mask"]).tolist())
+            for agent in envs[0].agents
+            if infos[agent]["needs_action"] and agent in infos
+        }
+        results = [env.step(actions) for env in envs]
+        if not all(env.agents for env in envs) or any(
+            "delivery" in e for i in results[0][4].values() for e in i["events"]
+        ):
+            break
+
+
+def test_critics_of_their_own_get_no_text_of_the_order():
+    observations, _ = parallel_env(**SECRET).reset(seed=0)
+    assert "critic_text" not in observations["bob"]
+
+
+def test_told_cooks_read_the_next_order_at_once():
+    env = parallel_env(recipe=list(RECIPES), told_to=["alice"], orders=3, max_game_steps=400)
+    team = ScriptedTeam(env)
+    observations, infos = env.reset(seed=5)
+    read = [observations["alice"]["text"].split(".")[0]]
+    while env.agents:
+        served = env.kitchen.served
+        observations, _, _, _, infos = env.step(team.act(infos))
+        assert observations["bob"]["text"].startswith("make a salad. ")
+        if env.kitchen.served > served and env.agents:
+            read.append(observations["alice"]["text"].split(".")[0])
+            assert infos["alice"][PRIVATE] == env.kitchen.setup.orders[env.kitchen.served]
+    dishes = [" ".join(sorted(order.removesuffix(" salad").split("-"))) for order in env.kitchen.setup.orders]
+    assert read == [f"make a {dish} salad" for dish in dishes]
+
+
+def test_nothing_that_all_may_read_names_the_order():
+    env = parallel_env(**SECRET)
+    for told in (env.task, env.brief):
+        assert told == getattr(parallel_env(**SECRET), "task" if told is env.task else "brief")
+    assert "is ordered" in env.task and not any(food in env.task for food in ("tomato", "lettuce", "onion"))
+    assert "Only alice is told the order" in env.brief and "lettuce salad" in env.brief
+    assert "drawn for each episode" in parallel_env(recipe=ONE_FOOD, told_to="one").brief
+
+
+# ---- several orders ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("map_name", "ABC")
+def test_after_a_delivery_the_bowl_and_its_foods_come_back_and_the_next_order_counts(map_name):
+    env = parallel_env(map_name=map_name, recipe=list(RECIPES), orders=3, max_game_steps=600)
+    team = ScriptedTeam(env)
+    for seed in range(5):
+        _, infos = env.reset(seed=seed)
+        team.begin(seed)
+        kitchen, total, deliveries = env.kitchen, 0.0, 0
+        starts = {name: item.cell for name, item in kitchen.items.items()}
+        while env.agents:
+            orders, served = kitchen.setup.orders, kitchen.served
+            assert kitchen.recipe == orders[served]
+            assert infos["alice"][EPISODE_METRICS] == {"orders_served": served}
+            bowls = {plate.name: [food.name for food in plate.contents] for plate in kitchen.plates}
+            _, rewards, terminations, _, infos = env.step(team.act(infos))
+            total += rewards["alice"]
+            assert terminations["alice"] == infos["alice"]["task_success"] == (kitchen.served == 3)
+            if kitchen.served == served:
+                continue
+            deliveries += 1
+            full = [
+                name for name, foods in bowls.items() if sorted(foods) == sorted(orders[served].split()[0].split("-"))
+            ]
+            if kitchen.served < 3:
+                assert kitchen.paid == set() and kitchen.delivery.on is None
+                (back,) = [p for p in kitchen.plates if p.name in full and not p.contents] or [None]
+                assert back is not None
+                for item in [back, *(kitchen.foods[name] for name in bowls[back.name])]:
+                    assert getattr(item, "chops", 0) == 0
+                    assert item.cell == starts[item.name] or kitchen.cells[starts[item.name]] != COUNTER
+                    assert kitchen.cells[item.cell] == item.code
+        assert deliveries == 3 and kitchen.delivered
+        foods = sum(len(order.split("-")) for order in kitchen.setup.orders)
+        assert total <= 3 + 0.2 * foods and total > 3
+
+
+def test_what_comes_back_to_an_occupied_place_goes_beside_it():
+    kitchen = Kitchen("A", recipe="tomato salad", num_agents=1)
+    kitchen.reset(setup_of(0, map_name="A", recipe="tomato salad", num_agents=1, orders=2))
+    runner = MacroRunner(kitchen)
+    names = ["get tomato", "go to knife 1", "chop", "get plate 1", "get tomato", "deliver"]
+    state = None
+    for name in names:
+        runner.step([runner.names.index(name)])
+        while not runner.finished[0]:
+            runner.step([None])
+        if name == "get tomato" and state is None:
+            state = kitchen.items["lettuce"]
+            kitchen.cells[state.cell] = COUNTER
+            state.cell = 5  # where the tomato lay
+            kitchen.cells[5] = state.code
+    assert kitchen.served == 1 and not kitchen.delivered
+    assert kitchen.foods["tomato"].cell == 4 and kitchen.foods["lettuce"].cell == 5
+    assert kitchen.foods["tomato"].chops == 0 and kitchen.plates[0].contents == []
+
+
+@given(st.integers(0, 10**6))
+def test_random_play_with_several_orders_loses_nothing(seed):
+    env = parallel_env(map_name="A", recipe=ONE_FOOD, orders=3, start="random", max_game_steps=150)
+    for _ in play(env, np.random.default_rng(seed), seed=seed):
+        if not env.kitchen.delivered:
+            check_invariants(env.kitchen)
+
+
+# ---- saving and drawing ------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**6))
+def test_snapshots_keep_orders_and_start(seed):
+    env = parallel_env(recipe=list(RECIPES), told_to="one", orders=2, start="random", map_name="C")
+    team = ScriptedTeam(env)
+    _, infos = env.reset(seed=seed)
+    team.begin(seed)
+    for _ in range(seed % 60):
+        if env.agents:
+            _, _, _, _, infos = env.step(team.act(infos))
+    state = json.loads(json.dumps(env.runner.snapshot()))
+    twin = MacroRunner(Kitchen("C"))
+    twin.restore(state)
+    assert json.loads(json.dumps(twin.snapshot())) == state
+    assert twin.kitchen.setup == env.kitchen.setup and twin.kitchen.recipe == env.kitchen.recipe
+    assert env.kitchen.copy().snapshot() == env.kitchen.snapshot()
+    rng = random.Random(seed)
+    for _ in range(20):
+        actions = [rng.randrange(twin.num_actions) for _ in range(2)]
+        assert twin.step(actions) == env.runner.step(actions)
+
+
+def test_can_be_pickled_with_its_draws():
+    env = parallel_env(**VARIANTS[1])
+    env.reset(seed=3)
+    twin = pickle.loads(pickle.dumps(env))
+    assert twin.kitchen.setup == env.kitchen.setup
+    assert twin.reset()[1] == env.reset()[1] and twin.kitchen.setup == env.kitchen.setup
+
+
+def test_pictures_show_the_order_and_who_knows_it():
+    env = parallel_env(recipe=["onion salad"], told_to=["bob"], orders=2)
+    env.reset(seed=0)
+    assert env.render("ansi").startswith("onion salad (told to bob), order 1 of 2, step 0\n")
+    secret, orders = env.render("rgb_array"), 2
+    env = parallel_env(recipe=["onion salad"], orders=orders)
+    env.reset(seed=0)
+    assert env.render("ansi").startswith("onion salad, order 1 of 2, step 0\n")
+    changed = np.argwhere((env.render("rgb_array") != secret).any(-1))
+    (top, left), (bottom, right) = changed.min(0) // 64, changed.max(0) // 64
+    assert (top, left) == (bottom, right) == (1, 4)  # bob's cell
+
+
+# ---- bad input ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"recipe": []}, r"`recipe` is \[\] but must be a dish or a list of at least one dish"),
+        ({"recipe": ["tomato salad", "tomatoe salad"]}, "Did you mean 'tomato salad'"),
+        ({"recipe": ["tomato salad", "tomato salad"]}, "in which a dish occurs twice"),
+        ({"recipe": ["tomato salad", "onion salad"], "layout": "tomato"}, "has no onion"),
+        ({"recipe": 3}, "`recipe` is 3"),
+        ({"told_to": "some"}, "`told_to` is 'some'"),
+        ({"told_to": "alice"}, r"write \['alice'\]"),
+        ({"told_to": []}, "somebody has to know the order"),
+        ({"told_to": ["alice", "carol"]}, "`told_to` is 'carol' but must be one of 'alice', 'bob'"),
+        ({"told_to": 1}, "`told_to` is 1"),
+        ({"orders": 0}, "`orders` is 0 but must be a whole number from 1 up"),
+        ({"orders": True}, "`orders` is True"),
+        ({"orders": 2.0}, "`orders` is 2.0"),
+        ({"start": "anywhere"}, "`start` is 'anywhere'"),
+        ({"central_critic": 1.5}, "`central_critic` is 1.5"),
+        ({"legacy": True, "orders": 2}, "`orders` is 2, but `legacy` plays the original game"),
+        ({"legacy": True, "start": "random"}, "`start` is 'random', but `legacy`"),
+        ({"legacy": True, "told_to": ["alice"]}, "`legacy` plays the original game"),
+        ({"num_agents": 4}, "`num_agents` is 4"),
+    ],
+)
+def test_bad_settings_are_refused(settings, message):
+    with pytest.raises(UserError, match=message):
+        parallel_env(**settings)

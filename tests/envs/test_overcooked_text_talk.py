@@ -1,0 +1,226 @@
+"""Scripted cooks of whom not all are told the order: what they say, what it means, and what it is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_play import play
+
+from rllib_llm_comm.envs.interface import PRIVATE
+from rllib_llm_comm.envs.overcooked_text import cook, parallel_env, text
+from rllib_llm_comm.envs.overcooked_text.layouts import RECIPES
+from rllib_llm_comm.envs.overcooked_text.pair import ScriptedTeam
+from rllib_llm_comm.envs.overcooked_text.sayings import Saying, meaning, order, ordered_foods, understand, word
+from rllib_llm_comm.envs.overcooked_text.view import LEFT, RIGHT, Item, Option, View
+from rllib_llm_comm.pretraining.kitchens import options, random_view
+from rllib_llm_comm.teachers.collect import collect_labels
+
+ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]
+SHELF = (Item("lettuce"), Item("onion"), Item("tomato"), Item("bowl"))
+ALICE = View("alice", ("tomato",), LEFT, counter=(), others_told=False)
+BOB = View("bob", (), RIGHT, counter=(), shelf=SHELF)
+
+
+def team_plays(episodes, talk=True, **settings):
+    """Mean return, mean length and share of episodes done of scripted cooks."""
+    env = parallel_env(**settings)
+    team = ScriptedTeam(env, talk=talk)
+    returns, lengths, done = [], [], []
+    for seed in range(episodes):
+        _, infos = env.reset(seed=seed)
+        team.begin(seed)
+        returns.append(0.0)
+        while env.agents:
+            _, rewards, _, _, infos = env.step(team.act(infos))
+            returns[-1] += float(np.mean(list(rewards.values())))
+        lengths.append(env.kitchen.game_step)
+        done.append(env.kitchen.delivered)
+    return np.mean(returns), np.mean(lengths), np.mean(done)
+
+
+# ---- meanings ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_order_in_every_wording_means_what_the_game_tells(recipe):
+    env = parallel_env(recipe=[recipe], told_to=["alice"])
+    _, infos = env.reset(seed=0)
+    foods = recipe.removesuffix(" salad").split("-")
+    said = {word(order(foods), np.random.default_rng(k)) for k in range(30)}
+    assert len(said) == 3
+    for message in said:
+        assert env.meaning(message) == infos["alice"][PRIVATE] == recipe
+        assert ordered_foods(understand(message)) == tuple(sorted(foods))
+        assert len(message.split()) <= 10
+
+
+@pytest.mark.parametrize(
+    ("message", "meant"),
+    [
+        ("please bring the tomato", "tomato"),
+        ("Here comes the BOWL!", "bowl"),
+        ("i cut the onion now", "onion"),
+        ("tomato, tomato tomato", "tomato"),
+        ("bring the bowl and the onion", "bowl onion"),
+        ("salad of tomato and lettuce", "lettuce-tomato salad"),
+        ("i serve the salad", ""),
+        ("tell me the order", ""),
+        ("what a lovely kitchen", ""),
+        ("", ""),
+        ("tomatoes \ufffd", ""),
+    ],
+)
+def test_the_meaning_is_the_food_or_dish_that_is_named(message, meant):
+    assert meaning(message) == meant
+
+
+def test_games_without_a_parser_know_no_meaning():
+    from rllib_llm_comm.envs.frozen_lake.env import parallel_env as lake
+
+    assert lake().meaning("make a tomato salad") is None
+
+
+# ---- what is said ------------------------------------------------------------------------------------
+
+
+def test_who_knows_tells_the_order_first_and_then_asks_for_what_is_missing():
+    assert cook.say(ALICE) == Saying("order", "tomato salad")
+    begun = replace(ALICE, counter=(Item("tomato"),))
+    assert cook.say(begun) == Saying("bring", "bowl")
+    assert cook.say(begun, [Saying("ask")]) == Saying("order", "tomato salad")
+    assert cook.say(replace(ALICE, others_told=True)) == Saying("bring", "tomato")
+    teller = View("bob", ("tomato",), RIGHT, counter=(Item("tomato"), Item("bowl")), shelf=SHELF[:2], others_told=False)
+    assert cook.say(replace(teller, others_told=True)) == Saying("wait")
+    assert cook.say(teller) == Saying("order", "tomato salad")
+
+
+def test_who_is_not_told_asks_until_something_is_under_way():
+    assert cook.say(BOB) == Saying("ask")
+    assert cook.say(replace(BOB, holding=Item("onion"))) == Saying("carry", "onion")
+    assert cook.say(replace(BOB, counter=(Item("onion"),))) == Saying("wait")
+    chef = View("alice", (), LEFT, boards=(("first board", Item("onion")),))
+    assert cook.say(chef) == Saying("chop", "onion")
+
+
+def test_who_is_not_told_does_what_it_hears():
+    choices = [Option("wait"), *(Option("get", item, "shelf") for item in SHELF)]
+    for food in ("lettuce", "onion", "tomato"):
+        for saying in (order([food]), Saying("bring", food)):
+            assert choices[cook.choose(BOB, choices, [saying])].item == Item(food)
+    assert cook.guess(BOB, [order(["onion", "tomato"]), Saying("bring", "lettuce")]) == ("onion", "tomato")
+    assert cook.guess(replace(BOB, counter=(Item("onion"),))) == ("onion",)
+    assert cook.guess(View("bob", (), RIGHT)) == ()
+
+
+def test_an_empty_bowl_is_no_finished_dish_for_who_is_not_told():
+    chef = View("alice", (), LEFT, at="delivery", holding=Item("bowl"))
+    assert cook.choose(chef, [Option("wait"), Option("serve", Item("bowl"), "delivery")]) == 0
+    assert cook.say(chef) != Saying("serve")
+
+
+@given(st.integers(0, 10**6))
+def test_the_cook_has_an_answer_in_every_kitchen_whose_order_it_is_not_told(seed):
+    view = replace(random_view(np.random.default_rng(seed)), dish=())
+    assert 0 <= cook.choose(view, options(view)) < len(options(view))
+    assert cook.say(view).kind in {"ask", "carry", "chop", "wait"}
+
+
+@pytest.mark.parametrize("told", [["alice"], ["bob"], "one"])
+@pytest.mark.parametrize("map_name", "ABC")
+def test_labels_tell_what_the_speaker_knows(told, map_name):
+    """Whoever is not told the order never names a dish, nor a food that it does not hold or have before it."""
+    from rllib_llm_comm.envs.overcooked_text.scripted import messages
+
+    env = parallel_env(map_name=map_name, recipe=ONE_FOOD, told_to=told)
+    rng, telling = np.random.default_rng(0), 0
+    for seed in range(6):
+        first = True
+        for _ in play(env, rng, seed=seed):
+            said = messages(env.kitchen, env.possible_agents, rng)
+            for index, agent in enumerate(env.possible_agents):
+                saying = understand(said[agent])
+                if env.kitchen.told(index) is None:
+                    assert saying.kind in {"ask", "carry", "chop", "wait"}
+                    near = text.view(env.kitchen, index, everything=True)
+                    items = [near.holding, *(item for _, item in near.boards)]
+                    assert saying.thing in {item.name for item in items if item} | {""}
+                elif first and saying.kind == "order":
+                    telling += env.meaning(said[agent]) == env.kitchen.recipe
+                first = first and not any(food.chops for food in env.kitchen.foods.values())
+    assert telling >= 6
+
+
+def test_labels_are_collected_for_both_cooks(tmp_path):
+    import pyarrow.dataset as ds
+
+    settings = {"map_name": "B", "recipe": ONE_FOOD, "told_to": ["alice"], "max_game_steps": 40}
+    report = collect_labels(
+        "rllib_llm_comm/overcooked_text-v0",
+        tmp_path,
+        env_config=settings,
+        target_labels=300,
+        policy="random",
+        num_envs=4,
+    )
+    assert report.labels >= 300
+    rows = ds.dataset([str(p) for p in tmp_path.rglob("*.parquet")]).to_table().to_pylist()
+    told = [row for row in rows if row["agent"] == "alice" and understand(row["message"]).kind == "order"]
+    assert len(told) > 20
+    for row in told:  # a student that sees no more than its own text can learn it
+        assert row["prompt"].split(".")[0].removeprefix("make a ") == f"{meaning(row['message'])}"
+    bobs = {understand(row["message"]).kind for row in rows if row["agent"] == "bob"}
+    assert "ask" in bobs and "order" not in bobs
+    assert all(row["prompt"].startswith("make a salad. ") for row in rows if row["agent"] == "bob")
+
+
+# ---- what it is worth --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("map_name", "limit"), [("A", 40), ("B", 40), ("C", 60)])
+def test_with_talk_a_scripted_pair_does_better_than_without(map_name, limit):
+    settings = {"map_name": map_name, "recipe": ONE_FOOD, "told_to": ["alice"]}
+    assert team_plays(12, **settings)[2] == 1.0
+    talk, silence = (team_plays(30, talk=t, **settings, max_game_steps=limit) for t in (True, False))
+    assert talk[0] > silence[0] + 0.25
+    assert talk[2] > silence[2] + 0.2
+
+
+def test_where_all_are_told_or_the_one_who_fetches_talk_brings_nothing_on_map_b():
+    for told in ("all", ["bob"]):
+        settings = {"recipe": ONE_FOOD, "told_to": told, "max_game_steps": 40}
+        talk, silence = team_plays(12, **settings), team_plays(12, talk=False, **settings)
+        assert talk == pytest.approx(silence, abs=0.02) and talk[2] == 1.0
+
+
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from("ABC"),
+    st.sampled_from(["map", "random"]),
+    st.sampled_from(["full", "oneplate"]),
+)
+def test_a_scripted_pair_can_do_every_start_and_order(seed, map_name, start, layout):
+    env = parallel_env(
+        map_name=map_name, layout=layout, recipe=list(RECIPES), told_to="one", start=start, max_game_steps=600
+    )
+    team = ScriptedTeam(env)
+    _, infos = env.reset(seed=seed)
+    team.begin(seed)
+    while env.agents:
+        _, _, _, _, infos = env.step(team.act(infos))
+    assert env.kitchen.delivered
+
+
+def test_silent_cooks_hear_nothing_and_say_nothing():
+    env = parallel_env(recipe=ONE_FOOD, told_to=["alice"])
+    team = ScriptedTeam(env, talk=False)
+    _, infos = env.reset(seed=0)
+    env.step(team.act(infos))
+    assert team.said == {}
+    team = ScriptedTeam(env)
+    _, infos = env.reset(seed=0)
+    env.step(team.act(infos))
+    assert meaning(team.said["alice"]) == env.kitchen.recipe and understand(team.said["bob"]) == Saying("ask")
