@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.envs.interface import PRIVATE
 from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.evaluation.information import (
     MutualInformation,
@@ -54,6 +55,32 @@ class Turn:
     secret: str
     observation: Mapping[str, Any] = field(repr=False)
     decision: Decision = field(repr=False)
+
+
+class TurnRecorder:
+    """Notes every decision of played episodes; give it to `play` as `watch`.
+
+    Attributes:
+        turns: What was noted, in the order of play.
+    """
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+
+    def __call__(
+        self,
+        seed: int,
+        observations: Mapping[Any, Mapping[str, Any]],
+        infos: Mapping[Any, Mapping[str, Any]],
+        decisions: Mapping[Any, Decision],
+    ) -> None:
+        """Notes the decisions of one moment."""
+        facts = {agent: str(info.get(PRIVATE, "")) for agent, info in infos.items()}
+        secret = " ".join(sorted({fact for fact in facts.values() if fact}))
+        self.turns += [
+            Turn(seed, str(agent), facts.get(agent, ""), secret, observations[agent], decision)
+            for agent, decision in decisions.items()
+        ]
 
 
 @dataclass(frozen=True)
