@@ -15,6 +15,10 @@ EPISODE_METRICS = "episode_metrics"
 """Key of an agent's info: what the game counts itself in this episode, such as the score, by name."""
 TASK_SUCCESS = "task_success"
 """Key of an agent's info: whether the task is done, in games that can also end by a loss."""
+PRIVATE = "private"
+"""Key of an agent's info: what it is told at the moment and others may not know (an order, a place), as a short text;
+None for an agent that is told nothing. Games in which nobody is told anything leave the key out. Measures of
+communication compare it with what the agent says, which a game's `meaning(message)` reduces to the same texts."""
 MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL, MAX_MANUAL = 1000, 100, 300, 10_000
 """Longest texts, in characters."""
 _CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII

@@ -75,7 +75,7 @@ class TurnRecorder:
         decisions: Mapping[Any, Decision],
     ) -> None:
         """Notes the decisions of one moment."""
-        facts = {agent: str(info.get(PRIVATE, "")) for agent, info in infos.items()}
+        facts = {agent: str(info.get(PRIVATE) or "") for agent, info in infos.items()}
         secret = " ".join(sorted({fact for fact in facts.values() if fact}))
         self.turns += [
             Turn(seed, str(agent), facts.get(agent, ""), secret, observations[agent], decision)
