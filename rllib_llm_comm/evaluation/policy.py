@@ -133,14 +133,13 @@ class Policy:
         speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox) for row in rows]
         said = self._protocol.speak(speakers, self.core.write_messages, greedy=not explore)
         heard = [heard_by(str(row.agent), row.memory.mailbox) for row in rows]
-        encoded = [self._encoder.encode(row.view, ears) for row, ears in zip(rows, heard, strict=True)]
-        batch = {name: torch.from_numpy(np.stack([arrays[name] for arrays in encoded])) for name in encoded[0]}
+        listening = [(row.view, ears) for row, ears in zip(rows, heard, strict=True)]
+        batch = self._encoded(listening)
+        probabilities = self._chances(batch, listening)
         with torch.no_grad():
-            probabilities = self.core.remembered_logits(batch).double().softmax(-1).numpy()
             values = self.core.values(batch).tolist()
         for index, row in enumerate(rows):
-            chances = np.where(row.view.mask, probabilities[index], 0.0)
-            chances = chances / chances.sum()
+            chances = probabilities[index]
             answers[row.episode][row.agent] = Decision(
                 action=choose(chances, row.memory.rng, explore),
                 said=said[index],
@@ -151,6 +150,30 @@ class Policy:
                 prompt=action_prompt(row.view.text, heard[index], row.view.subgoal),
             )
         return answers
+
+    def probabilities(self, heard: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> np.ndarray:
+        """The chances of each candidate behind messages that are given, not written.
+
+        Args:
+            heard: Pairs of an agent's observation and the messages that it hears, by speaker.
+
+        Returns:
+            (B, K) probabilities; 0 where forbidden.
+        """
+        rows = [(read_observation(seen), messages) for seen, messages in heard]
+        return self._chances(self._encoded(rows), rows)
+
+    def _encoded(self, rows: Sequence[tuple[TextObservation, Mapping[str, str]]]) -> dict[str, torch.Tensor]:
+        arrays = [self._encoder.encode(view, dict(ears)) for view, ears in rows]
+        return {name: torch.from_numpy(np.stack([row[name] for row in arrays])) for name in arrays[0]}
+
+    def _chances(
+        self, batch: dict[str, torch.Tensor], rows: Sequence[tuple[TextObservation, Mapping[str, str]]]
+    ) -> np.ndarray:
+        with torch.no_grad():
+            chances = self.core.remembered_logits(batch).double().softmax(-1).numpy()
+        chances = np.where(np.stack([view.mask for view, _ in rows]), chances, 0.0)
+        return chances / chances.sum(1, keepdims=True)
 
     def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
         """Makes the PettingZoo environment that the policy was trained on.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, PRIVATE, solved, success_words
+from rllib_llm_comm.evaluation.decision import Decision
 
 COLLISION = "blocked"
 _COMMON = 12
@@ -99,6 +100,8 @@ class EvaluationResult:
         return asdict(self)
 
 
+Watch = Callable[[int, Mapping[Any, Any], Mapping[Any, Any], Mapping[Any, Decision]], None]
+"""Is called before every step with the episode's seed, all observations, all infos and the decisions."""
 Progress = Callable[[int, int], None]
 """Is called with the number of finished episodes and that of all."""
 
@@ -139,15 +142,16 @@ def play(
     env: Any = None,
     num_envs: int = 16,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> list[Episode]:
     """Plays episodes and gives them without their frames, in the order of their seeds.
 
-    Arguments as in `evaluate`.
+    Arguments as in `evaluate`, and `watch`, which sees every step before it is played.
     """
     make_env = policy.env if env is None else env if callable(env) else lambda: env
     together = hasattr(policy, "act_together") and (env is None or callable(env))
     seeds = range(seed, seed + episodes)
-    return _play_all(policy, make_env, seeds, explore, min(num_envs, episodes) if together else 1, progress)
+    return _play_all(policy, make_env, seeds, explore, min(num_envs, episodes) if together else 1, progress, watch)
 
 
 def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
@@ -188,13 +192,19 @@ def record(policy: Any, *, episodes: int = 1, seed: int = 0, explore: bool = Tru
 
 
 def _play_all(
-    policy: Any, make_env: Callable[[], Any], seeds: range, explore: bool, num_envs: int, progress: Progress | None
+    policy: Any,
+    make_env: Callable[[], Any],
+    seeds: range,
+    explore: bool,
+    num_envs: int,
+    progress: Progress | None,
+    watch: Watch | None,
 ) -> list[Episode]:
     """Episodes in the order of their seeds; a kitchen that is done takes the next seed."""
     if num_envs == 1:
         env = make_env()
         return [
-            _counted(_play(policy, env, seed, explore, keep_frames=False), number, len(seeds), progress)
+            _counted(_play(policy, env, seed, explore, keep_frames=False, watch=watch), number, len(seeds), progress)
             for number, seed in enumerate(seeds, 1)
         ]
     policy.reset(seed=seeds[0])
@@ -204,7 +214,7 @@ def _play_all(
     while waiting or live:
         while waiting and free:
             seed = waiting.pop()
-            live.append((_Game(policy, free.pop(), seed), policy.begin(seed)))
+            live.append((_Game(policy, free.pop(), seed, watch), policy.begin(seed)))
         decisions = policy.act_together([(memory, game.asked()) for game, memory in live], explore=explore)
         for (game, _), decided in zip(live, decisions, strict=True):
             game.step(decided)
@@ -224,8 +234,8 @@ def _counted(episode: Episode, number: int, total: int, progress: Progress | Non
     return episode
 
 
-def _play(policy: Any, env: Any, seed: int, explore: bool, keep_frames: bool) -> Episode:
-    game = _Game(policy, env, seed)
+def _play(policy: Any, env: Any, seed: int, explore: bool, keep_frames: bool, watch: Watch | None = None) -> Episode:
+    game = _Game(policy, env, seed, watch)
     policy.reset(seed=seed)
     while env.agents:
         decisions = policy.act(game.asked(), explore=explore)
@@ -241,8 +251,9 @@ def _play(policy: Any, env: Any, seed: int, explore: bool, keep_frames: bool) ->
 class _Game:
     """An episode while it is played."""
 
-    def __init__(self, policy: Any, env: Any, seed: int) -> None:
+    def __init__(self, policy: Any, env: Any, seed: int, watch: Watch | None = None) -> None:
         self.env = env
+        self._watch = watch
         self._observations, self._infos = env.reset(seed=seed)
         self._rewards: dict[str, float] = {}
         self.episode = new_episode(policy, env, seed)
@@ -254,6 +265,8 @@ class _Game:
     def step(self, decisions: dict[Any, Any]) -> None:
         """Plays a step of the game and counts."""
         episode = self.episode
+        if self._watch:
+            self._watch(episode.seed, self._observations, self._infos, decisions)
         episode.messages += [decision.said for decision in decisions.values() if decision.said]
         actions = {agent: decision.action for agent, decision in decisions.items()}
         self._observations, self._rewards, terminations, _, infos = self.env.step(actions)

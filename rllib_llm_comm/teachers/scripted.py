@@ -12,7 +12,7 @@ from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
 
 _ENVS = "rllib_llm_comm.envs"
 # Games with a module `scripted` that has `messages` and `advise`; each is imported when it is met.
-_GAMES = (f"{_ENVS}.minirts", f"{_ENVS}.overcooked_ai", f"{_ENVS}.overcooked_text")
+_GAMES = tuple(f"{_ENVS}.{game}" for game in ("door", "minirts", "overcooked_ai", "overcooked_text", "referential"))
 
 
 class ScriptedTeacher(Teacher):
@@ -38,7 +38,8 @@ class ScriptedTeacher(Teacher):
         if game is None:
             raise UserError(
                 f"`teacher` is 'scripted' but the environment's state is {type(request.state).__name__}; the scripted "
-                "teacher knows our kitchens and the strategy game only: use 'chat' or register a teacher of your own."
+                "teacher knows our kitchens, the strategy game and the two games of telling only: "
+                "use 'chat' or register a teacher of your own."
             )
         said: dict[str, str] = game.messages(request.state, request.agents, rng)
         return said

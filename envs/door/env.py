@@ -1,0 +1,176 @@
+"""# Door
+
+Behind one of a few doors is the way out. Alice is told which one; Bob has to find it: he goes to a door, then opens it
+or leaves it alone. Silent agents cannot do better than 0, agents that talk get 1. A toy for tests of communication that
+learns in seconds.
+
+| Import             | `from rllib_llm_comm.envs import door`                                        |
+|--------------------|-------------------------------------------------------------------------------|
+| Constructor        | `door.parallel_env(**settings)`                                               |
+| Registered id      | `rllib_llm_comm/door-v0` (PettingZoo's parallel registry)                     |
+| Actions            | Discrete                                                                      |
+| Parallel API       | Yes (`aec_env` gives the AEC form)                                            |
+| Manual control     | No                                                                            |
+| Agents             | `agents= ["alice", "bob"]`                                                    |
+| Action shape       | (1,)                                                                          |
+| Action values      | Discrete(doors + 2)                                                           |
+| Observation shape  | Dict: vector (2 doors + 3,), text, candidates, subgoal, action_mask           |
+| Observation values | vector in {0, 1}, mask in {0, 1}, texts in printable ASCII                    |
+
+### Observation space
+
+* `vector`: float32. The right door one-hot (all 0 for who is not told), the door where bob stands one-hot, then 1 for
+  alice, 1 for bob, and 1 in the second step.
+* `text`: the same in sentences.
+* `candidates`: one phrase per action. `action_mask`: what is allowed. `subgoal`: empty.
+
+### Actions
+
+0 wait, then "go to the red door" and so on, last "open the door". Alice only waits. Bob goes to a door in the first
+step and opens it or waits in the second one.
+
+### Rewards
+
+1 for opening the right door, -1 / (doors - 1) for a wrong one, 0 for waiting, so that guessing pays 0 on average. With
+`reward="shared"` both get it, with `"listener"` bob alone. The episode terminates after two steps.
+
+### Infos
+
+`needs_action` (True), `step_rewards`, `game_step`, `events` ("opened the right door", "opened a wrong door"),
+`task_success`, `private` (the right door's colour, or None for who is not told).
+
+### Arguments
+
+``` python
+door.parallel_env(doors=3, told_to=["alice"], reward="shared", render_mode=None)
+```
+
+`doors`: 2 to 6. `told_to`: "all" (the control in which talk must not help) or a list of agents. `reward`: "shared" or
+"listener". `render_mode`: None, "ansi", "rgb_array" or "human".
+
+### Version history
+
+* v0: first version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rllib_llm_comm.envs.door.sayings import COLOURS
+from rllib_llm_comm.envs.door.sayings import meaning as meaning_of
+from rllib_llm_comm.envs.game import in_turns
+from rllib_llm_comm.envs.interface import check_settings
+from rllib_llm_comm.envs.telling import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
+from rllib_llm_comm.errors import UserError
+
+ENV_ID = "rllib_llm_comm/door-v0"
+_RIGHT, _WRONG = "opened the right door", "opened a wrong door"
+
+
+def parallel_env(**settings: Any) -> Door:
+    """Makes the environment.
+
+    Args:
+        **settings: The arguments of the module's page.
+
+    Raises:
+        UserError: For an unknown setting or a value that is not allowed.
+    """
+    check_settings(Door, ENV_ID, settings, time_limit="doors")
+    return Door(**settings)
+
+
+aec_env = in_turns(parallel_env)
+"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
+
+
+class Door(TellingGame):
+    """The game as a PettingZoo parallel environment; the module's docstring is its page."""
+
+    metadata: ClassVar[dict[str, Any]] = {**TellingGame.metadata, "name": "door_v0"}
+    env_id = ENV_ID
+    steps = 2
+    task = "Open the right door."
+
+    def __init__(
+        self,
+        doors: int = 3,
+        told_to: str | Sequence[str] = (SPEAKER_NAME,),
+        reward: str = SHARED,
+        render_mode: str | None = None,
+    ) -> None:
+        """Builds the environment; call `reset` before `step`.
+
+        All arguments are told on the module's page.
+
+        Raises:
+            UserError: For a value that is not allowed.
+        """
+        if isinstance(doors, bool) or not isinstance(doors, int) or not 2 <= doors <= len(COLOURS):
+            raise UserError(f"`doors` is {doors!r} but must be a whole number from 2 to {len(COLOURS)}.")
+        self.brief = "Alice waits. Bob goes to a door, then he opens it or waits. One door is the right one."
+        self._colours = COLOURS[:doors]
+        self._candidates = ("wait", *(f"go to the {colour} door" for colour in self._colours), "open the door")
+        self._right, self._at, self._opened = 0, -1, False
+        settings = {"doors": doors, "told_to": told_to, "reward": reward}
+        super().__init__(settings, doors + 2, 2 * doors + 3, render_mode)
+
+    @property
+    def fact(self) -> str:
+        """The right door's colour."""
+        return self._colours[self._right]
+
+    @property
+    def success(self) -> bool:
+        """Whether the right door was opened."""
+        return self._opened and self._at == self._right
+
+    def meaning(self, message: str) -> str | None:
+        """The colour that a message names, if it names one."""
+        return meaning_of(message)
+
+    def seen_by(self, agent: str) -> Seen:
+        """An agent's side of the game."""
+        doors = len(self._colours)
+        fact = self.told(agent)
+        words = [f"the {fact} door is the right one" if fact else "one door is the right one", f"i am {agent}"]
+        place = f"at the {self._colours[self._at]} door" if self._at >= 0 else "in the hall"
+        words.append(f"i stand {place}" if agent == LISTENER_NAME else f"bob stands {place}")
+        mask = [0] * (doors + 2)
+        if agent == SPEAKER_NAME:
+            mask[0] = 1
+        elif self.time == 0:
+            mask[1 : doors + 1] = [1] * doors
+        else:
+            mask[0] = 1
+            mask[-1] = int(self._at >= 0)
+        vector = np.zeros(2 * doors + 3)
+        if fact:
+            vector[self._right] = 1
+        if self._at >= 0:
+            vector[doors + self._at] = 1
+        vector[2 * doors + (agent == LISTENER_NAME)] = 1
+        vector[-1] = min(self.time, 1)
+        return Seen(". ".join(words) + ".", self._candidates, mask, vector.tolist())
+
+    def _draw(self, rng: np.random.Generator) -> None:
+        self._right, self._at, self._opened = int(rng.integers(len(self._colours))), -1, False
+
+    def _choose(self, action: int) -> tuple[float, list[str]]:
+        if 1 <= action <= len(self._colours):
+            self._at = action - 1
+        elif action == len(self._colours) + 1:
+            self._opened = True
+            return (1.0, [_RIGHT]) if self.success else (-1.0 / (len(self._colours) - 1), [_WRONG])
+        return 0.0, []
+
+    def draw_ansi(self) -> str:
+        """The game in characters."""
+        doors = [f"[{colour}]" if i == self._at else f" {colour} " for i, colour in enumerate(self._colours)]
+        told = ", ".join(agent for agent in self.possible_agents if self.told(agent))
+        end = " opened" if self._opened else ""
+        return f"step {self.time} of {self.steps}\n{' '.join(doors)}{end}\nright: {self.fact} (told to {told})"

@@ -1,0 +1,181 @@
+"""# Referential
+
+Both agents see the same few things, each in an order of its own. Alice is told which one is meant; Bob has to take it.
+The other things are distractors that share its colour or its shape. After the signalling game of Lewis, as Lazaridou et
+al. (arXiv 1612.07182) play it. One step; silent agents get 1 / objects on average.
+
+| Import             | `from rllib_llm_comm.envs import referential`                                 |
+|--------------------|-------------------------------------------------------------------------------|
+| Constructor        | `referential.parallel_env(**settings)`                                        |
+| Registered id      | `rllib_llm_comm/referential-v0` (PettingZoo's parallel registry)              |
+| Actions            | Discrete                                                                      |
+| Parallel API       | Yes (`aec_env` gives the AEC form)                                            |
+| Manual control     | No                                                                            |
+| Agents             | `agents= ["alice", "bob"]`                                                    |
+| Action shape       | (1,)                                                                          |
+| Action values      | Discrete(objects + 1)                                                         |
+| Observation shape  | Dict: vector (7 objects + 2,), text, candidates, subgoal, action_mask         |
+| Observation values | vector in {0, 1}, mask in {0, 1}, texts in printable ASCII                    |
+
+### Observation space
+
+* `vector`: float32. Per thing, in the agent's own order: colour one-hot (3), shape one-hot (3), 1 if it is meant (0 for
+  who is not told). Then 1 for alice, 1 for bob.
+* `text`: the same in sentences.
+* `candidates`: one phrase per action. `action_mask`: what is allowed. `subgoal`: empty.
+
+### Actions
+
+0 wait, then "take the red circle" and so on in the agent's own order. Alice only waits, Bob only takes.
+
+### Rewards
+
+1 for taking the thing that is meant, else 0. With `reward="shared"` both get it, with `"listener"` bob alone. The
+episode terminates after one step.
+
+### Infos
+
+`needs_action` (True), `step_rewards`, `game_step`, `events` ("took the right one", "took a wrong one"), `task_success`,
+`private` (such as "red circle", or None for who is not told).
+
+### Arguments
+
+``` python
+referential.parallel_env(objects=3, distractors="near", told_to=["alice"], reward="shared", render_mode=None)
+```
+
+`objects`: 2 to 5 with near distractors, to 9 with random ones. `distractors`: "near" (each shares colour or shape with
+the thing that is meant, so that one word does not do) or "random". `told_to`: "all" (the control) or a list of agents.
+`reward`: "shared" or "listener". `render_mode`: None, "ansi", "rgb_array" or "human".
+
+### Version history
+
+* v0: first version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rllib_llm_comm.envs.game import in_turns
+from rllib_llm_comm.envs.interface import check_settings
+from rllib_llm_comm.envs.referential.sayings import COLOURS, SHAPES
+from rllib_llm_comm.envs.referential.sayings import meaning as meaning_of
+from rllib_llm_comm.envs.telling import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
+from rllib_llm_comm.errors import UserError, require_choice
+
+ENV_ID = "rllib_llm_comm/referential-v0"
+NEAR, RANDOM = "near", "random"
+THINGS = tuple((colour, shape) for colour in COLOURS for shape in SHAPES)
+_MOST = {NEAR: 5, RANDOM: len(THINGS)}
+_RIGHT, _WRONG = "took the right one", "took a wrong one"
+
+
+def parallel_env(**settings: Any) -> Referential:
+    """Makes the environment.
+
+    Args:
+        **settings: The arguments of the module's page.
+
+    Raises:
+        UserError: For an unknown setting or a value that is not allowed.
+    """
+    check_settings(Referential, ENV_ID, settings, time_limit="objects")
+    return Referential(**settings)
+
+
+aec_env = in_turns(parallel_env)
+"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
+
+
+class Referential(TellingGame):
+    """The game as a PettingZoo parallel environment; the module's docstring is its page."""
+
+    metadata: ClassVar[dict[str, Any]] = {**TellingGame.metadata, "name": "referential_v0"}
+    env_id = ENV_ID
+    steps = 1
+    task = "Bob takes the thing that is meant."
+
+    def __init__(
+        self,
+        objects: int = 3,
+        distractors: str = NEAR,
+        told_to: str | Sequence[str] = (SPEAKER_NAME,),
+        reward: str = SHARED,
+        render_mode: str | None = None,
+    ) -> None:
+        """Builds the environment; call `reset` before `step`.
+
+        All arguments are told on the module's page.
+
+        Raises:
+            UserError: For a value that is not allowed.
+        """
+        require_choice("distractors", distractors, tuple(_MOST))
+        if isinstance(objects, bool) or not isinstance(objects, int) or not 2 <= objects <= _MOST[distractors]:
+            raise UserError(
+                f"`objects` is {objects!r} but must be a whole number from 2 to {_MOST[distractors]} with "
+                f"{distractors} distractors."
+            )
+        self.brief = "Both see the same things. One of them is meant. Alice waits, Bob takes one."
+        self._things = THINGS[:objects]
+        self._orders = {agent: list(range(objects)) for agent in (SPEAKER_NAME, LISTENER_NAME)}
+        self._meant, self._taken = 0, -1
+        settings = {"objects": objects, "distractors": distractors, "told_to": told_to, "reward": reward}
+        super().__init__(settings, objects + 1, 7 * objects + 2, render_mode)
+
+    @property
+    def fact(self) -> str:
+        """The thing that is meant, such as "red circle"."""
+        return " ".join(self._things[self._meant])
+
+    @property
+    def success(self) -> bool:
+        """Whether it was taken."""
+        return self._taken == self._meant
+
+    def meaning(self, message: str) -> str | None:
+        """The thing that a message names, if it names one."""
+        return meaning_of(message)
+
+    def seen_by(self, agent: str) -> Seen:
+        """An agent's side of the game."""
+        order = self._orders[agent]
+        names = [" ".join(self._things[index]) for index in order]
+        fact = self.told(agent)
+        words = [f"the {fact} is meant" if fact else "one thing is meant", f"i am {agent}", "i see " + ", ".join(names)]
+        listens = agent == LISTENER_NAME
+        mask = [int(not listens), *[int(listens)] * len(order)]
+        vector: list[float] = []
+        for index in order:
+            colour, shape = self._things[index]
+            vector += [float(colour == c) for c in COLOURS] + [float(shape == s) for s in SHAPES]
+            vector.append(float(bool(fact) and index == self._meant))
+        candidates = ("wait", *(f"take the {name}" for name in names))
+        return Seen(". ".join(words) + ".", candidates, mask, [*vector, float(not listens), float(listens)])
+
+    def _draw(self, rng: np.random.Generator) -> None:
+        meant = THINGS[rng.integers(len(THINGS))]
+        others = [thing for thing in THINGS if thing != meant]
+        if self.settings["distractors"] == NEAR:
+            others = [thing for thing in others if thing[0] == meant[0] or thing[1] == meant[1]]
+        count = self.settings["objects"] - 1
+        drawn = [others[index] for index in rng.permutation(len(others))[:count]]
+        self._things, self._meant, self._taken = (meant, *drawn), 0, -1
+        self._orders = {agent: rng.permutation(count + 1).tolist() for agent in self.possible_agents}
+
+    def _choose(self, action: int) -> tuple[float, list[str]]:
+        if action == 0:
+            return 0.0, []
+        self._taken = self._orders[LISTENER_NAME][action - 1]
+        return (1.0, [_RIGHT]) if self.success else (0.0, [_WRONG])
+
+    def draw_ansi(self) -> str:
+        """The game in characters."""
+        lines = [f"{agent}: {', '.join(self.seen_by(agent).candidates[1:])}" for agent in self.possible_agents]
+        told = ", ".join(agent for agent in self.possible_agents if self.told(agent))
+        taken = f", taken: {' '.join(self._things[self._taken])}" if self._taken >= 0 else ""
+        return "\n".join([*lines, f"meant: {self.fact} (told to {told}){taken}"])

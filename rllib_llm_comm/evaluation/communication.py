@@ -1,0 +1,289 @@
+"""Measures of talk from played episodes: do messages tell what only their speaker knows, and do they move listeners?
+
+Definitions and sources: docs/guides/communication.md. All figures are in nats.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.envs.interface import PRIVATE
+from rllib_llm_comm.evaluation.decision import Decision
+from rllib_llm_comm.evaluation.information import (
+    MutualInformation,
+    causal_influence,
+    miller_madow,
+    mutual_information,
+    zipf_slope,
+)
+from rllib_llm_comm.modules.encoding import ACTION_MASK
+
+Meaning = Callable[[str], str | None]
+"""The meaning of a message in a game's own sayings; `None` for one that it does not understand."""
+Judge = Callable[[Sequence[tuple[Any, Mapping[str, str]]]], np.ndarray]
+"""Probabilities (B, K) of the candidates for pairs of an observation and the messages heard, by speaker."""
+
+ALTERNATIVES = 32
+"""Messages of other episodes per decision of a listener (ours)."""
+JUDGED = 400
+"""Decisions of listeners that are judged at most; of more, so many are drawn (ours)."""
+OBEYED_WITHIN = 3
+"""Decisions within which a request counts as obeyed (ours)."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One decision of an agent in a played episode.
+
+    Attributes:
+        episode: The episode's seed.
+        agent: Its name.
+        private: Facts that it was told and others may not know, such as the order; empty if none.
+        secret: Facts of the whole episode at this moment, whoever knows them; equal in episodes with the same order.
+        observation: The environment's observation.
+        decision: Its message, what it heard, its candidates with their probabilities, and its choice.
+    """
+
+    episode: int
+    agent: str
+    private: str
+    secret: str
+    observation: Mapping[str, Any] = field(repr=False)
+    decision: Decision = field(repr=False)
+
+
+class TurnRecorder:
+    """Notes every decision of played episodes; give it to `play` as `watch`.
+
+    Attributes:
+        turns: What was noted, in the order of play.
+    """
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+
+    def __call__(
+        self,
+        seed: int,
+        observations: Mapping[Any, Mapping[str, Any]],
+        infos: Mapping[Any, Mapping[str, Any]],
+        decisions: Mapping[Any, Decision],
+    ) -> None:
+        """Notes the decisions of one moment."""
+        facts = {agent: str(info.get(PRIVATE) or "") for agent, info in infos.items()}
+        secret = " ".join(sorted({fact for fact in facts.values() if fact}))
+        self.turns += [
+            Turn(seed, str(agent), facts.get(agent, ""), secret, observations[agent], decision)
+            for agent, decision in decisions.items()
+        ]
+
+
+@dataclass(frozen=True)
+class CommunicationFigures:
+    """Measures of one policy's talk.
+
+    Attributes:
+        signalling: I(meaning of a message; its speaker's private fact), over messages of informed agents; `None` where
+            nobody was told anything or nothing was said.
+        signalling_raw: The same with the messages' words instead of their meanings.
+        listening: Mean causal influence of what is heard on decisions of agents that were not told; over all agents if
+            everybody or nobody was told. `None` where nothing was heard in two episodes.
+        listening_told: The same for decisions of informed agents.
+        decisions: Decisions behind `listening`.
+        consistency: I(meaning of a message; its speaker's action), corrected. High also with a deaf listener.
+        coordination: I(meaning of a message; its listener's action), corrected. Correlation, not influence.
+        obeyed: Share of requests for something that the listener can do, which it does within its next decisions.
+        obeyed_chance: The same share for requests of other episodes in the place of those heard.
+        messages: Messages said.
+        distinct: Different messages.
+        vocabulary: Different words.
+        zipf: Slope of log frequency over log rank of the words; `None` with fewer than three words.
+        understood: Share of messages that the game's own parser understands; `None` without one.
+        unprintable: Share of messages with characters outside printable ASCII.
+    """
+
+    signalling: MutualInformation | None
+    signalling_raw: MutualInformation | None
+    listening: float | None
+    listening_told: float | None
+    decisions: int
+    consistency: float | None
+    coordination: float | None
+    obeyed: float | None
+    obeyed_chance: float | None
+    messages: int
+    distinct: int
+    vocabulary: int
+    zipf: float | None
+    understood: float | None
+    unprintable: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain values, rounded to four digits."""
+        return _rounded(asdict(self))
+
+
+def communication_figures(
+    turns: Sequence[Turn], judge: Judge | None = None, meaning: Meaning | None = None, *, seed: int = 0
+) -> CommunicationFigures:
+    """Measures talk in played episodes.
+
+    Args:
+        turns: All decisions of some episodes, in order.
+        judge: Scores candidates behind other messages than those that were heard; without it `listening` is `None`.
+        meaning: The game's parser; without it a message's meaning is its words.
+        seed: Fixes which messages of other episodes are drawn, and the permutations.
+    """
+    said = [turn for turn in turns if turn.decision.said]
+    words = [word for turn in said for word in turn.decision.said.split()]
+    rng = np.random.default_rng(seed)
+    informed, others = _sides(turns)
+    obeyed = [] if meaning is None else _obeyed(turns, meaning, rng)
+    return CommunicationFigures(
+        signalling=_signalling(said, lambda message: _meant(message, meaning)),
+        signalling_raw=_signalling(said, lambda message: message),
+        listening=_listening(others, turns, judge, rng),
+        listening_told=_listening(informed, turns, judge, rng) if others is not informed else None,
+        decisions=sum(bool(turn.decision.heard) for turn in others),
+        consistency=_information([(_meant(t.decision.said, meaning), _chosen(t)) for t in said]),
+        coordination=_information([(_meant(m, meaning), _chosen(t)) for t in turns for m in t.decision.heard.values()]),
+        obeyed=_mean([own for own, _ in obeyed]),
+        obeyed_chance=_mean([chance for _, chance in obeyed if chance is not None]),
+        messages=len(said),
+        distinct=len({turn.decision.said for turn in said}),
+        vocabulary=len(set(words)),
+        zipf=zipf_slope(words),
+        understood=None if meaning is None else _mean([meaning(t.decision.said) is not None for t in said]),
+        unprintable=_mean([any(c not in _PRINTABLE for c in t.decision.said) for t in said]),
+    )
+
+
+_PRINTABLE = frozenset(string.printable)
+
+
+def _sides(turns: Sequence[Turn]) -> tuple[Sequence[Turn], Sequence[Turn]]:
+    """Decisions of informed agents, and of those that must listen: the others, or all if there is no difference."""
+    informed = [turn for turn in turns if turn.private]
+    others = [turn for turn in turns if not turn.private]
+    return (informed, others) if informed and others else (turns, turns)
+
+
+def _meant(message: str, meaning: Meaning | None) -> str:
+    if meaning is None:
+        return message
+    return meaning(message) or ""
+
+
+def _chosen(turn: Turn) -> str:
+    return turn.decision.candidates[turn.decision.action]
+
+
+def _signalling(said: Sequence[Turn], read: Callable[[str], str]) -> MutualInformation | None:
+    told = [turn for turn in said if turn.private]
+    if not told:
+        return None
+    # One order may follow another within an episode: each is a group of its own.
+    groups = [(turn.episode, turn.private) for turn in told]
+    return mutual_information([read(t.decision.said) for t in told], [t.private for t in told], groups)
+
+
+def _information(pairs: Sequence[tuple[str, str]]) -> float | None:
+    if not pairs:
+        return None
+    return miller_madow([one for one, _ in pairs], [two for _, two in pairs])
+
+
+def _listening(
+    listeners: Sequence[Turn], turns: Sequence[Turn], judge: Judge | None, rng: np.random.Generator
+) -> float | None:
+    """Mean causal influence over decisions with something heard, each against messages of other episodes.
+
+    The message that was heard counts as one draw more, which keeps the figure finite where a listener obeys to the
+    letter and the draws miss its message.
+    """
+    hearing = [turn for turn in listeners if turn.decision.heard]
+    if len(hearing) > JUDGED:
+        hearing = [hearing[index] for index in sorted(rng.choice(len(hearing), JUDGED, replace=False))]
+    pool = _Pool(turns)
+    asked, found = [], []
+    for turn in hearing:
+        drawn = pool.draw(turn, ALTERNATIVES, rng)
+        if drawn:
+            asked.append((turn, drawn))
+    if judge is None or not asked:
+        return None
+    for start in range(0, len(asked), _BATCH):
+        part = asked[start : start + _BATCH]
+        rows = judge([(turn.observation, heard) for turn, drawn in part for heard in drawn])
+        used = 0
+        for turn, drawn in part:
+            own = turn.decision.probabilities
+            found.append(causal_influence(own, np.vstack([rows[used : used + len(drawn)], own[None]])))
+            used += len(drawn)
+    return float(np.mean(found))
+
+
+_BATCH = 16
+
+
+class _Pool:
+    """What an agent heard in all episodes, to be drawn from for another episode."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self._heard: dict[str, list[tuple[int, dict[str, str]]]] = {}
+        for turn in turns:
+            if turn.decision.heard:
+                self._heard.setdefault(turn.agent, []).append((turn.episode, turn.decision.heard))
+
+    def draw(self, turn: Turn, count: int, rng: np.random.Generator) -> list[dict[str, str]]:
+        """Messages that this agent heard in other episodes, as often as they were heard."""
+        heard = [messages for episode, messages in self._heard.get(turn.agent, []) if episode != turn.episode]
+        return [heard[index] for index in rng.integers(len(heard), size=count)] if heard else []
+
+
+def _obeyed(turns: Sequence[Turn], meaning: Meaning, rng: np.random.Generator) -> list[tuple[float, float | None]]:
+    """Per request that can be followed now: whether it is, and whether one of another episode would be."""
+    following: dict[tuple[int, str], list[Turn]] = {}
+    for turn in turns:
+        following.setdefault((turn.episode, turn.agent), []).append(turn)
+    pool = _Pool(turns)
+    found = []
+    for own in following.values():
+        for index, turn in enumerate(own):
+            nexts = own[index : index + OBEYED_WITHIN]
+            kept = _followed(turn, nexts, turn.decision.heard, meaning)
+            if kept is not None:
+                other = pool.draw(turn, 1, rng)
+                found.append((kept, _followed(turn, nexts, other[0], meaning) if other else None))
+    return found
+
+
+def _followed(turn: Turn, nexts: Sequence[Turn], heard: Mapping[str, str], meaning: Meaning) -> float | None:
+    """Share of the requests that name something the listener can do now, which its next choices name, too."""
+    things = [thing for thing in (meaning(message) for message in heard.values()) if thing]
+    doable = [thing for thing in things if any(_names(phrase, thing) for phrase in _offered(turn))]
+    return _mean([any(_names(_chosen(after), thing) for after in nexts) for thing in doable])
+
+
+def _offered(turn: Turn) -> list[str]:
+    mask = turn.observation.get(ACTION_MASK, [1] * len(turn.decision.candidates))
+    return [phrase for phrase, allowed in zip(turn.decision.candidates, mask, strict=True) if allowed]
+
+
+def _names(phrase: str, thing: str) -> bool:
+    return bool(set(phrase.split()) & set(thing.split()))
+
+
+def _mean(values: Sequence[float | bool]) -> float | None:
+    return float(np.mean(values)) if len(values) else None
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return round(value, 4) if isinstance(value, float) else value

@@ -1,0 +1,170 @@
+"""Measures of talk against hand-made policies of known value."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rllib_llm_comm.evaluation.communication import Turn, communication_figures
+from rllib_llm_comm.evaluation.decision import Decision
+from rllib_llm_comm.evaluation.information import (
+    causal_influence,
+    entropy,
+    holm,
+    miller_madow,
+    mutual_information,
+    zipf_slope,
+)
+
+DISHES = ("tomato", "lettuce", "onion")
+CANDIDATES = ["wait", *(f"get the {dish}" for dish in DISHES)]
+
+
+def play(speak, listen, episodes=90, turns=2, seed=0):
+    """Alice is told one of three dishes and speaks; Bob hears her and chooses."""
+    rng = np.random.default_rng(seed)
+    played = []
+    for episode in range(episodes):
+        dish = DISHES[rng.integers(3)]
+        for _ in range(turns):
+            said = speak(dish, rng)
+            alice = Decision(0, said, {}, CANDIDATES, np.array([1.0, 0, 0, 0]), 0.0, "")
+            played.append(Turn(episode, "alice", dish, dish, {}, alice))
+            heard = {"alice": said} if said else {}
+            chances = listen(heard)
+            bob = Decision(int(rng.choice(4, p=chances)), "", heard, CANDIDATES, chances, 0.0, "")
+            played.append(Turn(episode, "bob", "", dish, {}, bob))
+    return played, lambda pairs: np.stack([listen(heard) for _, heard in pairs])
+
+
+def names_it(dish, rng):
+    return f"please bring the {dish}"
+
+
+def weather(dish, rng):
+    return ("nice day today", "it rains again")[rng.integers(2)]
+
+
+def obeys(heard):
+    """Does what it hears, to the letter."""
+    for index, dish in enumerate(DISHES, 1):
+        if any(dish in message for message in heard.values()):
+            return np.eye(4)[index]
+    return np.array([0.0, 1, 1, 1]) / 3
+
+
+def deaf(heard):
+    return np.array([0.1, 0.3, 0.3, 0.3])
+
+
+def meaning(message):
+    found = [dish for dish in DISHES if dish in message]
+    return found[0] if found else None
+
+
+def test_a_speaker_that_names_one_of_three_orders_and_a_listener_that_obeys():
+    turns, judge = play(names_it, obeys, episodes=300)
+    found = communication_figures(turns, judge, meaning)
+    assert found.signalling.nats == pytest.approx(math.log(3), abs=0.02)
+    assert found.signalling.p_value == 0.001
+    assert found.listening == pytest.approx(math.log(3), abs=0.06)  # 32 draws are not exactly a third each
+    assert found.obeyed == 1.0
+    assert found.obeyed_chance == pytest.approx(1 / 3, abs=0.08)
+    assert found.understood == 1.0
+    assert (found.distinct, found.vocabulary) == (3, 6)
+    assert found.coordination == pytest.approx(math.log(3), abs=0.02)
+
+
+def test_a_deaf_listener_is_not_moved_although_the_speaker_signals():
+    found = communication_figures(*play(names_it, deaf), meaning)
+    assert found.listening == pytest.approx(0.0, abs=1e-12)
+    assert found.signalling.corrected > 1.0
+    assert found.obeyed == pytest.approx(found.obeyed_chance, abs=0.12)
+    assert abs(found.coordination) < 0.05
+
+
+def test_talk_of_the_weather_tells_nothing_although_the_words_vary():
+    found = communication_figures(*play(weather, obeys), meaning)
+    assert found.signalling.nats == 0.0 and found.signalling.p_value == 1.0  # no message has a meaning
+    assert abs(found.signalling_raw.corrected) < 0.02
+    assert found.signalling_raw.p_value > 0.05
+    assert found.listening == pytest.approx(0.0, abs=1e-12)
+    assert found.obeyed is None and found.understood == 0.0
+
+
+def test_silence_has_no_figures():
+    found = communication_figures(*play(lambda dish, rng: "", obeys), meaning)
+    assert found.signalling is None and found.listening is None and found.obeyed is None
+    assert found.messages == found.vocabulary == 0 and found.unprintable is None
+    assert found.to_json()["signalling"] is None
+
+
+def test_messages_of_the_own_episode_are_never_drawn():
+    turns, _ = play(names_it, obeys, episodes=2)
+    asked = []
+
+    def judge(pairs):
+        asked.extend(pairs)
+        return np.stack([deaf(heard) for _, heard in pairs])
+
+    marked = [
+        replace(t, observation={"episode": t.episode}, decision=replace(t.decision, heard={"alice": str(t.episode)}))
+        for t in turns
+        if t.agent == "bob"
+    ]
+    communication_figures(marked, judge)
+    assert asked and all(heard["alice"] == str(1 - view["episode"]) for view, heard in asked)
+
+
+def test_broken_letters_are_counted():
+    found = communication_figures(*play(lambda dish, rng: "caf\ufffd" if dish == "onion" else "hi", deaf))
+    assert 0 < found.unprintable < 1
+    assert found.understood is None
+
+
+def test_the_correction_takes_away_the_bias_of_few_samples():
+    rng = np.random.default_rng(0)
+    plain, corrected = [], []
+    for _ in range(400):
+        spoken, known = rng.integers(4, size=60).tolist(), rng.integers(3, size=60).tolist()
+        estimate = mutual_information(spoken, known, range(60), permutations=1)
+        plain.append(estimate.nats)
+        corrected.append(estimate.corrected)
+    assert np.mean(plain) > 3 * 2 / 120 - 0.01
+    assert abs(np.mean(corrected)) < 0.015
+    assert miller_madow(spoken, known) == corrected[-1]
+
+
+def test_the_permutation_test_is_fair_where_samples_of_an_episode_repeat():
+    rng = np.random.default_rng(1)
+    small = 0
+    for trial in range(200):
+        groups = np.repeat(np.arange(12), 10)
+        spoken = rng.integers(3, size=12)[groups]  # a habit per episode that has nothing to do with the order
+        known = rng.integers(3, size=12)[groups]
+        small += (
+            mutual_information(list(spoken), list(known), list(groups), permutations=99, seed=trial).p_value <= 0.05
+        )
+    assert small / 200 < 0.1
+
+
+def test_what_is_known_must_not_change_within_a_group():
+    with pytest.raises(ValueError, match="differs within a group"):
+        mutual_information(["a", "b"], ["x", "y"], [0, 0])
+    with pytest.raises(ValueError, match="equal numbers"):
+        mutual_information([], [], [])
+
+
+def test_simple_values():
+    assert entropy(["a", "b", "b", "a"]) == pytest.approx(math.log(2))
+    assert causal_influence(np.eye(3)[0], np.eye(3)) == pytest.approx(math.log(3))
+    assert causal_influence(np.eye(3)[0], np.eye(3)[1:]) == math.inf
+    assert zipf_slope(["a"] * 12 + ["b"] * 6 + ["c"] * 4 + ["d"] * 3) == pytest.approx(-1.0)
+    assert zipf_slope(["a", "b"]) is None
+
+
+def test_holm():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert holm([]) == []
