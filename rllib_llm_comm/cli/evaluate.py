@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.rollout import Episode
 
 _TRIAL = re.compile(r"^trial_\d+_|^\d+_")
-_SHOWN = ("return_mean", "return_std", "success_rate", "length_mean", "episodes", "sampled")
+_SHOWN = ("return_mean", "return_std", "success_rate", "length_mean", "episodes", "sampled", "shuffled_same_share")
 
 
 def evaluate_checkpoints(
@@ -166,7 +166,7 @@ def command(
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    shown = [name for name in _SHOWN if name in rows[0]]
+    shown = [name for name in _SHOWN if rows[0].get(name) is not None]
     figures = [{name: row[name] for name in shown} | row["metrics"] for row in rows]
     # What is the same for all checkpoints stands once below: a terminal has few columns.
     same = [name for name in shown if len(rows) > 1 and len({str(figure[name]) for figure in figures}) == 1]
