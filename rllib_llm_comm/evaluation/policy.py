@@ -132,7 +132,7 @@ class Policy:
             raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
         speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox) for row in rows]
         said = self._protocol.speak(speakers, self.core.write_messages, greedy=not explore)
-        replaced = self._protocol.replaced or [None] * len(rows)
+        replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
         heard = [heard_by(str(row.agent), row.memory.mailbox) for row in rows]
         encoded = [self._encoder.encode(row.view, ears) for row, ears in zip(rows, heard, strict=True)]
         batch = {name: torch.from_numpy(np.stack([arrays[name] for arrays in encoded])) for name in encoded[0]}

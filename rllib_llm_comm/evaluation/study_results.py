@@ -70,7 +70,8 @@ class SystemResults:
     def scores(self, suffix: str, figure: str) -> np.ndarray:
         """A figure of an evaluation, one per seed; empty where there is none or it was not kept."""
         told = [run.get(figure) for run in self.evaluations.get(suffix, [])]
-        return np.array([] if None in told else [float(value) for value in told])
+        values = [float(value) for value in told if value is not None]
+        return np.array(values if len(values) == len(told) else [])
 
 
 @dataclass
