@@ -25,6 +25,7 @@ class ColourTalk(ParallelEnv):
     Args:
         length: Game steps until truncation (or until the end, if `terminate`).
         busy: How many game steps each agent's action lasts.
+        pay: Paid for naming the other's colour.
         pay_busy: Paid to every agent in each game step.
         terminate: End by termination instead of truncation.
         obvious: Text and vector tell the other's colour too.
@@ -42,6 +43,7 @@ class ColourTalk(ParallelEnv):
         obvious: bool = False,
         shared: bool = False,
         render_mode: str | None = None,
+        pay: float = 1.0,
     ) -> None:
         self.possible_agents = ["alice", "bob"]
         self.agents: list[str] = []
@@ -51,7 +53,7 @@ class ColourTalk(ParallelEnv):
             pay_busy,
         )
         self.terminate, self.obvious, self.render_mode = terminate, obvious, render_mode
-        self.shared = shared
+        self.shared, self.pay = shared, pay
         self.rng = np.random.default_rng()
         self.task, self.brief = "name the other's colour", "Two players see one colour each."
 
@@ -124,7 +126,7 @@ class ColourTalk(ParallelEnv):
         for agent in self.possible_agents:
             if self.left[agent] == 0:
                 if COLOURS[int(actions[agent])] == self.colours[self.other(agent)]:
-                    rewards[agent] += 1.0
+                    rewards[agent] += self.pay
                 self.left[agent] = self.busy[agent]
             self.left[agent] -= 1
         if self.shared:

@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.rollout import Episode
 
 _TRIAL = re.compile(r"^trial_\d+_|^\d+_")
-_SHOWN = ("return_mean", "return_std", "success_rate", "length_mean", "episodes", "sampled", "fallback")
+_SHOWN = (
+    "return_mean",
+    "return_std",
+    "success_rate",
+    "length_mean",
+    "episodes",
+    "sampled",
+    "fallback",
+    "shuffled_same_share",
+)
 
 
 def evaluate_checkpoints(
@@ -175,7 +184,7 @@ def command(
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     from rllib_llm_comm.planning.answered import without_empty_counts
 
-    shown = [name for name in _SHOWN if any(name in row for row in rows)]
+    shown = [name for name in _SHOWN if any(row.get(name) is not None for row in rows)]
     metrics = [row["metrics"] for row in rows]
     counted = without_empty_counts(dict.fromkeys(name for one in metrics for name in one), metrics)
     figures = [

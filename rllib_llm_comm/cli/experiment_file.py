@@ -250,8 +250,8 @@ def check_stop(stop: Mapping[str, Any], prefix: str = "", any_root: bool = False
         if not any_root and path.split("/")[0] not in _RESULT_ROOTS:
             known = [*_RESULT_ROOTS, "env_runners/episode_return_mean"]
             raise UserError(
-                f"`stop` key {path!r} is in no result; use for example 'training_iteration', 'time_total_s' "
-                f"or 'env_runners/episode_return_mean'.{did_you_mean(path, known)}"
+                f"`stop` key {path!r} is in no result; use for example 'training_iteration', "
+                f"'num_env_steps_sampled_lifetime' or 'env_runners/episode_return_mean'.{did_you_mean(path, known)}"
             )
         if not isinstance(value, int | float):
             raise UserError(f"`stop` value of {path!r} is {value!r} but must be a number or true.")

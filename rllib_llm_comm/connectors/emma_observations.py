@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -85,6 +86,6 @@ class EmmaObservations(ConnectorV2):
                 arrays = self._encoder.encode(seen, frames, CRITIC_STATE in space.spaces)
                 single.set_observations(at_indices=-1, new_data=arrays)
                 single.observation_space = space
-                frames.append(seen[ENTITIES])
+                frames.append(np.array(seen[ENTITIES]))
                 del frames[: -self._settings.frames]
         return batch

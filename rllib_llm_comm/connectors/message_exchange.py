@@ -34,6 +34,7 @@ from rllib_llm_comm.phases import phase
 
 MAILBOX = "rllib_llm_comm/mailbox"
 METRICS_WINDOW = 100
+SHUFFLED_SAME_SHARE = "shuffled_same_share"
 
 
 class MessageExchange(ConnectorV2):
@@ -141,11 +142,13 @@ class MessageExchange(ConnectorV2):
                 by_module.setdefault(episode.module_for(agent), []).append(speaker)
                 speaking.setdefault(episode.module_for(agent), []).append(id(single))
         said: list[str] = []
+        same: list[bool] = []
         told: dict[int, str] = {}
         for module_id, speakers in by_module.items():
             messages = self._speech().speak(speakers, _unwrapped(rl_module, module_id).write_messages, greedy)
             told.update(zip(speaking[module_id], messages, strict=True))
             said += messages
+            same += [new == own for new, own in zip(messages, self._speech().replaced, strict=False)]
         speech = self._speech_arrays(rl_module, waiting, observations, told)
         for episode, agent, single in waiting:
             heard = heard_by(str(agent), episode.custom_data.get(MAILBOX, {}))
@@ -156,6 +159,8 @@ class MessageExchange(ConnectorV2):
         if metrics is not None and said and self._communication.messages != "none":
             metrics.log_value("message_words", float(np.mean([len(m.split()) for m in said])), window=METRICS_WINDOW)
             metrics.log_value("message_distinct_share", len(set(said)) / len(said), window=METRICS_WINDOW)
+            if same:  # how weak a control shuffling is
+                metrics.log_value(SHUFFLED_SAME_SHARE, float(np.mean(same)), window=METRICS_WINDOW)
 
     def _speech_arrays(
         self,

@@ -62,10 +62,14 @@ class MessageProtocol:
     Args:
         settings: The message mode and its limits.
         seed: Seed of sampled and of shuffled messages.
+
+    Attributes:
+        replaced: With shuffled messages, what each speaker of the latest `speak` would have said itself; else empty.
     """
 
     def __init__(self, settings: CommunicationSettings, seed: int = 0) -> None:
         self.settings = settings
+        self.replaced: list[str] = []
         self._random = random.Random(seed)
         self._pool: deque[tuple[str, str]] = deque(maxlen=_POOL)
         self._server = MessageServer.from_settings(settings.message_server) if settings.message_server else None
@@ -87,6 +91,7 @@ class MessageProtocol:
         Returns:
             One message per speaker.
         """
+        self.replaced = []
         said = self._messages(speakers, write, greedy)
         for speaker, message in zip(speakers, said, strict=True):
             speaker.mailbox[speaker.agent] = message
@@ -144,6 +149,7 @@ class MessageProtocol:
                 other = drawn - len(before)
                 said.append(fresh[other if other < index else other + 1][1])
         self._pool.extend(fresh)
+        self.replaced = list(written)
         return said
 
 

@@ -128,7 +128,7 @@ class NumericObservations(ConnectorV2):
                 if len(single.observations) and self._is_new(agent, single.get_observations(-1))
             ]
             latest = episode.custom_data.setdefault(LATEST_VECTORS, {})
-            latest.update({str(agent): np.asarray(seen[VECTOR], np.float32) for agent, _, seen in waiting})
+            latest.update({str(agent): np.array(seen[VECTOR], np.float32) for agent, _, seen in waiting})
             for agent, single, seen in waiting:
                 single.set_observations(at_indices=-1, new_data=self._numbers(str(agent), seen, latest))
                 single.observation_space = self.observation_space[agent]
@@ -137,14 +137,15 @@ class NumericObservations(ConnectorV2):
     def _numbers(self, agent: str, seen: dict[str, Any], latest: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         space = self.observation_space[agent]
         allowed = seen.get(ACTION_MASK, np.ones(space[ACTION_MASK].shape))
-        numbers: dict[str, np.ndarray] = {ACTION_MASK: np.asarray(allowed, np.int8)}
+        # Copies, as of the vectors: an environment may write into its last observation again.
+        numbers: dict[str, np.ndarray] = {ACTION_MASK: np.array(allowed, np.int8)}
         if TEAM_VECTORS in space.spaces:
             team = sorted(map(str, self.observation_space.spaces))
             numbers[TEAM_VECTORS] = team_vectors(agent, team, latest)
         if VECTOR in space.spaces:
             numbers[VECTOR] = latest[agent]
         if CRITIC_STATE in space.spaces:
-            numbers[CRITIC_STATE] = np.asarray(seen[STATE], np.float32).reshape(-1)
+            numbers[CRITIC_STATE] = np.array(seen[STATE], np.float32).reshape(-1)
         return numbers
 
     def _is_new(self, agent: Any, observation: Any) -> bool:

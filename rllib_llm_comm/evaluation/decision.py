@@ -19,6 +19,7 @@ class Decision:
         probabilities: (K,) probability of each; 0 where forbidden.
         value: The critic's judgement of its state; NaN where a central critic is not told what it needs.
         prompt: The prompt behind which the candidates were scored; empty for agents that see numbers.
+        replaced: What it would have said itself, where messages are shuffled; else `None`.
     """
 
     action: int
@@ -28,6 +29,7 @@ class Decision:
     probabilities: np.ndarray
     value: float
     prompt: str
+    replaced: str | None = None
 
 
 def choose(chances: np.ndarray, rng: np.random.Generator, explore: bool) -> int:

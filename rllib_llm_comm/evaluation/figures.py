@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,27 +27,48 @@ _COLOURS = (
     "#8ed63f", "#16208f", "#eaa0dc", "#6b0f4f",
 )  # fmt: skip
 _POINTS = 60
+# Where the longest training takes this many times the decisions of the shortest, the axis is logarithmic.
+_MUCH_LONGER = 3.0
+_LEVELS = ("10", "40", "70", "a0", "d0")
 
 
 def colours(systems: Sequence[str]) -> dict[str, str]:
-    """One colour per system, the same in all pictures; after fourteen systems they begin again."""
-    return {name: _COLOURS[k % len(_COLOURS)] for k, name in enumerate(systems)}
+    """One colour per system, the same in all pictures, never one twice (for up to 139 systems).
+
+    Beyond those that are chosen by hand each is that of a grid which is farthest from white and all before it.
+
+    Args:
+        systems: Their names.
+    """
+    chosen = list(_COLOURS)
+    grid = ["#" + "".join(parts) for parts in itertools.product(_LEVELS, repeat=3)]
+    while len(chosen) < len(systems):
+        taken = np.array([_rgb(colour) for colour in [*chosen, "#ffffff"]])
+        apart = [np.abs(taken - _rgb(colour)).max(axis=1).min() for colour in grid]
+        chosen.append(grid[int(np.argmax(apart))])
+    return dict(zip(systems, chosen, strict=False))
 
 
 def draw_curves(systems: Mapping[str, SystemResults], paint: Mapping[str, str]) -> Figure:
     """Median and quartiles over seeds of return, success, episode length and entropy while learning.
+
+    Where some systems take many times the decisions of others, decisions are drawn on a logarithmic axis.
 
     Args:
         systems: Of one scenario.
         paint: Colour of each.
     """
     figure, axes = _subplots(2, 2, (10.5, 6.6))
+    ends = [curve.decisions[-1] for system in systems.values() for curve in system.curves if curve.decisions]
+    starts = [curve.decisions[0] for system in systems.values() for curve in system.curves if curve.decisions]
+    logarithmic = bool(ends) and max(ends) >= _MUCH_LONGER * min(ends) and min(starts) > 0
     for axis, (metric, label) in zip(axes.flat, LABELS.items(), strict=True):
         for name, system in systems.items():
             lines = [(c.decisions, c.values[metric]) for c in system.curves if c.decisions]
             if not lines:
                 continue
-            grid = np.linspace(0, max(x[-1] for x, _ in lines), _POINTS)
+            first, last = min(x[0] for x, _ in lines), max(x[-1] for x, _ in lines)
+            grid = np.geomspace(first, last, _POINTS) if logarithmic else np.linspace(0, last, _POINTS)
             table = np.stack([on_grid(x, y, grid) for x, y in lines])
             told = np.isfinite(table).all(axis=0)
             if not told.any():
@@ -53,8 +76,7 @@ def draw_curves(systems: Mapping[str, SystemResults], paint: Mapping[str, str]) 
             low, middle, high = quartiles(table[:, told])
             axis.plot(grid[told] / 1000, middle, color=paint[name], label=f"{system.label} ({len(lines)} seeds)")
             axis.fill_between(grid[told] / 1000, low, high, color=paint[name], alpha=0.16, linewidth=0)
-        axis.set_xlabel("decisions of all agents (thousands)")
-        axis.set_xlim(left=0)
+        _decisions_axis(axis, min(starts) / 1000 if logarithmic else None)
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
     handles, names = axes.flat[-1].get_legend_handles_labels()
@@ -115,10 +137,35 @@ def draw_shares(lines: Mapping[str, Sequence[tuple[float, Mapping[str, Any]]]]) 
 
 
 def to_png(figure: Figure, dpi: int = 120) -> bytes:
-    """The picture as PNG."""
+    """The picture as PNG, which names the versions that drew it: others draw other bytes."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": drawn_by()})
     return buffer.getvalue()
+
+
+def drawn_by() -> str:
+    """The versions of the packages that draw."""
+    return ", ".join(f"{name} {version(name)}" for name in ("matplotlib", "pillow"))
+
+
+def _rgb(colour: str) -> np.ndarray:
+    return np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)])
+
+
+def _decisions_axis(axis: Any, logarithmic_from: float | None) -> None:
+    """The axis of decisions in thousands, from 0 or, on a logarithmic scale, from a point above."""
+    if logarithmic_from is None:
+        axis.set_xlabel("decisions of all agents (thousands)")
+        axis.set_xlim(left=0)
+        return
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis.set_xlabel("decisions of all agents (thousands, logarithmic)")
+    axis.set_xscale("log")
+    axis.set_xlim(left=logarithmic_from)
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _subplots(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, Any]:

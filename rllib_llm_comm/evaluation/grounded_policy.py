@@ -40,7 +40,7 @@ class GroundedPolicy(ArrayPolicy):
                     raise UserError(f"the observation of {agent!r} has no `{name}`, which this policy acts on.")
             frames = memory.seen.setdefault(agent, [])
             rows.append(self._encoder.encode(seen, frames, told))
-            frames.append(np.asarray(seen[ENTITIES]))
+            frames.append(np.array(seen[ENTITIES]))
             del frames[: -self.network.settings.frames]
         names = [name for name in rows[0] if name != ACTION_MASK]
         batch = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in names}

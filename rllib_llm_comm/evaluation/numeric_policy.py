@@ -27,7 +27,7 @@ class NumericPolicy(ArrayPolicy):
         for agent, memory, seen in asked:
             if VECTOR not in seen:
                 raise UserError(f"the observation of {agent!r} has no `{VECTOR}`, which this policy acts on.")
-            memory.seen[agent] = np.asarray(seen[VECTOR], np.float32)
+            memory.seen[agent] = np.array(seen[VECTOR], np.float32)
         batch = {ACTION_MASK: self.masks(asked)}
         if self.network.settings.hears:
             batch[TEAM_VECTORS] = torch.from_numpy(np.stack([_team(agent, memory) for agent, memory, _ in asked]))

@@ -9,7 +9,16 @@ from typing import Any
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.evaluation.environments import planning_of
-from rllib_llm_comm.evaluation.rollout import COLLISION, Episode, Progress, frame_of, new_episode, play, record
+from rllib_llm_comm.evaluation.rollout import (
+    COLLISION,
+    Episode,
+    Progress,
+    frame_of,
+    new_episode,
+    play,
+    record,
+    shuffled_same,
+)
 from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.planning.attempts import Attempt
@@ -134,6 +143,7 @@ class _Recorder:
             notes.collisions += sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
         if actions:
             notes.said += [decision.said for decision in self._decisions.values() if decision.said]
+            notes.shuffled_same += shuffled_same(self._decisions)
         self._steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
         if self._keep_frames:
             frame = frame_of(self._env, seen, infos, self._decisions if actions else {}, rewards)
@@ -164,6 +174,7 @@ class _Recorder:
         episode.length = self._steps or told.steps
         episode.collisions = sum(notes.collisions for notes in stood)
         episode.messages = [said for notes in stood for said in notes.said]
+        episode.shuffled_same = [flag for notes in stood for flag in notes.shuffled_same]
         episode.rounds = [
             [{**attempt.to_json(), "frame": self._notes[id(attempt)].frame} for attempt in attempts]
             for attempts in told.rounds
@@ -179,8 +190,10 @@ class _Notes:
         frame: Index of its first frame.
         collisions: In it.
         said: In it.
+        shuffled_same: As of `Episode`, in it.
     """
 
     frame: int
     collisions: int = 0
     said: list[str] = field(default_factory=list)
+    shuffled_same: list[bool] = field(default_factory=list)

@@ -132,6 +132,7 @@ class Policy:
             raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
         speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox) for row in rows]
         said = self._protocol.speak(speakers, self.core.write_messages, greedy=not explore)
+        replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
         heard = [heard_by(str(row.agent), row.memory.mailbox) for row in rows]
         listening = [(row.view, ears) for row, ears in zip(rows, heard, strict=True)]
         batch = self._encoded(listening)
@@ -148,6 +149,7 @@ class Policy:
                 probabilities=chances,
                 value=float(values[index]),
                 prompt=action_prompt(row.view.text, heard[index], row.view.subgoal),
+                replaced=replaced[index],
             )
         return answers
 

@@ -17,12 +17,19 @@ from rllib_llm_comm.evaluation.statistics import (
     Interval,
     bootstrap,
     bootstrap_difference,
-    first_reached,
     iqm,
+    lastingly_reached,
     mean,
     probability_of_improvement,
 )
-from rllib_llm_comm.evaluation.study_results import FIGURES, RESULTS, StudyResults, SystemResults, to_plain
+from rllib_llm_comm.evaluation.study_results import (
+    FIGURES,
+    RESULTS,
+    SHUFFLED_SAME,
+    StudyResults,
+    SystemResults,
+    to_plain,
+)
 
 SAMPLED = "sampled"
 
@@ -35,17 +42,20 @@ def summarise(results: StudyResults) -> dict[str, Any]:
 
     Returns:
         `title`, `missing`, `over_scenarios` (returns of systems that were judged in all of several scenarios: runs are
-        drawn within each, so that all count the same), and per scenario `settings`, `systems` (label, seeds, figures
-        per evaluation, how it compares with the baseline, decisions until a return of 1, most frequent messages) and
-        `sentences`.
+        drawn within each, so that all count the same), and per scenario `settings`, `shuffled` (whether messages were,
+        anywhere), `systems` (label, seeds, figures
+        per evaluation, how it compares with the baseline, decisions until a return of 1 that lasts, most frequent
+        messages) and `sentences`.
     """
     scenarios = {}
     for scenario, systems in results.scenarios.items():
         base = systems[results.baseline]
-        told = {name: _system(system, base) for name, system in systems.items() if system.evaluations}
+        shuffled = {name for name in systems if _messages_of(results, name) == "shuffled"}
+        told = {name: _system(system, base, name in shuffled) for name, system in systems.items() if system.evaluations}
         scenarios[scenario] = {
             "settings": results.study["scenarios"][scenario],
             "systems": told,
+            "shuffled": any(SHUFFLED_SAME in f for system in told.values() for f in system["evaluations"].values()),
             "sentences": [_sentence(told[name], base.label) for name in told if "against_baseline" in told[name]]
             + [text for name in told for text in _listening(told[name])],
         }
@@ -59,6 +69,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         "scenarios": scenarios,
         "over_scenarios": _over_scenarios(results),
         "missing": results.missing,
+        "note": results.note,
     }
 
 
@@ -89,8 +100,9 @@ def write_report(results: StudyResults, folder: Path) -> Path:
         urls = {name: "data:image/png;base64," + base64.b64encode(png).decode() for name, png in pictures.items()}
         for kind in ("html", "md"):
             text = resources.files(__package__).joinpath("templates", f"report.{kind}").read_text(encoding="utf-8")
-            template = Environment(autoescape=kind == "html", trim_blocks=True, lstrip_blocks=True).from_string(text)
-            page = template.render(
+            environment = Environment(autoescape=kind == "html", trim_blocks=True, lstrip_blocks=True)
+            environment.filters |= {"reached": _reached_text, "shuffled_same": _shuffled_same_text}
+            page = environment.from_string(text).render(
                 report=summary, pictures=urls if kind == "html" else {n: f"{n}.png" for n in pictures}
             )
             (place / f"report.{kind}").write_text(page, encoding="utf-8")
@@ -109,19 +121,27 @@ def _over_scenarios(results: StudyResults) -> dict[str, Any]:
     return found
 
 
-def _system(system: SystemResults, base: SystemResults) -> dict[str, Any]:
-    told: dict[str, Any] = {"label": system.label, "seeds": [curve.seed for curve in system.curves], "evaluations": {}}
+def _messages_of(results: StudyResults, system: str) -> Any:
+    """The message mode with which a system is trained, if its study says one."""
+    return results.study["systems"].get(system, {}).get("config", {}).get("messages")
+
+
+def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[str, Any]:
+    seeds = [curve.seed for curve in system.curves] or list(system.recorded.get("seeds", []))
+    told: dict[str, Any] = {"label": system.label, "seeds": seeds, "evaluations": {}}
     for suffix, runs in system.evaluations.items():
         told["evaluations"][suffix] = {
             "runs": [run["return_mean"] for run in runs],
-            **{name: _interval(system.scores(suffix, name)) for name in FIGURES},
+            **{name: _figure(system, suffix, name) for name in FIGURES},
             "quartiles": [
                 round(float(q), 4) for q in np.percentile(system.scores(suffix, "return_mean"), [25, 50, 75])
             ],
         }
+        if suffix == "messages_shuffled" or (shuffled and not suffix.startswith("messages_")):
+            told["evaluations"][suffix][SHUFFLED_SAME] = _shuffled_same(system, suffix)
     sampled = system.evaluations.get(SAMPLED, [])
     if sampled:
-        told["messages"] = sampled[0].get("common_messages", [])
+        told["messages"] = sampled[0].get("common_messages") or list(system.recorded.get("messages", []))
     ours, other = system.scores(SAMPLED, "return_mean"), base.scores(SAMPLED, "return_mean")
     if system.name != base.name and len(ours) and len(other):
         told["against_baseline"] = {
@@ -129,15 +149,71 @@ def _system(system: SystemResults, base: SystemResults) -> dict[str, Any]:
             "overlap": bootstrap(ours).overlaps(bootstrap(other)),
             "probability_of_improvement": _plain(probability_of_improvement(ours, other)),
         }
-    told["decisions_to_return_1"] = _reached(system, 1.0)
+    told.update(_reached(system))
     return told
 
 
-def _reached(system: SystemResults, threshold: float) -> float | None:
-    """Median over seeds of the decisions until the return while learning reached a threshold."""
-    points = [first_reached(curve.decisions, curve.values["return"], threshold) for curve in system.curves]
+def _reached(system: SystemResults) -> dict[str, Any]:
+    """From how many decisions on the return while learning was at least 1 until the end.
+
+    Returns:
+        `decisions_to_return_1`, the median over seeds (`None` if half of the runs or more never get there), and
+        `runs_to_return_1`: how many runs get there, and how many curves there are.
+    """
+    points = [lastingly_reached(curve.decisions, curve.values["return"], 1.0) for curve in system.curves]
     middle = float(np.median(points)) if points else float("inf")
-    return middle if np.isfinite(middle) else None
+    return {
+        "decisions_to_return_1": middle if np.isfinite(middle) else None,
+        "runs_to_return_1": [int(np.isfinite(points).sum()), len(points)],
+    }
+
+
+def _reached_text(told: dict[str, Any]) -> str:
+    there, runs = told["runs_to_return_1"]
+    if not runs:
+        return "no curves kept"
+    if not there:
+        return "never"
+    middle = told["decisions_to_return_1"]
+    return f"{middle:.0f} ({there} of {runs} runs)" if middle is not None else f"only {there} of {runs} runs"
+
+
+def _shuffled_same(system: SystemResults, suffix: str) -> dict[str, Any] | None:
+    """How many shuffled messages equal what their speaker would have said itself.
+
+    Where it was not counted it is estimated by the chance that two messages drawn by their frequencies agree, of which
+    only the most frequent ones are known, so that it is a little too small.
+
+    Returns:
+        An interval and `estimated`; `None` where nothing is known.
+    """
+    counted = system.scores(suffix, SHUFFLED_SAME)
+    if len(counted):
+        return {**_interval(counted), "estimated": False}
+    said = [run.get("common_messages") for run in system.evaluations[suffix]]
+    if suffix == SAMPLED and system.recorded:
+        said = [system.recorded["messages"]]
+    if not all(said):
+        return None
+    chances = np.array([sum(share**2 for _, share in messages or ()) for messages in said])
+    return {**_interval(chances), "estimated": True}
+
+
+def _shuffled_same_text(figures: dict[str, Any]) -> str:
+    if SHUFFLED_SAME not in figures:
+        return ""
+    found = figures[SHUFFLED_SAME]
+    if found is None:
+        return "not recorded"
+    return f"{'about ' if found['estimated'] else ''}{100 * found['value']:.0f} %"
+
+
+def _figure(system: SystemResults, suffix: str, name: str) -> dict[str, float]:
+    scores = system.scores(suffix, name)
+    if len(scores):
+        return _interval(scores)
+    recorded: dict[str, float] = system.recorded["figures"][suffix][name]
+    return recorded
 
 
 def _interval(scores: np.ndarray) -> dict[str, float]:
@@ -173,9 +249,18 @@ def _listening(told: dict[str, Any]) -> list[str]:
             sentences.append(
                 f"Trained {told['label']}, played with {mode!r} messages instead of its own: {after['value']:.2f} "
                 f"[{after['low']:.2f}, {after['high']:.2f}] instead of {before['value']:.2f} [{before['low']:.2f}, "
-                f"{before['high']:.2f}]."
+                f"{before['high']:.2f}]{_equal_messages(figures)}."
             )
     return sentences
+
+
+def _equal_messages(figures: dict[str, Any]) -> str:
+    share = _shuffled_same_text(figures)
+    if not share:
+        return ""
+    if figures[SHUFFLED_SAME] is None:
+        return " (how many of them equal its own was not recorded)"
+    return f" ({share} of them equal its own)"
 
 
 def _pictures(results: StudyResults, summary: dict[str, Any]) -> dict[str, bytes]:

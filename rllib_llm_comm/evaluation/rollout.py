@@ -30,6 +30,8 @@ class Episode:
         length: Game steps.
         collisions: How often an agent was blocked by another one.
         messages: Everything that was said, in order; silence is left out.
+        shuffled_same: Of every shuffled message, whether it equals what its speaker would have said itself; empty
+            where messages are not shuffled.
         metrics: What the game counted itself (`episode_metrics` in its last infos), such as the score.
         frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`), `metrics` (what the game has
             counted so far) and `agents`, for each agent its `text`, `subgoal`, `said`, `heard`, `candidates`,
@@ -51,6 +53,7 @@ class Episode:
     length: int = 0
     collisions: int = 0
     messages: list[str] = field(default_factory=list)
+    shuffled_same: list[bool] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     frames: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[list[dict[str, Any]]] = field(default_factory=list)
@@ -73,6 +76,8 @@ class EvaluationResult:
         message_words_mean: Mean words per message; 0 if nobody said anything.
         vocabulary: Number of different words in all messages.
         common_messages: The most frequent messages with their shares of all that was said.
+        shuffled_same_share: Share of shuffled messages that equal what their speaker would have said itself: where it
+            is high, shuffling changes little. `None` where messages are not shuffled.
         metrics: Means of what the game counted itself, such as the score.
         returns: Team return per episode.
         lengths: Length per episode.
@@ -90,6 +95,7 @@ class EvaluationResult:
     message_words_mean: float
     vocabulary: int
     common_messages: list[tuple[str, float]]
+    shuffled_same_share: float | None
     metrics: dict[str, float]
     returns: list[float]
     lengths: list[int]
@@ -163,6 +169,7 @@ def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
     """
     returns = [float(np.mean(list(e.returns.values()))) for e in played]
     said = [message for episode in played for message in episode.messages]
+    same = [flag for episode in played for flag in episode.shuffled_same]
     return EvaluationResult(
         return_mean=round(float(np.mean(returns)), 4),
         return_std=round(float(np.std(returns)), 4),
@@ -175,6 +182,7 @@ def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
         message_words_mean=round(float(np.mean([len(m.split()) for m in said])), 3) if said else 0.0,
         vocabulary=len({word for message in said for word in message.split()}),
         common_messages=[(m, round(n / len(said), 4)) for m, n in Counter(said).most_common(_COMMON)],
+        shuffled_same_share=round(float(np.mean(same)), 4) if same else None,
         metrics={name: round(float(np.mean([e.metrics[name] for e in played])), 4) for name in played[0].metrics},
         returns=[round(r, 4) for r in returns],
         lengths=[e.length for e in played],
@@ -268,6 +276,7 @@ class _Game:
         if self._watch:
             self._watch(episode.seed, self._observations, self._infos, decisions)
         episode.messages += [decision.said for decision in decisions.values() if decision.said]
+        episode.shuffled_same += shuffled_same(decisions)
         actions = {agent: decision.action for agent, decision in decisions.items()}
         self._observations, self._rewards, terminations, _, infos = self.env.step(actions)
         self._infos = infos
@@ -294,6 +303,15 @@ class _Game:
             self.env.require_plan()
         attempts = getattr(self.env, "attempts", [])
         self.episode.rounds = [[{**attempt.to_json(), "frame": attempt.start}] for attempt in attempts]
+
+
+def shuffled_same(decisions: Mapping[Any, Decision]) -> list[bool]:
+    """Of every shuffled message, whether it equals what its speaker would have said itself.
+
+    Args:
+        decisions: What all agents that were asked decided.
+    """
+    return [decision.said == decision.replaced for decision in decisions.values() if decision.replaced is not None]
 
 
 def new_episode(policy: Any, env: Any, seed: int) -> Episode:

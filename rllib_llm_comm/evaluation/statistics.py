@@ -135,12 +135,24 @@ def on_grid(x: Sequence[float], y: Sequence[float], grid: np.ndarray) -> np.ndar
     return np.where(inside, np.interp(grid, xs, ys), np.nan)
 
 
-def first_reached(x: Sequence[float], y: Sequence[float], threshold: float) -> float:
-    """The first point at which a curve is at least at a threshold; infinite if it never is."""
+def lastingly_reached(x: Sequence[float], y: Sequence[float], threshold: float) -> float:
+    """The first point from which a curve is at least at a threshold until its end.
+
+    A first crossing alone may be luck: a mean over few episodes goes up and down.
+
+    Args:
+        x: Ascending points.
+        y: Values; those that are not finite (nothing was measured there) are left out.
+        threshold: What is to be reached.
+
+    Returns:
+        The point; infinite if the last value lies below the threshold or there is none.
+    """
+    reached = float("inf")
     for point, value in zip(x, y, strict=True):
-        if value >= threshold:
-            return float(point)
-    return float("inf")
+        if np.isfinite(value):
+            reached = min(reached, float(point)) if value >= threshold else float("inf")
+    return reached
 
 
 def _table(scores: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ _LEAST_EPISODES = 30
 METRICS = ("return", "success_rate", "length", "entropy", "message_words")
 # What a report tells of an evaluation.
 FIGURES = ("return_mean", "success_rate", "length_mean", "collisions_mean", "message_words_mean", "vocabulary")
+# Told of shuffled messages only, and not by evaluations that were made before it was counted.
+SHUFFLED_SAME = "shuffled_same_share"
 # What Tune writes for some that are not a number.
 _NO_NUMBER = (None, "null")
 _STUDY_AGAIN = "type the command of the study again, which writes it anew"
@@ -54,16 +56,22 @@ class SystemResults:
         label: Its name in the report.
         curves: One per seed.
         evaluations: Suffix ("sampled", "greedy", "messages_none", ...) -> what `evaluate` wrote, one per seed.
+        recorded: What an earlier report tells of runs that are gone, where single runs did not keep it: `seeds`,
+            `messages` (the most frequent ones of the first seed with their shares) and `figures` (suffix -> figure ->
+            `value`, `low`, `high`). Empty where the runs themselves were read.
     """
 
     name: str
     label: str
     curves: list[Curve] = field(default_factory=list)
     evaluations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    recorded: dict[str, Any] = field(default_factory=dict)
 
     def scores(self, suffix: str, figure: str) -> np.ndarray:
-        """A figure of an evaluation, one per seed; empty where there is none."""
-        return np.array([float(run[figure]) for run in self.evaluations.get(suffix, [])])
+        """A figure of an evaluation, one per seed; empty where there is none or it was not kept."""
+        told = [run.get(figure) for run in self.evaluations.get(suffix, [])]
+        values = [float(value) for value in told if value is not None]
+        return np.array(values if len(values) == len(told) else [])
 
 
 @dataclass
@@ -74,11 +82,13 @@ class StudyResults:
         study: The study as its file says.
         scenarios: Scenario -> system -> results.
         missing: Stages without a result.
+        note: What a reader must know of these results, such as that their runs are gone.
     """
 
     study: dict[str, Any]
     scenarios: dict[str, dict[str, SystemResults]]
     missing: list[str]
+    note: str = ""
 
     @property
     def baseline(self) -> str:
@@ -154,7 +164,8 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
     for scenario, systems in scenarios.items():
         if first.baseline not in systems:
             raise UserError(f"Scenario {scenario!r} lacks the baseline {first.baseline!r}; give the study that has it.")
-    return StudyResults(study, scenarios, [stage for part in parts for stage in part.missing])
+    notes = dict.fromkeys(part.note for part in parts if part.note)
+    return StudyResults(study, scenarios, [stage for part in parts for stage in part.missing], " ".join(notes))
 
 
 def to_plain(results: StudyResults) -> dict[str, Any]:
@@ -187,7 +198,9 @@ def _checked_study(study: JsonValue) -> dict[str, Any]:
 
 def _kept_results(path: Path) -> StudyResults:
     kept = read_json(path, _REPORT_AGAIN)
-    results = StudyResults(_checked_study(kept["study"]), {}, [stage.text() for stage in kept["missing"].elements()])
+    note = kept["note"].text() if "note" in kept else ""
+    missing = [stage.text() for stage in kept["missing"].elements()]
+    results = StudyResults(_checked_study(kept["study"]), {}, missing, note)
     for scenario, systems in kept["scenarios"].items(least=1).items():
         _ = kept["study"]["scenarios"][scenario], systems[results.baseline]  # both must be there
         results.scenarios[scenario] = {}
@@ -199,11 +212,24 @@ def _kept_results(path: Path) -> StudyResults:
 
 def _kept_system(name: str, kept: JsonValue) -> SystemResults:
     curves = [_kept_curve(curve) for curve in kept["curves"].elements()]
+    recorded = _recorded(kept["recorded"]) if "recorded" in kept and kept["recorded"].items() else {}
+    figures = recorded.get("figures", {})
     evaluations = {
-        suffix: [_checked_run(run) for run in runs.elements(least=1)]
+        suffix: [_checked_run(run, figures.get(suffix, ())) for run in runs.elements(least=1)]
         for suffix, runs in kept["evaluations"].items().items()
     }
-    return SystemResults(name, kept["label"].text(), curves, evaluations)
+    return SystemResults(name, kept["label"].text(), curves, evaluations, recorded)
+
+
+def _recorded(kept: JsonValue) -> dict[str, Any]:
+    for seed in kept["seeds"].elements():
+        seed.whole()
+    _check_messages(kept["messages"])
+    for figures in kept["figures"].items().values():
+        for interval in figures.items().values():
+            for end in ("value", "low", "high"):
+                interval[end].number()
+    return dict(kept.content)
 
 
 def _kept_curve(curve: JsonValue) -> Curve:
@@ -218,16 +244,23 @@ def _kept_curve(curve: JsonValue) -> Curve:
     return Curve(curve["seed"].whole(), decisions, values)
 
 
-def _checked_run(run: JsonValue) -> dict[str, Any]:
-    """An evaluation of one policy that has all that is told of it."""
+def _checked_run(run: JsonValue, recorded: Collection[str] = ()) -> dict[str, Any]:
+    """An evaluation of one policy that has all that is told of it, but for figures that are recorded elsewhere."""
     for figure in FIGURES:
-        run[figure].number()
+        if figure in run or figure not in recorded:
+            run[figure].number()
+    if SHUFFLED_SAME in run and run[SHUFFLED_SAME].content is not None:
+        run[SHUFFLED_SAME].number()
     if "common_messages" in run:
-        for pair in run["common_messages"].elements():
-            message, share = pair.elements(least=2)[:2]
-            message.text()
-            share.number()
+        _check_messages(run["common_messages"])
     return dict(run.content)
+
+
+def _check_messages(messages: JsonValue) -> None:
+    for pair in messages.elements():
+        message, share = pair.elements(least=2)[:2]
+        message.text()
+        share.number()
 
 
 def _without_nan(value: Any) -> Any:

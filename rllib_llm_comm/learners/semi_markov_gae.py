@@ -122,7 +122,8 @@ class SemiMarkovGAE(ConnectorV2):
         return kept
 
     def _rewards(self, episode: SingleAgentEpisode, count: int) -> tuple[np.ndarray, np.ndarray]:
-        rewards = np.asarray(episode.get_rewards(slice(0, count)), np.float64)
+        # A copy: in this process the EnvRunner goes on counting the episode's own rewards.
+        rewards = np.array(episode.get_rewards(slice(0, count)), np.float64)
         durations = np.ones(count, np.float64)
         # The info that came with the next observation tells about the decision before it.
         for t, info in enumerate(episode.get_infos(slice(1, count + 1))):

@@ -62,9 +62,9 @@ class EmmaEncoder:
             MANUAL_TOKENS: self._manual(str(observation[MANUAL])),
         }
         if ACTION_MASK in observation:
-            arrays[ACTION_MASK] = np.asarray(observation[ACTION_MASK], np.int8)
+            arrays[ACTION_MASK] = np.array(observation[ACTION_MASK], np.int8)
         if with_state:
-            arrays[CRITIC_STATE] = np.asarray(observation[STATE], np.float32).reshape(-1)
+            arrays[CRITIC_STATE] = np.array(observation[STATE], np.float32).reshape(-1)
         return arrays
 
     def _subgoal(self, text: str) -> np.ndarray:

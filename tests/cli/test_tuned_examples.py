@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rllib_llm_comm.cli import pipeline
 from rllib_llm_comm.cli.example import examples
@@ -28,6 +29,25 @@ def test_everything_in_the_file_is_known(path, tmp_path):
 def test_every_key_is_commented(path):
     bare = [line for line in path.read_text().splitlines() if line.strip() and "#" not in line]
     assert not bare
+
+
+CLOCKS = {"time_total_s", "time_this_iter_s", "time_budget_s", "time_since_restore"}
+
+
+def keys(value):
+    """All keys of nested settings, the last parts of paths among them."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield str(key).split("/")[-1]
+            yield from keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from keys(inner)
+
+
+@pytest.mark.parametrize("path", [*FILES, SMOKE, SMOKE.with_name("study_smoke.yaml")], ids=lambda path: path.stem)
+def test_no_run_is_ended_by_the_clock(path):
+    assert not CLOCKS & set(keys(yaml.safe_load(path.read_text())))
 
 
 def test_the_promised_files_are_there():

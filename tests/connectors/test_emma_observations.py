@@ -74,3 +74,29 @@ def test_a_state_is_no_must():
             *spaces(kitchen(observe=["entities"])), settings=EmmaSettings(critic_observation=critic)
         )
         assert "critic_state" not in piece.observation_space["alice"].spaces
+
+
+def test_an_environment_may_write_into_its_last_observation():
+    env = kitchen()
+    piece = EmmaObservations(*spaces(env), settings=EmmaSettings(frames=3, critic_observation="state"))
+    observations, infos = env.reset(seed=0)
+    seen = observations["alice"]
+    episode = MultiAgentEpisode(
+        observation_space={a: env.observation_space(a) for a in env.possible_agents},
+        action_space={a: env.action_space(a) for a in env.possible_agents},
+        agent_to_module_mapping_fn=lambda *args, **kwargs: "shared",
+    )
+
+    def look(number):
+        for name in ("entities", "state", "action_mask"):
+            seen[name].fill(number)
+        return {"alice": dict(seen)}
+
+    episode.add_env_reset(observations=look(0))
+    piece(rl_module=None, batch={}, episodes=[episode])
+    for number in (1, 2):
+        episode.add_env_step(observations=look(number), actions={"alice": 0}, rewards={"alice": 0.0})
+        piece(rl_module=None, batch={}, episodes=[episode])
+    rows = episode.agent_episodes["alice"].get_observations()
+    assert [frame.flat[0] for frame in rows[-1]["frames"]] == [0, 1, 2]
+    assert [row["critic_state"][0] for row in rows] == [row["action_mask"][0] for row in rows] == [0, 1, 2]

@@ -161,6 +161,10 @@ def test_metrics_count_words_and_distinct_messages():
     metrics = made.get_metrics()
     assert metrics["message_words"].peek() == 3.0
     assert 0.5 < metrics["message_distinct_share"].peek() <= 1.0
+    assert "shuffled_same_share" not in metrics
+    made = runner("shuffled", fragment=10, length=6)
+    made.sample()
+    assert 0.0 <= made.get_metrics()["shuffled_same_share"].peek() < 0.5  # the toy's messages count up
 
 
 def test_teacher_messages_reach_the_prompts():

@@ -81,6 +81,17 @@ def test_shuffled_messages_are_the_students_but_of_other_moments_and_agents():
     assert wrong > 80  # nearly all are of other moments
 
 
+def test_what_shuffling_replaced_is_known():
+    talk = protocol("shuffled", seed=1)
+    for step in range(3):
+        speakers = [speaker(agent, f"{agent} {step}", {}) for agent in ("alice", "bob")]
+        talk.speak(speakers, echo)
+        assert talk.replaced == [f"about {s.observation.text} i say:" for s in speakers]
+    talk = protocol("student")
+    talk.speak([speaker("alice", "a", {})], echo)
+    assert talk.replaced == []
+
+
 def test_same_seed_same_shuffle():
     def run(seed):
         talk = protocol("shuffled", seed=seed)

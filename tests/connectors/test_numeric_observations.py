@@ -143,3 +143,33 @@ def test_a_busy_agent_is_seen_as_it_was_asked_last():
     assert vectors(episode, "alice") == [seen["alice"]["vector"].tolist(), first["bob"]]
     piece(rl_module=None, batch={}, episodes=[episode])  # once is enough
     assert vectors(episode, "alice") == [seen["alice"]["vector"].tolist(), first["bob"]]
+
+
+def test_an_environment_may_write_into_its_last_observation():
+    env = Luck()
+    piece = NumericObservations(*spaces(env), critic="state")
+    buffers = {
+        agent: {"vector": np.zeros(4, np.float32), "action_mask": np.ones(3, np.int8), "state": np.zeros(8, np.float32)}
+        for agent in AGENTS
+    }
+
+    def look(number):
+        for seen in buffers.values():
+            seen["vector"].fill(number)
+            seen["state"].fill(number)
+            seen["action_mask"][:] = [1, number % 2, 1]
+        return {agent: dict(seen) for agent, seen in buffers.items()}
+
+    episode = MultiAgentEpisode(
+        observation_space={a: env.observation_space(a) for a in AGENTS},
+        action_space={a: env.action_space(a) for a in AGENTS},
+    )
+    episode.add_env_reset(observations=look(0))
+    piece(rl_module=None, batch={}, episodes=[episode])
+    for number in (1, 2):
+        nothing = dict.fromkeys(AGENTS, 0)
+        episode.add_env_step(observations=look(number), actions=nothing, rewards=nothing)
+        piece(rl_module=None, batch={}, episodes=[episode])
+    rows = episode.agent_episodes["bob"].get_observations()
+    assert [row["vector"][0] for row in rows] == [row["critic_state"][0] for row in rows] == [0, 1, 2]
+    assert [row["action_mask"][1] for row in rows] == [0, 1, 0]

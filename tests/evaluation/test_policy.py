@@ -15,7 +15,7 @@ from rllib_llm_comm import load_policy
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.language.plain import plain_scores
-from rllib_llm_comm.language.prompts import action_prompt
+from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.modules.core import LLMCommCore
 from rllib_llm_comm.modules.encoding import ObservationEncoder, read_observation
 from rllib_llm_comm.modules.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
@@ -182,3 +182,24 @@ def test_clear_errors(checkpoint, tmp_path):
     policy.manifest = manifest
     with pytest.raises(UserError, match="is not registered with PettingZoo"):
         policy.env()
+
+
+def test_how_many_shuffled_messages_equal_the_speakers_own(checkpoint):
+    """Against messages that are written again, one by one, for every observation that is met."""
+    policy = load_policy(checkpoint, messages="shuffled")
+    told = evaluate(policy, episodes=6, seed=3, num_envs=1).shuffled_same_share
+    env, same = policy.env(), []
+    for seed in range(3, 9):
+        observations, infos = env.reset(seed=seed)
+        policy.reset(seed=seed)
+        while env.agents:
+            asked = {a: observations[a] for a in env.agents if infos[a]["needs_action"]}
+            decisions = policy.act(asked)
+            for agent, seen in asked.items():
+                prompt = message_prompt(seen["text"], seen["subgoal"])
+                own = policy.core.write_messages([prompt], max_words=4, temperature=0.0, seed=None)
+                same.append(own == [decisions[agent].said])
+            observations, _, _, _, infos = env.step({a: d.action for a, d in decisions.items()})
+    assert told == round(sum(same) / len(same), 4) and 0 < told < 1
+    for messages in ("student", "none", "constant"):
+        assert evaluate(load_policy(checkpoint, messages=messages), episodes=2).shuffled_same_share is None

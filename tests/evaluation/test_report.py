@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import matplotlib.colors
 import pytest
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.figures import colours
+from rllib_llm_comm.evaluation.figures import colours, draw_curves
 from rllib_llm_comm.evaluation.report import summarise, write_report
-from rllib_llm_comm.evaluation.study_results import join_results, read_results, to_plain
+from rllib_llm_comm.evaluation.study_results import FIGURES, join_results, read_results, to_plain
 
 STUDY = {
     "title": "Made <up>",
@@ -95,7 +96,7 @@ def test_sentences(folder):
     assert told["sentences"][3].startswith("Trained good talk, played with 'none' messages instead of its own: 0.4")
     good = told["systems"]["good"]
     assert good["evaluations"]["sampled"]["return_mean"]["value"] == pytest.approx(1.275)
-    assert good["decisions_to_return_1"] == 800
+    assert good["decisions_to_return_1"] == 800 and good["runs_to_return_1"] == [4, 4]
     assert "unfinished" not in told["systems"]
 
 
@@ -255,8 +256,122 @@ def test_damaged_results_are_refused(folder, change, says):
     refused(folder, "results.json", change, says)
 
 
-def test_twelve_systems_have_different_colours():
-    names = [f"system {k}" for k in range(12)]
+def learning(folder, seed, returns):
+    """Puts a curve of returns, one per iteration of 200 decisions, in place of one of `good`."""
+    rows = [result(k, seed) for k in range(2, len(returns) + 2)]
+    for row, value in zip(rows, returns, strict=True):
+        row["env_runners"]["agent_episode_returns_mean"] = {"a": value, "b": value}
+    path = folder / f"one.good/trial_{seed}_seed={seed}/result.json"
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+
+
+def test_decisions_until_a_return_count_only_one_that_lasts(folder):
+    learning(folder, 0, [1.1, 0.3, 0.4, 1.0, 1.2])  # 400 decisions: luck; from 1,000 on it stays
+    for seed in (1, 2, 3):
+        learning(folder, seed, [0.2, 1.0, 1.1, float("nan"), 1.3])  # no episode ended in the fourth
+    good = summarise(read_results(folder))["scenarios"]["one"]["systems"]["good"]
+    assert good["decisions_to_return_1"] == 600 and good["runs_to_return_1"] == [4, 4]
+    for seed in (1, 2):
+        learning(folder, seed, [0.2, 1.0, 1.1, 1.2, 0.9])  # reached, and lost in the end
+    good = summarise(read_results(folder))["scenarios"]["one"]["systems"]["good"]
+    assert good["decisions_to_return_1"] is None and good["runs_to_return_1"] == [2, 4]
+    write_report(read_results(folder), folder / "report")
+    for page in ("report.md", "report.html"):
+        assert "good talk only 2 of 4 runs; same 800 (4 of 4 runs)" in (folder / "report" / page).read_text()
+
+
+def shuffled(folder, change):
+    """Also plays `good` with shuffled messages; `change` adds what is known of them to a run's figures."""
+    study = json.loads((folder / "study.json").read_text())
+    study["systems"]["good"]["interventions"] = ["shuffled"]
+    study["systems"]["same"]["config"] = {"messages": "shuffled"}
+    (folder / "study.json").write_text(json.dumps(study))
+    stage = folder / "one.good.messages_shuffled"
+    stage.mkdir()
+    runs = [{**evaluation(1.0), **change(k)} for k in range(4)]
+    (stage / "evaluation.json").write_text(json.dumps({"checkpoints": runs}))
+    write_report(read_results(folder), folder / "report")
+    return json.loads((folder / "report/report.json").read_text())["scenarios"]["one"], (
+        folder / "report/report.md"
+    ).read_text()
+
+
+def test_how_many_shuffled_messages_are_the_speakers_own_stands_beside_them(folder):
+    told, page = shuffled(folder, lambda k: {"shuffled_same_share": (0.1, 0.2, 0.3, 0.9)[k]})
+    found = told["systems"]["good"]["evaluations"]
+    assert found["messages_shuffled"]["shuffled_same_share"] == {
+        "value": 0.25, "low": 0.1, "high": 0.9, "estimated": False,
+    }  # fmt: skip
+    assert "shuffled_same_share" not in found["sampled"]
+    assert "(25 % of them equal its own)" in told["sentences"][3] and "| 7 | 25 % |" in page
+    # A system that is trained with shuffled messages, from an evaluation that did not count: 0.9^2 + 0.1^2.
+    assert told["systems"]["same"]["evaluations"]["sampled"]["shuffled_same_share"]["value"] == pytest.approx(0.82)
+    assert "| 7 | about 82 % |" in page
+
+
+def test_what_nobody_counted_is_not_made_up(folder):
+    told, page = shuffled(folder, lambda k: {})
+    assert told["systems"]["good"]["evaluations"]["messages_shuffled"]["shuffled_same_share"] is None
+    assert "was not recorded" in told["sentences"][3] and "| 7 | not recorded |" in page
+
+
+def test_a_report_without_shuffled_messages_says_nothing_of_them(folder):
+    write_report(read_results(folder), folder / "report")
+    for page in ("report.md", "report.html"):
+        assert "Shuffled" not in (folder / "report" / page).read_text()
+
+
+def test_figures_of_an_earlier_report_stand_in_for_runs_that_are_gone(folder):
+    """A report whose runs kept only returns, with the other figures as they were told, says what the whole one says."""
+    whole = to_plain(read_results(folder))
+    told = summarise(read_results(folder))
+    kept = json.loads(json.dumps(whole))
+    kept["note"] = "The runs are gone."
+    for name, system in kept["scenarios"]["one"].items():
+        figures = told["scenarios"]["one"]["systems"].get(name, {"evaluations": {}, "seeds": [], "messages": []})
+        system["curves"] = []
+        system["evaluations"] = {
+            suffix: [{"return_mean": run["return_mean"]} for run in runs]
+            for suffix, runs in system["evaluations"].items()
+        }
+        system["recorded"] = {
+            "seeds": figures["seeds"], "messages": figures["messages"],
+            "figures": {
+                suffix: {key: told_of[key] for key in FIGURES if key != "return_mean"}
+                for suffix, told_of in figures["evaluations"].items()
+            },
+        }  # fmt: skip
+    (folder / "kept").mkdir()
+    (folder / "kept/results.json").write_text(json.dumps(kept))
+    again = summarise(read_results(folder / "kept"))
+    for name, system in again["scenarios"]["one"]["systems"].items():
+        assert system.pop("decisions_to_return_1") is None and system.pop("runs_to_return_1") == [0, 0]
+        before = told["scenarios"]["one"]["systems"][name]
+        assert {**before, **system} == before
+    page = write_report(read_results(folder / "kept"), folder / "report").read_text()
+    assert "The runs are gone." in page and "Learning curves were not kept." in page
+    assert not list((folder / "report").glob("*_curves.png"))
+    del kept["scenarios"]["one"]["good"]["recorded"]["figures"]["sampled"]["success_rate"]
+    (folder / "kept/results.json").write_text(json.dumps(kept))
+    with pytest.raises(UserError, match=r"good.evaluations.sampled.0.success_rate` is missing"):
+        read_results(folder / "kept")
+
+
+def test_systems_with_few_decisions_can_be_seen_beside_those_with_many(folder):
+    systems = read_results(folder).scenarios["one"]
+    axis = draw_curves(systems, colours(list(systems))).axes[0]
+    assert axis.get_xscale() == "linear" and axis.get_xlim()[0] == 0
+    few, many = systems["good"], systems["bad"]
+    many.curves[:] = [replace(curve, decisions=[50 * d for d in curve.decisions]) for curve in many.curves]
+    axis = draw_curves({"good": few, "bad": many}, colours(["good", "bad"])).axes[0]
+    assert axis.get_xscale() == "log" and "logarithmic" in axis.get_xlabel()
+    left, right = (axis.transAxes.inverted().transform(axis.transData.transform((x, 0)))[0] for x in (0.4, 0.8))
+    short = next(line for line in axis.lines if line.get_label().startswith("good"))
+    assert short.get_xdata()[-1] == pytest.approx(0.8) and right - left > 0.05 and right < 0.6
+
+
+def test_systems_have_different_colours():
+    names = [f"system {k}" for k in range(40)]
     paint = [matplotlib.colors.to_rgb(colour) for colour in colours(names).values()]
     for one, other in itertools.combinations([*paint, (1.0, 1.0, 1.0)], 2):
         assert max(abs(a - b) for a, b in zip(one, other, strict=True)) > 0.15, (one, other)

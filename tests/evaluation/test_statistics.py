@@ -13,8 +13,8 @@ from rllib_llm_comm.evaluation.statistics import (
     Interval,
     bootstrap,
     bootstrap_difference,
-    first_reached,
     iqm,
+    lastingly_reached,
     mean,
     median,
     on_grid,
@@ -97,8 +97,16 @@ def test_curves():
     grid = np.array([0.0, 1.0, 2.0, 3.0, 4.0])
     np.testing.assert_array_equal(on_grid([1, 2, 3], [float("nan"), 1.0, 3.0], grid), [np.nan, np.nan, 1, 3, np.nan])
     assert np.isnan(on_grid([1, 2], [float("nan")] * 2, grid)).all()
-    assert first_reached([10, 20, 30], [0.1, 0.6, 0.4], 0.5) == 20
-    assert first_reached([10], [0.1], 0.5) == float("inf")
+
+
+def test_a_lucky_moment_is_no_return_that_lasts():
+    nan, never = float("nan"), float("inf")
+    assert lastingly_reached([10, 20, 30], [0.1, 0.6, 0.5], 0.5) == 20
+    assert lastingly_reached([10, 20, 30, 40, 50], [0.1, 0.9, 0.4, 0.6, 0.7], 0.5) == 40  # 20 was luck
+    assert lastingly_reached([10, 20, 30], [0.1, 0.6, 0.4], 0.5) == never  # and lost again
+    assert lastingly_reached([10, 20, 30, 40, 50], [nan, 0.6, nan, 0.7, nan], 0.5) == 20  # nothing measured is no loss
+    assert lastingly_reached([10, 20], [nan, 0.6], 0.5) == 20
+    assert lastingly_reached([10], [0.1], 0.5) == lastingly_reached([10], [nan], 0.5) == never
 
 
 @pytest.mark.parametrize("scores", [np.zeros((0,)), np.zeros((2, 2, 2))])

@@ -56,7 +56,6 @@ def test_advantages_and_bootstrap_values(terminate):
     settings = config({"busy": (1, 3), "length": 7, "pay_busy": 0.1, "terminate": terminate}, gamma=0.9, lambda_=0.8)
     loop = Loop(settings)
     episodes = loop.runner.sample()
-    batch = loop.batch(episodes)
     core = loop.module.core
     targets, advantages = [], []
     for episode in episodes:
@@ -77,6 +76,10 @@ def test_advantages_and_bootstrap_values(terminate):
             advantages.append(advantage)
     advantages = np.concatenate(advantages)
     decisions = sum(len(s) for e in episodes for s in e.agent_episodes.values())
+    ended = [s.is_terminated for e in episodes for s in e.agent_episodes.values() if e.is_done]
+    paid = [s.get_return() for e in episodes for s in e.agent_episodes.values()]
+    batch = loop.batch(episodes)
+    assert [s.get_return() for e in episodes for s in e.agent_episodes.values()] == paid
     assert all(len(column) == decisions for key, column in batch.items() if key != "obs")
     assert "loss_mask" not in batch
     np.testing.assert_allclose(batch["value_targets"].numpy(), np.concatenate(targets), atol=1e-5)
@@ -85,7 +88,6 @@ def test_advantages_and_bootstrap_values(terminate):
     )
     assert abs(float(batch["advantages"].mean())) < 1e-5
     assert abs(float(batch["advantages"].std(unbiased=False)) - 1) < 1e-4
-    ended = [s.is_terminated for e in episodes for s in e.agent_episodes.values() if e.is_done]
     assert ended and all(flag == terminate for flag in ended)
 
 
@@ -138,8 +140,9 @@ def test_gradients_are_clipped_apart():
 
 def test_minibatches_use_every_decision_once():
     loop = Loop(config(minibatch_size=8, num_epochs=2))
-    results = loop.update()
-    decisions = sum(len(s) for e in loop.episodes for s in e.agent_episodes.values())
+    episodes = loop.runner.sample()
+    decisions = sum(len(s) for e in episodes for s in e.agent_episodes.values())
+    results = loop.update(episodes)
     assert 2 <= results["minibatches"] <= 2 * -(-decisions // 8)
     assert results["num_module_steps_trained"] == 2 * decisions
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -38,7 +40,6 @@ def test_advantages_are_of_real_values_and_old_values_stay_normalised(told):
     norm = loop.module.value_norm
     assert float(norm.std) > 5  # far from 1, so that mistakes show
     episodes = loop.runner.sample()
-    batch = loop.batch(episodes)
     targets, advantages, outputs = [], [], []
     for episode in episodes:
         for _, single in sorted(episode.agent_episodes.items()):
@@ -53,6 +54,7 @@ def test_advantages_are_of_real_values_and_old_values_stay_normalised(told):
             targets.append(target)
             advantages.append(advantage)
             outputs.append(said[:-1].numpy())
+    batch = loop.batch(episodes)
     advantages = np.concatenate(advantages)
     np.testing.assert_allclose(batch["value_targets"].numpy(), np.concatenate(targets), atol=1e-3)
     np.testing.assert_allclose(batch["vf_preds"].numpy(), np.concatenate(outputs), atol=1e-5)
@@ -65,10 +67,9 @@ def test_statistics_take_in_every_minibatch_before_its_loss():
     loop = Loop(config(value_norm_beta=0.5, num_epochs=1))
     seen = []
     for number in range(1, 4):
-        episodes = loop.runner.sample()
-        batch = loop.batch(episodes)
+        results = loop.update()
+        batch = loop.trained
         seen.append(batch["value_targets"].double().numpy())
-        results = loop.update(episodes)
         weights = np.array([0.5 ** (number - k) for k in range(number)])
         mean, square = (np.average([np.mean(targets**power) for targets in seen], weights=weights) for power in (1, 2))
         std = np.sqrt(square - mean**2)
@@ -90,9 +91,8 @@ def test_updates_are_counted_by_minibatch_and_epoch():
 def test_without_value_norm_the_critic_learns_returns():
     loop = Loop(config(use_value_norm=False, num_epochs=1, huber_delta=None, vf_clip_param=None))
     assert loop.module.value_norm is None
-    episodes = loop.runner.sample()
-    batch = loop.batch(episodes)
-    results = loop.update(episodes)
+    results = loop.update()
+    batch = loop.trained
     assert "value_norm_mean" not in results
     assert results["vf_loss"] == pytest.approx(
         float((batch["vf_preds"] - batch["value_targets"]).square().mean()), rel=1e-4
@@ -114,8 +114,8 @@ def test_another_learner_goes_on_equally():
     other.learner.set_state(one.learner.get_state())
     assert int(other.module.value_norm.updates) == 6
     episodes = one.runner.sample()
-    for loop in (one, other):
-        loop.update(episodes)
+    for loop, own in ((one, episodes), (other, copy.deepcopy(episodes))):  # an update lengthens what it learns from
+        loop.update(own)
     first, second = one.module.state_dict(), other.module.state_dict()
     assert int(first["value_norm.updates"]) == 9
     assert all(torch.equal(value, second[name]) for name, value in first.items())
@@ -127,7 +127,7 @@ def test_forbidden_actions_are_never_taken_and_busy_agents_count():
     for _ in range(3):
         assert loop.update()["ratio_first_minibatch"] < 1e-5
         for episode in loop.episodes:
-            for single in episode.agent_episodes.values():
+            for single in episode.agent_episodes.values():  # each with the row for bootstrapping
                 masks = single.get_observations(slice(0, len(single)))["action_mask"]
                 forbidden += int((masks == 0).sum())
                 assert (np.take_along_axis(masks, single.get_actions()[:, None].astype(int), 1) == 1).all()

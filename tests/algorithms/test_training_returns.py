@@ -1,0 +1,48 @@
+"""Returns that a training reports are those of the game, whatever the learner computes from its rewards."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from toys import ENV_ID, register
+
+from rllib_llm_comm import SymbolicPPOConfig
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+LENGTH, TOLL = 40, -1.5
+
+
+@pytest.mark.parametrize(
+    ("runners", "gamma"),
+    [(0, 0.0), (0, 0.5), (0, 0.99), (0, 1.0), (1, 0.5), (2, 0.5), *(
+        pytest.param(runners, gamma, marks=pytest.mark.slow) for runners in (1, 2) for gamma in (0.0, 0.99, 1.0)
+    )],
+)  # fmt: skip
+def test_a_game_that_always_pays_the_same_reports_exactly_its_return(runners, gamma):
+    register()
+    algo = (
+        SymbolicPPOConfig()
+        .environment(ENV_ID, env_config={"length": LENGTH, "busy": (2, 5), "pay": 0.0, "pay_busy": TOLL})
+        .policy_network(hiddens=[4])
+        .env_runners(num_env_runners=runners, num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=24, minibatch_size=12, num_epochs=1, gamma=gamma)
+        .reporting(metrics_num_episodes_for_smoothing=2)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    seen = []
+    try:
+        for _ in range(12):
+            told = algo.train()["env_runners"]
+            # Not a number where no episode ended, and before the window is full.
+            if math.isfinite(told["team_return_mean"]):
+                seen.append([
+                    told["team_return_mean"], *told["agent_episode_returns_mean"].values(),
+                    told["episode_return_min"] / 2, told["episode_return_max"] / 2,
+                ])  # fmt: skip
+    finally:
+        algo.stop()
+    # Episodes outlast roll-outs, so that most of their rewards have been learned from before they end.
+    assert len(seen) >= 3 and {value for row in seen for value in row} == {LENGTH * TOLL}, seen

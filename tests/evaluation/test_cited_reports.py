@@ -1,0 +1,49 @@
+"""Reports that the documents cite are made again, byte for byte, from the results beside them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from rllib_llm_comm.evaluation.figures import drawn_by
+from rllib_llm_comm.evaluation.report import write_report
+from rllib_llm_comm.evaluation.study_results import read_results
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "docs" / "results"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*/*.md"))]
+CITED = sorted({name for page in PAGES for name in re.findall(r"results/(\w+)/report\.\w+", page.read_text())})
+_PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/=]+")
+
+
+def test_all_reports_are_cited():
+    assert sorted(path.parent.name for path in RESULTS.glob("*/report.md")) == CITED
+
+
+@pytest.mark.parametrize("name", CITED)
+def test_a_cited_report_is_made_again(name, tmp_path):
+    folder = RESULTS / name
+    write_report(read_results(folder), tmp_path)
+    for made in ("results.json", "report.json", "report.md"):
+        assert (tmp_path / made).read_bytes() == (folder / made).read_bytes(), made
+    pages = [(place / "report.html").read_text(encoding="utf-8") for place in (tmp_path, folder)]
+    assert _PICTURE.sub("", pages[0]) == _PICTURE.sub("", pages[1])
+    pictures = sorted(path.name for path in folder.glob("*.png"))
+    assert pictures == sorted(path.name for path in tmp_path.glob("*.png"))
+    for picture in pictures:
+        with Image.open(folder / picture) as kept, Image.open(tmp_path / picture) as made:
+            assert kept.size == made.size
+            same_versions = kept.info["Software"] == drawn_by()
+        if same_versions:  # others draw letters a little differently
+            assert (tmp_path / picture).read_bytes() == (folder / picture).read_bytes(), picture
+    if same_versions:
+        assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_cited_results_are_there(page):
+    for target in re.findall(r"\]\(([^)#]*results/[^)#]*)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
