@@ -188,7 +188,8 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     metrics = [row["metrics"] for row in rows]
     counted = without_empty_counts(dict.fromkeys(name for one in metrics for name in one), metrics)
     figures = [
-        {name: row.get(name, "") for name in shown} | {name: row["metrics"].get(name, "") for name in counted}
+        {name: "" if row.get(name) is None else row[name] for name in shown}
+        | {name: row["metrics"].get(name, "") for name in counted}
         for row in rows
     ]
     # What is the same for all checkpoints stands once below: a terminal has few columns.
