@@ -25,6 +25,7 @@ from typing import Any
 from torch import nn
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, read_adapter_settings
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.text_encoder import load_text_encoder
@@ -41,7 +42,6 @@ FORMAT = 1
 LANGUAGE, NUMERIC, GROUNDED = "language", "numeric", "grounded"
 _CRITIC = "critic.safetensors"
 _NETWORK = "network.safetensors"
-_PEFT_CONFIG = "adapter_config.json"
 
 
 @dataclass(frozen=True)
@@ -282,10 +282,9 @@ def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str]) -> Non
     """
     root = Path(path).expanduser()
     base = core.lm.base
-    if (root / _PEFT_CONFIG).is_file():
-        settings = json.loads((root / _PEFT_CONFIG).read_text(encoding="utf-8"))
-        trained_on = settings.get("base_model_name_or_path")
-        if trained_on and not _same_name(trained_on, base.name):
+    if (root / ADAPTER_CONFIG).is_file():
+        trained_on = read_adapter_settings(root, MESSAGE).get("base_model_name_or_path")
+        if isinstance(trained_on, str) and trained_on and not _same_name(trained_on, base.name):
             raise _other_base(str(root), trained_on, base.name)
         core.lm.load_adapter(MESSAGE, root)
         return
