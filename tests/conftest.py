@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# The secret with which `rllib train` signs checkpoints: one of the tests' own.
+os.environ.setdefault("XDG_STATE_HOME", tempfile.mkdtemp(prefix="state-"))
 
 import pytest
 import torch

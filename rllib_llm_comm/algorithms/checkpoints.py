@@ -16,6 +16,7 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 from rllib_llm_comm.modules.policy_folder import POLICY_FOLDER, PolicyExport, PolicyManifest, write_policy
+from rllib_llm_comm.modules.policy_manifest import MANIFEST, read_manifest
 
 
 class PolicyCheckpointMixin(Algorithm):
@@ -73,12 +74,31 @@ class PolicyCheckpointMixin(Algorithm):
 
     @override(Checkpointable)
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
-        """Restores as RLlib does, and makes sure that all EnvRunners act with the restored weights."""
+        """Restores as RLlib does, and makes sure that all EnvRunners act with the restored weights.
+
+        RLlib unpickles what it restores: only from checkpoints whose origin you know.
+
+        Raises:
+            UserError: If the checkpoint is another algorithm's, whose weights of the same shapes mean something else.
+        """
+        self._require_own_algorithm(path)
         if self.env_runner_group is None:  # RLlib's own would look for it
             Checkpointable.restore_from_path(self, path, *args, **kwargs)
         else:
             super().restore_from_path(path, *args, **kwargs)
             self._sync_runners()
+
+    def _require_own_algorithm(self, path: Any) -> None:
+        folder = Path(str(path)) / POLICY_FOLDER
+        if not (folder / MANIFEST).is_file():
+            return
+        wrote, own = read_manifest(folder).algorithm, type(self).__name__
+        if wrote != own:
+            raise UserError(
+                f"{str(path)!r} is a checkpoint of {wrote}, but {own} would take over its weights and optimizers as if "
+                f"they were its own; restore it into {wrote}, or take its message adapter alone with "
+                "`message_checkpoint`."
+            )
 
     def _sync_runners(self) -> None:
         # RLlib's own sync does not wait, and drops its request if an earlier one is still on its way, as the one

@@ -64,16 +64,17 @@ class LanguageModelConfigMixin(StrictConfigMixin):
                 extra `quantized` (bitsandbytes). `dtype` is what they are computed in (ours).
             device: `"cpu"` (default), `"cuda"`, `"cuda:1"`, ... or `"auto"`: where base, adapters and critic
                 compute, whatever device RLlib gives a Learner or EnvRunner.
-            lora_r: Rank of the adapters, >= 1. Default 8 (TWOSOME; Verco is silent).
-            lora_alpha: LoRA's scale numerator, >= 1. Default 16 (TWOSOME; Verco is silent).
+            lora_r: Rank of the adapters, 1 to 4096. Default 8 (TWOSOME; Verco is silent).
+            lora_alpha: LoRA's scale numerator, 1 to 10**6. Default 16 (TWOSOME; Verco is silent).
             lora_dropout: In [0, 1); acts in supervised training only. Default 0 (TWOSOME).
             lora_target_modules: `"all-linear"` (default, ours) or names of linear maps; TWOSOME: q_proj,
                 v_proj.
-            critic_hiddens: Hidden widths of the critic. Default (128, 128) (ours); TWOSOME: (1024, 512).
+            critic_hiddens: Hidden widths of the critic, at most 16 of 1 to 65536. Default (128, 128) (ours); TWOSOME:
+                (1024, 512).
             score_normalization: `"sum"` (default; Verco Eq. 3), `"token"` or `"word"` (TWOSOME).
-            temperature: > 0, divides the scores before the softmax. Default 1 (Verco Eq. 3).
-            max_prompt_tokens: Longest prompt in tokens; longer ones are an error. Default 256 (ours).
-            max_candidate_tokens: Longest action phrase in tokens. Default 32 (ours).
+            temperature: > 0, at most 10**6; divides the scores before the softmax. Default 1 (Verco Eq. 3).
+            max_prompt_tokens: Longest prompt in tokens, 1 to 131072; longer ones are an error. Default 256 (ours).
+            max_candidate_tokens: Longest action phrase in tokens, 1 to 8192. Default 32 (ours).
             engine: `"fast"` (default) or `"plain"`: the same up to rounding and many times slower, to check the
                 fast one when in doubt (ours).
             prefix_cache_mb: Most megabytes of keys and values of earlier prompts that are kept per adapter while
@@ -113,8 +114,8 @@ class LanguageModelConfigMixin(StrictConfigMixin):
                 message adapter is loaded when the algorithm is built. Default `None`: a fresh adapter.
             teacher: For `messages="teacher"`: a teacher's registered name, or a dict with `name` and its
                 arguments.
-            max_message_words: Longest message in words, >= 1. Default 10 (Verco).
-            message_temperature: 0 (default, ours): greedy; otherwise the sampling temperature.
+            max_message_words: Longest message in words, 1 to 1000. Default 10 (Verco).
+            message_temperature: 0 (default, ours): greedy; otherwise the sampling temperature, at most 100.
             message_server: Keys of `MessageServer` (`base_url`, `model`, ...): an OpenAI-compatible server, such as
                 vLLM, that writes the messages in place of the module (ours). Default `None`.
             constant_message: What is said with `messages="constant"`. Default "hello" (ours).

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rllib_llm_comm.cli.stages import MARKER, read_record
 from rllib_llm_comm.errors import UserError, did_you_mean
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.array_policy import ArrayPolicy
-    from rllib_llm_comm.evaluation.policy import Policy
 
 
 def find_checkpoint(path: str | Path) -> Path:
@@ -43,18 +38,6 @@ def find_checkpoint(path: str | Path) -> Path:
         listed = ", ".join(str(output) for output in outputs)
         raise UserError(f"Stage {str(path)!r} is a sweep with {len(outputs)} checkpoints; give one of {listed}.")
     return outputs[0]
-
-
-def load(path: str | Path, messages: str | None = None) -> Policy | ArrayPolicy:
-    """Loads the policy of a path that `find_checkpoint` understands.
-
-    Args:
-        path: The path.
-        messages: Another message mode than in training.
-    """
-    from rllib_llm_comm import load_policy
-
-    return load_policy(find_checkpoint(path), messages=messages)
 
 
 def _outputs(stage: Path) -> list[Path]:

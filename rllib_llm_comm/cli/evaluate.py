@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
+from rllib_llm_comm.cli.checkpoints import find_checkpoint
 from rllib_llm_comm.cli.console import print_table, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.cli.loading import (
+    AS_RECORDED,
+    BaseModelOption,
+    Loading,
+    MessagesOption,
+    ServerOption,
+    TeacherOption,
+)
+from rllib_llm_comm.cli.options import TrustRecorded
 from rllib_llm_comm.cli.outputs import require_writable
 from rllib_llm_comm.cli.planner_options import (
     PatienceOption,
@@ -49,7 +58,7 @@ def evaluate_checkpoints(
     seed: int,
     greedy: bool = False,
     env_config: Mapping[str, Any] | None = None,
-    messages: str | None = None,
+    loading: Loading = AS_RECORDED,
     num_envs: int = 16,
     planning: Mapping[str, Any] | None = None,
     trials: int | None = None,
@@ -65,7 +74,7 @@ def evaluate_checkpoints(
         seed: Seed of the first episode; the others count up.
         greedy: Whether the most likely action is taken instead of a sampled one.
         env_config: Settings of the environment that differ from training.
-        messages: Another message mode than in training.
+        loading: How checkpoints are loaded, such as with another message mode than in training.
         num_envs: Episodes that are played at once.
         planning: Who gives subgoals, if not as in training: `planner` and maybe `patience`, `replan`.
         trials: Plays with reflection, with at most so many trials per round; `None`: without.
@@ -86,7 +95,7 @@ def evaluate_checkpoints(
     log: list[str] = []
     for path in checkpoints:
         found = find_checkpoint(path)
-        policy = load(found, messages)
+        policy = loading.load(found)
         with counting_bar(f"playing {episodes} episodes") as progress:
             played = play_planned(
                 policy,
@@ -141,9 +150,11 @@ def command(
     env_config: Annotated[
         str | None, typer.Option(help="Environment settings that differ from training, as JSON.")
     ] = None,
-    messages: Annotated[
-        str | None, typer.Option(help="Another message mode: none, student, teacher, shuffled, constant or menu.")
-    ] = None,
+    messages: MessagesOption = None,
+    teacher: TeacherOption = None,
+    message_server: ServerOption = None,
+    base_model: BaseModelOption = None,
+    trust: TrustRecorded = False,
     num_envs: Annotated[int, typer.Option(min=1, help="Episodes played at once.")] = 16,
     planner: PlannerOption = None,
     trials: TrialsOption = None,
@@ -171,7 +182,7 @@ def command(
         seed=seed,
         greedy=greedy,
         env_config=load_json_option("--env-config", env_config) if env_config else None,
-        messages=messages,
+        loading=Loading.of_options(messages, teacher, message_server, base_model, trust),
         num_envs=num_envs,
         planning=planning_of_options(planner, patience),
         trials=trials,

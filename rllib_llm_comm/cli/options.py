@@ -18,6 +18,20 @@ Imports = Annotated[
     list[str] | None,
     Option("--import", metavar="MODULE", help="Import this module first (it registers your own things)."),
 ]
+Trust = Annotated[
+    bool,
+    Option(
+        "--trust",
+        help="Go on from checkpoints and unfinished runs that were not written here, which runs what is pickled in "
+        "them, and take the addresses, names of keys and paths that played checkpoints recorded.",
+    ),
+]
+TrustRecorded = Annotated[
+    bool,
+    Option(
+        "--trust", help="Take the addresses, names of keys, paths and hub ids that the checkpoint recorded as they are."
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,7 @@ class TrainOptions:
     ray_num_gpus: Annotated[int | None, Option(min=0, help="GPUs of a local Ray.")] = None
     seed: Annotated[int | None, Option(min=0, help="Seed of everything that runs.")] = None
     modules: Imports = None
+    trust: Trust = False
     verbose: Annotated[
         int,
         Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all, with tracebacks."),

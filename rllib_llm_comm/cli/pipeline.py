@@ -19,6 +19,7 @@ from rllib_llm_comm.cli import plain_stages, tune_stage
 from rllib_llm_comm.cli.checkpoints import find_checkpoint
 from rllib_llm_comm.cli.console import StoppedError, out, say, short_path
 from rllib_llm_comm.cli.experiment_file import ExperimentFile
+from rllib_llm_comm.cli.going_on import unsigned_parts
 from rllib_llm_comm.cli.options import TrainOptions
 from rllib_llm_comm.cli.ray_session import RaySession, available_cpus
 from rllib_llm_comm.cli.stages import MARKER, Stage, StageRecord, make_stages, read_record, resolve
@@ -55,12 +56,16 @@ def run_file(
         storage = options.storage_path or experiment.storage_path or DEFAULT_STORAGE
         return Path(storage).expanduser() / file.name / name
 
-    stages = make_stages(file.experiments, folder, file.digest, plain_stages.config_identity)
+    made = make_stages(file.experiments, folder, file.digest, plain_stages.config_identity)
+    stages = [replace(stage, trust=options.trust) for stage in made]
     records = _finished(stages, options.resume)
     to_run = [stage.name for stage in stages if stage.name not in records]
     failed: list[str] = []
     with out.status("checking all settings"):
         cpus = check_stages(stages, records, file.checked_by_python)
+        for stage in stages:
+            if stage.name in to_run and options.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
+                unsigned_parts(stage)
     with _lock({stage.folder.parent for stage in stages}), _session(options, cpus) as ray:
         before()
         for number, stage in enumerate(stages, 1):
@@ -184,7 +189,7 @@ def _make_room(stage: Stage, resume: bool) -> None:
             f"{short_path(stage.folder)} exists but was not written by this command (it has no {MARKER}); "
             "choose another `--experiment-name` or move it away."
         )
-    if resume and record.fingerprint == stage.fingerprint and record.status == "running":
+    if resume and _is_unfinished(stage, record):
         return
     if record.status == "running" and _needs_ray(stage) and not any(stage.folder.glob("trial_*/checkpoint_*")):
         shutil.rmtree(stage.folder)  # it failed before there was anything to keep
@@ -194,6 +199,11 @@ def _make_room(stage: Stage, resume: bool) -> None:
         number += 1
     stage.folder.rename(aside)
     say(f"Results of earlier settings were moved to {short_path(aside)}.", "dim")
+
+
+def _is_unfinished(stage: Stage, record: StageRecord | None) -> bool:
+    """Whether a stage was begun with these settings and has not ended."""
+    return record is not None and record.fingerprint == stage.fingerprint and record.status == "running"
 
 
 @contextlib.contextmanager
@@ -257,9 +267,13 @@ def _show_end(stages: list[Stage], records: Mapping[str, StageRecord]) -> None:
 
 
 def _say_next(stage: Stage, checkpoint: Path, alone: bool) -> None:
+    from rllib_llm_comm.modules.policy_manifest import read_manifest
+    from rllib_llm_comm.modules.recorded import reaches_outside
+
     where = short_path(stage.folder if alone else checkpoint)
     if (checkpoint / "policy").is_dir():
-        say(f"Next: rllib evaluate {where}\n      rllib replay {where}")
+        trust = " --trust" if reaches_outside(read_manifest(checkpoint / "policy")) else ""
+        say(f"Next: rllib evaluate {where}{trust}\n      rllib replay {where}{trust}")
     say(f"Curves: tensorboard --logdir {short_path(stage.folder)}")
 
 

@@ -15,6 +15,7 @@ from rllib_llm_comm.cli.console import say, short_path
 from rllib_llm_comm.cli.env_settings import check_environment
 from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
 from rllib_llm_comm.cli.experiment_file import Experiment
+from rllib_llm_comm.cli.loading import Loading
 from rllib_llm_comm.cli.planner_options import planning_of_settings
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.replay import replay_checkpoint
@@ -142,6 +143,9 @@ class CheckpointStageSettings(BaseModel):
         greedy: Whether the most likely action is taken instead of a sampled one.
         env_config: Settings of the environment that differ from training.
         messages: Another message mode than in training.
+        teacher: Who speaks with `messages` "teacher", if not the recorded one: a name, or a mapping with `name`.
+        message_server: Keys of `MessageServer`, if not the recorded ones; "none": the policy writes its messages.
+        base_model: Where the base model lies, if not where it lay in training.
         planner: Who gives subgoals, if not as in training: see `make_planner`; "none": nobody.
         patience: Game steps after which a subgoal counts as not done.
         trials: Thinks failures over, with at most so many trials per round; `None`: does not.
@@ -156,19 +160,29 @@ class CheckpointStageSettings(BaseModel):
     greedy: bool = False
     env_config: dict[str, Any] = Field(default_factory=dict)
     messages: str | None = None
+    teacher: str | dict[str, Any] | None = None
+    message_server: str | dict[str, Any] | None = None
+    base_model: str | None = None
     planner: str | dict[str, Any] | None = None
     patience: int | None = Field(None, ge=1)
     trials: int | None = Field(None, ge=0)
     recover: str | None = None
 
-    def played(self) -> dict[str, Any]:
-        """What `rllib evaluate` and `rllib replay` need beside the checkpoint."""
+    def played(self, trust: bool = False) -> dict[str, Any]:
+        """What `rllib evaluate` and `rllib replay` need beside the checkpoint.
+
+        What checkpoints recorded that were written here, this user's own file has said; others need `trust`.
+
+        Args:
+            trust: Whether the user trusts all checkpoints.
+        """
         from rllib_llm_comm.planning.reflection import check_recovery
 
         check_recovery(self.recover, self.trials)
-        given = ("episodes", "seed", "greedy", "env_config", "messages", "trials", "recover")
+        given = ("episodes", "seed", "greedy", "env_config", "trials", "recover")
         planning = planning_of_settings(self.planner, self.patience)
-        return {**{name: getattr(self, name) for name in given}, "planning": planning}
+        loading = Loading(self.messages, self.teacher, self.message_server, self.base_model, trust, trust_own=True)
+        return {**{name: getattr(self, name) for name in given}, "planning": planning, "loading": loading}
 
 
 class _OnCheckpoint(PlainStage):
@@ -210,7 +224,7 @@ class Evaluate(_OnCheckpoint):
         path = stage.folder / "evaluation.json"
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
         log = stage.folder / "plans.jsonl"
-        figures = evaluate_checkpoints(paths, **settings.played(), json_path=path, log_path=log)
+        figures = evaluate_checkpoints(paths, **settings.played(stage.trust), json_path=path, log_path=log)
         return StageResult([path], {"plans": log} if log.exists() else {}, summary=figures)
 
 
@@ -226,7 +240,7 @@ class Replay(_OnCheckpoint):
         pages: list[Path] = []
         for number, checkpoint in enumerate(paths):
             page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
-            replay_checkpoint(checkpoint, page, **settings.played())
+            replay_checkpoint(checkpoint, page, **settings.played(stage.trust))
             pages.append(page)
             say(f"Open {short_path(page)} in a browser.")
         return StageResult(pages)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
+from rllib_llm_comm.cli.checkpoints import find_checkpoint
 from rllib_llm_comm.cli.console import print_table, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
-from rllib_llm_comm.cli.options import Imports
+from rllib_llm_comm.cli.loading import Loading
+from rllib_llm_comm.cli.options import Imports, TrustRecorded
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.stages import write_atomically
 from rllib_llm_comm.errors import UserError
@@ -76,6 +77,7 @@ class PlanningOptions:
     json_file: JsonFile = None
     markdown_file: MarkdownFile = None
     modules: Imports = None
+    trust: TrustRecorded = False
 
     def planners(self) -> list[str | dict[str, Any]]:
         """The planners' settings, the scripted one if none is given."""
@@ -152,13 +154,14 @@ class PlanningOptions:
         from rllib_llm_comm.evaluation.planned_games import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
 
         config = load_json_option("--env-config", self.env_config) if self.env_config else {}
+        loading = Loading(trust=self.trust)
         made: dict[str, Executor] = {}
         for name in self.executor or [SCRIPTED]:
             if name == SCRIPTED:
                 made[name] = ScriptedExecutor(self.env or DEFAULT_ENV, config)
             else:
                 path = short_path(find_checkpoint(name))
-                made[path] = PolicyExecutor(load(path), path, config, self.greedy, _digest(path))
+                made[path] = PolicyExecutor(loading.load(path), path, config, self.greedy, _digest(path))
         return made
 
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rllib_llm_comm.cli.checkpoints import find_checkpoint, load
+from rllib_llm_comm.cli.checkpoints import find_checkpoint
 from rllib_llm_comm.cli.console import out, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.cli.loading import (
+    AS_RECORDED,
+    BaseModelOption,
+    Loading,
+    MessagesOption,
+    ServerOption,
+    TeacherOption,
+)
+from rllib_llm_comm.cli.options import TrustRecorded
 from rllib_llm_comm.cli.outputs import require_writable
 from rllib_llm_comm.cli.planner_options import (
     PatienceOption,
@@ -30,7 +40,7 @@ def replay_checkpoint(
     seed: int = 0,
     greedy: bool = False,
     env_config: Mapping[str, Any] | None = None,
-    messages: str | None = None,
+    loading: Loading = AS_RECORDED,
     beside: str | Path | None = None,
     planning: Mapping[str, Any] | None = None,
     trials: int | None = None,
@@ -45,7 +55,7 @@ def replay_checkpoint(
         seed: Seed of the first; the others count up.
         greedy: Whether the most likely action is taken instead of a sampled one.
         env_config: Settings of the environment that differ from training.
-        messages: Another message mode than in training.
+        loading: How checkpoints are loaded, such as with another message mode than in training.
         beside: Another checkpoint, whose episodes with the same seeds are shown beside these.
         planning: Who gives subgoals, if not as in training: `planner` and maybe `patience`, `replan`.
         trials: Plays with reflection, with at most so many trials per round; `None`: without.
@@ -61,9 +71,9 @@ def replay_checkpoint(
     from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
     from rllib_llm_comm.evaluation.rollout import Episode
 
-    def play(path: str | Path, mode: str | None) -> list[Episode]:
+    def play(path: str | Path, how: Loading) -> list[Episode]:
         return play_planned(
-            load(path, mode),
+            how.load(path),
             planning=planning,
             trials=trials,
             recover=recover,
@@ -75,12 +85,13 @@ def replay_checkpoint(
         )
 
     with out.status("playing and drawing"):
-        played = play(checkpoint, messages)
+        played = play(checkpoint, loading)
         if beside is None:
             return write_replay(played, page)
         one, two = find_checkpoint(checkpoint), find_checkpoint(beside)
         names = name_apart(str(one), str(two))
-        return write_comparison(dict(zip(names, (played, play(beside, None)), strict=True)), page, title="Side by side")
+        other = play(beside, dataclasses.replace(loading, messages=None))
+        return write_comparison(dict(zip(names, (played, other), strict=True)), page, title="Side by side")
 
 
 def name_apart(one: str, two: str) -> tuple[str, str]:
@@ -104,9 +115,11 @@ def command(
     env_config: Annotated[
         str | None, typer.Option(help="Environment settings that differ from training, as JSON.")
     ] = None,
-    messages: Annotated[
-        str | None, typer.Option(help="Another message mode: none, student, teacher, shuffled, constant or menu.")
-    ] = None,
+    messages: MessagesOption = None,
+    teacher: TeacherOption = None,
+    message_server: ServerOption = None,
+    base_model: BaseModelOption = None,
+    trust: TrustRecorded = False,
     beside: Annotated[
         str | None, typer.Option(help="Another checkpoint: its episodes with the same seeds are shown beside.")
     ] = None,
@@ -131,8 +144,9 @@ def command(
     settings = load_json_option("--env-config", env_config) if env_config else None
     require_writable({"--out": out_file})
     page = out_file or find_checkpoint(checkpoint).parent / f"replay_{seed}.html"
+    loading = Loading.of_options(messages, teacher, message_server, base_model, trust)
     replay_checkpoint(
-        checkpoint, page, episodes=episodes, seed=seed, greedy=greedy, env_config=settings, messages=messages,
+        checkpoint, page, episodes=episodes, seed=seed, greedy=greedy, env_config=settings, loading=loading,
         beside=beside, planning=planning_of_options(planner, patience), trials=trials, recover=recover,
     )  # fmt: skip
     say(f"Open {short_path(page)} in a browser.")

@@ -78,6 +78,7 @@ class Stage:
         folder: Where its results go.
         uses: Names of the stages it refers to.
         fingerprint: See `StageRecord`.
+        trust: Whether the user trusts what it goes on from or plays, wherever that was written.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Stage:
     folder: Path
     uses: tuple[str, ...] = ()
     fingerprint: str = ""
+    trust: bool = False
 
     def record(self) -> StageRecord | None:
         """What `stage.json` says, or `None` if there is none (or none that can be read)."""

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from rllib_llm_comm.cli.check import import_modules
 from rllib_llm_comm.cli.console import say, short_path, state
-from rllib_llm_comm.cli.options import Imports, TrainOptions
+from rllib_llm_comm.cli.options import Imports, TrainOptions, Trust
 from rllib_llm_comm.cli.study_file import Study, expand, read_study
 from rllib_llm_comm.errors import UserError
 
@@ -36,6 +36,7 @@ def study_file(
     ray_num_cpus: Annotated[int | None, Option(min=1, help="Logical CPUs of a local Ray.")] = None,
     ray_num_gpus: Annotated[int | None, Option(min=0, help="GPUs of a local Ray.")] = None,
     modules: Imports = None,
+    trust: Trust = False,
     verbose: Annotated[int, Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all.")] = 0,
 ) -> None:
     """Train and judge every system in every scenario with every seed, then write the report.
@@ -57,7 +58,7 @@ def study_file(
     experiments = expand(spec, experiment_name or file.stem)
     options = TrainOptions(
         experiment_name=experiment_name, storage_path=storage_path, resume=resume, ray_address=ray_address,
-        ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, verbose=verbose,
+        ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, trust=trust, verbose=verbose,
     )  # fmt: skip
 
     from rllib_llm_comm.cli.pipeline import DEFAULT_STORAGE, run_file

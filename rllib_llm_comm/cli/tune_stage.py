@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from rllib_llm_comm.cli.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.cli.console import StageFailedError, StoppedError, cause_of, say, short_path
 from rllib_llm_comm.cli.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.cli.experiment_file import Experiment
+from rllib_llm_comm.cli.going_on import check_restore, unsigned_parts
+from rllib_llm_comm.cli.own_work import make_key
 from rllib_llm_comm.cli.progress import TrainingTable, lookup, summary_of
 from rllib_llm_comm.cli.ray_session import RaySession, available_cpus
 from rllib_llm_comm.cli.search_space import first_point, grid_points, has_search, to_tune
@@ -50,6 +53,8 @@ def check(stage: Stage, kinds: tuple[str, ...], unresolved: tuple[str, ...] = ()
     _check_resources(stage.name, experiment.resources_per_trial)
     if experiment.restore and experiment.restore not in unresolved and not Path(experiment.restore).is_dir():
         raise UserError(f"`{stage.name}.restore` is {experiment.restore!r} but no checkpoint folder is there.")
+    if experiment.restore not in unresolved:
+        check_restore(stage, algorithm)
     _check_paths(stage.name, experiment.config, unresolved)
     if not trusted:
         env_config = experiment.config.get("env_config") or {}
@@ -86,6 +91,8 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
         UserError: If a trial failed because of a setting, or Ray is too small for one.
     """
     algorithm = find_algorithm(stage.experiment.run)
+    check_restore(stage, algorithm)
+    make_key()
     config = tune_config(stage.experiment, algorithm)
     ray.start()
     cpus, gpus = _demand(algorithm, config)
@@ -106,6 +113,7 @@ def _run_trials(
     from ray.tune.schedulers import create_scheduler
 
     from rllib_llm_comm.algorithms.registry import register_all
+    from rllib_llm_comm.cli.sign_callback import SignCallback
     from rllib_llm_comm.cli.tune_callback import TableCallback, catch_ctrl_c, trial_folder, trial_name
 
     experiment = stage.experiment
@@ -129,7 +137,8 @@ def _run_trials(
             max_concurrent_trials=max(1, int(available_cpus() // max(cpus, 1))) if ray_is_local() else None,
             trial_name_creator=trial_name,
             trial_dirname_creator=trial_folder,
-            callbacks=[TableCallback(table, interrupted)],
+            # The last one, as nothing may be added to what is signed.
+            callbacks=[TableCallback(table, interrupted), SignCallback(stage)],
             raise_on_failed_trial=False,
             verbose=0,
         )
@@ -185,6 +194,8 @@ def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:
     A kill in the very moment in which Tune writes its state can spoil that file; the one before it or, with a
     single trial, the newest checkpoint then has to do.
     """
+    for path in unsigned_parts(stage):  # half-written in a kill, or from elsewhere
+        path.rename(path.with_name(f"unsigned_{path.name}.{time.time_ns()}"))
     for state in sorted(stage.folder.glob(_STATE_FILES), reverse=True):
         try:
             if json.loads(state.read_text(encoding="utf-8"))["trial_data"]:

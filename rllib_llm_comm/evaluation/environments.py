@@ -8,6 +8,7 @@ from typing import Any
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID, without_subgoals
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.policy_folder import NUMERIC, PolicyManifest
+from rllib_llm_comm.modules.recorded import granted
 
 
 def make_environment(
@@ -24,7 +25,8 @@ def make_environment(
             for subgoals.
 
     Raises:
-        UserError: If the checkpoint names none, PettingZoo does not know it in this process, or planners do not.
+        UserError: If the checkpoint names none, PettingZoo does not know it in this process, or planners do not; or if
+            a recorded setting is withheld that the caller does not give (see `modules.recorded`).
     """
     from pettingzoo.env_registry import registration
 
@@ -43,7 +45,7 @@ def make_environment(
             f"environment {env_id!r} of this checkpoint is not registered with PettingZoo here; import "
             "the module that registers it first."
         ) from error
-    env = registration.make("parallel", env_id, **merged)
+    env = registration.make("parallel", env_id, **{name: granted(value) for name, value in merged.items()})
     by = planning_of(manifest, planning)
     return env if by is None else PlannedSubgoals(env, **{"subgoal_reward": 0.0, "wait": True, **by})
 
@@ -56,10 +58,10 @@ def planning_of(manifest: PolicyManifest, planning: Mapping[str, Any] | None = N
         planning: What differs from the training.
 
     Raises:
-        UserError: If its agents read no subgoals.
+        UserError: If its agents read no subgoals, or the recorded planner is withheld.
     """
     by = {**(manifest.planning or {}), **(planning or {})}
-    if by.get("planner") is None:
+    if granted(by.get("planner")) is None:
         return None
     if manifest.kind == NUMERIC and not by.get("in_vector"):
         raise UserError(

@@ -12,6 +12,7 @@ import numpy as np
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.cassettes import Cassette
 from rllib_llm_comm.language.chat import ChatError
+from rllib_llm_comm.modules.recorded import granted
 from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
 from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import make_planner, planner_model
@@ -85,6 +86,9 @@ class PolicyExecutor:
 
     Attributes:
         scenarios: The game that it was trained on.
+
+    Raises:
+        UserError: If a recorded setting of the game is withheld and not given (see `modules.recorded`).
     """
 
     def __init__(
@@ -102,7 +106,8 @@ class PolicyExecutor:
             self._env_id = _WITHOUT_SUBGOALS[self._env_id]
             known = _make(self._env_id, {}).settings
             trained = {key: value for key, value in trained.items() if key in known}
-        self._config = {**trained, **(env_config or {})}
+        merged = {**trained, **(env_config or {})}
+        self._config = {key: granted(value) for key, value in merged.items()}
         self.scenarios: Mapping[str, Mapping[str, Any]] = {str(self._config.get("layout", "as trained")): {}}
 
     def identity(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from rllib_llm_comm.modules.policy_folder import (
     load_network,
     read_manifest,
 )
+from rllib_llm_comm.modules.recorded import Withheld, granted, withhold
 from rllib_llm_comm.modules.settings import CommunicationSettings
 
 
@@ -191,9 +193,10 @@ class Policy:
         if self.communication.messages == "teacher":
             from rllib_llm_comm.teachers.env_wrapper import TeacherMessages
 
-            if not self.manifest.teacher:
+            teacher = granted(self.manifest.teacher)
+            if not teacher:
                 raise UserError("`messages` is 'teacher' but no `teacher` is set; give one, for example 'scripted'.")
-            env = TeacherMessages(env, self.manifest.teacher)
+            env = TeacherMessages(env, teacher)
         return env
 
 
@@ -214,8 +217,13 @@ def load_policy(
     base_model: str | None = None,
     messages: str | None = None,
     teacher: str | Mapping[str, Any] | None = None,
+    message_server: str | Mapping[str, Any] | None = None,
+    trust: bool = False,
 ) -> Policy | ArrayPolicy:
     """Loads a policy from a checkpoint of one of our algorithms. Reads safetensors and JSON, never pickles.
+
+    What the checkpoint recorded of addresses, names of keys and paths is used only where the caller gives it or says
+    `trust`; see `modules.recorded`.
 
     Args:
         checkpoint: A checkpoint folder, its `policy/` folder, or a trial's folder (the last checkpoint is
@@ -225,30 +233,47 @@ def load_policy(
         messages: Another message mode than in training: `"none"`, `"student"`, `"teacher"`, `"shuffled"`,
             `"constant"`.
         teacher: The teacher for `messages="teacher"`.
+        message_server: Keys of `MessageServer`, or `"none"`: the policy itself writes its messages.
+        trust: Whether recorded settings that reach beyond this program (the teacher's and planner's servers, keys and
+            files, the message server, a base model's folder or hub id) are used as they are.
 
     Raises:
-        UserError: If the path is wrong, pieces are missing, or the base model is another one.
+        UserError: If the path is wrong, pieces are missing, a setting is out of its range, the base model is another
+            one, or a recorded setting is needed that is neither given nor trusted.
     """
     folder: Path = find_policy(checkpoint)
     manifest = read_manifest(folder)
+    if not trust:
+        manifest = withhold(manifest)
     if manifest.kind != LANGUAGE:
-        if messages not in (None, "none"):
-            raise UserError(
-                f"`messages` is {messages!r} but agents of {manifest.algorithm} say nothing; leave it away."
-            )
+        _refuse_talk(manifest, messages=messages, message_server=message_server, base_model=base_model)
         kind = NumericPolicy if manifest.kind == NUMERIC else GroundedPolicy
         return kind(load_network(folder, manifest), manifest)
+    talk = dict(manifest.communication)
+    if messages is not None:
+        # How messages were trained says nothing about other ones.
+        trained = bool(talk.get("train_messages")) and messages == talk.get("messages")
+        talk.update(messages=messages, train_messages=trained)
+    if message_server is not None:
+        talk["message_server"] = None if message_server == "none" else message_server
+    if talk.get("messages", "student") in ("student", "shuffled", "menu"):
+        granted(talk.get("message_server"))
+    elif isinstance(talk.get("message_server"), Withheld):
+        del talk["message_server"]  # nobody asks it
+    communication = CommunicationSettings.from_mapping(talk)
     overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
     if base_model is not None:
         overrides["base_model"] = base_model
     core = load_core(folder, manifest, **overrides)
-    talk = dict(manifest.communication)
-    if messages is not None:
-        # How messages were trained says nothing about other ones.
-        talk.update(messages=messages, train_messages=bool(talk.get("train_messages")) and messages == talk["messages"])
     if teacher is not None:
-        manifest = PolicyManifest(**{**manifest.__dict__, "teacher": teacher})
-    return Policy(core, CommunicationSettings.from_mapping(talk), manifest)
+        manifest = dataclasses.replace(manifest, teacher=teacher)
+    return Policy(core, communication, manifest)
+
+
+def _refuse_talk(manifest: PolicyManifest, **given: Any) -> None:
+    for name, value in given.items():
+        if value not in (None, "none"):
+            raise UserError(f"`{name}` is {value!r} but agents of {manifest.algorithm} say nothing; leave it away.")
 
 
 def _at_hand(device: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import os
 import shutil
 import tempfile
@@ -17,6 +16,7 @@ import torch
 from torch import nn
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapter_file import ADAPTER_WEIGHTS, read_adapter_settings, require_same_meaning
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.folding import FoldedDecoder, folded_weights, pays_to_fold
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
@@ -307,28 +307,24 @@ class AdaptedModel:
         """Reads an adapter folder in PEFT's format into a role.
 
         Raises:
-            UserError: If files are missing, or shapes do not fit this base model and LoRA rank.
+            UserError: If files are missing or damaged, the adapter was trained with another scale or by other
+                arithmetic than this one's, or shapes do not fit this base model.
         """
         source = Path(folder)
-        weights, settings = source / "adapter_model.safetensors", source / "adapter_config.json"
-        if not weights.is_file() or not settings.is_file():
-            raise UserError(
-                f"`{role}` adapter folder {str(source)!r} has no adapter_config.json and adapter_model.safetensors; "
-                "give a folder that was saved by this package or by PEFT (safetensors)."
-            )
-        rank = json.loads(settings.read_text(encoding="utf-8")).get("r")
+        settings = read_adapter_settings(source, role)
+        require_same_meaning(settings, self.peft_model.peft_config[role].to_dict(), role, str(source))
         saved = {
             name.replace(".lora_A.weight", f".lora_A.{role}.weight").replace(
                 ".lora_B.weight", f".lora_B.{role}.weight"
             ): tensor
-            for name, tensor in read_weights(weights).items()
+            for name, tensor in read_weights(source / ADAPTER_WEIGHTS).items()
         }
         own = {n: p for n, p in self.peft_model.named_parameters() if "lora_" in n and f".{role}." in n}
         same = own.keys() == saved.keys() and all(own[n].shape == saved[n].shape for n in own)
         if not same:
             raise UserError(
-                f"`{role}` adapter in {str(source)!r} (rank {rank}) does not fit base model {self.base.name!r} with "
-                f"`lora_r` {self.config.r} and `lora_target_modules` {self.config.target_modules!r}; "
+                f"`{role}` adapter in {str(source)!r} does not fit base model {self.base.name!r} with `lora_r` "
+                f"{self.config.r} and `lora_target_modules` {self.config.target_modules!r}; "
                 "use the settings it was trained with."
             )
         with torch.no_grad():

@@ -182,6 +182,15 @@ def without_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def only_read(source: str | os.PathLike[str]) -> dict[str, bool]:
+    """Arguments of `from_pretrained` with which no code of a model's own runs, and a folder has nothing fetched.
+
+    Args:
+        source: A folder or a hub id.
+    """
+    return {"trust_remote_code": False, "local_files_only": Path(source).is_dir()}
+
+
 def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> BaseModel:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -195,8 +204,8 @@ def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> Base
         )
     source = str(Path(source).expanduser()) if Path(source).expanduser().is_dir() else source
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-        how = _quantized(quantization, dtype, device)
+        tokenizer = AutoTokenizer.from_pretrained(source, **only_read(source))
+        how = {**_quantized(quantization, dtype, device), **only_read(source)}
         with without_progress_bar():
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **how)
         if quantization == "none":

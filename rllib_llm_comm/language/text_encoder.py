@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path, without_progress_bar
+from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path, only_read, without_progress_bar
 from rllib_llm_comm.language.word_vectors import WORD_WIDTH, WordVectors
 
 MINILM = "minilm"
@@ -138,7 +138,7 @@ def check_text_encoder(name: str) -> None:
 
     source = str(_folder(name))
     try:
-        AutoConfig.from_pretrained(source)
+        AutoConfig.from_pretrained(source, **only_read(source))
     except (OSError, ValueError, RuntimeError) as error:
         raise _not_there(name, error) from error
 
@@ -156,9 +156,10 @@ def _load(name: str, device: str) -> TextEncoder:
 
     source = str(_folder(name))
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, **only_read(source))
         with without_progress_bar():
-            model = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True).to(device)
+            how = only_read(source)
+            model = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True, **how).to(device)
     except (OSError, ValueError, RuntimeError) as error:
         raise _not_there(name, error) from error
     model = model.eval().requires_grad_(False)

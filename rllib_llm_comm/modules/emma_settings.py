@@ -7,9 +7,17 @@ from dataclasses import dataclass
 
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.modules.numeric_network import AUTO, BY_OWN, BY_STATE
-from rllib_llm_comm.modules.settings import FromMapping, require_at_least
+from rllib_llm_comm.modules.settings import (
+    MOST_LAYERS,
+    MOST_WIDTH,
+    FromMapping,
+    require_seed,
+    require_whole,
+    require_whole_numbers,
+)
 
 CRITIC_OBSERVATIONS = (AUTO, BY_STATE, BY_OWN)
+_MOST = {"width": 8192, "frames": 64, "filters": 8192, "max_subgoal_tokens": 8192, "max_manual_tokens": 2**17}
 
 
 @dataclass(frozen=True)
@@ -18,14 +26,14 @@ class EmmaSettings(FromMapping):
 
     Attributes:
         text_encoder: As of `load_text_encoder`. EMMA and SAMA: BERT-base; `"embedded"` (ours).
-        width: Length of queries, keys and values, >= 1. EMMA: 256; 32 (ours).
-        frames: How many observations, the newest last, the actor sees, >= 1. EMMA: 3.
-        filters: Filters of the convolutions, >= 1. EMMA: 64; 32 (ours).
-        hiddens: Widths of the critic's hidden layers. MAPPO: 64, 64.
+        width: Length of queries, keys and values, 1 to 8192. EMMA: 256; 32 (ours).
+        frames: How many observations, the newest last, the actor sees, 1 to 64. EMMA: 3.
+        filters: Filters of the convolutions, 1 to 8192. EMMA: 64; 32 (ours).
+        hiddens: Widths of the critic's hidden layers, at most 16 of 1 to 65536. MAPPO: 64, 64.
         critic_observation: What the critic sees beside the agent's own map and subgoal: `"state"`: the game's state;
             `"own"`: nothing more; `"auto"`: the state where the environment tells it.
-        max_subgoal_tokens: Width of the arrays of subgoals; a longer one is an error, never cut (ours).
-        max_manual_tokens: The same of manuals (ours).
+        max_subgoal_tokens: Width of the arrays of subgoals, 1 to 8192; a longer one is an error, never cut (ours).
+        max_manual_tokens: The same of manuals, 1 to 131072 (ours).
         use_value_norm: Whether the critic learns returns normalised by a `ValueNorm` (MAPPO).
         value_norm_beta: Its decay per update, in [0, 1). MAPPO: 0.99999.
         init_seed: Seed of the fresh weights; `None` takes torch's global generator.
@@ -44,11 +52,11 @@ class EmmaSettings(FromMapping):
     init_seed: int | None = None
 
     def __post_init__(self) -> None:
+        require_whole_numbers("hiddens", self.hiddens, MOST_LAYERS, MOST_WIDTH)
         object.__setattr__(self, "hiddens", tuple(self.hiddens))
-        for name in ("width", "frames", "filters", "max_subgoal_tokens", "max_manual_tokens"):
-            require_at_least(name, getattr(self, name), 1)
-        for width in self.hiddens:
-            require_at_least("hiddens", width, 1)
+        for name, most in _MOST.items():
+            require_whole(name, getattr(self, name), 1, most)
+        require_seed("init_seed", self.init_seed)
         if not isinstance(self.text_encoder, str) or not self.text_encoder:
             raise UserError(f"`text_encoder` is {self.text_encoder!r} but must be a name, a folder or a hub id.")
         require_choice("critic_observation", self.critic_observation, CRITIC_OBSERVATIONS)

@@ -10,7 +10,14 @@ import torch
 from torch import nn
 
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.modules.settings import FromMapping, require_at_least
+from rllib_llm_comm.modules.settings import (
+    MOST_LAYERS,
+    MOST_WIDTH,
+    FromMapping,
+    require_seed,
+    require_whole,
+    require_whole_numbers,
+)
 from rllib_llm_comm.modules.value_norm import ValueNorm
 
 VECTOR = "vector"
@@ -24,6 +31,7 @@ ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 AUTO, BY_STATE, BY_TEAM, BY_OWN = "auto", "state", "team", "own"
 CRITIC_OBSERVATIONS = (AUTO, BY_STATE, BY_TEAM, BY_OWN)
 _CENTRAL = {BY_STATE: CRITIC_STATE, BY_TEAM: TEAM_VECTORS}
+_MOST_PASSES = 64
 FORBIDDEN = -1e9  # not -inf: its gradient would be NaN
 
 
@@ -33,11 +41,11 @@ class NumericSettings(FromMapping):
 
     Attributes:
         network: `"mlp"` (each agent for itself) or `"commnet"`.
-        hiddens: Widths of the hidden layers; CommNet has one width, the last.
+        hiddens: Widths of the hidden layers, at most 16 of 1 to 65536; CommNet has one width, the last.
         communication: CommNet only. `"hidden"`: agents hear the mean of the others' hidden states, through which
             gradients flow (Sukhbaatar et al. 2016). `"observations"`: they hear the mean of all agents' observations,
             as the Verco paper describes it.
-        communication_passes: CommNet's K, >= 1: how often they are heard. The original: 2; IC3Net's code: 1.
+        communication_passes: CommNet's K, 1 to 64: how often they are heard. The original: 2; IC3Net's code: 1.
         share_passes: Whether all passes have the same weights.
         activation: `"tanh"` or `"relu"`, behind every hidden layer of an MLP.
         layer_norm: Whether an MLP has LayerNorm on its inputs and behind every hidden layer (MAPPO).
@@ -61,6 +69,7 @@ class NumericSettings(FromMapping):
     init_seed: int | None = None
 
     def __post_init__(self) -> None:
+        require_whole_numbers("hiddens", self.hiddens, MOST_LAYERS, MOST_WIDTH)
         object.__setattr__(self, "hiddens", tuple(self.hiddens))
         require_choice("network", self.network, NETWORKS)
         require_choice("communication", self.communication, COMMUNICATION)
@@ -70,9 +79,8 @@ class NumericSettings(FromMapping):
             require_choice(name, getattr(self, name), (False, True))
         if not isinstance(self.value_norm_beta, int | float) or not 0.0 <= self.value_norm_beta < 1.0:
             raise UserError(f"`value_norm_beta` is {self.value_norm_beta!r} but must be a number in [0, 1).")
-        require_at_least("communication_passes", self.communication_passes, 1)
-        for width in self.hiddens:
-            require_at_least("hiddens", width, 1)
+        require_whole("communication_passes", self.communication_passes, 1, _MOST_PASSES)
+        require_seed("init_seed", self.init_seed)
         if not self.hiddens:
             raise UserError("`hiddens` is empty but must hold at least one width, such as [64, 64].")
 

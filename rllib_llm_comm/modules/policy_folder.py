@@ -18,67 +18,37 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, read_adapter_settings, require_rank
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
-from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.base_model import EMBEDDED, BaseModel
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.language.weights import read_weights
-from rllib_llm_comm.modules.core import LLMCommCore
+from rllib_llm_comm.modules.core import LLMCommCore, build_critic
 from rllib_llm_comm.modules.emma_network import EmmaNetwork
 from rllib_llm_comm.modules.emma_settings import EmmaSettings
 from rllib_llm_comm.modules.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.modules.settings import LanguageModelSettings
+from rllib_llm_comm.modules.policy_manifest import GROUNDED, LANGUAGE, MANIFEST, NUMERIC, PolicyManifest, read_manifest
+from rllib_llm_comm.modules.recorded import granted
+from rllib_llm_comm.modules.settings import LanguageModelSettings, require_whole, require_whole_numbers
+
+__all__ = [
+    "GROUNDED", "LANGUAGE", "NUMERIC", "POLICY_FOLDER", "PolicyExport", "PolicyManifest", "base_model_digest",
+    "find_policy", "load_core", "load_message_adapter", "load_network", "network_file", "policy_files", "read_manifest",
+    "write_policy",
+]  # fmt: skip
 
 POLICY_FOLDER = "policy"
-MANIFEST = "policy.json"
-FORMAT = 1
-LANGUAGE, NUMERIC, GROUNDED = "language", "numeric", "grounded"
 _CRITIC = "critic.safetensors"
 _NETWORK = "network.safetensors"
-_PEFT_CONFIG = "adapter_config.json"
-
-
-@dataclass(frozen=True)
-class PolicyManifest:
-    """What `policy.json` says.
-
-    Attributes:
-        algorithm: Name of the algorithm that wrote it.
-        model_config: Fields of `LanguageModelSettings`; of a numeric policy those of `NumericSettings`, `size`,
-            `actions` and `critic_size`; of a grounded one those of `EmmaSettings` and the network's `sizes`.
-        communication: Fields of `CommunicationSettings`.
-        env: Id of the environment it was trained on, if it has one.
-        env_config: That environment's settings.
-        teacher: The teacher of `messages="teacher"`.
-        planning: Who gave subgoals, how: `planner`, `patience`, `replan` and `in_vector` of `PlannedSubgoals`; `None`
-            if nobody did, or the environment itself.
-        base_model_digest: Identifies the base model's weights.
-        provenance: How it came about (iteration, message checkpoint, ...).
-        kind: `"language"`, `"numeric"` or `"grounded"`.
-        format: Version of this format.
-    """
-
-    algorithm: str
-    model_config: Mapping[str, Any]
-    communication: Mapping[str, Any]
-    env: str | None = None
-    env_config: Mapping[str, Any] = field(default_factory=dict)
-    teacher: Any = None
-    planning: Mapping[str, Any] | None = None
-    base_model_digest: str = ""
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    kind: str = LANGUAGE
-    format: int = FORMAT
-
-    def to_json(self) -> str:
-        """The text of `policy.json`."""
-        return json.dumps(self.__dict__, indent=2, default=str) + "\n"
+_MOST_SIZE = 10**7
 
 
 @dataclass(frozen=True)
@@ -139,7 +109,9 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Nu
     """
     weights = read_weights(Path(folder) / _NETWORK)
     try:
-        network = _BUILDERS[manifest.kind](dict(manifest.model_config))
+        build = _BUILDERS[manifest.kind](dict(manifest.model_config))
+        require_shapes(build, weights)
+        network = build()
         network.load_state_dict(weights)
     except (KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
@@ -149,19 +121,48 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Nu
     return network.eval()
 
 
-def _numeric(settings: dict[str, Any]) -> NumericNetwork:
-    size, actions = int(settings.pop("size")), int(settings.pop("actions"))
-    critic_size = settings.pop("critic_size", None)
-    return NumericNetwork(NumericSettings.from_mapping(settings), size, actions, critic_size)
+def require_shapes(build: Callable[[], nn.Module], weights: Mapping[str, torch.Tensor]) -> None:
+    """Compares what would be built with a file's weights before it takes memory and time: sizes may be anything.
+
+    Args:
+        build: Makes the network.
+        weights: From `read_weights`.
+
+    Raises:
+        RuntimeError: As of `Module.load_state_dict`, if shapes differ.
+    """
+    with torch.device("meta"):
+        planned = {name: tuple(tensor.shape) for name, tensor in build().state_dict().items()}
+    held = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    for name in {**planned, **held}:
+        if planned.get(name) != held.get(name):
+            raise RuntimeError(f"{name} has the shape {held.get(name)} but its settings want {planned.get(name)}")
 
 
-def _grounded(settings: dict[str, Any]) -> EmmaNetwork:
+def _numeric(settings: dict[str, Any]) -> Callable[[], NumericNetwork]:
+    for name in ("size", "actions"):
+        require_whole(name, settings[name], 1, _MOST_SIZE)
+    if settings.get("critic_size") is not None:
+        require_whole("critic_size", settings["critic_size"], 1, _MOST_SIZE)
+    size, actions, critic_size = settings.pop("size"), settings.pop("actions"), settings.pop("critic_size", None)
+    checked = NumericSettings.from_mapping(settings)
+    return lambda: NumericNetwork(checked, size, actions, critic_size)
+
+
+def _grounded(settings: dict[str, Any]) -> Callable[[], EmmaNetwork]:
     sizes = {name: settings.pop(name) for name in ("symbols", "shape", "actions", "state_size")}
-    checked = EmmaSettings.from_mapping(settings)
-    return EmmaNetwork(checked, **sizes, encoder=load_text_encoder(checked.text_encoder))
+    for name in ("symbols", "actions"):
+        require_whole(name, sizes[name], 1, _MOST_SIZE)
+    require_whole("state_size", sizes["state_size"], 0, _MOST_SIZE)
+    require_whole_numbers("shape", sizes["shape"], 2, _MOST_SIZE)
+    if len(sizes["shape"]) != 2:
+        raise UserError(f"`shape` is {sizes['shape']!r} but must hold two whole numbers.")
+    checked = EmmaSettings.from_mapping({**settings, "text_encoder": granted(settings.get("text_encoder", EMBEDDED))})
+    encoder = load_text_encoder(checked.text_encoder)
+    return lambda: EmmaNetwork(checked, **sizes, encoder=encoder)
 
 
-_BUILDERS: Mapping[str, Callable[[dict[str, Any]], Any]] = {NUMERIC: _numeric, GROUNDED: _grounded}
+_BUILDERS: Mapping[str, Callable[[dict[str, Any]], Callable[[], Any]]] = {NUMERIC: _numeric, GROUNDED: _grounded}
 
 
 def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], manifest: PolicyManifest) -> Path:
@@ -225,25 +226,6 @@ def find_policy(path: str | os.PathLike[str]) -> Path:
     )
 
 
-def read_manifest(folder: str | os.PathLike[str]) -> PolicyManifest:
-    """Reads `policy.json`.
-
-    Raises:
-        UserError: If it is damaged or of a later format.
-    """
-    path = Path(folder) / MANIFEST
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        manifest = PolicyManifest(**values)
-    except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"{str(path)!r} cannot be read ({error}); save the checkpoint again.") from error
-    if manifest.format > FORMAT:
-        raise UserError(
-            f"{str(path)!r} has format {manifest.format} but this version reads up to {FORMAT}; update rllib_llm_comm."
-        )
-    return manifest
-
-
 def load_core(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> LLMCommCore:
     """Builds the network of a policy folder.
 
@@ -254,20 +236,41 @@ def load_core(folder: str | os.PathLike[str], manifest: PolicyManifest, **overri
             same model).
 
     Raises:
-        UserError: If files are missing or the base model is another one.
+        UserError: If files are missing, the base model is withheld or another one, or weights do not fit the
+            settings.
     """
-    core = LLMCommCore(LanguageModelSettings.from_mapping({**manifest.model_config, **overrides}))
+    values = {name: granted(value) for name, value in {**manifest.model_config, **overrides}.items()}
+    settings = LanguageModelSettings.from_mapping(values)
+    for role in (MESSAGE, ACTION):
+        adapter = Path(folder) / "adapters" / role
+        read_adapter_settings(adapter, role)
+        require_rank(adapter, role, settings.lora_r)
+    critic = read_weights(Path(folder) / _CRITIC)
+    _require_critic(str(folder), settings, critic)
+    core = LLMCommCore(settings)
     _require_same_base(core.lm.base, manifest, str(folder))
     for role in (MESSAGE, ACTION):
         core.lm.load_adapter(role, Path(folder) / "adapters" / role)
     try:
-        core.critic.load_state_dict(read_weights(Path(folder) / _CRITIC))
+        core.critic.load_state_dict(critic)
     except RuntimeError as error:
-        raise UserError(
-            f"the critic in {str(folder)!r} does not fit its own settings ({str(error).splitlines()[0]}); save the "
-            "checkpoint again."
-        ) from error
+        raise _misfit(str(folder), error) from error
     return core
+
+
+def _require_critic(folder: str, settings: LanguageModelSettings, weights: Mapping[str, torch.Tensor]) -> None:
+    inputs = next((tensor.shape[-1] for tensor in weights.values() if tensor.dim() == 2), 1)
+    try:
+        require_shapes(lambda: build_critic(inputs, settings.critic_hiddens), weights)
+    except RuntimeError as error:
+        raise _misfit(folder, error) from error
+
+
+def _misfit(folder: str, error: RuntimeError) -> UserError:
+    return UserError(
+        f"the critic in {folder!r} does not fit its own settings ({str(error).splitlines()[0]}); save the checkpoint "
+        "again."
+    )
 
 
 def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str]) -> None:
@@ -282,10 +285,9 @@ def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str]) -> Non
     """
     root = Path(path).expanduser()
     base = core.lm.base
-    if (root / _PEFT_CONFIG).is_file():
-        settings = json.loads((root / _PEFT_CONFIG).read_text(encoding="utf-8"))
-        trained_on = settings.get("base_model_name_or_path")
-        if trained_on and not _same_name(trained_on, base.name):
+    if (root / ADAPTER_CONFIG).is_file():
+        trained_on = read_adapter_settings(root, MESSAGE).get("base_model_name_or_path")
+        if isinstance(trained_on, str) and trained_on and not _same_name(trained_on, base.name):
             raise _other_base(str(root), trained_on, base.name)
         core.lm.load_adapter(MESSAGE, root)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,6 +17,21 @@ _ENGINES = ("fast", "plain")
 QUANTIZATIONS = ("none", "8bit", "4bit")
 AUTOCASTS = ("none", "bfloat16")
 _NORMALIZATIONS = ("sum", "token", "word")
+
+# Bounds of sizes (ours): far beyond what anybody needs, near enough that a typo or a strange checkpoint is told at once
+# instead of filling the memory.
+MOST_LAYERS, MOST_WIDTH = 16, 65536
+_RANGES = {
+    "lora_r": (1, 4096),
+    "lora_alpha": (1, 10**6),
+    "max_prompt_tokens": (1, 2**17),
+    "max_candidate_tokens": (1, 2**13),
+    "prefix_cache_mb": (0, 2**20),
+}
+_MOST_TARGETS = 1000
+_MOST_WORDS = 1000
+_MOST_PHRASES = 1000
+_MODULE = re.compile(r"[\w.-]+")
 
 _Settings = TypeVar("_Settings", bound="FromMapping")
 
@@ -62,18 +78,18 @@ class LanguageModelSettings(FromMapping):
             `quantized` (bitsandbytes). `dtype` is what they are computed in (ours).
         device: Where base, adapters and critic compute: `"cpu"`, `"cuda"`, `"cuda:1"`, ... or `"auto"` (a GPU
             where this process sees one).
-        lora_r: Rank of both adapters, >= 1. TWOSOME: 8; Verco is silent.
-        lora_alpha: LoRA scale numerator, >= 1. TWOSOME: 16; Verco is silent.
+        lora_r: Rank of both adapters, 1 to 4096. TWOSOME: 8; Verco is silent.
+        lora_alpha: LoRA scale numerator, 1 to 10**6. TWOSOME: 16; Verco is silent.
         lora_dropout: In [0, 1); used by supervised training only, because with dropout the first PPO ratio
             would not be 1. 0 by default (ours).
         lora_target_modules: `"all-linear"` (ours) or names of linear maps; TWOSOME: q_proj and v_proj.
-        critic_hiddens: Widths of the critic's hidden layers. TWOSOME: 1024, 512; Verco: "MLP"; (128, 128)
-            (ours).
+        critic_hiddens: Widths of the critic's hidden layers, at most 16 of 1 to 65536. TWOSOME: 1024, 512; Verco:
+            "MLP"; (128, 128) (ours).
         score_normalization: `"sum"` (Verco Eq. 3), `"token"` or `"word"` (TWOSOME).
-        temperature: > 0; candidate scores are divided by it before the softmax. 1 is Verco Eq. 3; larger
+        temperature: > 0, at most 10**6; candidate scores are divided by it before the softmax. 1 is Verco Eq. 3; larger
             values give a softer start.
-        max_prompt_tokens: Width of the prompt arrays; a longer prompt is an error, never cut (ours).
-        max_candidate_tokens: Width of the candidate arrays; a longer phrase is an error (ours).
+        max_prompt_tokens: Width of the prompt arrays, 1 to 131072; a longer prompt is an error, never cut (ours).
+        max_candidate_tokens: Width of the candidate arrays, 1 to 8192; a longer phrase is an error (ours).
         engine: `"fast"`, or `"plain"`: every candidate behind its own prompt, nothing packed, folded or remembered.
             Many times slower and the same up to rounding; to check the fast one when in doubt (ours).
         prefix_cache_mb: Most megabytes of keys and values of earlier prompts that are kept per adapter while acting,
@@ -113,29 +129,43 @@ class LanguageModelSettings(FromMapping):
     init_seed: int | None = None
 
     def __post_init__(self) -> None:
+        require_whole_numbers("critic_hiddens", self.critic_hiddens, MOST_LAYERS, MOST_WIDTH)
         for name in ("critic_hiddens", "trainable_roles"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not isinstance(self.lora_target_modules, str):
-            object.__setattr__(self, "lora_target_modules", tuple(self.lora_target_modules))
+        self._check_targets()
+        for name in ("base_model", "device"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise UserError(f"`{name}` is {_shown(getattr(self, name))} but must be a text that is not empty.")
         require_choice("dtype", self.dtype, _DTYPES)
         require_choice("engine", self.engine, _ENGINES)
         require_choice("quantization", self.quantization, QUANTIZATIONS)
         require_choice("autocast", self.autocast, AUTOCASTS)
-        require_choice("gradient_checkpointing", self.gradient_checkpointing, (False, True))
-        require_at_least("prefix_cache_mb", self.prefix_cache_mb, 0)
-        if self.micro_batch_tokens is not None:
-            require_at_least("micro_batch_tokens", self.micro_batch_tokens, 1)
+        for name in ("gradient_checkpointing", "train_critic"):
+            require_choice(name, getattr(self, name), (False, True))
         require_choice("score_normalization", self.score_normalization, _NORMALIZATIONS)
         for role in self.trainable_roles:
             require_choice("trainable_roles", role, ("message", "action"))
-        for name in ("lora_r", "lora_alpha", "max_prompt_tokens", "max_candidate_tokens"):
-            require_at_least(name, getattr(self, name), 1)
-        for width in self.critic_hiddens:
-            require_at_least("critic_hiddens", width, 1)
-        if not self.temperature > 0:
-            raise UserError(f"`temperature` is {self.temperature!r} but must be larger than 0 (1 is the paper's).")
-        if not 0.0 <= self.lora_dropout < 1.0:
+        for name, (least, most) in _RANGES.items():
+            require_whole(name, getattr(self, name), least, most)
+        if self.micro_batch_tokens is not None:
+            require_whole("micro_batch_tokens", self.micro_batch_tokens, 1, 2**31)
+        require_seed("init_seed", self.init_seed)
+        require_number("temperature", self.temperature, 0, 1e6, above=True)
+        require_number("lora_dropout", self.lora_dropout, 0, 1)
+        if self.lora_dropout == 1:
             raise UserError(f"`lora_dropout` is {self.lora_dropout!r} but must be in [0, 1).")
+
+    def _check_targets(self) -> None:
+        targets = self.lora_target_modules
+        if targets == "all-linear":
+            return
+        named = isinstance(targets, list | tuple) and 0 < len(targets) <= _MOST_TARGETS
+        if not named or not all(isinstance(one, str) and _MODULE.fullmatch(one) for one in targets):
+            raise UserError(
+                f"`lora_target_modules` is {_shown(targets)} but must be 'all-linear' or a list of names such as "
+                "['q_proj', 'v_proj']."
+            )
+        object.__setattr__(self, "lora_target_modules", tuple(targets))
 
 
 @dataclass(frozen=True)
@@ -147,8 +177,8 @@ class CommunicationSettings(FromMapping):
             whole game. Controls (ours): `"none"`, `"constant"`: always `constant_message`, `"shuffled"`:
             student messages of other moments and agents. `"menu"`: the message adapter chooses among the phrases of
             `message_menu` (FAMA).
-        max_message_words: Longest message in words, >= 1; longer ones are cut. Verco: 10.
-        message_temperature: 0 for greedy decoding, otherwise the sampling temperature. Verco is silent; 0
+        max_message_words: Longest message in words, 1 to 1000; longer ones are cut. Verco: 10.
+        message_temperature: 0 for greedy decoding, otherwise the sampling temperature, at most 100. Verco is silent; 0
             (ours).
         constant_message: What every agent says with `messages="constant"`.
         message_menu: What can be said with `messages="menu"`: at least two different phrases.
@@ -168,11 +198,16 @@ class CommunicationSettings(FromMapping):
 
     def __post_init__(self) -> None:
         require_choice("messages", self.messages, MESSAGE_MODES)
-        require_at_least("max_message_words", self.max_message_words, 1)
-        if self.message_temperature < 0:
-            raise UserError(f"`message_temperature` is {self.message_temperature!r} but must be 0 (greedy) or larger.")
+        require_whole("max_message_words", self.max_message_words, 1, _MOST_WORDS)
+        require_number("message_temperature", self.message_temperature, 0, 100, hint=" (greedy)")
+        if not isinstance(self.constant_message, str):
+            raise UserError(f"`constant_message` is {_shown(self.constant_message)} but must be a text.")
+        if not isinstance(self.message_menu, list | tuple) or len(self.message_menu) > _MOST_PHRASES:
+            raise UserError(f"`message_menu` is {_shown(self.message_menu)} but must be a list of phrases.")
         object.__setattr__(self, "message_menu", tuple(self.message_menu))
         if self.message_server is not None:
+            if not isinstance(self.message_server, Mapping):
+                raise UserError(f"`message_server` is {_shown(self.message_server)} but must be a mapping.")
             MessageServer.from_settings(self.message_server)
         self._check_menu()
         self._check_training()
@@ -212,7 +247,58 @@ class CommunicationSettings(FromMapping):
             )
 
 
-def require_at_least(name: str, value: Any, least: int) -> None:
-    """Raises a `UserError` unless a setting is a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UserError(f"`{name}` is {value!r} but must be a whole number of at least {least}.")
+def require_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
+    """Raises a `UserError` unless a setting is a whole number in its range.
+
+    Args:
+        name: The setting.
+        value: Its value.
+        least: The smallest allowed.
+        most: The largest allowed; `None` for no bound.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        allowed = f"of at least {least}" + ("" if most is None else f" and at most {most}")
+        raise UserError(f"`{name}` is {_shown(value)} but must be a whole number {allowed}.")
+
+
+def require_whole_numbers(name: str, values: Any, longest: int, most: int) -> None:
+    """Raises a `UserError` unless a setting is a list of whole numbers from 1 to `most`.
+
+    Args:
+        name: The setting.
+        values: Its value.
+        longest: Most entries.
+        most: The largest allowed entry.
+    """
+    if not isinstance(values, list | tuple) or len(values) > longest:
+        raise UserError(f"`{name}` is {_shown(values)} but must be a list of at most {longest} whole numbers.")
+    for value in values:
+        require_whole(name, value, 1, most)
+
+
+def require_number(name: str, value: Any, least: float, most: float, *, above: bool = False, hint: str = "") -> None:
+    """Raises a `UserError` unless a setting is a number in its range.
+
+    Args:
+        name: The setting.
+        value: Its value.
+        least: The smallest allowed.
+        most: The largest allowed.
+        above: Whether `least` itself is not allowed.
+        hint: What the smallest value means.
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not least <= value <= most or (above and value == least):
+        allowed = f"{'larger than' if above else 'of at least'} {least:g}{hint} and at most {most:g}"
+        raise UserError(f"`{name}` is {_shown(value)} but must be a number {allowed}.")
+
+
+def require_seed(name: str, value: Any) -> None:
+    """Raises a `UserError` unless a setting is a seed that torch takes, or `None`."""
+    if value is not None:
+        require_whole(name, value, -(2**63), 2**63 - 1)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]} ..."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import yaml
+from hostile import change
 from toys import language_model, register
 
 from rllib_llm_comm import TWOSOMEConfig, load_policy
@@ -31,7 +32,12 @@ def test_trains_in_silence(tmp_path):
         results = algo.train()
         assert float(results["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
         assert "message_words" not in results["env_runners"]
-        policy = load_policy(algo.save_to_path(str(tmp_path / "checkpoint")))
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+        policy = load_policy(path)
+        algo.restore_from_path(path)
+        change(tmp_path / "checkpoint", algorithm="Verco")
+        with pytest.raises(UserError, match="is a checkpoint of Verco, but TWOSOME would take over"):
+            algo.restore_from_path(path)
     finally:
         algo.stop()
     assert policy.manifest.algorithm == "TWOSOME"

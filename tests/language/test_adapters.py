@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 import torch
@@ -61,6 +62,58 @@ def test_misfitting_or_missing_adapters_are_refused(adapted, random_base, tmp_pa
         AdaptedModel(random_base, AdapterConfig(r=2)).load_adapter("action", tmp_path / "a")
     with pytest.raises(UserError, match="adapter_model.safetensors"):
         adapted.load_adapter("action", tmp_path / "nothing")
+
+
+def change(folder, **settings):
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+
+
+def test_an_adapter_of_another_scale_is_refused(adapted, random_base, tmp_path):
+    adapted.save_adapter("action", tmp_path / "a")
+    other = AdaptedModel(random_base, AdapterConfig(r=4, alpha=64))
+    fresh = logits(other, "action")
+    with pytest.raises(UserError, match="was trained with `lora_alpha` 8 but `lora_alpha` is 64 here"):
+        other.load_adapter("action", tmp_path / "a")
+    torch.testing.assert_close(logits(other, "action"), fresh)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"use_rslora": True}, "`use_rslora` True, which this package does not compute"),
+        ({"use_dora": True}, "`use_dora`"),
+        ({"bias": "all"}, "`bias` 'all'"),
+        ({"alpha_pattern": {"q_proj": 99}}, "`alpha_pattern`"),
+        ({"rank_pattern": {"q_proj": 2}}, "`rank_pattern`"),
+        ({"modules_to_save": ["lm_head"]}, "`modules_to_save`"),
+        ({"init_lora_weights": "pissa"}, "`init_lora_weights` 'pissa'"),
+        ({"invented_later": 3}, "`invented_later` 3"),
+        ({"peft_type": "IA3"}, "`peft_type` 'IA3'"),
+        ({"r": 5}, "`lora_r` 5"),
+    ],
+)
+def test_the_adapters_own_settings_are_the_truth(settings, told, adapted, tmp_path):
+    adapted.save_adapter("action", tmp_path / "a")
+    change(tmp_path / "a", **settings)
+    with pytest.raises(UserError, match=told):
+        adapted.load_adapter("action", tmp_path / "a")
+
+
+def test_settings_that_change_no_result_are_taken(adapted, random_base, tmp_path):
+    adapted.save_adapter("action", tmp_path / "a")
+    change(tmp_path / "a", lora_dropout=0.3, peft_version="99.0", invented_later=False, inference_mode=False)
+    other = AdaptedModel(random_base, adapted.config)
+    other.load_adapter("action", tmp_path / "a")
+    torch.testing.assert_close(logits(other, "action"), logits(adapted, "action"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "\x00\x01", '{"peft_type": "LORA", "r": 4}', "[" * 100_000])
+def test_damaged_settings_are_told(text, adapted, tmp_path):
+    adapted.save_adapter("action", tmp_path / "a")
+    (tmp_path / "a" / "adapter_config.json").write_text(text)
+    with pytest.raises(UserError, match="adapter_config.json' cannot be read .* save the adapter again"):
+        adapted.load_adapter("action", tmp_path / "a")
 
 
 def test_features_do_not_depend_on_padding_or_adapters(adapted, random_base):

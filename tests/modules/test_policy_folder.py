@@ -117,7 +117,7 @@ def test_another_base_model_is_refused(core, tmp_path):
 def test_another_rank_is_refused(core, tmp_path):
     folder = save(core, tmp_path / "policy")
     other = LLMCommCore(LanguageModelSettings.from_mapping(language_model(lora_r=2)))
-    with pytest.raises(UserError, match="`lora_r` 2"):
+    with pytest.raises(UserError, match="`lora_r` is 2 here"):
         load_message_adapter(other, folder)
 
 
