@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by
+from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.array_policy import ArrayPolicy
 from rllib_llm_comm.evaluation.decision import Decision, choose
@@ -27,6 +27,7 @@ from rllib_llm_comm.modules.policy_folder import (
     PolicyManifest,
     find_policy,
     load_core,
+    load_cores,
     load_network,
     read_manifest,
 )
@@ -58,18 +59,49 @@ class Policy:
         decisions = policy.act(observations)
 
     Args:
-        core: The network.
+        core: The network of all agents; or, by agent, that of each.
         communication: How agents talk.
         manifest: Where the policy comes from.
     """
 
-    def __init__(self, core: LLMCommCore, communication: CommunicationSettings, manifest: PolicyManifest) -> None:
-        self.core = core
+    def __init__(
+        self,
+        core: LLMCommCore | Mapping[str, LLMCommCore],
+        communication: CommunicationSettings,
+        manifest: PolicyManifest,
+    ) -> None:
+        self._cores = core
         self.communication = communication
         self.manifest = manifest
-        self._encoder = ObservationEncoder(core.lm.base, core.settings)
+        any_core = core if isinstance(core, LLMCommCore) else next(iter(core.values()))
+        self._encoder = ObservationEncoder(any_core.lm.base, any_core.settings)
         self._protocol = MessageProtocol(communication)
         self._memory = EpisodeMemory(np.random.default_rng())
+
+    @property
+    def core(self) -> LLMCommCore:
+        """The network that all agents share.
+
+        Raises:
+            UserError: If each has its own.
+        """
+        if not isinstance(self._cores, LLMCommCore):
+            raise UserError(
+                f"each of {', '.join(self._cores)} has a network of its own; take that of `core_of(agent)`."
+            )
+        return self._cores
+
+    def core_of(self, agent: Any) -> LLMCommCore:
+        """The network of an agent.
+
+        Raises:
+            UserError: If it has none.
+        """
+        if isinstance(self._cores, LLMCommCore):
+            return self._cores
+        if str(agent) not in self._cores:
+            raise UserError(f"agent {agent!r} has no policy here; those of {', '.join(self._cores)} were trained.")
+        return self._cores[str(agent)]
 
     def reset(self, seed: int | None = None) -> None:
         """Begins an episode: all mailboxes are empty.
@@ -131,13 +163,11 @@ class Policy:
         if len({len(row.view.candidates) for row in rows}) > 1:
             raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
         speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox) for row in rows]
-        said = self._protocol.speak(speakers, self.core.write_messages, greedy=not explore)
+        write = write_apart([self.core_of(row.agent).write_messages for row in rows])
+        said = self._protocol.speak(speakers, write, greedy=not explore)
         heard = [heard_by(str(row.agent), row.memory.mailbox) for row in rows]
         encoded = [self._encoder.encode(row.view, ears) for row, ears in zip(rows, heard, strict=True)]
-        batch = {name: torch.from_numpy(np.stack([arrays[name] for arrays in encoded])) for name in encoded[0]}
-        with torch.no_grad():
-            probabilities = self.core.remembered_logits(batch).double().softmax(-1).numpy()
-            values = self.core.values(batch).tolist()
+        probabilities, values = self._judge([self.core_of(row.agent) for row in rows], encoded)
         for index, row in enumerate(rows):
             chances = np.where(row.view.mask, probabilities[index], 0.0)
             chances = chances / chances.sum()
@@ -151,6 +181,22 @@ class Policy:
                 prompt=action_prompt(row.view.text, heard[index], row.view.subgoal),
             )
         return answers
+
+    @staticmethod
+    def _judge(
+        cores: Sequence[LLMCommCore], encoded: Sequence[Mapping[str, np.ndarray]]
+    ) -> tuple[list[np.ndarray], list[float]]:
+        """Probabilities and value of every row, by its own network, in one pass of each."""
+        probabilities, values = [np.empty(0)] * len(cores), [0.0] * len(cores)
+        for core in dict.fromkeys(cores):
+            own = [row for row, other in enumerate(cores) if other is core]
+            batch = {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]}
+            with torch.no_grad():
+                chances = core.remembered_logits(batch).double().softmax(-1).numpy()
+                judged = core.values(batch).tolist()
+            for place, row in enumerate(own):
+                probabilities[row], values[row] = chances[place], judged[place]
+        return probabilities, values
 
     def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
         """Makes the PettingZoo environment that the policy was trained on.
@@ -216,7 +262,7 @@ def load_policy(
     overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
     if base_model is not None:
         overrides["base_model"] = base_model
-    core = load_core(folder, manifest, **overrides)
+    core = load_cores(folder, manifest, **overrides) if manifest.agents else load_core(folder, manifest, **overrides)
     talk = dict(manifest.communication)
     if messages is not None:
         # How messages were trained says nothing about other ones.

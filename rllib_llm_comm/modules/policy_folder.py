@@ -5,7 +5,8 @@
     adapters/action/             PEFT adapter
     critic.safetensors           the critic's weights
 
-or, of agents that see numbers or maps, policy.json and network.safetensors.
+or, where each agent has a policy of its own, these three in a folder named after each agent; or, of agents that see
+numbers or maps, policy.json and network.safetensors.
 
 Nothing is pickled, and no base weights are in it.
 """
@@ -15,9 +16,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ LANGUAGE, NUMERIC, GROUNDED = "language", "numeric", "grounded"
 _CRITIC = "critic.safetensors"
 _NETWORK = "network.safetensors"
 _PEFT_CONFIG = "adapter_config.json"
+_AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class PolicyManifest:
         provenance: How it came about (iteration, message checkpoint, ...).
         kind: `"language"`, `"numeric"` or `"grounded"`.
         format: Version of this format.
+        agents: The agents that have a policy of their own, each in a folder of its name; empty where all share one.
     """
 
     algorithm: str
@@ -75,10 +79,12 @@ class PolicyManifest:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     kind: str = LANGUAGE
     format: int = FORMAT
+    agents: Sequence[str] = ()
 
     def to_json(self) -> str:
         """The text of `policy.json`."""
-        return json.dumps(self.__dict__, indent=2, default=str) + "\n"
+        shown = {name: value for name, value in self.__dict__.items() if name != "agents" or value}
+        return json.dumps(shown, indent=2, default=str) + "\n"
 
 
 @dataclass(frozen=True)
@@ -237,6 +243,8 @@ def read_manifest(folder: str | os.PathLike[str]) -> PolicyManifest:
         manifest = PolicyManifest(**values)
     except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{str(path)!r} cannot be read ({error}); save the checkpoint again.") from error
+    if not isinstance(manifest.agents, list | tuple) or not all(map(names_a_folder, manifest.agents)):
+        raise UserError(f"{str(path)!r} names the agents {manifest.agents!r}, which must be a list of plain names.")
     if manifest.format > FORMAT:
         raise UserError(
             f"{str(path)!r} has format {manifest.format} but this version reads up to {FORMAT}; update rllib_llm_comm."
@@ -244,11 +252,21 @@ def read_manifest(folder: str | os.PathLike[str]) -> PolicyManifest:
     return manifest
 
 
+def names_a_folder(agent: Any) -> bool:
+    """Whether an agent's name can be that of its folder: letters, digits, `_` and `-`, at most 64 of them."""
+    return isinstance(agent, str) and _AGENT.fullmatch(agent) is not None
+
+
+def load_cores(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> dict[str, LLMCommCore]:
+    """Builds the networks of a policy folder whose agents have a policy each, by agent; see `load_core`."""
+    return {agent: load_core(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents}
+
+
 def load_core(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> LLMCommCore:
     """Builds the network of a policy folder.
 
     Args:
-        folder: The policy folder.
+        folder: The policy folder, or that of one of its agents.
         manifest: Its manifest.
         **overrides: Language-model settings to change, such as `device` or `base_model` (a new place of the
             same model).
@@ -270,12 +288,13 @@ def load_core(folder: str | os.PathLike[str], manifest: PolicyManifest, **overri
     return core
 
 
-def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str]) -> None:
+def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str], agent: str | None = None) -> None:
     """Loads the message adapter of a checkpoint, and nothing else of it.
 
     Args:
         core: The network it goes into.
         path: A checkpoint (see `find_policy`), or a PEFT adapter folder.
+        agent: Whose adapter, of a checkpoint in which each agent has its own.
 
     Raises:
         UserError: If there is none, or it belongs to another base model.
@@ -290,7 +309,16 @@ def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str]) -> Non
         core.lm.load_adapter(MESSAGE, root)
         return
     folder = find_policy(root)
-    _require_same_base(base, read_manifest(folder), str(path))
+    manifest = read_manifest(folder)
+    _require_same_base(base, manifest, str(path))
+    if manifest.agents:
+        if agent is None or agent not in manifest.agents:
+            listed = ", ".join(manifest.agents)
+            raise UserError(
+                f"checkpoint {str(path)!r} has a message adapter for each of {listed}, but {agent!r} is none of them; "
+                f"give one of its folders, such as {str(folder / manifest.agents[0] / 'adapters' / MESSAGE)!r}."
+            )
+        folder = folder / agent
     core.lm.load_adapter(MESSAGE, folder / "adapters" / MESSAGE)
 
 
