@@ -328,4 +328,6 @@ def _curve(path: Path) -> Curve:
 
 def _entropy(learners: Mapping[str, Any]) -> Any:
     found = [module["entropy"] for module in learners.values() if isinstance(module, dict) and "entropy" in module]
+    if len(found) > 1:  # each agent has a policy of its own
+        return float(np.mean([math.nan if value in _NO_NUMBER else float(value) for value in found]))
     return found[0] if found else math.nan

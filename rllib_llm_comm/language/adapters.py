@@ -24,6 +24,8 @@ from rllib_llm_comm.language.weights import read_weights
 
 MESSAGE = "message"
 ACTION = "action"
+REFERENCE = "reference"
+"""A frozen copy of the message adapter, from which a trained one shall not drift."""
 
 # Intermediate results of more tokens leave a CPU's cache (measured: 2048 is best at 0.5 to 6 M parameters).
 _TOKENS_PER_PASS = {"cpu": 2048}
@@ -281,6 +283,17 @@ class AdaptedModel:
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Vocabulary logits in float32 of hidden states (..., hidden_size)."""
         return self.model.get_output_embeddings()(hidden).float()
+
+    @torch.no_grad()
+    def copy_adapter(self, source: str, target: str) -> None:
+        """Gives one role the weights of another.
+
+        Args:
+            source: The role that is read.
+            target: The role that is overwritten.
+        """
+        for own, other in zip(self._parameters[target], self._parameters[source], strict=True):
+            own.copy_(other)
 
     def save_adapter(self, role: str, folder: str | os.PathLike[str]) -> Path:
         """Writes one adapter in PEFT's format (`adapter_config.json`, `adapter_model.safetensors`).

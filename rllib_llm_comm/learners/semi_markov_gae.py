@@ -26,7 +26,8 @@ from rllib_llm_comm.modules.llm_comm import CRITIC_FEATURES
 
 STEP_REWARDS = "step_rewards"
 DURATION = "duration"
-_LEAST_STD = 1e-4
+RAW_ADVANTAGES = "raw_advantages"
+LEAST_STD = 1e-4
 
 
 class SemiMarkovGAE(ConnectorV2):
@@ -54,12 +55,17 @@ class SemiMarkovGAE(ConnectorV2):
         *,
         gamma: float = 0.99,
         lambda_: float = 0.95,
+        keep_raw: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Sets the discount per game step and lambda per decision."""
+        """Sets the discount per game step and lambda per decision.
+
+        With `keep_raw` the batch also gets the advantages in units of reward.
+        """
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self.gamma = gamma
         self.lambda_ = lambda_
+        self.keep_raw = keep_raw
 
     @override(ConnectorV2)
     def __call__(
@@ -90,7 +96,7 @@ class SemiMarkovGAE(ConnectorV2):
             predictions, outputs = _judgements(module, module_batch)
         values = predictions.float().cpu().numpy()
         advantages, targets, keep = [], [], []
-        for episode, start in _in_order(episodes):
+        for episode, start in in_order(episodes):
             count = len(episode) - 1  # one row was added for the state behind the last decision
             rewards, durations = self._rewards(episode, count)
             advantage, target = semi_markov_gae(
@@ -113,7 +119,9 @@ class SemiMarkovGAE(ConnectorV2):
             module_batch,
         )
         joined = np.concatenate(advantages)
-        joined = (joined - joined.mean()) / max(_LEAST_STD, float(joined.std()))
+        if self.keep_raw:
+            kept[RAW_ADVANTAGES] = torch.as_tensor(joined, device=predictions.device)
+        joined = (joined - joined.mean()) / max(LEAST_STD, float(joined.std()))
         kept[Postprocessing.ADVANTAGES] = torch.as_tensor(joined, device=predictions.device)
         kept[Postprocessing.VALUE_TARGETS] = torch.as_tensor(np.concatenate(targets), device=predictions.device)
         kept[Columns.VF_PREDS] = outputs[rows]
@@ -144,7 +152,7 @@ def _judgements(module: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch
     return module.value_norm.denormalize(outputs), outputs
 
 
-def _in_order(episodes: list[SingleAgentEpisode]) -> list[tuple[SingleAgentEpisode, int]]:
+def in_order(episodes: list[SingleAgentEpisode]) -> list[tuple[SingleAgentEpisode, int]]:
     """Episodes with the index of their first row, sorted by agent within each multi-agent episode.
 
     RLlib takes the agents of an episode from a set; in this order a batch is the same in every process.

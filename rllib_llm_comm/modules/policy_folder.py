@@ -5,7 +5,8 @@
     adapters/action/             PEFT adapter
     critic.safetensors           the critic's weights
 
-or, of agents that see numbers or maps, policy.json and network.safetensors.
+or, where each agent has a policy of its own, these three in a folder named after each agent; or, of agents that see
+numbers or maps, policy.json and network.safetensors.
 
 Nothing is pickled, and no base weights are in it.
 """
@@ -226,11 +227,16 @@ def find_policy(path: str | os.PathLike[str]) -> Path:
     )
 
 
+def load_cores(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> dict[str, LLMCommCore]:
+    """Builds the networks of a policy folder whose agents have a policy each, by agent; see `load_core`."""
+    return {agent: load_core(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents}
+
+
 def load_core(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> LLMCommCore:
     """Builds the network of a policy folder.
 
     Args:
-        folder: The policy folder.
+        folder: The policy folder, or that of one of its agents.
         manifest: Its manifest.
         **overrides: Language-model settings to change, such as `device` or `base_model` (a new place of the
             same model).
@@ -273,12 +279,13 @@ def _misfit(folder: str, error: RuntimeError) -> UserError:
     )
 
 
-def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str]) -> None:
+def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str], agent: str | None = None) -> None:
     """Loads the message adapter of a checkpoint, and nothing else of it.
 
     Args:
         core: The network it goes into.
         path: A checkpoint (see `find_policy`), or a PEFT adapter folder.
+        agent: Whose adapter, of a checkpoint in which each agent has its own.
 
     Raises:
         UserError: If there is none, or it belongs to another base model.
@@ -292,7 +299,16 @@ def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str]) -> Non
         core.lm.load_adapter(MESSAGE, root)
         return
     folder = find_policy(root)
-    _require_same_base(base, read_manifest(folder), str(path))
+    manifest = read_manifest(folder)
+    _require_same_base(base, manifest, str(path))
+    if manifest.agents:
+        if agent is None or agent not in manifest.agents:
+            listed = ", ".join(manifest.agents)
+            raise UserError(
+                f"checkpoint {str(path)!r} has a message adapter for each of {listed}, but {agent!r} is none of them; "
+                f"give one of its folders, such as {str(folder / manifest.agents[0] / 'adapters' / MESSAGE)!r}."
+            )
+        folder = folder / agent
     core.lm.load_adapter(MESSAGE, folder / "adapters" / MESSAGE)
 
 
