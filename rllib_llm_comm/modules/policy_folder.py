@@ -25,6 +25,7 @@ from typing import Any
 from torch import nn
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.text_encoder import load_text_encoder
@@ -182,9 +183,7 @@ def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], man
             path.write_bytes(content)
         (scratch / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
         scratch.chmod(0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(scratch, target)
+        replace_folder(scratch, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target
@@ -292,6 +291,46 @@ def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str]) -> Non
     folder = find_policy(root)
     _require_same_base(base, read_manifest(folder), str(path))
     core.lm.load_adapter(MESSAGE, folder / "adapters" / MESSAGE)
+
+
+def check_message_adapter(path: str | os.PathLike[str], base_model: str) -> None:
+    """Finds out whether a message adapter for a base model is at a path, without loading either.
+
+    Args:
+        path: As for `load_message_adapter`.
+        base_model: The name of the base model it is to be used with.
+
+    Raises:
+        UserError: If there is none, or it belongs to another base model.
+    """
+    root = Path(path).expanduser()
+    if (root / _PEFT_CONFIG).is_file():
+        adapter = root
+        trained_on = _peft_settings(root / _PEFT_CONFIG).get("base_model_name_or_path")
+    else:
+        folder = find_policy(root)
+        adapter = folder / "adapters" / MESSAGE
+        trained_on = read_manifest(folder).model_config.get("base_model")
+        if not (adapter / _PEFT_CONFIG).is_file():
+            raise UserError(
+                f"checkpoint {str(path)!r} has no message adapter; give a checkpoint of MessageSFT or of Verco."
+            )
+        _peft_settings(adapter / _PEFT_CONFIG)
+    if not (adapter / "adapter_model.safetensors").is_file():
+        raise UserError(f"the message adapter {str(adapter)!r} has no adapter_model.safetensors; save it again.")
+    # Two paths may be the same model; whether they are is known only when it is loaded.
+    if trained_on and {trained_on, base_model} & {"embedded", "smollm2"} and not _same_name(trained_on, base_model):
+        raise _other_base(str(path), trained_on, base_model)
+
+
+def _peft_settings(path: Path) -> Mapping[str, Any]:
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{str(path)!r} cannot be read ({error}); save the adapter again.") from error
+    if not isinstance(settings, dict):
+        raise UserError(f"{str(path)!r} is no mapping; save the adapter again.")
+    return settings
 
 
 def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) -> None:
