@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.adapter_file import ADAPTER_WEIGHTS, read_adapter_settings, require_same_meaning
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.folding import FoldedDecoder, folded_weights, pays_to_fold
@@ -303,7 +304,8 @@ class AdaptedModel:
         """
         target = Path(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".adapter-") as scratch:
+        scratch = tempfile.mkdtemp(dir=target.parent, prefix=".adapter-")
+        try:
             self.peft_model.save_pretrained(
                 scratch, selected_adapters=[role], safe_serialization=True, save_embedding_layers=False
             )
@@ -311,9 +313,10 @@ class AdaptedModel:
             if not source.is_dir():  # PEFT writes the adapter named "default" without a sub-folder
                 source = Path(scratch)
             (source / "README.md").unlink(missing_ok=True)
-            if target.exists():
-                shutil.rmtree(target)
-            shutil.copytree(source, target)
+            source.chmod(0o755)
+            replace_folder(source, target)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
         return target
 
     def load_adapter(self, role: str, folder: str | os.PathLike[str]) -> None:

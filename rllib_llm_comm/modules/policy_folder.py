@@ -27,7 +27,8 @@ import torch
 from torch import nn
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, read_adapter_settings, require_rank
+from rllib_llm_comm.files import replace_folder
+from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter_settings, require_rank
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import EMBEDDED, BaseModel
 from rllib_llm_comm.language.text_encoder import load_text_encoder
@@ -184,9 +185,7 @@ def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], man
             path.write_bytes(content)
         (scratch / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
         scratch.chmod(0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(scratch, target)
+        replace_folder(scratch, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target
@@ -310,6 +309,38 @@ def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str], agent:
             )
         folder = folder / agent
     core.lm.load_adapter(MESSAGE, folder / "adapters" / MESSAGE)
+
+
+def check_message_adapter(path: str | os.PathLike[str], base_model: str) -> None:
+    """Finds out whether a message adapter for a base model is at a path, without loading either.
+
+    Args:
+        path: As for `load_message_adapter`.
+        base_model: The name of the base model it is to be used with.
+
+    Raises:
+        UserError: If there is none, or it belongs to another base model.
+    """
+    root = Path(path).expanduser()
+    if (root / ADAPTER_CONFIG).is_file():
+        adapters = [root]
+        trained_on = read_adapter_settings(root, MESSAGE).get("base_model_name_or_path")
+    else:
+        folder = find_policy(root)
+        manifest = read_manifest(folder)
+        adapters = [folder / agent / "adapters" / MESSAGE for agent in manifest.agents or ("",)]
+        trained_on = manifest.model_config.get("base_model")
+        if not all((adapter / ADAPTER_CONFIG).is_file() for adapter in adapters):
+            raise UserError(
+                f"checkpoint {str(path)!r} has no message adapter; give a checkpoint of MessageSFT or of Verco."
+            )
+    for adapter in adapters:
+        read_adapter_settings(adapter, MESSAGE)
+        if not (adapter / ADAPTER_WEIGHTS).is_file():
+            raise UserError(f"the message adapter {str(adapter)!r} has no {ADAPTER_WEIGHTS}; save it again.")
+    # Two paths may be the same model; whether they are is known only when it is loaded.
+    if trained_on and {trained_on, base_model} & {"embedded", "smollm2"} and not _same_name(trained_on, base_model):
+        raise _other_base(str(path), trained_on, base_model)
 
 
 def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) -> None:
