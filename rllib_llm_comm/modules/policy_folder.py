@@ -28,7 +28,7 @@ from torch import nn
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import replace_folder
-from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter_settings, require_rank
+from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, read_adapter_settings, require_rank
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import EMBEDDED, BaseModel
 from rllib_llm_comm.language.text_encoder import load_text_encoder
@@ -336,8 +336,6 @@ def check_message_adapter(path: str | os.PathLike[str], base_model: str) -> None
             )
     for adapter in adapters:
         read_adapter_settings(adapter, MESSAGE)
-        if not (adapter / ADAPTER_WEIGHTS).is_file():
-            raise UserError(f"the message adapter {str(adapter)!r} has no {ADAPTER_WEIGHTS}; save it again.")
     # Two paths may be the same model; whether they are is known only when it is loaded.
     if trained_on and {trained_on, base_model} & {"embedded", "smollm2"} and not _same_name(trained_on, base_model):
         raise _other_base(str(path), trained_on, base_model)
