@@ -55,13 +55,13 @@ def test_the_batch_holds_them(credit):
     loop = Loop(config(credit, busy=(1, 3), length=11))
     for _ in range(2):
         episodes = loop.runner.sample()
-        batch = loop.batch(episodes)
-        raw, moments, owners = [], [], []
-        for episode in episodes:
+        moments, owners = [], []
+        for episode in episodes:  # before the batch is made: it adds a row to each
             for agent, single in sorted(episode.agent_episodes.items()):
                 rows = single.get_observations(slice(0, len(single)))["speech_moment"][:, 0] if len(single) else []
                 moments += list(rows)
                 owners += [(episode.id_, agent)] * len(single)
+        batch = loop.batch(episodes)
         raw = batch["advantages"].double().numpy()  # an affine map of the raw ones
         expected = np.full(len(raw), np.nan)
         for episode in {episode for episode, _ in owners}:
@@ -100,9 +100,10 @@ def share_at_the_end(credit, iterations):
     )
     shares: list[float] = []
     for _ in range(iterations):
-        loop.update()
-        rewards = [episode.agent_episodes["bob"].get_rewards() for episode in loop.episodes]
+        episodes = loop.runner.sample()
+        rewards = [episode.agent_episodes["bob"].get_rewards() for episode in episodes]
         shares.append(float(np.mean(np.concatenate(rewards))))
+        loop.update(episodes)  # which adds a row to each episode
         if np.mean(shares[-3:]) > 0.9:
             break
     return np.mean(shares[-3:])
