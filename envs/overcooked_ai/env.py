@@ -327,7 +327,7 @@ class OvercookedAI(Game):
         return {agent: seen[self.players[agent]] for agent in self.possible_agents}
 
     def _infos(self, rewards: list[list[float]], events: list[list[str]]) -> dict[str, dict[str, Any]]:
-        infos = {}
+        infos: dict[str, dict[str, Any]] = {}
         for agent in self.possible_agents:
             player = self.players[agent]
             infos[agent] = {
