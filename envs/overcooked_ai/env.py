@@ -32,6 +32,17 @@ A dictionary of the parts named in `observe`, and `action_mask`.
   place, the cook itself; 0 for none; `entities.symbol_names` tells them), `manual`, the rules, the map and what the
   symbols mean in sentences, and `subgoal`. For EMMA.
 
+With `wanted` more comes on top, of the same shape for both cooks and whichever of the n pots is wanted. The wanted pot
+itself is in it only for who is told; `state` has it always, so a critic that reads it is a centralised one.
+
+* `vector` ("features"): 3 n numbers: one-hot the wanted pot (zeros for who is not told), the pot of the soup in the own
+  hands, and of the soup in the other's.
+* `text`: which pot's soups pay, or that one's do; the pot of each soup that is held or lies on a counter.
+* `planes`, `state` and `vector` ("planes"): two planes more: 1 at the wanted pot; 1 to n, the number of its pot, where
+  a soup outside of pots is.
+* `entities`: one slot more before the last: the symbol of the wanted pot at that pot, and one of n symbols where a soup
+  outside of pots is. `manual` tells the rule and what they mean.
+
 ### Actions
 
 `action_level="primitive"`: north, south, east, west, stay, interact. `"goal_cell"`: a cell, numbered y * W + x; the
@@ -42,20 +53,24 @@ action is ignored, and one `step` runs game steps until somebody is free. Goals 
 
 ### Rewards
 
-Each agent gets all of the team's reward for soups (20 each), and `shaping` times its own shaped reward: onion into a
-pot 3, useful dish 3, soup from a pot 5. The episode is truncated after `horizon` game steps, never terminated.
+Each agent gets all of the team's reward for soups (20 each; with `wanted` only those from the wanted pot), and
+`shaping` times its own shaped reward: onion into a pot 3, useful dish 3, soup from a pot 5. The episode is truncated
+after `horizon` game steps, never terminated.
 
 ### Infos
 
 `needs_action` (bool), `step_rewards` (the reward of each game step of this `step`), `game_step` (int), `events` (list
-of names, as in the original), `episode_metrics` (`score`, `soups`, `shaped`: so far).
+of names, as in the original), `episode_metrics` (`score`, `soups`, `shaped`: so far). With `wanted` also `private` (the
+wanted pot, such as "upper pot", or None for who is not told it), and `unpaid_soups` in `episode_metrics`; `soups` are
+those that paid.
 
 ### Arguments
 
 ``` python
 overcooked_ai.parallel_env(
     layout="cramped_room", dynamics="old", horizon=400, action_level="primitive", commit=False, mask_useless=True,
-    observe=("vector", "text"), vector="features", shaping=0.0, swap_roles=False, render_mode=None,
+    observe=("vector", "text"), vector="features", shaping=0.0, swap_roles=False, wanted=None, wanted_anew=False,
+    told_to="all", render_mode=None,
 )
 ```
 
@@ -83,6 +98,15 @@ read nothing else.
 
 `swap_roles`: whether at each reset it is drawn which agent is which player; not with text, in which player 0 is alice.
 
+`wanted`: None: soups from every pot pay. "pot": only soups from one pot pay, drawn for each episode among the pots that
+can be used; for kitchens with at least two (all of the five but "cramped_room"). The pot counts that is wanted when a
+soup is delivered; a soup from another pot is gone and pays nothing. Events and shaped rewards are as ever.
+
+`wanted_anew`: with `wanted`: whether the pot is drawn anew after each soup that pays (it may be the same again).
+
+`told_to`: with `wanted`: who is told the pot: "all", a list of agents, or "one" (drawn for each episode). The others do
+not find it in their observations, but for `state`.
+
 `render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
 ### Version history
@@ -99,19 +123,21 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_llm_comm.envs.game import Game, in_turns
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, check_settings
 from rllib_llm_comm.envs.overcooked_ai import render, text
-from rllib_llm_comm.envs.overcooked_ai.actions import LEVELS, make_level
+from rllib_llm_comm.envs.overcooked_ai.actions import make_level
+from rllib_llm_comm.envs.overcooked_ai.checks import check_values
 from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.observations import (
     DEFAULT_PARTS,
-    PARTS,
-    VECTORS,
     observation_space,
     observations,
 )
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.envs.overcooked_ai.sayings import meaning
+from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
+from rllib_llm_comm.envs.overcooked_ai.wanted_seen import wanted_rules
+from rllib_llm_comm.envs.told_to import ALL
 
 ENV_ID = "rllib_llm_comm/overcooked_ai-v0"
 Observation = dict[str, Any]
@@ -170,6 +196,9 @@ class OvercookedAI(Game):
         vector: str = "features",
         shaping: float = 0.0,
         swap_roles: bool = False,
+        wanted: str | None = None,
+        wanted_anew: bool = False,
+        told_to: str | Sequence[str] = ALL,
         render_mode: str | None = None,
     ) -> None:
         """Builds the environment; call `reset` before `step`.
@@ -180,19 +209,23 @@ class OvercookedAI(Game):
             UserError: For a value that is not allowed.
         """
         settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
-        _check(settings, render_mode, self.metadata["render_modes"])
+        check_values(settings, render_mode, self.metadata["render_modes"])
+        self.possible_agents = ["alice", "bob"]
         self.kitchen = Kitchen(layout, dynamics, horizon)
+        if wanted is not None:
+            self.kitchen.wanted = WantedPot(self.kitchen.layout, self.possible_agents, told_to, wanted_anew)
         self.level = make_level(self.kitchen, action_level, commit, mask_useless)
         self.settings: dict[str, Any] = {
             **settings,
             "layout": layout if isinstance(layout, str) else list(layout),
             "observe": list(observe),
+            "told_to": told_to if isinstance(told_to, str) else list(told_to),
         }
         self.render_mode = render_mode
         self.shaping = float(shaping)
-        self.task = text.task(self.kitchen.layout)
-        self.brief = text.brief(self.kitchen.layout, dynamics)
-        self.possible_agents = ["alice", "bob"]
+        rules = [] if self.kitchen.wanted is None else wanted_rules(self.kitchen.wanted)
+        self.task = text.task(self.kitchen.layout, wanted is not None)
+        self.brief = " ".join([text.brief(self.kitchen.layout, dynamics), *rules])
         self.agents: list[str] = []
         self.players = {"alice": 0, "bob": 1}
         self._parts = tuple(observe)
@@ -211,8 +244,8 @@ class OvercookedAI(Game):
         """Starts an episode.
 
         Args:
-            seed: Fixes who is which player (`swap_roles`) and the random steps of cooks that block each other; `None`
-                goes on with the random numbers at hand.
+            seed: Fixes who is which player (`swap_roles`), the random steps of cooks that block each other, and the
+                wanted pot and who is told it; `None` goes on with the random numbers at hand.
             options: Accepted; there are none.
 
         Returns:
@@ -224,6 +257,9 @@ class OvercookedAI(Game):
         self.players = {"alice": int(swapped), "bob": 1 - int(swapped)}
         self.kitchen.reset()
         self.level.reset(self._rng)
+        if self.kitchen.wanted is not None:
+            drawn = int(self._rng.integers(2**31)) if seed is None else seed
+            self.kitchen.wanted.begin(drawn, self.players)
         self.agents = list(self.possible_agents)
         self._clear()
         self.passed = [self.kitchen.state.copy()]
@@ -291,7 +327,7 @@ class OvercookedAI(Game):
         return {agent: seen[self.players[agent]] for agent in self.possible_agents}
 
     def _infos(self, rewards: list[list[float]], events: list[list[str]]) -> dict[str, dict[str, Any]]:
-        infos = {}
+        infos: dict[str, dict[str, Any]] = {}
         for agent in self.possible_agents:
             player = self.players[agent]
             infos[agent] = {
@@ -305,7 +341,19 @@ class OvercookedAI(Game):
                     "shaped": float(sum(self._shaped)),
                 },
             }
+            if (wanted := self.kitchen.wanted) is not None:
+                infos[agent][PRIVATE] = wanted.private(player)
+                infos[agent][EPISODE_METRICS]["unpaid_soups"] = float(wanted.unpaid)
         return infos
+
+    def meaning(self, message: str) -> str | None:
+        """The pots that a message names, spelt as in the infos' `private`; None where no pot is wanted.
+
+        Args:
+            message: Any text.
+        """
+        wanted = self.kitchen.wanted
+        return None if wanted is None else meaning(message, wanted.names)
 
     def action_phrases(self, agent: str) -> list[str]:
         """What each action would do now, in words; also where agents do not read.
@@ -328,30 +376,3 @@ class OvercookedAI(Game):
     def _names(self) -> list[str]:
         """The agent that each player is."""
         return sorted(self.players, key=self.players.__getitem__)
-
-
-def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: Sequence[str]) -> None:
-    require_choice("action_level", settings["action_level"], LEVELS)
-    require_choice("vector", settings["vector"], VECTORS)
-    require_choice("render_mode", render_mode, (None, *render_modes))
-    for name in ("commit", "mask_useless", "swap_roles"):
-        require_choice(name, settings[name], (False, True))
-    horizon, shaping, observe = settings["horizon"], settings["shaping"], settings["observe"]
-    if not isinstance(horizon, int) or isinstance(horizon, bool) or not 1 <= horizon < 2**15:
-        raise UserError(f"`horizon` is {horizon!r} but must be a whole number from 1 to {2**15 - 1}.")
-    if isinstance(shaping, bool) or not isinstance(shaping, int | float) or not shaping >= 0:
-        raise UserError(f"`shaping` is {shaping!r} but must be a number from 0 up.")
-    if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
-        raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(PARTS)}.")
-    for part in observe:
-        require_choice("observe", part, PARTS)
-    if settings["swap_roles"] and "text" in observe:
-        raise UserError(
-            "`swap_roles` is True but `observe` has 'text', in which player 0 is called alice and player 1 bob; leave "
-            "one of them away."
-        )
-    if settings["action_level"] != "primitive" and settings["dynamics"] == "new":
-        raise UserError(
-            "`action_level` is not 'primitive' but `dynamics` is 'new': there a cook that goes to a pot with empty "
-            "hands starts it too early; use `dynamics='old'`."
-        )

@@ -17,13 +17,15 @@ _START = {
 }
 
 
-def task(layout: Layout) -> str:
+def task(layout: Layout, wanted: bool = False) -> str:
     """The goal of an episode in words.
 
     Args:
         layout: The kitchen.
+        wanted: Whether only soups from a wanted pot pay.
     """
-    return f"deliver as many onion soups as you can to {_serving(layout)} before the time is over"
+    source = " from the wanted pot" if wanted else ""
+    return f"deliver as many onion soups{source} as you can to {_serving(layout)} before the time is over"
 
 
 def brief(layout: Layout, dynamics: str = "old") -> str:

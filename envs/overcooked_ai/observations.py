@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_llm_comm.envs.interface import entity_spaces, text_spaces
-from rllib_llm_comm.envs.overcooked_ai import text
+from rllib_llm_comm.envs.overcooked_ai import text, wanted_seen
 from rllib_llm_comm.envs.overcooked_ai.encoding import NUM_CHANNELS, NUM_FEATURES
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities, entity_manual, num_symbols
 from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
@@ -33,12 +33,17 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
     layout = kitchen.layout
     size = (layout.width, layout.height, NUM_CHANNELS)
     length = NUM_FEATURES if vector == "features" else int(np.prod(size))
+    slots, symbols = len(SLOTS), num_symbols(layout)
+    if kitchen.wanted is not None:
+        size = (layout.width, layout.height, NUM_CHANNELS + wanted_seen.NUM_PLANES)
+        length = NUM_FEATURES + wanted_seen.count_numbers(layout) if vector == "features" else int(np.prod(size))
+        slots, symbols = slots + 1, symbols + wanted_seen.count_symbols(layout)
     all_parts: dict[str, dict[str, spaces.Space[Any]]] = {
         "vector": {"vector": spaces.Box(-_LARGEST, _LARGEST, (length,), np.float32)},
         "text": text_spaces(num_actions),
         "planes": {"planes": spaces.Box(0, _LARGEST, size, np.uint8)},
         "state": {"state": spaces.Box(0, _LARGEST, (int(np.prod(size)),), np.float32)},
-        "entities": entity_spaces((layout.height, layout.width, len(SLOTS)), num_symbols(layout)),
+        "entities": entity_spaces((layout.height, layout.width, slots), symbols),
     }
     chosen = {name: space for part in parts for name, space in all_parts[part].items()}
     return spaces.Dict({**chosen, "action_mask": spaces.Box(0, 1, (num_actions,), np.int8)})
@@ -60,20 +65,20 @@ def observations(
     seen: list[dict[str, Any]] = [{} for _ in range(2)]
     if "vector" in parts and vector == "features":
         for i, row in enumerate(kitchen.features().astype(np.float32)):
-            seen[i]["vector"] = row
+            seen[i]["vector"] = row if kitchen.wanted is None else np.append(row, wanted_seen.numbers(kitchen, i))
     if "planes" in parts or "state" in parts or vector == "planes":
-        planes = kitchen.lossless().view(np.uint8)
+        planes, whole = _planes(kitchen)
         for i in range(2):
             if "vector" in parts and vector == "planes":
                 seen[i]["vector"] = planes[i].reshape(-1).astype(np.float32)
             if "planes" in parts:
                 seen[i]["planes"] = planes[i]
             if "state" in parts:  # the same for both: as player 0 sees it
-                seen[i]["state"] = planes[0].reshape(-1).astype(np.float32)
+                seen[i]["state"] = whole.reshape(-1).astype(np.float32)
     if "entities" in parts:
-        told = " ".join(entity_manual(kitchen.layout, kitchen.dynamics))
-        for i, symbols in enumerate(entities(kitchen.state, kitchen.layout)):
-            seen[i] |= {"entities": symbols, "manual": told, "subgoal": ""}
+        told, symbols = _symbols(kitchen)
+        for i in range(2):
+            seen[i] |= {"entities": symbols[i], "manual": told, "subgoal": ""}
     for i in range(2):
         if "text" in parts:
             seen[i]["text"] = text.observation_text(kitchen, i, soups=score // SOUP_REWARD)
@@ -81,3 +86,23 @@ def observations(
             seen[i]["subgoal"] = ""
         seen[i]["action_mask"] = masks[i]
     return seen
+
+
+def _planes(kitchen: Kitchen) -> tuple[np.ndarray, np.ndarray]:
+    """uint8 (2, W, H, C): what each player sees, and (W, H, C): the whole game, as player 0 sees it."""
+    planes, wanted = kitchen.lossless().view(np.uint8), kitchen.wanted
+    if wanted is None:
+        return planes, planes[0]
+    own = np.stack([wanted_seen.planes(kitchen, told) for told in wanted.told])
+    whole = np.concatenate([planes[0], wanted_seen.planes(kitchen, told=True)], axis=-1)
+    return np.concatenate([planes, own], axis=-1), whole
+
+
+def _symbols(kitchen: Kitchen) -> tuple[str, np.ndarray]:
+    """The manual, and int16 (2, H, W, K): the symbols of each cell as each player sees them."""
+    layout = kitchen.layout
+    sentences, symbols = entity_manual(layout, kitchen.dynamics), entities(kitchen.state, layout)
+    if kitchen.wanted is not None:
+        sentences = (*sentences, *wanted_seen.wanted_rules(kitchen.wanted), *wanted_seen.symbol_sentences(layout))
+        symbols = wanted_seen.with_symbols(symbols, kitchen, first=num_symbols(layout))
+    return " ".join(sentences), symbols

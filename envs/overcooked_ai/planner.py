@@ -1,7 +1,6 @@
 """A scripted planner: which subgoal each cook should have now. The reference for planners that are language models.
 
-Rules of our own. It looks at the whole kitchen, needs no search over game states, and works in any kitchen, also where
-the cooks stand in separate rooms or where handing things over a counter is shorter than walking around it.
+Rules of our own for any kitchen, also with separate rooms, from its whole state and without search over game states.
 """
 
 from __future__ import annotations
@@ -101,25 +100,26 @@ class _Plan:
     taken: set[Cell] = field(default_factory=set)
 
 
-def plan(kitchen: Kitchen) -> tuple[Task, Task]:
+def plan(kitchen: Kitchen, pots: Iterable[Cell] | None = None) -> tuple[Task, Task]:
     """The task of each cook now.
 
     Args:
         kitchen: The game.
+        pots: The pots that the cooks use; None: those whose soups pay, so all, or the wanted one.
     """
-    return _Planner(kitchen).tasks()
+    if pots is None:
+        pots = kitchen.layout.cells(POT) if kitchen.wanted is None else (kitchen.wanted.pot,)
+    return _Planner(kitchen, pots).tasks()
 
 
 class _Planner:
     """One planning of one moment."""
 
-    def __init__(self, kitchen: Kitchen) -> None:
-        self.kitchen, self.layout = kitchen, kitchen.layout
-        self.ways = distances_of(kitchen.layout)
+    def __init__(self, kitchen: Kitchen, pots: Iterable[Cell]) -> None:
+        self.kitchen, self.layout, self.pots = kitchen, kitchen.layout, list(pots)
+        self.ways, self.passing = distances_of(kitchen.layout), passing_counters(kitchen.layout)
         self.cooks = [kitchen.cook(0), kitchen.cook(1)]
         self.items = kitchen.items()
-        self.pots = self.layout.cells(POT)
-        self.passing = passing_counters(self.layout)
         self.loose = {cell: item for cell, item in self.items.items() if self.layout.kind(cell) == COUNTER}
         wanted, soups = {}, {}
         for pot in self.pots:

@@ -69,21 +69,29 @@ def ansi(kitchen: Kitchen, score: int = 0, names: Sequence[str] = NAMES) -> str:
         names: Who plays player 0 and player 1.
 
     Returns:
-        Several lines: kitchen, step and score; a line per row of cells, 7 characters per cell, a cook with an arrow
-        where it looks and what it holds (`A>o`); what each cook does; a legend.
+        Several lines: kitchen, step, score and any wanted pot; a line per row of cells, 7 characters per cell, a cook
+        with an arrow where it looks and what it holds (`A>o`); what each cook does; a legend.
     """
     layout, players = kitchen.layout, [kitchen.cook(i) for i in range(2)]
     at = {
         player.cell: f"{name[0].upper()}{_ARROWS[player.facing]}{_short(player.held)}"
         for name, player in zip(names, players, strict=True)
     }
-    lines = [f"{layout.name}, step {kitchen.time} of {kitchen.horizon}, score {score}"]
+    lines = [f"{layout.name}, step {kitchen.time} of {kitchen.horizon}, score {score}{_wanted_words(kitchen, names)}"]
     for y in range(layout.height):
         cells = [(x, y) for x in range(layout.width)]
         lines.append("".join(at[c].center(_WIDTH) if c in at else _cell_text(kitchen, c) for c in cells))
     for name, player in zip(names, players, strict=True):
         lines.append(f"{name} faces {_WAYS[player.facing]} and holds {_words(player.held)}")
     return "\n".join([*lines, _LEGEND])
+
+
+def _wanted_words(kitchen: Kitchen, names: Sequence[str]) -> str:
+    """The wanted pot and who is told it; empty where none is wanted."""
+    if kitchen.wanted is None:
+        return ""
+    told = " and ".join(name for name, told in zip(names, kitchen.wanted.told, strict=True) if told)
+    return f", wanted: {kitchen.wanted.name} (told to {told})"
 
 
 @lru_cache(maxsize=32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from rllib_llm_comm.envs.overcooked_ai import encoding, kernel
 from rllib_llm_comm.envs.overcooked_ai.layouts import Cell, Layout, get_layout
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.errors import UserError, require_choice
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
 
 DYNAMICS = ("old", "new")
 KIND_NAMES = ("nothing", "onion", "dish", "soup")
@@ -62,7 +65,7 @@ class StepResult:
     """What one step brought.
 
     Attributes:
-        sparse: Reward for delivered soups per player.
+        sparse: Reward for delivered soups per player; only those of the wanted pot, if one is.
         shaped: Shaped reward per player.
         events: Names of `kernel.EVENTS` per player.
     """
@@ -79,7 +82,8 @@ class Kitchen:
         layout: The kitchen.
         dynamics: "old" or "new".
         horizon: Steps of an episode.
-        state: int16 (S,), the whole state; see `kernel`.
+        state: int16 (S,), the whole state of the original's game; see `kernel`.
+        wanted: The pot whose soups pay, followed by `step` (not by `advance`); None (as at the beginning): all do.
 
     Args:
         layout: Name or rows; see `get_layout`.
@@ -103,6 +107,7 @@ class Kitchen:
         self._out = np.zeros((2, 3), np.int32)
         self._lossless = np.zeros((2, *self._planes.shape), np.int8)
         self.state = start_state(self.layout)
+        self.wanted: WantedPot | None = None
 
     @property
     def time(self) -> int:
@@ -145,8 +150,12 @@ class Kitchen:
         for action in actions:
             if not 0 <= int(action) < NUM_ACTIONS:
                 raise UserError(f"action {action!r} is not allowed; the actions are 0 to {NUM_ACTIONS - 1}.")
+        before = None if self.wanted is None else self.state.copy()
         first, second = self.advance(int(actions[0]), int(actions[1])).tolist()
-        return StepResult((first[0], second[0]), (first[1], second[1]), (_names(first[2]), _names(second[2])))
+        sparse = (first[0], second[0])
+        if self.wanted is not None and before is not None:
+            sparse = self.wanted.paid(before, self.state, sparse)
+        return StepResult(sparse, (first[1], second[1]), (_names(first[2]), _names(second[2])))
 
     def cook(self, i: int) -> Cook:
         """A player as an object."""
@@ -189,7 +198,7 @@ class Kitchen:
         return {"t": self.time, "players": players, "objects": objects}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Sets the state from what `snapshot` gave.
+        """Sets the state from what `snapshot` gave. The pots of soups outside of pots are unknown then.
 
         Args:
             snapshot: `t`, `players` and `objects`.
@@ -198,6 +207,8 @@ class Kitchen:
             UserError: If it is no state of this kitchen.
         """
         self.state = read_snapshot(self.layout, snapshot)
+        if self.wanted is not None:
+            self.wanted.origins.clear()
 
 
 @cache

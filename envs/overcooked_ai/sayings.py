@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from rllib_llm_comm.envs.overcooked_ai.layouts import Cell
     from rllib_llm_comm.envs.overcooked_ai.planner import Task
     from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 
@@ -31,6 +33,17 @@ _PATTERNS = tuple(
     re.compile(wording.format(mine=f"(?P<mine>{_DEED})", theirs=f"(?P<theirs>{_DEED})")) for wording in _WORDINGS
 )
 
+_TELL, _ASK = "tell", "ask"
+_POT_WORDINGS = {
+    _TELL: ("use the {pot}", "only the {pot} pays", "we need soup from the {pot}"),
+    _ASK: ("which pot pays", "tell me the pot"),
+}
+_POT_PATTERNS = tuple(
+    re.compile(wording.format(pot="(?P<pot>[a-z]+ pot|pot [0-9]+)"))
+    for wordings in _POT_WORDINGS.values()
+    for wording in wordings
+)
+
 Meaning = tuple[str, str]
 
 
@@ -47,8 +60,26 @@ class CookSaying:
     theirs: Meaning
 
 
-def say(kitchen: Kitchen, player: int) -> CookSaying:
-    """What a scripted cook would say now, seeing everything.
+@dataclass(frozen=True)
+class PotSaying:
+    """A message about the wanted pot.
+
+    Attributes:
+        pot: Its name, such as "upper pot", which the speaker tells; empty: the speaker asks for it.
+    """
+
+    pot: str
+
+
+Saying = CookSaying | PotSaying
+
+
+def say(kitchen: Kitchen, player: int) -> Saying:
+    """What a scripted cook would say now, seeing everything but the wanted pot if it is not told it.
+
+    A cook that is told it while the other is not tells it, unless the wanted pot is the only one that is in use, which
+    the other sees. A cook that is not told asks for it as long as not just one pot is in use. Else cooks speak of their
+    tasks; one that is not told as if the pots were wanted that `guessed_pots` gives.
 
     Args:
         kitchen: The game.
@@ -57,29 +88,84 @@ def say(kitchen: Kitchen, player: int) -> CookSaying:
     # Late: messages of other games are compared, too, and need no compiled rules for that.
     from rllib_llm_comm.envs.overcooked_ai.planner import plan
 
-    tasks = plan(kitchen)
+    pots = None
+    if (wanted := kitchen.wanted) is not None and not all(wanted.told):
+        used = pot_in_use(kitchen)
+        if wanted.told[player] and used != wanted.pot:
+            return PotSaying(wanted.name)
+        if not wanted.told[player] and used is None:
+            return PotSaying("")
+        pots = None if wanted.told[player] else guessed_pots(kitchen)
+    tasks = plan(kitchen, pots)
     return CookSaying(_meaning(tasks[player]), _meaning(tasks[1 - player]))
 
 
-def word(saying: CookSaying, rng: np.random.Generator) -> str:
+def word(saying: Saying, rng: np.random.Generator) -> str:
     """A message of at most ten words.
 
     Args:
         saying: What it means.
         rng: Chooses among wordings.
     """
+    if isinstance(saying, PotSaying):
+        wordings = _POT_WORDINGS[_TELL if saying.pot else _ASK]
+        return wordings[int(rng.integers(len(wordings)))].format(pot=saying.pot)
     wording = _WORDINGS[int(rng.integers(len(_WORDINGS)))]
     return wording.format(mine=_deed(saying.mine), theirs=_deed(saying.theirs))
 
 
-def understand(message: str) -> CookSaying | None:
+def understand(message: str) -> Saying | None:
     """The meaning of a message in one of our wordings, or `None`."""
     plain = " ".join(message.lower().split()).rstrip(".! ")
     for pattern in _PATTERNS:
         match = pattern.fullmatch(plain)
         if match:
             return CookSaying(_MEANINGS[match["mine"]], _MEANINGS[match["theirs"]])
+    for pattern in _POT_PATTERNS:
+        match = pattern.fullmatch(plain)
+        if match:
+            return PotSaying(match.groupdict().get("pot") or "")
     return None
+
+
+def meaning(message: str, pots: Sequence[str]) -> str:
+    """The pots that a message names, whatever its wording.
+
+    Args:
+        message: Any text.
+        pots: Names of the pots.
+
+    Returns:
+        The name of the pot, or several in the order of the message, joined by "or"; the empty string if there is none.
+    """
+    plain = " ".join(message.lower().split())
+    found = {match.start(): name for name in pots for match in re.finditer(rf"\b{re.escape(name)}\b", plain)}
+    return " or ".join(dict.fromkeys(found[start] for start in sorted(found)))
+
+
+def pot_in_use(kitchen: Kitchen) -> Cell | None:
+    """The only pot with something in it; None if there are several or none.
+
+    Args:
+        kitchen: The game, with a wanted pot.
+    """
+    used = [pot for pot in _pots(kitchen) if kitchen.item(pot) is not None]
+    return used[0] if len(used) == 1 else None
+
+
+def guessed_pots(kitchen: Kitchen) -> tuple[Cell, ...]:
+    """The pots that a cook uses who does not know which is wanted: the only one in use, else all.
+
+    Args:
+        kitchen: The game, with a wanted pot.
+    """
+    used = pot_in_use(kitchen)
+    return _pots(kitchen) if used is None else (used,)
+
+
+def _pots(kitchen: Kitchen) -> tuple[Cell, ...]:
+    assert kitchen.wanted is not None
+    return kitchen.wanted.pots
 
 
 def _meaning(task: Task) -> Meaning:

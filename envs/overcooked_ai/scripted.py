@@ -15,7 +15,9 @@ from rllib_llm_comm.envs.overcooked_ai.sayings import say, word
 
 
 def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
-    """What each cook should say: its next task and the other's, as the scripted planner gives them.
+    """What each cook should say: the wanted pot or a question for it, else its next task and the other's.
+
+    Each sees the whole kitchen, but knows the wanted pot only if it is told it; see `sayings.say`.
 
     Args:
         state: The kitchen.
@@ -26,7 +28,7 @@ def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) ->
 
 
 def advise(env: Any, agent: str) -> int:
-    """What the planner's task for a cook wants now.
+    """What the planner's task for a cook wants now, which knows the wanted pot for every cook.
 
     Args:
         env: The (unwrapped) environment, with any action level.

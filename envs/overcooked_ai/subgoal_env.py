@@ -71,8 +71,8 @@ subgoal_env(
 `subgoal_file`: for "sampled": path of a data set of this kitchen, as `rllib planning subgoals` makes it from a
 planner's plans; only its subgoals are drawn. None: all subgoals.
 
-All settings of Overcooked-AI, but `action_level` is "primitive" or "goal_cell". With `commit` a cook that goes to a
-cell gets there first, also when its subgoal changes on the way.
+All settings of Overcooked-AI but those of the wanted pot, and `action_level` is "primitive" or "goal_cell". With
+`commit` a cook that goes to a cell gets there first, also when its subgoal changes on the way.
 
 ### Version history
 
@@ -296,6 +296,11 @@ SubgoalKitchen.__signature__ = _signature()  # type: ignore[attr-defined]
 def _check(settings: dict[str, Any]) -> None:
     require_choice("subgoals", settings["subgoals"], SOURCES)
     require_choice("random_starts", settings["random_starts"], (False, True))
+    if settings["wanted"] is not None:
+        raise UserError(
+            f"`wanted` is {settings['wanted']!r}, but no subgoal tells where a soup is from; leave it away, or take "
+            f"{OvercookedAI.env_id!r}."
+        )
     patience, soup_reward = settings["patience"], settings["soup_reward"]
     if not isinstance(patience, int) or isinstance(patience, bool) or patience < 1:
         raise UserError(f"`patience` is {patience!r} but must be a whole number from 1 up.")

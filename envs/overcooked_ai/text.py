@@ -30,6 +30,7 @@ from rllib_llm_comm.envs.overcooked_ai.manual import brief, listed, manual, task
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, KIND_NAMES, Item, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.wanted_seen import origin_sentences, wanted_sentence
 
 __all__ = [
     "LIMIT",
@@ -117,10 +118,12 @@ def observation_text(kitchen: Kitchen, i: int, soups: int = 0) -> str:
     scene = _scene(kitchen.layout)
     sentences = [
         f"You are {COOKS[i]}.",
+        *wanted_sentence(kitchen, i),
         *_cook_sentences(scene.places, state, i, i),
         *_cook_sentences(scene.places, state, 1 - i, i),
         *_pot_sentences(scene, state),
         *_grouped_sentences(scene, state),
+        *origin_sentences(kitchen, i),
     ]
     text, end = " ".join(sentences), " ".join(_end_sentences(kitchen, state, soups))
     if len(text) + len(end) + 1 >= LIMIT:

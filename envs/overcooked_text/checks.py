@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rllib_llm_comm.envs.overcooked_text.episodes import ALL, MAP
+from rllib_llm_comm.envs.overcooked_text.episodes import MAP
+from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import UserError, require_choice
 
 

@@ -151,12 +151,13 @@ from rllib_llm_comm.envs.interface import (
 )
 from rllib_llm_comm.envs.overcooked_text import render, text
 from rllib_llm_comm.envs.overcooked_text.checks import check_values
-from rllib_llm_comm.envs.overcooked_text.episodes import ALL, MAP, Draws
+from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.sayings import meaning
 from rllib_llm_comm.envs.overcooked_text.wording import wording
+from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import require_choice
 
 ENV_ID = "rllib_llm_comm/overcooked_text-v0"

@@ -23,9 +23,9 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     grid_start,
     start_state,
 )
+from rllib_llm_comm.envs.told_to import ONE, check_told_to, draw_told
 from rllib_llm_comm.errors import UserError, require_choice
 
-ALL, ONE = "all", "one"
 MAP, RANDOM = "map", "random"
 _WALL_COLUMN = 3
 
@@ -78,7 +78,7 @@ class Draws:
         """
         self._start = start_state(map_name, layout, len(names))
         self.recipes = _recipes(recipe, layout, self._start)
-        self._names, self._told_to = tuple(names), _told_to(told_to, names)
+        self._names, self._told_to = tuple(names), check_told_to(told_to, names, "order")
         if isinstance(orders, bool) or not isinstance(orders, int) or orders < 1:
             raise UserError(f"`orders` is {orders!r} but must be a whole number from 1 up.")
         require_choice("start", start, (MAP, RANDOM))
@@ -101,17 +101,9 @@ class Draws:
         orders, told, start = (np.random.default_rng([seed, part]) for part in range(3))
         return Setup(
             tuple(self.recipes[k] for k in orders.integers(len(self.recipes), size=self._orders)),
-            self._who_is_told(told),
+            draw_told(self._told_to, self._names, told),
             random_start(self._map_name, self._start, start) if self._random_start else self._start,
         )
-
-    def _who_is_told(self, rng: np.random.Generator) -> tuple[bool, ...]:
-        if self._told_to == ALL:
-            return (True,) * len(self._names)
-        if self._told_to == ONE:
-            chosen = int(rng.integers(len(self._names)))
-            return tuple(k == chosen for k in range(len(self._names)))
-        return tuple(name in self._told_to for name in self._names)
 
 
 def _recipes(recipe: str | Sequence[str], layout: str, start: StartState) -> tuple[str, ...]:
@@ -126,22 +118,6 @@ def _recipes(recipe: str | Sequence[str], layout: str, start: StartState) -> tup
     if len(set(recipe)) < len(recipe):
         raise UserError(f"`recipe` is {list(recipe)}, in which a dish occurs twice; name each once, all are as likely.")
     return tuple(recipe)
-
-
-def _told_to(told_to: str | Sequence[str], names: Sequence[str]) -> str | tuple[str, ...]:
-    if isinstance(told_to, str):
-        if told_to in names:
-            raise UserError(f"`told_to` is {told_to!r} but must be 'all', 'one' or a list; write [{told_to!r}].")
-        require_choice("told_to", told_to, (ALL, ONE))
-        return told_to
-    if not isinstance(told_to, (list, tuple)) or not told_to:
-        raise UserError(
-            f"`told_to` is {told_to!r} but must be 'all', 'one' or a list of at least one of {list(names)}; "
-            "somebody has to know the order."
-        )
-    for name in told_to:
-        require_choice("told_to", name, names)
-    return tuple(name for name in names if name in told_to)
 
 
 def random_start(map_name: str, own: StartState, rng: np.random.Generator) -> StartState:

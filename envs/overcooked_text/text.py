@@ -7,7 +7,6 @@ from typing import Any
 
 from rllib_llm_comm.envs.overcooked_text.effects import Effect, Food, Plate
 from rllib_llm_comm.envs.overcooked_text.effects import Item as Thing
-from rllib_llm_comm.envs.overcooked_text.episodes import ALL, ONE
 from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.view import (
@@ -25,6 +24,7 @@ from rllib_llm_comm.envs.overcooked_text.view import (
 )
 from rllib_llm_comm.envs.overcooked_text.words import describe as describe_view
 from rllib_llm_comm.envs.overcooked_text.words import dish_name, phrase
+from rllib_llm_comm.envs.told_to import ALL, ONE
 
 NAMES = ("alice", "bob", "carol")
 _WALL_COLUMN = 3  # where the counter between the rooms of maps B and C stands

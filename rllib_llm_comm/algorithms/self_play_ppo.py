@@ -124,6 +124,12 @@ class SelfPlayPPOConfig(NumericPPOConfig):
         level = self.env_config.get("action_level", "primitive")
         if level != "primitive":
             raise UserError(f"`env_config.action_level` is {level!r} but must be 'primitive' for SelfPlayPPO.")
+        wanted = self.env_config.get("wanted")
+        if wanted is not None:
+            raise UserError(
+                f"`env_config.wanted` is {wanted!r}, which SelfPlayPPO's arrays of games do not know; use "
+                "SymbolicPPO or MAPPO."
+            )
         horizon = self.shaping_horizon
         if horizon is not None and (not isinstance(horizon, int) or isinstance(horizon, bool) or horizon < 1):
             raise UserError(f"`shaping_horizon` is {horizon!r} but must be a whole number from 1 up, or null.")

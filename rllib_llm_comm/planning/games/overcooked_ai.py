@@ -78,6 +78,10 @@ class KitchenPlanning(PlanningGame):
             raise UserError(
                 "`swap_roles` is true, but plans name the cooks, of which the first is alice; use `swap_roles=False`."
             )
+        if game.settings["wanted"] is not None:
+            raise UserError(
+                f"`wanted` is {game.settings['wanted']!r}, but plans and subgoals do not know of it; leave it away."
+            )
         self._layout: Layout = game.kitchen.layout
 
     def state(self) -> Moment:

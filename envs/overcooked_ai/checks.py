@@ -1,0 +1,56 @@
+"""Checks of the settings of Overcooked-AI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rllib_llm_comm.envs.overcooked_ai.actions import LEVELS
+from rllib_llm_comm.envs.overcooked_ai.observations import PARTS, VECTORS
+from rllib_llm_comm.envs.overcooked_ai.wanted import WANTED
+from rllib_llm_comm.envs.told_to import ALL
+from rllib_llm_comm.errors import UserError, require_choice
+
+
+def check_values(settings: Mapping[str, Any], render_mode: str | None, render_modes: Sequence[str]) -> None:
+    """Refuses values that are not allowed, or that do not fit together.
+
+    Args:
+        settings: All settings but `render_mode`.
+        render_mode: What `render` draws if it is not told.
+        render_modes: What there is to choose.
+
+    Raises:
+        UserError: For the first one.
+    """
+    require_choice("action_level", settings["action_level"], LEVELS)
+    require_choice("vector", settings["vector"], VECTORS)
+    require_choice("render_mode", render_mode, (None, *render_modes))
+    require_choice("wanted", settings["wanted"], WANTED)
+    for name in ("commit", "mask_useless", "swap_roles", "wanted_anew"):
+        require_choice(name, settings[name], (False, True))
+    horizon, shaping, observe = settings["horizon"], settings["shaping"], settings["observe"]
+    if not isinstance(horizon, int) or isinstance(horizon, bool) or not 1 <= horizon < 2**15:
+        raise UserError(f"`horizon` is {horizon!r} but must be a whole number from 1 to {2**15 - 1}.")
+    if isinstance(shaping, bool) or not isinstance(shaping, int | float) or not shaping >= 0:
+        raise UserError(f"`shaping` is {shaping!r} but must be a number from 0 up.")
+    if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
+        raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(PARTS)}.")
+    for part in observe:
+        require_choice("observe", part, PARTS)
+    for name, only in (("wanted_anew", False), ("told_to", ALL)):
+        if settings["wanted"] is None and settings[name] != only:
+            raise UserError(
+                f"`{name}` is {settings[name]!r} but `wanted` is None, so that there is nothing to tell; "
+                "set `wanted='pot'`."
+            )
+    if settings["swap_roles"] and "text" in observe:
+        raise UserError(
+            "`swap_roles` is True but `observe` has 'text', in which player 0 is called alice and player 1 bob; leave "
+            "one of them away."
+        )
+    if settings["action_level"] != "primitive" and settings["dynamics"] == "new":
+        raise UserError(
+            "`action_level` is not 'primitive' but `dynamics` is 'new': there a cook that goes to a pot with empty "
+            "hands starts it too early; use `dynamics='old'`."
+        )

@@ -1,0 +1,56 @@
+"""The setting `told_to`: the agents that are told what others may not know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rllib_llm_comm.errors import UserError, require_choice
+
+ALL, ONE = "all", "one"
+
+
+def check_told_to(told_to: str | Sequence[str], names: Sequence[str], fact: str) -> str | tuple[str, ...]:
+    """Checks the setting.
+
+    Args:
+        told_to: "all", "one" (drawn for each episode), or names.
+        names: Names of the agents.
+        fact: The thing that is told, in messages, such as "order".
+
+    Returns:
+        The setting, names in the order of the agents.
+
+    Raises:
+        UserError: For a value that is not allowed.
+    """
+    if isinstance(told_to, str):
+        if told_to in names:
+            raise UserError(f"`told_to` is {told_to!r} but must be 'all', 'one' or a list; write [{told_to!r}].")
+        require_choice("told_to", told_to, (ALL, ONE))
+        return told_to
+    if not isinstance(told_to, (list, tuple)) or not told_to:
+        raise UserError(
+            f"`told_to` is {told_to!r} but must be 'all', 'one' or a list of at least one of {list(names)}; "
+            f"somebody has to know the {fact}."
+        )
+    for name in told_to:
+        require_choice("told_to", name, names)
+    return tuple(name for name in names if name in told_to)
+
+
+def draw_told(told_to: str | Sequence[str], names: Sequence[str], rng: np.random.Generator) -> tuple[bool, ...]:
+    """Per agent whether it is told in an episode.
+
+    Args:
+        told_to: As checked.
+        names: Names of the agents.
+        rng: Draws for "one".
+    """
+    if told_to == ALL:
+        return (True,) * len(names)
+    if told_to == ONE:
+        chosen = int(rng.integers(len(names)))
+        return tuple(k == chosen for k in range(len(names)))
+    return tuple(name in told_to for name in names)

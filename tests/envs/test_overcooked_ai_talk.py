@@ -1,0 +1,197 @@
+"""Scripted cooks of whom not both are told the wanted pot: what they say, what it means, and what it is worth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from random_play import play
+
+from rllib_llm_comm.envs.interface import PRIVATE
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID, parallel_env
+from rllib_llm_comm.envs.overcooked_ai.pair import ScriptedTeam
+from rllib_llm_comm.envs.overcooked_ai.planner import plan
+from rllib_llm_comm.envs.overcooked_ai.sayings import CookSaying, PotSaying, say, understand, word
+from rllib_llm_comm.envs.overcooked_ai.scripted import advise, messages
+from rllib_llm_comm.teachers.collect import collect_labels
+from rllib_llm_comm.teachers.requests import same_request
+
+THREE = ["XPXPX", "O1 2P", "XDXSX"]
+SECRET = {"layout": "forced_coordination", "wanted": "pot", "told_to": ["bob"]}
+
+
+def team_plays(episodes, talk=True, **settings):
+    """Mean score, and the mean number of soups that were for nothing, of scripted cooks."""
+    env = parallel_env(wanted="pot", observe=["vector"], horizon=200, **settings)
+    team = ScriptedTeam(env, talk=talk)
+    scores, unpaid = [], []
+    for seed in range(episodes):
+        _, infos = env.reset(seed=seed)
+        team.begin(seed)
+        while env.agents:
+            _, _, _, _, infos = env.step(team.act(infos))
+        scores.append(env.score)
+        unpaid.append(env.kitchen.wanted.unpaid)
+    return np.mean(scores), np.mean(unpaid)
+
+
+# ---- meanings ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["asymmetric_advantages", "coordination_ring", "counter_circuit", THREE], ids=str)
+def test_the_pot_in_every_wording_means_what_the_game_tells(layout):
+    env = parallel_env(layout=layout, wanted="pot", told_to=["alice"])
+    met = set()
+    for seed in range(20):
+        _, infos = env.reset(seed=seed)
+        saying = say(env.kitchen, 0)
+        assert saying == PotSaying(infos["alice"][PRIVATE])
+        said = {word(saying, np.random.default_rng(k)) for k in range(30)}
+        assert len(said) == 3
+        for message in said:
+            assert env.meaning(message) == saying.pot and understand(message.upper() + ".") == saying
+            assert len(message.split()) <= 10 and all(same_request(message, other) for other in said)
+        met.add(saying.pot)
+    assert met == set(env.kitchen.wanted.names)
+
+
+@pytest.mark.parametrize(
+    ("message", "meant"),
+    [
+        ("I think the Upper  pot!", "upper pot"),
+        ("not the right pot, the upper pot", "right pot or upper pot"),
+        ("right pot right pot", "right pot"),
+        ("i fill the pot, please fetch an onion", ""),
+        ("which pot pays", ""),
+        ("the bright pot", ""),
+        ("the upper potato \ufffd", ""),
+        ("", ""),
+    ],
+)
+def test_the_meaning_is_the_pot_that_is_named(message, meant):
+    assert parallel_env(**SECRET).meaning(message) == meant
+
+
+# ---- what is said ------------------------------------------------------------------------------------
+
+
+def test_who_is_told_tells_first_and_who_is_not_asks():
+    env = parallel_env(**SECRET)
+    _, infos = env.reset(seed=0)
+    said = messages(env.kitchen, env.possible_agents, np.random.default_rng(0))
+    assert understand(said["bob"]) == PotSaying(infos["bob"][PRIVATE])
+    assert understand(said["alice"]) == PotSaying("")
+    assert {word(PotSaying(""), np.random.default_rng(k)) for k in range(20)} == {"which pot pays", "tell me the pot"}
+
+
+def put_onion(kitchen, *pots):
+    snapshot = kitchen.snapshot()
+    kitchen.restore({**snapshot, "objects": [[*pot, "soup", 1, 0, -1] for pot in pots]})
+
+
+def test_the_pot_is_told_until_it_is_the_only_one_in_use():
+    env = parallel_env(**SECRET)
+    env.reset(seed=0)
+    kitchen = env.kitchen
+    wanted, other = kitchen.wanted.pot, next(pot for pot in kitchen.wanted.pots if pot != kitchen.wanted.pot)
+    put_onion(kitchen, wanted)
+    assert isinstance(say(kitchen, 1), CookSaying) and isinstance(say(kitchen, 0), CookSaying)
+    put_onion(kitchen, other)
+    assert say(kitchen, 1) == PotSaying(kitchen.wanted.name) and isinstance(say(kitchen, 0), CookSaying)
+    put_onion(kitchen, wanted, other)
+    assert say(kitchen, 1) == PotSaying(kitchen.wanted.name) and say(kitchen, 0) == PotSaying("")
+
+
+def test_where_both_are_told_cooks_speak_of_their_tasks():
+    env = parallel_env(**{**SECRET, "told_to": "all"})
+    for _ in play(env, np.random.default_rng(0)):
+        tasks = plan(env.kitchen)
+        for player in range(2):
+            saying = say(env.kitchen, player)
+            assert isinstance(saying, CookSaying) and saying.mine[0] in (tasks[player].verb, "wait")
+
+
+@pytest.mark.parametrize("layout", ["asymmetric_advantages", "coordination_ring", "counter_circuit"])
+def test_labels_of_who_is_not_told_do_not_depend_on_the_pot(layout):
+    env = parallel_env(layout=layout, wanted="pot", told_to=["bob"])
+    team, rng = ScriptedTeam(env), np.random.default_rng(0)
+    _, infos = env.reset(seed=0)
+    met = {"alice": set(), "bob": set()}
+    for _ in range(150):
+        own = env.kitchen.wanted.pot
+        said = []
+        for pot in env.kitchen.wanted.pots:
+            env.kitchen.wanted.pot = pot
+            said.append(messages(env.kitchen, env.possible_agents, np.random.default_rng(1)))
+        env.kitchen.wanted.pot = own
+        assert len({one["alice"] for one in said}) == 1
+        met["alice"].add(type(understand(said[0]["alice"])))
+        met["bob"].add(len({one["bob"] for one in said}))
+        actions = {agent: action if rng.random() < 0.8 else 5 for agent, action in team.act(infos).items()}
+        _, _, _, _, infos = env.step(actions)
+    assert met["alice"] == {PotSaying, CookSaying} and max(met["bob"]) == 2
+
+
+def test_advice_knows_the_pot_for_every_cook():
+    env = parallel_env(**SECRET, action_level="goal_cell", horizon=150)
+    for seed in range(2):
+        env.reset(seed=seed)
+        while env.agents:
+            env.step({agent: advise(env, agent) for agent in env.agents})
+        assert env.score >= 40 and env.kitchen.wanted.unpaid == 0
+
+
+def test_labels_are_collected_for_both_cooks(tmp_path):
+    import pyarrow.dataset as ds
+
+    settings = {**SECRET, "action_level": "goal", "horizon": 60}
+    collect_labels(ENV_ID, tmp_path, env_config=settings, target_labels=150, policy="random", num_envs=2)
+    rows = ds.dataset([str(p) for p in tmp_path.rglob("*.parquet")]).to_table().to_pylist()
+    kinds = {agent: set() for agent in ("alice", "bob")}
+    names = parallel_env(**SECRET).kitchen.wanted.names
+    for row in rows:
+        told = [name for name in names if f"Only soup from the {name} brings points." in row["prompt"]]
+        assert len(told) == (row["agent"] == "bob")
+        saying = understand(row["message"])
+        kinds[row["agent"]].add("tell" if isinstance(saying, PotSaying) and saying.pot else type(saying))
+        if isinstance(saying, PotSaying) and saying.pot:
+            assert [saying.pot] == told  # a student that sees no more than its own text can learn it
+    assert "tell" in kinds["bob"] and PotSaying in kinds["alice"] and "tell" not in kinds["alice"]
+
+
+# ---- what it is worth --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layout", "told"),
+    [
+        ("asymmetric_advantages", "bob"),
+        ("coordination_ring", "alice"),
+        ("forced_coordination", "bob"),
+        ("counter_circuit", "alice"),
+    ],
+)
+@pytest.mark.parametrize("level", ["goal_cell", "primitive"])
+def test_with_talk_a_scripted_pair_does_better_than_without(layout, told, level):
+    own = {"layout": layout, "wanted_anew": True, "action_level": level}
+    talk, silence, both = (
+        team_plays(4, talk=heard, told_to=told_to, **own)
+        for heard, told_to in ((True, [told]), (False, [told]), (False, "all"))
+    )
+    assert talk[0] >= silence[0] + 25
+    assert both[0] >= silence[0] + 25
+    assert talk[0] >= both[0] - 10 and talk[1] <= silence[1]
+
+
+def test_where_the_one_at_the_pots_is_told_talk_brings_nothing():
+    for told in ("all", ["alice"]):
+        talk, silence = (team_plays(3, talk=t, layout="forced_coordination", told_to=told) for t in (True, False))
+        assert talk == silence and talk[0] >= 60
+
+
+def test_silent_cooks_hear_nothing_and_say_nothing():
+    env = parallel_env(**SECRET)
+    for talk in (False, True):
+        team = ScriptedTeam(env, talk=talk)
+        _, infos = env.reset(seed=0)
+        env.step(team.act(infos))
+        assert set(team.said) == (set(env.possible_agents) if talk else set())
