@@ -36,6 +36,11 @@ class Game(ParallelEnv, ABC):
         """The space of an agent's actions."""
         return self.action_spaces[agent]
 
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """All private facts that agents can be told, in the spelling of the infos' `private`; empty for none."""
+        return ()
+
     def meaning(self, message: str) -> str | None:
         """What a message is about as a short text, comparable with the infos' `private`; None if the game cannot tell.
 

@@ -91,6 +91,26 @@ def success_words(env: Any) -> tuple[str, str]:
     return told[0], told[1]
 
 
+def secret_of(infos: Mapping[Any, Mapping[str, Any]]) -> str:
+    """All that is told to anybody at the moment, as one text; equal in episodes with the same private facts.
+
+    Args:
+        infos: The latest infos, by agent.
+    """
+    facts = {str(info[PRIVATE]) for info in infos.values() if info.get(PRIVATE)}
+    return " ".join(sorted(facts))
+
+
+def telling_words(facts: Sequence[str]) -> tuple[str, ...]:
+    """The words by which private facts differ, sorted; empty where there are fewer than two facts.
+
+    Args:
+        facts: All facts that can be told, such as ("tomato salad", "onion salad").
+    """
+    words = [set(fact.split()) for fact in dict.fromkeys(facts)]
+    return tuple(sorted(set.union(*words) - set.intersection(*words))) if words else ()
+
+
 def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], time_limit: str) -> None:
     """Refuses settings that an environment does not have.
 

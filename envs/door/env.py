@@ -129,6 +129,11 @@ class Door(TellingGame):
         """Whether the right door was opened."""
         return self._opened and self._at == self._right
 
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The doors' colours."""
+        return self._colours
+
     def meaning(self, message: str) -> str | None:
         """The colour that a message names, if it names one."""
         return meaning_of(message)

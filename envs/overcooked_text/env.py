@@ -152,11 +152,13 @@ from rllib_llm_comm.envs.interface import (
 from rllib_llm_comm.envs.overcooked_text import render, text
 from rllib_llm_comm.envs.overcooked_text.checks import check_values
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
+from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.sayings import meaning
 from rllib_llm_comm.envs.overcooked_text.wording import wording
+from rllib_llm_comm.envs.overcooked_text.words import dish_name
 from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import require_choice
 
@@ -384,6 +386,11 @@ class OvercookedText(Game):
             PRIVATE: self.kitchen.told(i),
             **({EPISODE_METRICS: served} if self.settings["orders"] > 1 else {}),
         }
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """All orders that can be drawn, such as "tomato salad"."""
+        return tuple(dish_name(sorted(recipe_foods(recipe))) for recipe in self._draws.recipes)
 
     def meaning(self, message: str) -> str:
         """The food or dish that a message names (see `sayings.meaning`); a dish is spelt as in the infos' `private`."""

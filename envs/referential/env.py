@@ -137,6 +137,11 @@ class Referential(TellingGame):
         """Whether it was taken."""
         return self._taken == self._meant
 
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """All things that can be meant."""
+        return tuple(" ".join(thing) for thing in THINGS)
+
     def meaning(self, message: str) -> str | None:
         """The thing that a message names, if it names one."""
         return meaning_of(message)

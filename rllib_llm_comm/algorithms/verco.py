@@ -141,6 +141,8 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, CommPPOConfig):
             if not self.teacher:
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
             self._add_callback(AddTeacherMessages)
+        if self.messages == "swapped":
+            raise UserError("`messages` is 'swapped', which is for playing trained agents; train with 'shuffled'.")
         self._validate_messages()
         super().validate()
 

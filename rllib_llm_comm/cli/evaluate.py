@@ -33,6 +33,7 @@ from rllib_llm_comm.cli.planner_options import (
 )
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.ray_session import quiet_libraries
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def evaluate_checkpoints(
     planning: Mapping[str, Any] | None = None,
     trials: int | None = None,
     recover: str | None = None,
+    communication: bool = False,
     json_path: Path | None = None,
     log_path: Path | None = None,
 ) -> dict[str, Any]:
@@ -79,6 +81,7 @@ def evaluate_checkpoints(
         planning: Who gives subgoals, if not as in training: `planner` and maybe `patience`, `replan`.
         trials: Plays with reflection, with at most so many trials per round; `None`: without.
         recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
+        communication: Measures talk, too (`evaluation.communication`): an entry `communication` in the figures.
         json_path: Where the figures are written.
         log_path: Where all plans, attempts and reflections are written, a line of JSON per episode.
 
@@ -88,14 +91,18 @@ def evaluate_checkpoints(
     Raises:
         UserError: If a checkpoint cannot be loaded or played.
     """
+    from rllib_llm_comm.evaluation.communication import TurnRecorder, measure
     from rllib_llm_comm.evaluation.planned import play_planned
     from rllib_llm_comm.evaluation.rollout import figures_of
 
     rows: list[dict[str, Any]] = []
     log: list[str] = []
+    if communication and trials is not None:
+        raise UserError("`communication` is measured without reflection; leave `trials` away.")
     for path in checkpoints:
         found = find_checkpoint(path)
         policy = loading.load(found)
+        turns = TurnRecorder() if communication and hasattr(policy, "probabilities") else None
         with counting_bar(f"playing {episodes} episodes") as progress:
             played = play_planned(
                 policy,
@@ -108,12 +115,20 @@ def evaluate_checkpoints(
                 trials=trials,
                 recover=recover,
                 progress=progress,
+                watch=turns,
             )
         result = figures_of(played, not greedy)
         log += [log_line(found, episode) for episode in played if episode.rounds]
-        rows.append({"checkpoint": short_path(found), **result.to_json(), **_fallback(played)})
+        row = {"checkpoint": short_path(found), **result.to_json(), **_fallback(played)}
+        if turns is not None:
+            row["communication"] = measure(policy, turns, seed).to_json()
+        rows.append(row)
     figures = rows[0] if len(rows) == 1 else {"checkpoints": rows}
     _print(rows)
+    if any("communication" in row for row in rows):
+        print_talk([row["checkpoint"] for row in rows], [row.get("communication") for row in rows])
+    elif communication:
+        say("Nobody speaks: agents without a language model say nothing.")
     if json_path is not None:
         write_atomically(json_path, json.dumps(figures, indent=2) + "\n")
         say(f"Written to {short_path(json_path)}")
@@ -160,6 +175,9 @@ def command(
     trials: TrialsOption = None,
     recover: RecoverOption = None,
     patience: PatienceOption = None,
+    communication: Annotated[
+        bool, typer.Option("--communication", help="Measure what messages tell and whether they are listened to.")
+    ] = False,
     log: Annotated[
         Path | None, typer.Option(help="Write all plans, attempts and reflections to this file (JSON lines).")
     ] = None,
@@ -187,6 +205,7 @@ def command(
         planning=planning_of_options(planner, patience),
         trials=trials,
         recover=recover,
+        communication=communication,
         json_path=json_file,
         log_path=log,
     )
@@ -213,6 +232,37 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     if len(rows) == 1:
         cells = [line[1:] for line in cells]
     print_table(cells, f"All: {caption}" if same else None)
+
+
+def print_talk(checkpoints: Sequence[str], measured: Sequence[Mapping[str, Any] | None]) -> None:
+    """Prints the measures of talk, a row per checkpoint; `-` where there is none.
+
+    Args:
+        checkpoints: Their paths.
+        measured: The entry `communication` of each one's figures; `None` for agents that say nothing.
+    """
+    cells = [["checkpoint", *_TALK]]
+    for label, told in zip(_labels(checkpoints) if len(checkpoints) > 1 else [""], measured, strict=True):
+        values = [_nested(told, path) for path in _TALK.values()]
+        cells.append([label, *("-" if value is None else _text(value) for value in values)])
+    print_table([line if len(checkpoints) > 1 else line[1:] for line in cells], "Talk: docs/guides/communication.md")
+
+
+_TALK = {
+    "signalling (nats)": "signalling.corrected",
+    "p": "signalling.p_value",
+    "listening (nats)": "listening",
+    "obeyed": "obeyed",
+    "by chance": "obeyed_chance",
+    "vocabulary": "vocabulary",
+    "understood": "understood",
+}
+
+
+def _nested(values: Any, path: str) -> Any:
+    for key in path.split("."):
+        values = None if values is None else values[key]
+    return values
 
 
 def _labels(checkpoints: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.policy import Policy
 
 MessagesOption = Annotated[
-    str | None, Option(help="Another message mode: none, student, teacher, shuffled, constant or menu.")
+    str | None, Option(help="Another message mode: none, student, teacher, shuffled, constant, menu or swapped.")
 ]
 TeacherOption = Annotated[
     str | None,

@@ -160,6 +160,7 @@ class CheckpointStageSettings(BaseModel):
         patience: Game steps after which a subgoal counts as not done.
         trials: Thinks failures over, with at most so many trials per round; `None`: does not.
         recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
+        communication: Measures talk, too; of `run: evaluate` alone, and without `trials`.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -177,6 +178,7 @@ class CheckpointStageSettings(BaseModel):
     patience: int | None = Field(None, ge=1)
     trials: int | None = Field(None, ge=0)
     recover: str | None = None
+    communication: bool = False
 
     def played(self, trust: bool = False) -> dict[str, Any]:
         """What `rllib evaluate` and `rllib replay` need beside the checkpoint.
@@ -234,7 +236,13 @@ class Evaluate(_OnCheckpoint):
         path = stage.folder / "evaluation.json"
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
         log = stage.folder / "plans.jsonl"
-        figures = evaluate_checkpoints(paths, **settings.played(stage.trust), json_path=path, log_path=log)
+        figures = evaluate_checkpoints(
+            paths,
+            **settings.played(stage.trust),
+            communication=settings.communication,
+            json_path=path,
+            log_path=log,
+        )
         return StageResult([path], {"plans": log} if log.exists() else {}, summary=figures)
 
 

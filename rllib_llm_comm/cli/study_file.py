@@ -39,12 +39,14 @@ class StudyEvaluation(BaseModel):
         episodes: Episodes per checkpoint and mode.
         seed: Seed of the first episode; the others count up.
         modes: Whether actions are sampled, the most likely ones, or both, one after the other.
+        communication: Whether talk is measured (`evaluation.communication`), with sampled actions.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     episodes: int = Field(default=100, ge=1)
     seed: int = Field(default=1000, ge=0)
+    communication: bool = False
     modes: Annotated[list[Literal["sampled", "greedy"]], _Different] = Field(
         default=["sampled", "greedy"], min_length=1
     )
@@ -193,6 +195,8 @@ def evaluations(study: Study, system: str) -> dict[str, dict[str, Any]]:
     how = study.evaluation
     common: dict[str, Any] = {"episodes": how.episodes, "seed": how.seed}
     found: dict[str, dict[str, Any]] = {mode: {**common, "greedy": mode == "greedy"} for mode in how.modes}
+    if how.communication and "sampled" in found:
+        found["sampled"]["communication"] = True
     for messages in study.systems[system].interventions:
         found[f"messages_{messages}"] = {**common, "greedy": False, "messages": messages}
     return found

@@ -15,6 +15,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
+from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import Written
@@ -164,7 +165,7 @@ class MessageExchange(ConnectorV2):
         draws = self._communication.train_messages and self._communication.messages == "student"
         for episode, agent, single in speaking:
             mailbox = episode.custom_data.setdefault(MAILBOX, {})
-            speakers.append(Speaker(str(agent), observations[id(single)], mailbox))
+            speakers.append(Speaker(str(agent), observations[id(single)], mailbox, _secret(episode)))
             module = _unwrapped(rl_module, episode.module_for(agent))
             writers.append(module.core.draw_messages if draws else module.write_messages)
         write = write_apart(writers)
@@ -249,6 +250,12 @@ def message_metrics(said: Sequence[str]) -> dict[str, float]:
 
 def _printable(message: str) -> bool:
     return message.isascii() and message.isprintable()
+
+
+def _secret(episode: MultiAgentEpisode) -> str:
+    """What is told to anybody, by the latest infos of all agents."""
+    latest = {agent: single.infos[-1] for agent, single in episode.agent_episodes.items() if len(single.infos)}
+    return secret_of({agent: info for agent, info in latest.items() if isinstance(info, Mapping)})
 
 
 def _has_new_text(single: SingleAgentEpisode) -> bool:

@@ -32,11 +32,13 @@ class Speaker:
         observation: What it is given.
         mailbox: The messages of its episode, by speaker; shared by all agents of the episode and kept by
             whoever keeps the episode.
+        secret: What is told to anybody in its episode at the moment (`envs.interface.secret_of`); empty for nothing.
     """
 
     agent: str
     observation: TextObservation
     mailbox: MutableMapping[str, str]
+    secret: str = ""
 
 
 def heard_by(agent: str, mailbox: Mapping[str, str]) -> dict[str, str]:
@@ -86,12 +88,15 @@ class MessageProtocol:
         seed: Seed of sampled and of shuffled messages.
 
     Attributes:
-        replaced: With shuffled messages, what each speaker of the latest `speak` would have said itself; else empty.
+        replaced: With shuffled or swapped messages, what each speaker of the latest `speak` would have said itself;
+            otherwise empty.
+        telling_words: The words by which private facts differ (`envs.interface.telling_words`), for swapped messages.
     """
 
     def __init__(self, settings: CommunicationSettings, seed: int = 0) -> None:
         self.settings = settings
         self.replaced: list[str] = []
+        self.telling_words: tuple[str, ...] = ()
         self._random = random.Random(seed)
         self._pool: deque[tuple[str, str]] = deque(maxlen=_POOL)
         self._server = MessageServer.from_settings(settings.message_server) if settings.message_server else None
@@ -138,6 +143,8 @@ class MessageProtocol:
         )
         if settings.messages in ("student", "menu"):
             return written
+        if settings.messages == "swapped":
+            return self._swapped(written)
         return self._shuffled(speakers, written)
 
     def _from_server(self, prompts: Sequence[str], *, temperature: float, **kwargs: Any) -> list[str]:
@@ -154,25 +161,38 @@ class MessageProtocol:
             return [known[prompt] or "" for prompt in prompts]
 
     def _shuffled(self, speakers: Sequence[Speaker], written: Sequence[str]) -> list[str]:
-        # Control: right words at the wrong moment. The pool also holds this moment's messages of the others,
-        # so that there is something to draw from at the start.
-        before = list(self._pool)
-        fresh = [(speaker.agent, message) for speaker, message in zip(speakers, written, strict=True)]
+        """Right words at the wrong moment: each speaker says what was said at another moment or by another agent.
+
+        The pool also holds this moment's messages of the others, so that there is something to draw from at the start.
+        Where something is told to agents, only messages of episodes in which something else was told are drawn: others
+        may say the truth. While there are none the speaker is silent.
+        """
+        fresh = [(speaker.secret, message) for speaker, message in zip(speakers, written, strict=True)]
+        before = {secret: [entry for entry in self._pool if not secret or entry[0] != secret] for secret, _ in fresh}
         said = []
-        for index in range(len(fresh)):
-            choices = len(before) + len(fresh) - 1
+        for index, (secret, message) in enumerate(fresh):
+            now = [entry for place, entry in enumerate(fresh) if place != index and (not secret or entry[0] != secret)]
+            choices = len(before[secret]) + len(now)
             if choices == 0:
-                said.append(fresh[index][1])
+                said.append("" if secret else message)
                 continue
             drawn = self._random.randrange(choices)
-            if drawn < len(before):
-                said.append(before[drawn][1])
-            else:
-                other = drawn - len(before)
-                said.append(fresh[other if other < index else other + 1][1])
+            said.append((before[secret][drawn] if drawn < len(before[secret]) else now[drawn - len(before[secret])])[1])
         self._pool.extend(fresh)
         self.replaced = list(written)
         return said
+
+    def _swapped(self, written: Sequence[str]) -> list[str]:
+        """The same sentences about something else: each telling word is replaced by the next one."""
+        words = self.telling_words
+        if len(words) < 2:  # noqa: PLR2004
+            raise UserError(
+                "`messages` is 'swapped' but this environment tells no private facts that differ in words; use "
+                "'shuffled', or an environment whose agents are told different things."
+            )
+        following = dict(zip(words, (*words[1:], words[0]), strict=True))
+        self.replaced = list(written)
+        return [" ".join(following.get(word, word) for word in message.split(" ")) for message in written]
 
 
 def _teacher_message(speaker: Speaker) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.interface import PRIVATE
+from rllib_llm_comm.envs.game import Game
+from rllib_llm_comm.envs.interface import PRIVATE, secret_of
 from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.evaluation.information import (
     MutualInformation,
@@ -76,7 +77,7 @@ class TurnRecorder:
     ) -> None:
         """Notes the decisions of one moment."""
         facts = {agent: str(info.get(PRIVATE) or "") for agent, info in infos.items()}
-        secret = " ".join(sorted({fact for fact in facts.values() if fact}))
+        secret = secret_of(infos)
         self.turns += [
             Turn(seed, str(agent), facts.get(agent, ""), secret, observations[agent], decision)
             for agent, decision in decisions.items()
@@ -128,6 +129,19 @@ class CommunicationFigures:
         return _rounded(asdict(self))
 
 
+def measure(policy: Any, turns: TurnRecorder, seed: int = 0) -> CommunicationFigures:
+    """Measures the talk of a policy that has played.
+
+    Args:
+        policy: What `load_policy` gave, of agents that speak.
+        turns: What was noted while it played.
+        seed: As of `communication_figures`.
+    """
+    game = policy.env().unwrapped
+    reads = type(game).meaning is not Game.meaning if isinstance(game, Game) else hasattr(game, "meaning")
+    return communication_figures(turns.turns, policy.probabilities, game.meaning if reads else None, seed=seed)
+
+
 def communication_figures(
     turns: Sequence[Turn], judge: Judge | None = None, meaning: Meaning | None = None, *, seed: int = 0
 ) -> CommunicationFigures:
@@ -158,7 +172,7 @@ def communication_figures(
         distinct=len({turn.decision.said for turn in said}),
         vocabulary=len(set(words)),
         zipf=zipf_slope(words),
-        understood=None if meaning is None else _mean([meaning(t.decision.said) is not None for t in said]),
+        understood=None if meaning is None else _mean([bool(meaning(t.decision.said)) for t in said]),
         unprintable=_mean([any(c not in _PRINTABLE for c in t.decision.said) for t in said]),
     )
 

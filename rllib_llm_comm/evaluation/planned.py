@@ -13,6 +13,7 @@ from rllib_llm_comm.evaluation.rollout import (
     COLLISION,
     Episode,
     Progress,
+    Watch,
     frame_of,
     new_episode,
     play,
@@ -41,6 +42,7 @@ def play_planned(
     num_envs: int = 1,
     keep_frames: bool = False,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> list[Episode]:
     """Plays episodes, under a planner if there is one.
 
@@ -57,6 +59,7 @@ def play_planned(
         num_envs: Episodes that are played at once; one if `trials` or `keep_frames` is set.
         keep_frames: Whether all frames are kept, also of attempts that were put back.
         progress: Called with the number of finished episodes and `episodes`.
+        watch: Sees every step before it is played; without `trials` and `keep_frames` only.
 
     Returns:
         The episodes; `rounds` tells of the plans, all figures are those of the attempts that stood.
@@ -80,7 +83,7 @@ def play_planned(
     if trials is None:
         if keep_frames:
             return record(policy, episodes=episodes, seed=seed, explore=explore, env=make_env())
-        options: dict[str, Any] = {"num_envs": num_envs, "progress": progress}
+        options: dict[str, Any] = {"num_envs": num_envs, "progress": progress, "watch": watch}
         return play(policy, episodes=episodes, seed=seed, explore=explore, env=make_env, **options)
     assert by is not None
     env = policy.env(planning={"planner": None}, **settings)

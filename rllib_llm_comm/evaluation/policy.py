@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
+from rllib_llm_comm.envs.interface import secret_of, telling_words
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.array_policy import ArrayPolicy
 from rllib_llm_comm.evaluation.decision import Decision, choose
@@ -43,10 +44,13 @@ class EpisodeMemory:
     Attributes:
         rng: Draws its actions.
         mailbox: The latest message of every speaker.
+        secret: What is told to anybody in this episode at the moment (`envs.interface.secret_of`); only controls use
+            it, agents do not.
     """
 
     rng: np.random.Generator
     mailbox: dict[str, str] = field(default_factory=dict)
+    secret: str = ""
 
 
 class Policy:
@@ -126,6 +130,15 @@ class Policy:
         """
         return EpisodeMemory(np.random.default_rng(seed))
 
+    def note(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
+        """Notes what is told to anybody in the episode that `act` plays; call it before `act` where messages are
+        shuffled.
+
+        Args:
+            infos: The environment's latest infos, by agent.
+        """
+        self._memory.secret = secret_of(infos)
+
     def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
         """Lets agents speak, listen and choose.
 
@@ -164,7 +177,7 @@ class Policy:
             return answers
         if len({len(row.view.candidates) for row in rows}) > 1:
             raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
-        speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox) for row in rows]
+        speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret) for row in rows]
         write = write_apart([self.core_of(row.agent).write_messages for row in rows])
         said = self._protocol.speak(speakers, write, greedy=not explore)
         replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
@@ -230,6 +243,7 @@ class Policy:
             UserError: If the checkpoint names none, or PettingZoo does not know it in this process.
         """
         env = make_environment(self.manifest, settings, planning)
+        self._protocol.telling_words = telling_words(getattr(env.unwrapped, "facts", ()))
         if self.communication.messages == "teacher":
             from rllib_llm_comm.teachers.env_wrapper import TeacherMessages
 
@@ -271,7 +285,7 @@ def load_policy(
         device: Where to compute, if not as in training (then `"cpu"` where this process sees no GPU).
         base_model: Where the base model lies, if not where it lay in training.
         messages: Another message mode than in training: `"none"`, `"student"`, `"teacher"`, `"shuffled"`,
-            `"constant"`.
+            `"constant"`, `"swapped"`.
         teacher: The teacher for `messages="teacher"`.
         message_server: Keys of `MessageServer`, or `"none"`: the policy itself writes its messages.
         trust: Whether recorded settings that reach beyond this program (the teacher's and planner's servers, keys and
@@ -296,7 +310,7 @@ def load_policy(
         talk.update(messages=messages, train_messages=trained)
     if message_server is not None:
         talk["message_server"] = None if message_server == "none" else message_server
-    if talk.get("messages", "student") in ("student", "shuffled", "menu"):
+    if talk.get("messages", "student") in ("student", "shuffled", "menu", "swapped"):
         granted(talk.get("message_server"))
     elif isinstance(talk.get("message_server"), Withheld):
         del talk["message_server"]  # nobody asks it

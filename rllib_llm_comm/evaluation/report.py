@@ -30,6 +30,7 @@ from rllib_llm_comm.evaluation.study_results import (
     SystemResults,
     to_plain,
 )
+from rllib_llm_comm.evaluation.talk_report import MEASURES, add_corrected, corrected, measures_talk, talk_of
 
 SAMPLED = "sampled"
 
@@ -52,6 +53,10 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         base = systems[results.baseline]
         shuffled = {name for name in systems if _messages_of(results, name) == "shuffled"}
         told = {name: _system(system, base, name in shuffled) for name, system in systems.items() if system.evaluations}
+        if measures_talk(results):
+            for name in told:
+                told[name]["talk"] = talk_of(systems[name])
+            add_corrected(told, systems, results.baseline)
         scenarios[scenario] = {
             "settings": results.study["scenarios"][scenario],
             "systems": told,
@@ -59,6 +64,8 @@ def summarise(results: StudyResults) -> dict[str, Any]:
             "sentences": [_sentence(told[name], base.label) for name in told if "against_baseline" in told[name]]
             + [text for name in told for text in _listening(told[name])],
         }
+        if measures_talk(results):
+            scenarios[scenario]["corrected"] = corrected(told)
     return {
         "title": results.study["title"],
         "env": results.study["env"],
@@ -103,7 +110,9 @@ def write_report(results: StudyResults, folder: Path) -> Path:
             environment = Environment(autoescape=kind == "html", trim_blocks=True, lstrip_blocks=True)
             environment.filters |= {"reached": _reached_text, "shuffled_same": _shuffled_same_text}
             page = environment.from_string(text).render(
-                report=summary, pictures=urls if kind == "html" else {n: f"{n}.png" for n in pictures}
+                report=summary,
+                measures=MEASURES,
+                pictures=urls if kind == "html" else {n: f"{n}.png" for n in pictures},
             )
             (place / f"report.{kind}").write_text(page, encoding="utf-8")
         for path in sorted(place.iterdir()):

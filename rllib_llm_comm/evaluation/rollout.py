@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, PRIVATE, solved, success_words
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, PRIVATE, secret_of, solved, success_words
 from rllib_llm_comm.evaluation.decision import Decision
 
 COLLISION = "blocked"
@@ -223,6 +223,9 @@ def _play_all(
         while waiting and free:
             seed = waiting.pop()
             live.append((_Game(policy, free.pop(), seed, watch), policy.begin(seed)))
+        for game, memory in live:
+            if hasattr(memory, "secret"):
+                memory.secret = game.secret()
         decisions = policy.act_together([(memory, game.asked()) for game, memory in live], explore=explore)
         for (game, _), decided in zip(live, decisions, strict=True):
             game.step(decided)
@@ -246,6 +249,8 @@ def _play(policy: Any, env: Any, seed: int, explore: bool, keep_frames: bool, wa
     game = _Game(policy, env, seed, watch)
     policy.reset(seed=seed)
     while env.agents:
+        if hasattr(policy, "note"):
+            policy.note(game.infos)
         decisions = policy.act(game.asked(), explore=explore)
         if keep_frames:
             game.keep_frame(decisions)
@@ -262,24 +267,28 @@ class _Game:
     def __init__(self, policy: Any, env: Any, seed: int, watch: Watch | None = None) -> None:
         self.env = env
         self._watch = watch
-        self._observations, self._infos = env.reset(seed=seed)
+        self._observations, self.infos = env.reset(seed=seed)
         self._rewards: dict[str, float] = {}
         self.episode = new_episode(policy, env, seed)
 
     def asked(self) -> dict[Any, Any]:
         """The observations of the agents that are asked now."""
-        return {a: self._observations[a] for a in self.env.agents if self._infos.get(a, {}).get("needs_action", True)}
+        return {a: self._observations[a] for a in self.env.agents if self.infos.get(a, {}).get("needs_action", True)}
+
+    def secret(self) -> str:
+        """What is told to anybody at the moment."""
+        return secret_of(self.infos)
 
     def step(self, decisions: dict[Any, Any]) -> None:
         """Plays a step of the game and counts."""
         episode = self.episode
         if self._watch:
-            self._watch(episode.seed, self._observations, self._infos, decisions)
+            self._watch(episode.seed, self._observations, self.infos, decisions)
         episode.messages += [decision.said for decision in decisions.values() if decision.said]
         episode.shuffled_same += shuffled_same(decisions)
         actions = {agent: decision.action for agent, decision in decisions.items()}
         self._observations, self._rewards, terminations, _, infos = self.env.step(actions)
-        self._infos = infos
+        self.infos = infos
         for agent, reward in self._rewards.items():
             episode.returns[str(agent)] += float(reward)
         episode.collisions += sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
@@ -291,7 +300,7 @@ class _Game:
 
     def keep_frame(self, decisions: dict[Any, Any]) -> None:
         """Keeps what is seen now and decided."""
-        self.episode.frames.append(frame_of(self.env, self._observations, self._infos, decisions, self._rewards))
+        self.episode.frames.append(frame_of(self.env, self._observations, self.infos, decisions, self._rewards))
 
     def finish(self) -> None:
         """Keeps what was planned, if anything was: each plan stood, and began at the frame of its step.

@@ -6,6 +6,8 @@ needs packages of a few hundred megabytes that nothing else here uses; these are
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -86,6 +88,36 @@ def bootstrap_difference(
     found = np.array([statistic(_drawn(one, rng)) - statistic(_drawn(two, rng)) for _ in range(draws)])
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
     return Interval(statistic(one) - statistic(two), float(low), float(high))
+
+
+def permutation_test(ours: np.ndarray, other: np.ndarray, *, draws: int = 20_000, seed: int = 0) -> float:
+    """Two-sided permutation test of equal means of two sets of runs.
+
+    All divisions of the runs into two groups are gone through where there are at most `draws`; otherwise so many are
+    drawn, with the observed one counted among them.
+
+    Args:
+        ours: (runs,).
+        other: (runs,).
+        draws: Divisions.
+        seed: Fixes those that are drawn.
+
+    Returns:
+        The share of divisions whose means differ at least as much.
+    """
+    pooled = np.concatenate([np.asarray(ours, np.float64).ravel(), np.asarray(other, np.float64).ravel()])
+    count, total = np.size(ours), len(pooled)
+
+    def difference(chosen: np.ndarray) -> np.ndarray:
+        first = pooled[chosen].sum(1)
+        return np.asarray(np.abs(first / count - (pooled.sum() - first) / (total - count)))
+
+    observed = difference(np.arange(count)[None])[0] - 1e-12  # rounding must not exclude equal divisions
+    if math.comb(total, count) <= draws:
+        return float((difference(np.array(list(itertools.combinations(range(total), count)))) >= observed).mean())
+    rng = np.random.default_rng(seed)
+    drawn = np.stack([rng.permutation(total)[:count] for _ in range(draws - 1)])
+    return float(((difference(drawn) >= observed).sum() + 1) / draws)
 
 
 def probability_of_improvement(

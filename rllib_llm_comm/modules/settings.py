@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.language.message_server import MessageServer
 
-MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant", "menu")
+MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant", "menu", "swapped")
 _DTYPES = ("float32", "bfloat16", "float16")
 _ENGINES = ("fast", "plain")
 QUANTIZATIONS = ("none", "8bit", "4bit")
@@ -176,7 +176,8 @@ class CommunicationSettings(FromMapping):
         messages: `"student"`: written by the message adapter (Verco). `"teacher"`: by a teacher that sees the
             whole game. Controls (ours): `"none"`, `"constant"`: always `constant_message`, `"shuffled"`:
             student messages of other moments and agents. `"menu"`: the message adapter chooses among the phrases of
-            `message_menu` (FAMA).
+            `message_menu` (FAMA). `"swapped"` (ours, not in training): the student's sentences with the words by which
+            private facts differ exchanged in a circle.
         max_message_words: Longest message in words, 1 to 1000; longer ones are cut. Verco: 10.
         message_temperature: 0 for greedy decoding, otherwise the sampling temperature, at most 100. Verco is silent; 0
             (ours).

@@ -111,3 +111,34 @@ def test_sampling_passes_a_fresh_seed_each_time():
     for _ in range(3):
         talk.speak([speaker("alice", "a", {})], write)
     assert len({seed for _, seed in seeds}) == 3 and all(t == 0.7 for t, _ in seeds)
+
+
+def told(agent, secret, mailbox):
+    return Speaker(agent, TextObservation(f"i make {secret}", ("go",), (True,)), mailbox, secret)
+
+
+def test_shuffled_messages_come_from_episodes_with_another_order():
+    talk = protocol("shuffled", seed=1)
+    boxes = [{} for _ in range(6)]
+    for _ in range(20):
+        speakers = [told("alice", "tomato" if number % 2 else "onion", box) for number, box in enumerate(boxes)]
+        said = talk.speak(speakers, echo)
+        for speaking, message in zip(speakers, said, strict=True):
+            assert ("onion" if speaking.secret == "tomato" else "tomato") in message
+
+
+def test_a_speaker_is_silent_while_there_is_no_episode_with_another_order():
+    talk = protocol("shuffled", seed=1)
+    box = {}
+    assert talk.speak([told("alice", "tomato", box), told("bob", "tomato", box)], echo) == ["", ""]
+    assert talk.speak([told("alice", "onion", {})], echo) == ["about i make tomato i say:"]
+
+
+def test_swapped_messages_are_the_same_sentences_about_something_else():
+    talk = protocol("swapped")
+    talk.telling_words = ("lettuce", "onion", "tomato")
+    assert talk.speak([told("alice", "tomato", {})], echo) == ["about i make lettuce i say:"]
+    assert talk.replaced == ["about i make tomato i say:"]
+    talk.telling_words = ()
+    with pytest.raises(UserError, match="tells no private facts"):
+        talk.speak([told("alice", "tomato", {})], echo)

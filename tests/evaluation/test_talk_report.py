@@ -1,0 +1,88 @@
+"""Measures of talk and corrected comparisons in a study's report."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rllib_llm_comm.evaluation.report import summarise, write_report
+from rllib_llm_comm.evaluation.statistics import permutation_test
+from rllib_llm_comm.evaluation.study_results import read_results
+
+STUDY = {
+    "title": "Talk", "env": "x/y-v0", "scenarios": {"one": {}}, "baseline": "none", "seeds": [0, 1, 2, 3],
+    "systems": {name: {"label": name, "interventions": [], "config": {}} for name in ("talk", "none", "other")},
+    "evaluation": {"episodes": 10, "seed": 0, "modes": ["sampled"], "communication": True},
+}  # fmt: skip
+RETURNS = {"talk": [1.1, 1.2, 1.15, 1.12], "none": [0.4, 0.3, 0.35, 0.42], "other": [0.41, 0.36, 0.3, 0.44]}
+
+
+def measured(value):
+    told = {"nats": value + 0.1, "corrected": value, "entropy": 1.1, "p_value": 0.001, "samples": 90}
+    return {
+        "signalling": told, "signalling_raw": told, "listening": value / 2, "listening_told": None, "decisions": 50,
+        "consistency": 0.1, "coordination": 0.2, "obeyed": 0.8, "obeyed_chance": 0.4, "messages": 100, "distinct": 9,
+        "vocabulary": 12, "zipf": -0.9, "understood": None, "unprintable": 0.0,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "study.json").write_text(json.dumps(STUDY))
+    for name, returns in RETURNS.items():
+        stage = tmp_path / f"one.{name}.sampled"
+        stage.mkdir()
+        runs = [
+            {
+                "return_mean": r, "success_rate": 0.5, "length_mean": 50.0, "collisions_mean": 1.0,
+                "message_words_mean": 3.0, "vocabulary": 7, "common_messages": [],
+                "communication": {**measured(r / 2), "messages": 0 if name == "none" else 100},
+            }
+            for r in returns
+        ]  # fmt: skip
+        (stage / "evaluation.json").write_text(json.dumps({"checkpoints": runs}))
+    return tmp_path
+
+
+def test_measures_and_corrected_comparisons(folder):
+    told = summarise(read_results(folder))["scenarios"]["one"]["systems"]
+    talk = told["talk"]["talk"]
+    assert talk["signalling"]["value"] == pytest.approx(0.5675, abs=0.005)
+    assert talk["obeyed"] == {"value": 0.8, "low": 0.8, "high": 0.8}
+    assert talk["understood"] is None and told["none"]["talk"] is None
+    assert told["talk"]["against_baseline"]["p_value"] == pytest.approx(2 / 70, abs=1e-5)  # the most extreme of 70
+    assert told["talk"]["against_baseline"]["p_corrected"] == pytest.approx(4 / 70, abs=1e-5)
+    assert told["other"]["against_baseline"]["p_corrected"] == told["other"]["against_baseline"]["p_value"] > 0.5
+
+
+def test_they_are_in_both_pages_and_are_made_again_from_what_was_kept(folder):
+    page = write_report(read_results(folder), folder / "report")
+    assert "Signalling (nats)" in page.read_text() and "Holm" in page.read_text()
+    text = (folder / "report/report.md").read_text()
+    assert "| talk | 0.57 [" in text and "talk 0.0571; other" in text
+    write_report(read_results(folder / "report"), folder / "again")
+    assert (folder / "again/report.md").read_text() == text
+
+
+def test_a_study_that_does_not_measure_talk_has_none_of_it(folder):
+    plain = {**STUDY, "evaluation": {"episodes": 10, "seed": 0, "modes": ["sampled"]}}
+    (folder / "study.json").write_text(json.dumps(plain))
+    page = write_report(read_results(folder), folder / "report")
+    assert "Signalling" not in page.read_text() and "p_corrected" not in (folder / "report/report.json").read_text()
+
+
+def test_permutation_test_agrees_with_scipy():
+    rng = np.random.default_rng(0)
+    one, two = rng.normal(size=6), rng.normal(0.8, size=5)
+
+    def difference(first, second, axis):
+        return np.abs(first.mean(axis) - second.mean(axis))
+
+    reference = stats.permutation_test((one, two), difference, alternative="greater", n_resamples=np.inf)
+    assert permutation_test(one, two) == pytest.approx(reference.pvalue)
+    assert permutation_test(one, two, draws=100) == pytest.approx(reference.pvalue, abs=0.15)
+    assert permutation_test(one, one) == 1.0
+    shares = [permutation_test(np.array([*a]), np.array([b])) for *a, b in itertools.permutations([1.0, 2.0, 9.0])]
+    assert min(shares) == pytest.approx(1 / 3)
