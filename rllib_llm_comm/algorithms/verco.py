@@ -13,29 +13,32 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.comm_ppo import CommPPOConfig
-from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
+from rllib_llm_comm.algorithms.group_baselines import GroupBaselinesMixin
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
+from rllib_llm_comm.learners.group_advantages import GroupBaselineLearner
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
 if TYPE_CHECKING:
     from typing import Self
 
     from ray.rllib.connectors.connector_v2 import ConnectorV2
+    from ray.rllib.core.learner import Learner
 
 logger = logging.getLogger(__name__)
 
 
-class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
+class VercoConfig(GroupBaselinesMixin, CommPPOConfig):
     """Settings of `Verco`.
 
     All agents share one policy: a frozen language model with a message adapter, an action adapter and a
     critic. Each agent first writes a message from its own observation (frozen message adapter), then scores
     its candidate actions behind its observation and the messages of the others. PPO trains the action adapter
-    and the critic, and with `train_messages` the message adapter, too.
+    and the critic, and with `train_messages` the message adapter, too. With `advantages` "rloo" or "grpo" groups of
+    episodes take the critic's place.
 
     .. testcode::
         :skipif: True
@@ -55,6 +58,7 @@ class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
         """Sets the defaults: for the embedded model on two CPU cores (ours: the paper gives none)."""
         super().__init__(algo_class=algo_class or Verco)
         self._set_language_defaults()
+        self._set_group_defaults()
         self.message_checkpoint: str | None = None
         self.teacher: str | Mapping[str, Any] | None = None
         self.lr = 2e-3
@@ -65,6 +69,11 @@ class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
         """The shared module: action adapter and critic are trained."""
         settings = self.language_model_settings(self._trained_roles(), train_critic=True)
         return RLModuleSpec(module_class=LLMCommModule, model_config=settings.to_dict())
+
+    @override(CommPPOConfig)
+    def get_default_learner_class(self) -> type[Learner] | str:
+        """`CommPPOLearner`, or `GroupBaselineLearner` where there is no critic."""
+        return super().get_default_learner_class() if self.has_critic else GroupBaselineLearner
 
     @override(AlgorithmConfig)
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> ConnectorV2:
@@ -87,7 +96,7 @@ class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
         Args:
             message_lr: Learning rate of the message adapter with `train_messages`, > 0. Default 2e-4 (ours): a
                 message is many tokens, so its probability changes faster than that of an action.
-            **kwargs: Settings of `CommPPOConfig.training`.
+            **kwargs: Settings of `CommPPOConfig.training` and `GroupBaselinesMixin.training`.
 
         Returns:
             This config.
@@ -105,6 +114,7 @@ class VercoConfig(LanguageModelConfigMixin, CommPPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
+        self._validate_groups()
         self.communication_settings()
         self.language_model_settings(self._trained_roles(), train_critic=True)
         if self.messages == "teacher":
