@@ -200,6 +200,53 @@ class Luck(ParallelEnv):
         return self.observe(), rewards, none, all_of, {agent: {} for agent in rewards}
 
 
+class TellDoor(ParallelEnv):
+    """Alice sees which of two doors is right; Bob must name it and alone is paid. Only a message can tell him.
+
+    Args:
+        length: Game steps until truncation.
+        busy: How many game steps the action of each lasts.
+    """
+
+    metadata = {"name": "tell_door", "render_modes": []}
+
+    def __init__(self, length: int = 8, busy: tuple[int, ...] = (1, 1)) -> None:
+        self.possible_agents = ["alice", "bob"]
+        self.agents: list[str] = []
+        self.length, self.busy = length, dict(zip(self.possible_agents, busy, strict=True))
+        self.rng = np.random.default_rng()
+
+    def observation_space(self, agent):
+        text = gym.spaces.Text(200, charset=string.printable)
+        return gym.spaces.Dict({"text": text, "candidates": gym.spaces.Tuple([text] * 2)})
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(2)
+
+    def observe(self):
+        self.door = int(self.rng.integers(2))
+        candidates = tuple(f"name {colour}" for colour in COLOURS[:2])
+        texts = {"alice": f"you are alice. you see {COLOURS[self.door]}.", "bob": "you are bob."}
+        return {agent: {"text": text, "candidates": candidates} for agent, text in texts.items()}
+
+    def infos(self):
+        return {agent: {"needs_action": self.t % self.busy[agent] == 0} for agent in self.possible_agents}
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.t, self.agents = 0, list(self.possible_agents)
+        return self.observe(), self.infos()
+
+    def step(self, actions):
+        paid = float("bob" in actions and int(actions["bob"]) == self.door)
+        self.t += 1
+        over = self.t >= self.length
+        self.agents = [] if over else self.agents
+        ends = dict.fromkeys(self.possible_agents, over)
+        return self.observe(), {"alice": 0.0, "bob": paid}, dict.fromkeys(ends, False), ends, self.infos()
+
+
 def make(**settings) -> ColourTalk:
     return ColourTalk(**settings)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 
+from rllib_llm_comm.algorithms.agent_policies import agents_apart
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 from rllib_llm_comm.modules.policy_folder import POLICY_FOLDER, PolicyExport, PolicyManifest, write_policy
@@ -32,12 +33,19 @@ class PolicyCheckpointMixin(Algorithm):
 
     def save_policy(self, folder: str | os.PathLike[str]) -> None:
         """Writes the policy folder alone."""
-        export: PolicyExport = self.on_first_learner(_export)
         config = self.config
+        agents = agents_apart(config)
+        exports: dict[str, PolicyExport] = self.on_first_learner(_export, agents=agents)
+        export = next(iter(exports.values()))
+        files = {
+            f"{agent}/{name}" if agents else name: content
+            for agent, own in exports.items()
+            for name, content in own.files.items()
+        }
         talks = hasattr(config, "communication_settings")
         write_policy(
             folder,
-            export.files,
+            files,
             PolicyManifest(
                 algorithm=type(self).__name__,
                 kind=export.kind,
@@ -46,6 +54,7 @@ class PolicyCheckpointMixin(Algorithm):
                 base_model_digest=export.base_model_digest,
                 teacher=getattr(config, "teacher", None),
                 planning=_planning(config),
+                agents=agents,
                 provenance={"training_iteration": self.training_iteration, **self.provenance()},
                 **self.environment(),
             ),
@@ -148,15 +157,18 @@ def _planning(config: Any) -> dict[str, Any] | None:
     return {name: settings[name] for name in ("planner", "patience", "replan", "in_vector")}
 
 
-def _export(learner: Learner) -> PolicyExport:
-    for module in learner.module._rl_modules.values():
-        if hasattr(module.unwrapped(), "export_policy"):
-            export: PolicyExport = module.unwrapped().export_policy()
-            return export
+def _export(learner: Learner, agents: Sequence[str]) -> dict[str, PolicyExport]:
+    """By module id the export of every agent's own module; without `agents` that of the first module that has one."""
+    exports: dict[str, PolicyExport] = {}
+    for module_id, module in learner.module._rl_modules.items():
+        if hasattr(module.unwrapped(), "export_policy") and (module_id in agents or not (agents or exports)):
+            exports[module_id] = module.unwrapped().export_policy()
+    if exports:
+        return {agent: exports[agent] for agent in agents} if agents else exports
     raise UserError("no module of this algorithm has `export_policy`, so there is no policy folder to write.")
 
 
 def _load_messages(learner: Learner, path: str) -> None:
-    for module in learner.module._rl_modules.values():
+    for module_id, module in learner.module._rl_modules.items():
         if isinstance(module.unwrapped(), LLMCommModule):
-            module.unwrapped().load_message_adapter(path)
+            module.unwrapped().load_message_adapter(path, agent=module_id)

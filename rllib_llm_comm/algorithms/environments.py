@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from rllib_llm_comm.errors import UserError
 
 
 def ensure_registered(env: Any) -> None:
@@ -27,3 +30,27 @@ def ensure_registered(env: Any) -> None:
     except Exception:  # PettingZoo raises several kinds for names that it does not know
         return
     register_parallel_env(env)
+
+
+def agents_of(env: Any, env_config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The agents that an environment can have; makes it once.
+
+    Args:
+        env: What a config's `env` holds.
+        env_config: The environment's settings.
+
+    Raises:
+        UserError: If the environment is unknown or does not tell.
+    """
+    from ray.rllib.env.env_context import EnvContext
+    from ray.tune.registry import ENV_CREATOR, _global_registry
+
+    known = isinstance(env, str) and _global_registry.contains(ENV_CREATOR, env)
+    make = _global_registry.get(ENV_CREATOR, env) if known else env
+    if not callable(make):
+        raise UserError(f"`env` is {env!r}, whose agents are unknown; give the id of a registered environment.")
+    made = make(EnvContext(dict(env_config), worker_index=0))
+    try:
+        return tuple(getattr(made, "possible_agents", ()) or ())
+    finally:
+        made.close()

@@ -13,6 +13,7 @@ from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.callbacks.equal_starts import StartAlike
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.learners.group_advantages import ADVANTAGES, EPISODE, GAE, GROUPINGS, PROMPT
+from rllib_llm_comm.learners.message_credit import SPEAKER
 from rllib_llm_comm.modules.settings import LanguageModelSettings
 
 if TYPE_CHECKING:
@@ -106,5 +107,12 @@ class GroupBaselinesMixin(LanguageModelConfigMixin):
             raise UserError(
                 f"`num_learners` is {self.num_learners!r} with `advantages` {self.advantages!r}, but several learners "
                 "would tear the groups apart; set it to 0 or 1."
+            )
+        credit = getattr(self, "message_credit", SPEAKER)
+        if self.group_by == PROMPT and self.train_messages and credit != SPEAKER:
+            raise UserError(
+                f"`group_by` is {self.group_by!r} with `message_credit` {credit!r}, but decisions behind a prompt are "
+                "compared with others that heard the same, so they tell nothing about the message; set `group_by` to "
+                f"{EPISODE!r}."
             )
         self._add_callback(StartAlike)

@@ -7,9 +7,12 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet as parquet
 from ray.data import DataContext
 from ray.rllib.offline.offline_data import OfflineData
 from ray.rllib.offline.offline_prelearner import OfflinePreLearner
@@ -71,6 +74,40 @@ class MessagePreLearner(OfflinePreLearner):
             [limit_words(str(message), self._max_words) for message in batch[MESSAGE]],
             self._max_tokens,
         )
+
+
+def check_labels(path: Path) -> None:
+    """Reads labels once, before anything is started for them.
+
+    Args:
+        path: A Parquet file, or a folder with some.
+
+    Raises:
+        UserError: If there are none, or a file is damaged or has other columns.
+    """
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if not files:
+        raise UserError(
+            f"`input_` is {str(path)!r}, which holds no Parquet file; give labels as `collect_labels` writes them."
+        )
+    rows = 0
+    for file in files:
+        try:
+            missing = {PROMPT, MESSAGE} - set(parquet.read_schema(file).names)
+            rows += 0 if missing else parquet.read_table(file, columns=[PROMPT, MESSAGE]).num_rows
+        except (OSError, pyarrow.ArrowException) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise UserError(
+                f"`input_`: {str(file)!r} is damaged or no Parquet file ({reason}); remove it and collect the labels "
+                "again."
+            ) from error
+        if missing:
+            raise UserError(
+                f"`input_`: {str(file)!r} has no column {', '.join(sorted(missing))}; give Parquet files as "
+                "`collect_labels` writes them (columns prompt and message)."
+            )
+    if not rows:
+        raise UserError(f"`input_` is {str(path)!r}, whose files hold no label; collect some first.")
 
 
 class MessageLabels(OfflineData):

@@ -11,15 +11,18 @@ from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.algorithms.agent_policies import AgentPoliciesMixin
 from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.comm_ppo import CommPPOConfig
 from rllib_llm_comm.algorithms.group_baselines import GroupBaselinesMixin
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.learners.group_advantages import GroupBaselineLearner
+from rllib_llm_comm.learners.message_credit import CREDITS, SPEAKER
+from rllib_llm_comm.learners.message_drift import first_kl_coeff
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
 if TYPE_CHECKING:
@@ -30,12 +33,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_MAY_BE_NONE = ("message_entropy_coeff", "message_kl_coeff", "message_kl_target")
 
-class VercoConfig(GroupBaselinesMixin, CommPPOConfig):
+
+class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, CommPPOConfig):
     """Settings of `Verco`.
 
     All agents share one policy: a frozen language model with a message adapter, an action adapter and a
-    critic. Each agent first writes a message from its own observation (frozen message adapter), then scores
+    critic; or, with `policies: per_agent`, each agent has adapters and a critic of its own on the one language model.
+    Each agent first writes a message from its own observation (frozen message adapter), then scores
     its candidate actions behind its observation and the messages of the others. PPO trains the action adapter
     and the critic, and with `train_messages` the message adapter, too. With `advantages` "rloo" or "grpo" groups of
     episodes take the critic's place.
@@ -63,6 +69,10 @@ class VercoConfig(GroupBaselinesMixin, CommPPOConfig):
         self.teacher: str | Mapping[str, Any] | None = None
         self.lr = 2e-3
         self.message_lr = 2e-4
+        self.message_credit = SPEAKER
+        self.message_entropy_coeff: float | None = None
+        self.message_kl_coeff: float | None = None
+        self.message_kl_target: float | None = None
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
@@ -90,19 +100,39 @@ class VercoConfig(GroupBaselinesMixin, CommPPOConfig):
         return pipeline
 
     @override(CommPPOConfig)
-    def training(self, *, message_lr: float = NotProvided, **kwargs: Any) -> Self:
-        """Sets the optimisation.
+    def training(
+        self,
+        *,
+        message_lr: float = NotProvided,
+        message_credit: str = NotProvided,
+        message_entropy_coeff: float | None = NotProvided,
+        message_kl_coeff: float | None = NotProvided,
+        message_kl_target: float | None = NotProvided,
+        **kwargs: Any,
+    ) -> Self:
+        """Sets the optimisation. Settings of messages take effect with `train_messages`; Verco freezes them.
 
         Args:
-            message_lr: Learning rate of the message adapter with `train_messages`, > 0. Default 2e-4 (ours): a
-                message is many tokens, so its probability changes faster than that of an action.
+            message_lr: Learning rate of the message adapter, > 0. Default 2e-4 (ours): a message is many tokens, so its
+                probability changes faster than that of an action.
+            message_credit: Whose advantage a message gets: `"speaker"` (default; the speaker's own, as part of its
+                action), `"team"` (mean over all agents) or `"listeners"` (mean over those who heard it). All ours;
+                where agents are paid apart, only the last two pay for helping.
+            message_entropy_coeff: Weight of the entropy of messages, >= 0, or `None` (default, ours): that of
+                `entropy_coeff`.
+            message_kl_coeff: Weight of the KL divergence of messages from those that were learned from the teacher, in
+                nats per message, >= 0; the first weight where `message_kl_target` is set. `None` (default, ours): 0.1
+                for written messages, 0 for a menu, whose phrases stay what they are.
+            message_kl_target: Divergence in nats per message towards which the weight is adapted after every update, as
+                in Ziegler et al. (arXiv 1909.08593, section 2.2), > 0, or `None` (default) for a constant weight.
             **kwargs: Settings of `CommPPOConfig.training` and `GroupBaselinesMixin.training`.
 
         Returns:
             This config.
         """
+        own = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
         super().training(**kwargs)
-        return self._assign({"message_lr": message_lr})
+        return self._assign(own)
 
     def _trained_roles(self) -> tuple[str, ...]:
         return (ACTION, MESSAGE) if self.train_messages else (ACTION,)
@@ -121,10 +151,25 @@ class VercoConfig(GroupBaselinesMixin, CommPPOConfig):
             if not self.teacher:
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
             self._add_callback(AddTeacherMessages)
-        self.require_numbers(["message_lr"])
-        if not self.message_lr > 0:
-            raise UserError(f"`message_lr` is {self.message_lr!r} but must be larger than 0.")
+        self._validate_messages()
         super().validate()
+
+    def _validate_messages(self) -> None:
+        require_choice("message_credit", self.message_credit, CREDITS)
+        given = [name for name in _MAY_BE_NONE if getattr(self, name) is not None]
+        adapted = [name for name in given if name == "message_kl_target"]
+        self.require_numbers(["message_lr", *given])
+        for name in ("message_lr", *adapted):
+            if not getattr(self, name) > 0:
+                raise UserError(f"`{name}` is {getattr(self, name)!r} but must be larger than 0.")
+        for name in set(given) - set(adapted):
+            if not getattr(self, name) >= 0:
+                raise UserError(f"`{name}` is {getattr(self, name)!r} but must be 0 or larger.")
+        if adapted and not first_kl_coeff(self) > 0:
+            raise UserError(
+                f"`message_kl_coeff` is {self.message_kl_coeff!r} with `message_kl_target` {self.message_kl_target!r}, "
+                "but 0 stays 0 however it is adapted; set it to 0.1, for example."
+            )
 
 
 class Verco(PolicyCheckpointMixin, PPO):

@@ -40,11 +40,18 @@ _RENAMED = {
 # What RLlib itself does not check: (setting, smallest, largest value).
 _RANGES = (
     (
+        re.compile(
+            r"(.*_)?batch_size(_.*)?|minibatch_size|num_epochs|num_envs_per_env_runner|rollout_fragment_length"
+            r"|evaluation_duration|metrics_num_episodes_for_smoothing"
+        ),
+        1,
+        math.inf,
+    ),
+    (
         re.compile(r"(.*_)?num_.*|lr|.*_lr|.*clip(_param)?|kl_target|vf_loss_coeff|evaluation_interval"),
         0,
         math.inf,
     ),
-    (re.compile(r"(.*_)?batch_size(_.*)?|minibatch_size|num_epochs"), 1, math.inf),
     (re.compile(r"gamma|lambda_"), 0, 1),
 )
 _STACK_SWITCHES = ("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rllib_llm_comm.cli.stages import MARKER, read_record
+from rllib_llm_comm.cli.stages import MARKER, read_record, require_readable
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 
@@ -26,6 +26,7 @@ def find_checkpoint(path: str | Path) -> Path:
             f"There is no checkpoint at {str(path)!r}; give a checkpoint, a trial, a stage or a run, such as "
             f"results/verco.{did_you_mean(folder.name, near)}"
         )
+    require_readable(folder)
     record = read_record(folder)
     if record is None:
         below = sorted(folder.glob(f"*/{MARKER}"), key=lambda marker: marker.stat().st_mtime) if folder.is_dir() else []

@@ -59,6 +59,37 @@ def check_planned_environment(stage: str, config: Any) -> None:
         raise UserError(f"In `{stage}.config`: {error}") from None
 
 
+def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> None:
+    """Checks that an environment tells its observations in words, as language models and label collection need.
+
+    Args:
+        stage: Name of the experiment, for messages.
+        env: The id of an environment that can be made with the settings.
+        env_config: Its settings.
+
+    Raises:
+        UserError: If it has one agent, or observations without `text` and `candidates`.
+    """
+    from pettingzoo.env_registry import registration
+
+    if not is_parallel(env):
+        raise UserError(
+            f"`{stage}.env` is {env!r}, which is no PettingZoo parallel environment; ours: {', '.join(GAMES)}."
+        )
+    made = registration.make("parallel", env, **env_config)
+    try:
+        spaces = {agent: made.observation_space(agent) for agent in made.possible_agents}
+    finally:
+        made.close()
+    for agent, space in spaces.items():
+        shown = list(getattr(space, "spaces", {}))
+        if not {"text", "candidates"} <= set(shown):
+            raise UserError(
+                f"`{stage}.env` {env!r} shows agent {agent!r} {', '.join(shown) or 'numbers'}, but `text` and "
+                "`candidates` are needed; choose them in its `env_config` (`observe`), or another environment."
+            )
+
+
 def is_parallel(env: str) -> bool:
     """Whether PettingZoo's registry of parallel environments knows an id."""
     from pettingzoo.env_registry import registration

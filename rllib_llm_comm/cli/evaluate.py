@@ -33,7 +33,7 @@ from rllib_llm_comm.cli.planner_options import (
 )
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.ray_session import quiet_libraries
-from rllib_llm_comm.cli.stages import write_atomically
+from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.rollout import Episode

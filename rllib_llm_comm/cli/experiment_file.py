@@ -50,6 +50,14 @@ _RESULT_ROOTS = (
     "perf",
     "custom_metrics",
 )
+# Results that count up from 0, so that another limit is a mistake.
+_COUNTERS = (
+    "training_iteration",
+    "time_total_s",
+    "num_env_steps_sampled_lifetime",
+    "env_runners/num_env_steps_sampled_lifetime",
+    "env_runners/num_episodes_lifetime",
+)
 
 
 class CheckpointSettings(BaseModel):
@@ -255,6 +263,8 @@ def check_stop(stop: Mapping[str, Any], prefix: str = "", any_root: bool = False
             )
         if not isinstance(value, int | float):
             raise UserError(f"`stop` value of {path!r} is {value!r} but must be a number or true.")
+        if path in _COUNTERS and (isinstance(value, bool) or value <= 0):
+            raise UserError(f"`stop` value of {path!r} is {value!r} but must be larger than 0.")
         flat[path] = value
     return flat
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from rllib_llm_comm.cli.console import short_path
 from rllib_llm_comm.cli.own_work import OwnStates, is_own_checkpoint, signed_algorithm
 from rllib_llm_comm.cli.stages import Stage
+from rllib_llm_comm.cli.trial_checkpoints import SEAL
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import move_aside
 from rllib_llm_comm.modules.policy_manifest import MANIFEST, read_manifest
 
 if TYPE_CHECKING:
@@ -77,3 +79,19 @@ def unsigned_parts(stage: Stage) -> list[Path]:
             "you know where it comes from, or `--no-resume` to put it aside and begin anew."
         )
     return unsigned
+
+
+def put_unsigned_aside(stage: Stage) -> None:
+    """Renames what Tune would unpickle and was not written here: half written in a kill, changed, or from elsewhere.
+
+    Checkpoints that were never sealed are put aside as incomplete, and are deleted when the next one is whole.
+
+    Args:
+        stage: The stage.
+
+    Raises:
+        UserError: As of `unsigned_parts`.
+    """
+    for path in unsigned_parts(stage):
+        kind = "unsigned" if path.is_file() or (path / SEAL).is_file() else "incomplete"
+        move_aside(path, f"{kind}_{path.name}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -11,6 +12,7 @@ import rllib_llm_comm
 from rllib_llm_comm.cli import check, evaluate, example, manual, planning, replay, report, study, train
 from rllib_llm_comm.cli.console import StoppedError, err, say, say_error, state
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import disk_fault
 from rllib_llm_comm.language.chat import ChatError
 
 cli = typer.Typer(
@@ -51,19 +53,31 @@ def root(
 
 
 def app() -> None:
-    """Entry point of the console script: errors become one sentence and exit code 1, ctrl-C 130."""
+    """Entry point of the console script: errors become one sentence and exit code 1, ctrl-C and SIGTERM 130."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is cleared up after ctrl-C is after SIGTERM, too
     try:
         cli()
     except (UserError, ChatError) as error:
         say_error(error, state.verbosity)
         sys.exit(1)
     except (StoppedError, KeyboardInterrupt):
-        err.print("Stopped. What is done so far is kept; type the same command to continue.")
-        sys.exit(130)
+        _say_stopped()
+    except SystemExit as error:
+        if error.code == 130:  # typer has seen the interrupt first
+            _say_stopped()
+        raise
     except Exception as error:
+        if isinstance(error, OSError) and (fault := disk_fault(error)):
+            say_error(UserError(f"{fault[0].upper()}{fault[1:]} and type the same command again."), state.verbosity)
+            sys.exit(1)
         say_error(error, state.verbosity)
         err.print("This looks like a bug of the program; run again with -vv for the traceback.")
         sys.exit(1)
+
+
+def _say_stopped() -> NoReturn:
+    err.print("Stopped. What is done so far is kept; type the same command to continue.")
+    sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import typer
 from rllib_llm_comm.cli.console import out, say, short_path
 from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.cli.outputs import require_writable
-from rllib_llm_comm.cli.stages import write_atomically
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import write_atomically
 
 
 def command(

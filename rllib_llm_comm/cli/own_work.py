@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.cli.stages import write_atomically
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import write_atomically
 
 SIGNATURE = "written_here.json"
 _KEY = "own_work.key"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,12 +22,23 @@ from rllib_llm_comm.cli.console import StoppedError, out, say, short_path
 from rllib_llm_comm.cli.experiment_file import ExperimentFile
 from rllib_llm_comm.cli.going_on import unsigned_parts
 from rllib_llm_comm.cli.options import TrainOptions
+from rllib_llm_comm.cli.prerequisites import check_base_models
 from rllib_llm_comm.cli.ray_session import RaySession, available_cpus
-from rllib_llm_comm.cli.stages import MARKER, Stage, StageRecord, make_stages, read_record, resolve
+from rllib_llm_comm.cli.stages import (
+    MARKER,
+    Stage,
+    StageRecord,
+    make_stages,
+    read_record,
+    require_readable,
+    resolve,
+)
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import disk_error, disk_fault, move_aside
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint")
+_WHOLE_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 DEFAULT_STORAGE = "results"
 
 
@@ -49,7 +61,7 @@ def run_file(
 
     Raises:
         UserError: If anything in the file is wrong (before anything runs), or a stage fails and `keep_going` is off.
-        StoppedError: After ctrl-C.
+        StoppedError: After ctrl-C or SIGTERM.
     """
 
     def folder(name: str, experiment: Any) -> Path:
@@ -62,11 +74,13 @@ def run_file(
     to_run = [stage.name for stage in stages if stage.name not in records]
     failed: list[str] = []
     with out.status("checking all settings"):
-        cpus = check_stages(stages, records, file.checked_by_python)
+        many_cpus = bool(options.ray_address or options.ray_num_cpus)
+        cpus = check_stages(stages, records, file.checked_by_python, many_cpus)
         for stage in stages:
             if stage.name in to_run and options.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
                 unsigned_parts(stage)
-    with _lock({stage.folder.parent for stage in stages}), _session(options, cpus) as ray:
+    # Where all is done nothing is written, so that results on a read-only disk can be told once more.
+    with _lock({stage.folder.parent for stage in stages if to_run}), _session(options, cpus) as ray:
         before()
         for number, stage in enumerate(stages, 1):
             title = f"{stage.name} ({stage.experiment.run})"
@@ -96,17 +110,21 @@ def run_file(
 
 def _run(stage: Stage, outputs: Mapping[str, list[str]], ray: RaySession, options: TrainOptions) -> StageRecord:
     start = time.monotonic()
-    _make_room(stage, options.resume)
-    stage.write()
-    resolved = _resolved(stage, outputs)
     try:
+        _make_room(stage, options.resume)
+        stage.write()
+        resolved = _resolved(stage, outputs)
         if _needs_ray(stage):
             result = tune_stage.run(resolved, ray)
         else:
             result = plain_stages.KINDS[stage.experiment.run].run(resolved)
+        return stage.write(result, time.monotonic() - start)
     except KeyboardInterrupt:
         raise StoppedError from None
-    return stage.write(result, time.monotonic() - start)
+    except OSError as error:
+        if disk_fault(error) is None:
+            raise
+        raise disk_error(error, f"`{stage.name}` stopped") from error
 
 
 def _needs_ray(stage: Stage) -> bool:
@@ -114,22 +132,31 @@ def _needs_ray(stage: Stage) -> bool:
 
 
 def _finished(stages: list[Stage], resume: bool) -> dict[str, StageRecord]:
-    """The stages that need not run: those with a result, unless a stage that they use has to run."""
+    """The stages that need not run: those with a result, unless a stage that they use has to run.
+
+    Raises:
+        UserError: If what a stage says of its result is damaged.
+    """
     finished: dict[str, StageRecord] = {}
     for stage in stages:
+        if resume:
+            require_readable(stage.folder)
         record = stage.finished()
         if resume and record is not None and set(stage.uses) <= set(finished):
             finished[stage.name] = record
     return finished
 
 
-def check_stages(stages: list[Stage], finished: Mapping[str, StageRecord], trusted: bool = False) -> int:
+def check_stages(
+    stages: list[Stage], finished: Mapping[str, StageRecord], trusted: bool = False, many_cpus: bool = False
+) -> int:
     """Checks all stages that will run, with their references replaced by the paths that there will be.
 
     Args:
         stages: All stages of the file.
         finished: Records of those that need not run.
         trusted: Whether settings come from `AlgorithmConfig` objects, whose setters have seen them.
+        many_cpus: Whether Ray may have more CPUs than this machine has cores.
 
     Returns:
         Logical CPUs that a local Ray should have.
@@ -140,11 +167,12 @@ def check_stages(stages: list[Stage], finished: Mapping[str, StageRecord], trust
     outputs: dict[str, list[str]] = {}
     missing: tuple[str, ...] = ()
     cpus = available_cpus()
+    check_base_models(_base_models(stages))
     for stage in stages:
         resolved = _resolved(stage, outputs)
         if stage.name not in finished:
             if _needs_ray(stage):
-                tune_stage.check(resolved, tuple(plain_stages.KINDS), missing, trusted)
+                tune_stage.check(resolved, tuple(plain_stages.KINDS), missing, trusted, many_cpus)
                 cpus = max(cpus, tune_stage.cpus_needed(resolved))
             else:
                 plain_stages.KINDS[stage.experiment.run].check(resolved, missing)
@@ -154,6 +182,18 @@ def check_stages(stages: list[Stage], finished: Mapping[str, StageRecord], trust
         else:
             outputs[stage.name] = _absolute(stage, finished[stage.name].outputs)
     return cpus
+
+
+def _base_models(stages: list[Stage]) -> dict[str, tuple[str, str | None]]:
+    """Stage -> its `base_model` and the stage whose message adapter it takes over; of stages with a base model."""
+    found: dict[str, tuple[str, str | None]] = {}
+    for stage in filter(_needs_ray, stages):
+        config = stage.experiment.config
+        base = config.get("base_model", getattr(tune_stage.default_config(stage), "base_model", None))
+        source = _WHOLE_REFERENCE.fullmatch(str(config.get("message_checkpoint")))
+        if isinstance(base, str):
+            found[stage.name] = (base, source.group(1) if source else None)
+    return found
 
 
 def _resolved(stage: Stage, outputs: Mapping[str, list[str]]) -> Stage:
@@ -184,26 +224,29 @@ def _make_room(stage: Stage, resume: bool) -> None:
     if not stage.folder.exists() or not any(stage.folder.iterdir()):
         return
     record = stage.record()
-    if record is None:
+    if record is None and not (stage.folder / MARKER).exists():
         raise UserError(
             f"{short_path(stage.folder)} exists but was not written by this command (it has no {MARKER}); "
             "choose another `--experiment-name` or move it away."
         )
     if resume and _is_unfinished(stage, record):
         return
-    if record.status == "running" and _needs_ray(stage) and not any(stage.folder.glob("trial_*/checkpoint_*")):
+    if record is not None and record.status == "running" and _needs_ray(stage) and not _has_results(stage.folder):
         shutil.rmtree(stage.folder)  # it failed before there was anything to keep
         return
-    number = 1
-    while (aside := stage.folder.with_name(f"{stage.folder.name}.old-{number}")).exists():
-        number += 1
-    stage.folder.rename(aside)
+    aside = move_aside(stage.folder, f"{stage.folder.name}.old")
     say(f"Results of earlier settings were moved to {short_path(aside)}.", "dim")
 
 
 def _is_unfinished(stage: Stage, record: StageRecord | None) -> bool:
     """Whether a stage was begun with these settings and has not ended."""
     return record is not None and record.fingerprint == stage.fingerprint and record.status == "running"
+
+
+def _has_results(folder: Path) -> bool:
+    """Whether a stage that trains has left anything: a checkpoint, whole or not, or the row of an iteration."""
+    rows = (path for path in folder.glob("*trial_*/result.json") if path.stat().st_size)
+    return any(True for _ in folder.glob("*trial_*/*checkpoint_*")) or any(True for _ in rows)
 
 
 @contextlib.contextmanager
@@ -216,8 +259,12 @@ def _lock(folders: set[Path]) -> Iterator[None]:
         return
     with contextlib.ExitStack() as stack:
         for folder in sorted(folders):
-            folder.mkdir(parents=True, exist_ok=True)
-            handle = stack.enter_context((folder / ".lock").open("a"))
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                handle = stack.enter_context((folder / ".lock").open("a"))
+            except OSError as error:
+                doing = f"`storage_path`: no results can be written to {short_path(folder)}"
+                raise disk_error(error, doing, "give another place with `--storage-path`") from error
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:

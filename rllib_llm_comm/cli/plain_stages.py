@@ -12,16 +12,17 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rllib_llm_comm.cli.console import say, short_path
-from rllib_llm_comm.cli.env_settings import check_environment
+from rllib_llm_comm.cli.env_settings import check_environment, check_shows_words
 from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
 from rllib_llm_comm.cli.experiment_file import Experiment
 from rllib_llm_comm.cli.loading import Loading
 from rllib_llm_comm.cli.planner_options import planning_of_settings
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.replay import replay_checkpoint
-from rllib_llm_comm.cli.stages import Stage, StageResult, write_atomically
+from rllib_llm_comm.cli.stages import Stage, StageResult
 from rllib_llm_comm.cli.validation import check_type, one_sentence
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.files import write_atomically
 
 # Experiment keys that mean something to these stages.
 _USED = {"run", "env", "config", "storage_path"}
@@ -85,9 +86,16 @@ class CollectLabels(PlainStage):
             check_type(f"{stage.name}.config.{key}", value, parameters[key])
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say where labels are collected.")
+        from rllib_llm_comm.language.base_model import check_base_model
         from rllib_llm_comm.teachers.base import make_teacher
 
         check_environment(stage.name, stage.experiment.env, config.get("env_config") or {})
+        check_shows_words(stage.name, str(stage.experiment.env), config.get("env_config") or {})
+        for name in _COUNTS:
+            if config.get(name, 1) < 1:
+                raise UserError(f"`{stage.name}.config.{name}` is {config[name]!r} but must be at least 1.")
+        if config.get("policy", "base") == "base" and config.get("base_model") not in unresolved:
+            check_base_model(config.get("base_model", "embedded"))
         make_teacher(config.get("teacher", "scripted"))
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -122,6 +130,8 @@ class CollectLabels(PlainStage):
         return StageResult([folder], summary=figures)
 
 
+# Settings of the collector that are counts.
+_COUNTS = ("target_labels", "max_decisions", "max_labels_per_prompt", "num_envs", "max_message_words")
 # Parameters of the collector that the stage itself gives.
 _NOT_SETTINGS = ("env", "output", "progress", "return")
 
@@ -283,6 +293,7 @@ class ChatPlay(PlainStage):
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say what is played.")
         check_environment(stage.name, stage.experiment.env, settings.env_config)
+        check_shows_words(stage.name, str(stage.experiment.env), settings.env_config)
         if not settings.chat.get("local") and {"model", "cassette"}.isdisjoint(settings.chat):
             raise UserError(
                 f"`{stage.name}.config.chat.model` is missing; name the model at the server, or give `local` or "

@@ -24,8 +24,8 @@ from rllib_llm_comm.cli.planning_options import (
 )
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.ray_session import quiet_libraries
-from rllib_llm_comm.cli.stages import write_atomically
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import write_atomically
 
 
 def rewards(

@@ -17,8 +17,8 @@ from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.cli.loading import Loading
 from rllib_llm_comm.cli.options import Imports, TrustRecorded
 from rllib_llm_comm.cli.progress import counting_bar
-from rllib_llm_comm.cli.stages import write_atomically
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planned_games import Executor

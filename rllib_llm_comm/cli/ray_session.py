@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import warnings
 from dataclasses import dataclass
 from types import TracebackType
@@ -105,6 +107,7 @@ class RaySession:
         if ray.is_initialized():
             return
         level = {0: "CRITICAL", 1: "WARNING"}.get(self.verbosity, "INFO")
+        on_termination = signal.getsignal(signal.SIGTERM)
         common = {"log_to_driver": self.verbosity > 0, "logging_level": level, "ignore_reinit_error": True}
         with out.status("starting Ray"):
             if self.address:
@@ -121,6 +124,8 @@ class RaySession:
                     object_store_memory=OBJECT_STORE_BYTES,
                     **common,
                 )
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_termination)  # Ray's own handler ends the process at once
         quiet_loggers(self.verbosity)
         if self.verbosity == 0:
             _mute_worker_errors()

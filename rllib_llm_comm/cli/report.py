@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rllib_llm_comm.cli.console import out, say, short_path
+from rllib_llm_comm.files import disk_error
 
 REPORT = "report"
 
@@ -24,14 +25,19 @@ def write_report(folders: Sequence[Path], target: Path | None = None) -> Path:
         The page.
 
     Raises:
-        UserError: If a folder holds no study, or they cannot be joined.
+        UserError: If a folder holds no study, they cannot be joined, or the report cannot be written.
     """
     from rllib_llm_comm.evaluation.report import write_report as write
     from rllib_llm_comm.evaluation.study_results import join_results, read_results
 
     results = join_results([read_results(folder) for folder in folders])
-    with out.status("computing intervals and drawing"):
-        page = write(results, target or folders[0] / REPORT)
+    place = target or folders[0] / REPORT
+    try:
+        with out.status("computing intervals and drawing"):
+            page = write(results, place)
+    except OSError as error:
+        doing = f"The report cannot be written to {short_path(place)}"
+        raise disk_error(error, doing, "or give another folder with `rllib report FOLDER --out OTHER`") from error
     if results.missing:
         say(f"{len(results.missing)} evaluations are not there yet; the report says so.")
     return page

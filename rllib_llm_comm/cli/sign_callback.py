@@ -10,7 +10,6 @@ from ray.tune.callback import Callback
 from rllib_llm_comm.cli.own_work import OwnStates, sign_checkpoint
 
 if TYPE_CHECKING:
-    from ray.tune import Checkpoint
     from ray.tune.experiment import Trial
 
     from rllib_llm_comm.cli.stages import Stage
@@ -33,11 +32,15 @@ class SignCallback(Callback):
         """Notes the trials, which know where Tune writes its state."""
         self._trials = trials
 
-    def on_checkpoint(
-        self, iteration: int, trials: list[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any
-    ) -> None:
-        """Signs a checkpoint before Tune counts it; no state of a run names one that is not signed."""
-        folder = Path(checkpoint.path)
+    def sign(self, folder: Path) -> None:
+        """Signs a checkpoint before Tune counts it; no state of a run names one that is not signed.
+
+        Args:
+            folder: The checkpoint, sealed.
+
+        Raises:
+            OSError: If the disk fails.
+        """
         if folder.is_dir():  # not where this process cannot see it, as in a cluster without a common disk
             sign_checkpoint(folder, self._algorithm)
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from rllib_llm_comm.cli.experiment_file import Experiment
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.files import write_atomically
 
 MARKER = "stage.json"
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
@@ -126,12 +127,13 @@ def read_record(folder: Path) -> StageRecord | None:
         return None
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file so that a reader sees the old or the new content, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+def require_readable(folder: Path) -> None:
+    """Raises a `UserError` if a folder has a `stage.json` that cannot be read."""
+    if (folder / MARKER).exists() and read_record(folder) is None:
+        raise UserError(
+            f"{str(folder / MARKER)!r} is damaged, so nobody knows which settings the results beside it have; move "
+            f"{str(folder)!r} away (its checkpoints can still be evaluated) or do the stage again with `--no-resume`."
+        )
 
 
 def make_stages(

@@ -79,7 +79,9 @@ def study_file(
 
 def _write_record(spec: Study, folder: Path) -> None:
     """Keeps the study beside its results, so that a report needs nothing else."""
-    from rllib_llm_comm.cli.stages import write_atomically
     from rllib_llm_comm.evaluation.study_results import STUDY_RECORD
+    from rllib_llm_comm.files import write_atomically
 
-    write_atomically(folder / STUDY_RECORD, spec.model_dump_json(indent=1) + "\n")
+    text, path = spec.model_dump_json(indent=1) + "\n", folder / STUDY_RECORD
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_atomically(path, text)

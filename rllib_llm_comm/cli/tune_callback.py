@@ -1,18 +1,25 @@
-"""Hands Tune's results to the table; names and folders of trials. Imports Ray: import it late."""
+"""What Tune calls back: the table, safe-keeping, names and folders of trials. Imports Ray: import it late."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray.tune.callback import Callback
+from ray.tune.result import SHOULD_CHECKPOINT
+from ray.tune.utils.util import SafeFallbackEncoder
 
 from rllib_llm_comm.cli.console import StoppedError
+from rllib_llm_comm.cli.trial_checkpoints import remove_incomplete, seal
+from rllib_llm_comm.cli.tune_state import StateKeeper
 
 if TYPE_CHECKING:
+    from ray.tune import Checkpoint
     from ray.tune.experiment import Trial
 
     from rllib_llm_comm.cli.progress import TrainingTable
@@ -23,12 +30,10 @@ class TableCallback(Callback):
 
     Args:
         table: Where.
-        interrupted: Set after ctrl-C.
     """
 
-    def __init__(self, table: TrainingTable, interrupted: threading.Event) -> None:
+    def __init__(self, table: TrainingTable) -> None:
         self._table = table
-        self._interrupted = interrupted
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
@@ -36,18 +41,91 @@ class TableCallback(Callback):
         """Prints the result."""
         self._table.show(str(trial), result)
 
-    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Ends the run after ctrl-C; Tune then stops its trials.
-
-        Raises:
-            StoppedError: After ctrl-C. (Tune's own handling would end as if all trials were done.)
-        """
-        if self._interrupted.is_set():
-            raise StoppedError
-
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Counts the trial."""
         self._table.finish(str(trial), trial.last_result)
+
+
+class SafeKeeping(Callback):
+    """Sees to it that a run can go on: seals checkpoints, copies Tune's state, saves before it stops.
+
+    Args:
+        folder: The stage's folder.
+        interrupted: Set when the run should stop (ctrl-C, SIGTERM).
+        notify: Called once with a sentence when the stop is noticed.
+        sign: Signs a sealed checkpoint, to which nothing is added any more.
+
+    Attributes:
+        stopped: Whether the run was ended before its trials were done.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        interrupted: threading.Event,
+        notify: Callable[[str], None],
+        sign: Callable[[Path], None],
+    ) -> None:
+        self.stopped = False
+        self._keeper = StateKeeper(folder)
+        self._interrupted = interrupted
+        self._notify = notify
+        self._sign = sign
+        self._told = False
+        self._saved: set[str] = set()
+        self._fault: OSError | None = None
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Asks for a checkpoint of this result if the run should stop."""
+        if self._interrupted.is_set() and trial.trial_id not in self._saved:
+            result[SHOULD_CHECKPOINT] = True
+
+    def on_checkpoint(
+        self, iteration: int, trials: list[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any
+    ) -> None:
+        """Seals and signs a checkpoint; Tune deletes older ones only after this.
+
+        Raises:
+            OSError: If the disk fails; Tune does not count the checkpoint then.
+        """
+        metrics = {key: value for key, value in (trial.last_result or {}).items() if key != "config"}
+        try:
+            seal(Path(checkpoint.path), json.loads(json.dumps(metrics, cls=SafeFallbackEncoder)))
+            self._sign(Path(checkpoint.path))
+        except OSError as error:  # Tune only logs it
+            self._fault = error
+            raise
+        remove_incomplete(Path(checkpoint.path).parent)
+        if self._interrupted.is_set():
+            self._saved.add(trial.trial_id)
+
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Ends the run when a checkpoint could not be sealed, or when all trials are saved after ctrl-C.
+
+        Raises:
+            OSError: If the disk failed.
+            StoppedError: After ctrl-C, where Tune cannot be told to end by itself.
+        """
+        if self._fault is not None:
+            raise self._fault
+        if not self._interrupted.is_set():
+            return
+        waiting = [trial for trial in trials if trial.status == trial.RUNNING and trial.trial_id not in self._saved]
+        if not waiting:
+            self.stopped = True
+            if not hasattr(signal, "SIGUSR1"):
+                raise StoppedError
+            signal.raise_signal(signal.SIGUSR1)  # Tune writes its state and ends
+        elif not self._told:
+            self._notify("Stopping: a checkpoint is written after this iteration. Ctrl-C once more stops at once.")
+            self._told = True
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Copies the state of the run."""
+        if trials:
+            self._keeper.keep(Path(trials[0].storage.experiment_driver_staging_path))
 
 
 def trial_name(trial: Trial) -> str:
@@ -73,20 +151,25 @@ def trial_folder(trial: Trial) -> str:
 
 
 @contextlib.contextmanager
-def catch_ctrl_c() -> Iterator[threading.Event]:
-    """Turns the first ctrl-C into a set event; a second one works as usual."""
+def catch_stop() -> Iterator[threading.Event]:
+    """Turns the first ctrl-C or SIGTERM into a set event; a second one works as usual."""
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
-    before = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def interrupt(number: int, frame: Any) -> None:
         interrupted.set()
-        signal.signal(signal.SIGINT, before)
+        restore()
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number in before:
+        signal.signal(number, interrupt)
     try:
         yield interrupted
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,19 +12,23 @@ from rllib_llm_comm.cli.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.cli.console import StageFailedError, StoppedError, cause_of, say, short_path
 from rllib_llm_comm.cli.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.cli.experiment_file import Experiment
-from rllib_llm_comm.cli.going_on import check_restore, unsigned_parts
-from rllib_llm_comm.cli.own_work import make_key
+from rllib_llm_comm.cli.going_on import check_restore, put_unsigned_aside
+from rllib_llm_comm.cli.own_work import OwnStates, make_key
+from rllib_llm_comm.cli.prerequisites import check_cores, check_prerequisites
 from rllib_llm_comm.cli.progress import TrainingTable, lookup, summary_of
 from rllib_llm_comm.cli.ray_session import RaySession, available_cpus
 from rllib_llm_comm.cli.search_space import first_point, grid_points, has_search, to_tune
 from rllib_llm_comm.cli.stages import Stage, StageResult
+from rllib_llm_comm.cli.trial_checkpoints import sealed_metrics, whole_checkpoints
+from rllib_llm_comm.cli.tune_state import find_state, repair_state
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.files import disk_fault, disk_fault_now, move_aside
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
     from ray.tune.experiment import Trial
 
-_STATE_FILES = "experiment_state-*.json"
 # Settings that are paths of something that must be there.
 _PATH_SETTINGS = ("input", "input_", "message_checkpoint")
 # Names under which everybody knows them.
@@ -35,7 +37,13 @@ _SCHEDULERS = {"asha": "asynchyperband"}
 _CPUS_FOR_DATA = 2
 
 
-def check(stage: Stage, kinds: tuple[str, ...], unresolved: tuple[str, ...] = (), trusted: bool = False) -> None:
+def check(
+    stage: Stage,
+    kinds: tuple[str, ...],
+    unresolved: tuple[str, ...] = (),
+    trusted: bool = False,
+    many_cpus: bool = False,
+) -> None:
     """Checks everything about the stage that can be checked before Ray starts.
 
     Args:
@@ -43,6 +51,7 @@ def check(stage: Stage, kinds: tuple[str, ...], unresolved: tuple[str, ...] = ()
         kinds: Names of other things that can run, for the hint.
         unresolved: Those of the paths at which nothing is yet.
         trusted: Whether the config comes from an `AlgorithmConfig` object, whose setters have seen it.
+        many_cpus: Whether Ray may have more CPUs than this machine: those of a cluster, or as many as the user says.
 
     Raises:
         UserError: At the first unknown key or impossible value.
@@ -60,9 +69,19 @@ def check(stage: Stage, kinds: tuple[str, ...], unresolved: tuple[str, ...] = ()
         env_config = experiment.config.get("env_config") or {}
         if isinstance(env_config, dict):
             check_environment(stage.name, experiment.env, env_config)
-        check_planned_environment(
-            stage.name, check_config(stage.name, algorithm, _plain_config(experiment), unresolved)
-        )
+        config = check_config(stage.name, algorithm, _plain_config(experiment), unresolved)
+        check_planned_environment(stage.name, config)
+        check_prerequisites(stage.name, experiment.run, config, unresolved)
+        if not many_cpus:
+            check_cores(stage.name, config)
+
+
+def default_config(stage: Stage) -> AlgorithmConfig | None:
+    """The default settings of a stage's algorithm; `None` if its name is unknown, which its check tells."""
+    try:
+        return find_algorithm(stage.experiment.run).get_default_config()
+    except UserError:
+        return None
 
 
 def cpus_needed(stage: Stage) -> int:
@@ -86,15 +105,21 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
         The trials' checkpoints and result files.
 
     Raises:
-        StoppedError: After ctrl-C.
+        StoppedError: After ctrl-C or SIGTERM; a checkpoint of each trial was written then.
         StageFailedError: If a trial failed.
         UserError: If a trial failed because of a setting, or Ray is too small for one.
     """
+    from rllib_llm_comm.algorithms.registry import register_all
+
     algorithm = find_algorithm(stage.experiment.run)
+    if stage.uses:  # what they left could not be checked before they had run
+        plain = check_config(stage.name, algorithm, _plain_config(stage.experiment))
+        check_prerequisites(stage.name, stage.experiment.run, plain)
     check_restore(stage, algorithm)
     make_key()
     config = tune_config(stage.experiment, algorithm)
     ray.start()
+    register_all()
     cpus, gpus = _demand(algorithm, config)
     ray.require(stage.name, cpus, gpus)
     count = stage.experiment.num_samples * grid_points(config)
@@ -110,39 +135,54 @@ def _run_trials(
     stage: Stage, config: dict[str, Any], table: TrainingTable, resume: bool, restore: str | None, cpus: float
 ) -> list[Trial]:
     from ray import tune
+    from ray.tune.error import TuneError
     from ray.tune.schedulers import create_scheduler
 
-    from rllib_llm_comm.algorithms.registry import register_all
+    from rllib_llm_comm.cli.curve_files import CurveRows, CurveTable
     from rllib_llm_comm.cli.sign_callback import SignCallback
-    from rllib_llm_comm.cli.tune_callback import TableCallback, catch_ctrl_c, trial_folder, trial_name
+    from rllib_llm_comm.cli.tune_callback import SafeKeeping, TableCallback, catch_stop, trial_folder, trial_name
 
     experiment = stage.experiment
-    register_all()
-    checkpoints = experiment.checkpoint_config
-    with catch_ctrl_c() as interrupted:
-        analysis = tune.run(
-            experiment.run,
-            name=stage.folder.name,
-            storage_path=str(stage.folder.parent.absolute()),
-            config=config,
-            stop=experiment.stop or None,
-            num_samples=experiment.num_samples,
-            time_budget_s=experiment.time_budget_s,
-            max_failures=experiment.max_failures,
-            scheduler=create_scheduler(_scheduler(experiment), **experiment.scheduler_config),
-            checkpoint_config=tune.CheckpointConfig(**checkpoints.model_dump()),
-            restore=restore,
-            resume="AUTO+ERRORED" if resume else None,
-            # Ray may have more logical CPUs than there are cores; trials should not share cores then.
-            max_concurrent_trials=max(1, int(available_cpus() // max(cpus, 1))) if ray_is_local() else None,
-            trial_name_creator=trial_name,
-            trial_dirname_creator=trial_folder,
-            # The last one, as nothing may be added to what is signed.
-            callbacks=[TableCallback(table, interrupted), SignCallback(stage)],
-            raise_on_failed_trial=False,
-            verbose=0,
-        )
-    return list(analysis.trials)
+    with catch_stop() as interrupted:
+        signing = SignCallback(stage)
+        keeping = SafeKeeping(stage.folder, interrupted, say, signing.sign)
+        try:
+            analysis = tune.run(
+                experiment.run,
+                name=stage.folder.name,
+                storage_path=str(stage.folder.parent.absolute()),
+                config=config,
+                stop=experiment.stop or None,
+                num_samples=experiment.num_samples,
+                time_budget_s=experiment.time_budget_s,
+                max_failures=experiment.max_failures,
+                scheduler=create_scheduler(_scheduler(experiment), **experiment.scheduler_config),
+                checkpoint_config=tune.CheckpointConfig(**experiment.checkpoint_config.model_dump()),
+                restore=restore,
+                resume="AUTO+ERRORED" if resume else None,
+                # Ray may have more logical CPUs than there are cores; trials should not share cores then.
+                max_concurrent_trials=max(1, int(available_cpus() // max(cpus, 1))) if ray_is_local() else None,
+                trial_name_creator=trial_name,
+                trial_dirname_creator=trial_folder,
+                # The row of an iteration is in its file before its checkpoint is sealed and signed.
+                callbacks=[CurveRows(), CurveTable(), TableCallback(table), keeping, signing],
+                raise_on_failed_trial=False,
+                verbose=0,
+            )
+        except TuneError as error:
+            raise _failure_of_tune(stage, error) from error
+    trials = sorted(analysis.trials, key=lambda trial: int(str(trial.experiment_tag or 0).split("_")[0]))
+    if keeping.stopped and all(trial.status != "ERROR" for trial in trials):
+        raise StoppedError  # Tune calls all trials done, whyever they ended
+    return trials
+
+
+def _failure_of_tune(stage: Stage, error: Exception) -> Exception:
+    """What the user is told when Tune itself, not a trial, has failed; the error as it is if it is a fault of ours."""
+    _, message = cause_of(str(error))
+    if fault := disk_fault(message):
+        return StageFailedError(f"`{stage.name}` stopped because {fault} and type the same command again.", str(error))
+    return error
 
 
 def ray_is_local() -> bool:
@@ -191,30 +231,40 @@ def _demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> tuple[floa
 def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:
     """Whether Tune can continue this stage, or else the checkpoint from which to start.
 
-    A kill in the very moment in which Tune writes its state can spoil that file; the one before it or, with a
-    single trial, the newest checkpoint then has to do.
+    Where no state is left that can be read, a single trial goes on from its newest whole checkpoint. Nothing is
+    deleted: what cannot be used is renamed.
     """
-    for path in unsigned_parts(stage):  # half-written in a kill, or from elsewhere
-        path.rename(path.with_name(f"unsigned_{path.name}.{time.time_ns()}"))
-    for state in sorted(stage.folder.glob(_STATE_FILES), reverse=True):
-        try:
-            if json.loads(state.read_text(encoding="utf-8"))["trial_data"]:
-                say("Continuing where the last call stopped.")
-                return True, None
-        except (OSError, ValueError, KeyError):
-            pass
-        state.unlink(missing_ok=True)
-    checkpoints = sorted(stage.folder.glob("trial_*/checkpoint_*/algorithm_state*"))
-    restore = stage.experiment.restore
-    if checkpoints and trials == 1:
-        spare = stage.folder / "recovered_checkpoint"
-        shutil.rmtree(spare, ignore_errors=True)
-        shutil.copytree(checkpoints[-1].parent, spare)
-        restore = str(spare)
-        say(f"Continuing from {short_path(checkpoints[-1].parent)}.")
-    for folder in stage.folder.glob("trial_*"):
-        shutil.rmtree(folder)
-    return False, restore
+    put_unsigned_aside(stage)
+    states = OwnStates(stage.folder)
+    if state := find_state(stage.folder, trials, lambda path: stage.trust or states.holds(path)):
+        for sentence in repair_state(state, stage.folder):
+            say(sentence)
+        states.sign([state])
+        say("Continuing where the last call stopped.")
+        return True, None
+    folders = [path for path in stage.folder.glob("trial_*") if path.is_dir()]
+    kept = [move_aside(path, f"lost_{path.name}") for path in folders]
+    whole = [checkpoint for path in kept for checkpoint in whole_checkpoints(path)]
+    if not whole or trials != 1:
+        if whole:
+            say(
+                f"The state of the trials cannot be read; they begin anew. Their checkpoints are kept, such as "
+                f"{short_path(whole[-1])}."
+            )
+        return False, stage.experiment.restore
+    say(f"Continuing from {short_path(whole[-1])}.")
+    _keep_rows(whole[-1], folders[kept.index(whole[-1].parent)])
+    return False, str(whole[-1])
+
+
+def _keep_rows(checkpoint: Path, trial: Path) -> None:
+    """Gives a trial the rows of the one whose checkpoint it goes on from."""
+    from rllib_llm_comm.cli.curve_files import RESULTS, drop_rows
+
+    if (checkpoint.parent / RESULTS).exists():
+        trial.mkdir()
+        shutil.copyfile(checkpoint.parent / RESULTS, trial / RESULTS)
+        drop_rows(trial / RESULTS, (sealed_metrics(checkpoint) or {}).get("training_iteration"))
 
 
 def _raise_failures(stage: Stage, trials: list[Trial]) -> None:
@@ -226,10 +276,25 @@ def _raise_failures(stage: Stage, trials: list[Trial]) -> None:
         name, message = cause_of(text)
         if name == "UserError":
             raise UserError(f"In `{stage.name}`: {message}")
+        # A full disk often has no room for the traceback either.
+        if fault := disk_fault(message) or (None if message else disk_fault_now(stage.folder)):
+            raise StageFailedError(
+                f"`{stage.name}` stopped because {fault} and type the same command again: {_going_on(trials)}", text
+            )
         where = f" (traceback: {short_path(report)}, or run again with -vv)" if report.exists() else ""
         raise StageFailedError(f"`{stage.name}` failed with {name}: {message}{where}", text)
     if not trials or any(trial.status != "TERMINATED" for trial in trials):
         raise StoppedError
+
+
+def _going_on(trials: list[Trial]) -> str:
+    """From where the trials that have failed will go on."""
+    whole = [checkpoints[-1] for trial in trials if (checkpoints := whole_checkpoints(Path(trial.path)))]
+    if not whole:
+        return "there is no checkpoint yet, so it begins anew."
+    if len(trials) == 1:
+        return f"it goes on from {short_path(whole[0])}."
+    return f"{len(whole)} of {len(trials)} trials have a checkpoint and go on from it."
 
 
 def _say_best(experiment: Experiment, trials: list[Trial]) -> None:

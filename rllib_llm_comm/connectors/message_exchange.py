@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -14,9 +14,10 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by
+from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.modules.core import resolve_device
 from rllib_llm_comm.modules.encoding import (
     CANDIDATES,
@@ -31,6 +32,7 @@ from rllib_llm_comm.modules.settings import CommunicationSettings, LanguageModel
 from rllib_llm_comm.modules.speech import SPEECH_LOGP, SpeechEncoder
 from rllib_llm_comm.phases import TEXT as PROMPTS
 from rllib_llm_comm.phases import phase
+from rllib_llm_comm.teachers.requests import is_understood
 
 MAILBOX = "rllib_llm_comm/mailbox"
 METRICS_WINDOW = 100
@@ -133,22 +135,10 @@ class MessageExchange(ConnectorV2):
             if _has_new_text(episode.agent_episodes[agent])
         ]
         observations = {id(single): read_observation(single.get_observations(-1)) for _, _, single in waiting}
-        by_module: dict[str, list[Speaker]] = {}
-        speaking: dict[str, list[int]] = {}
-        for episode, agent, single in waiting:
-            if not episode.is_done and not single.is_done:
-                mailbox = episode.custom_data.setdefault(MAILBOX, {})
-                speaker = Speaker(str(agent), observations[id(single)], mailbox)
-                by_module.setdefault(episode.module_for(agent), []).append(speaker)
-                speaking.setdefault(episode.module_for(agent), []).append(id(single))
-        said: list[str] = []
-        same: list[bool] = []
-        told: dict[int, str] = {}
-        for module_id, speakers in by_module.items():
-            messages = self._speech().speak(speakers, _unwrapped(rl_module, module_id).write_messages, greedy)
-            told.update(zip(speaking[module_id], messages, strict=True))
-            said += messages
-            same += [new == own for new, own in zip(messages, self._speech().replaced, strict=False)]
+        speaking = [entry for entry in waiting if not entry[0].is_done and not entry[2].is_done]
+        said = self._say(rl_module, speaking, observations, greedy)
+        same = [new.text == own for new, own in zip(said, self._speech().replaced, strict=False)]
+        told = {id(single): message for (_, _, single), message in zip(speaking, said, strict=True)}
         speech = self._speech_arrays(rl_module, waiting, observations, told)
         for episode, agent, single in waiting:
             heard = heard_by(str(agent), episode.custom_data.get(MAILBOX, {}))
@@ -157,17 +147,44 @@ class MessageExchange(ConnectorV2):
             single.set_observations(at_indices=-1, new_data=arrays)
             single.observation_space = self.observation_space[agent]
         if metrics is not None and said and self._communication.messages != "none":
-            metrics.log_value("message_words", float(np.mean([len(m.split()) for m in said])), window=METRICS_WINDOW)
-            metrics.log_value("message_distinct_share", len(set(said)) / len(said), window=METRICS_WINDOW)
+            for name, value in message_metrics([message.text for message in said]).items():
+                metrics.log_value(name, value, window=METRICS_WINDOW)
             if same:  # how weak a control shuffling is
                 metrics.log_value(SHUFFLED_SAME_SHARE, float(np.mean(same)), window=METRICS_WINDOW)
+
+    def _say(
+        self,
+        rl_module: RLModule,
+        speaking: list[tuple[MultiAgentEpisode, Any, SingleAgentEpisode]],
+        observations: Mapping[int, TextObservation],
+        greedy: bool,
+    ) -> list[Written]:
+        """Lets the agents speak, each by its own module; of free text that PPO trains the drawn tokens are kept."""
+        speakers, writers = [], []
+        draws = self._communication.train_messages and self._communication.messages == "student"
+        for episode, agent, single in speaking:
+            mailbox = episode.custom_data.setdefault(MAILBOX, {})
+            speakers.append(Speaker(str(agent), observations[id(single)], mailbox))
+            module = _unwrapped(rl_module, episode.module_for(agent))
+            writers.append(module.core.draw_messages if draws else module.write_messages)
+        write = write_apart(writers)
+        if not draws:
+            return [Written(text) for text in self._speech().speak(speakers, write, greedy)]
+        drawn: list[Written] = []
+
+        def write_and_keep(prompts: list[str], **kwargs: Any) -> list[str]:
+            drawn.extend(write(prompts, **kwargs))
+            return [message.text for message in drawn]
+
+        self._speech().speak(speakers, write_and_keep, greedy)
+        return drawn
 
     def _speech_arrays(
         self,
         rl_module: RLModule,
         waiting: list[tuple[MultiAgentEpisode, Any, SingleAgentEpisode]],
         observations: Mapping[int, TextObservation],
-        told: Mapping[int, str],
+        told: Mapping[int, Written],
     ) -> dict[int, dict[str, np.ndarray]]:
         """What was said with its probability, for messages that PPO trains; by the id of the agent's episode."""
         if not self._communication.train_messages:
@@ -175,13 +192,14 @@ class MessageExchange(ConnectorV2):
         found: dict[int, dict[str, np.ndarray]] = {}
         by_module: dict[str, list[int]] = {}
         for episode, agent, single in waiting:
-            found[id(single)] = self._speech_encoder().encode(observations[id(single)], told.get(id(single)))
+            said = told.get(id(single))
+            found[id(single)] = self._speech_encoder().encode(observations[id(single)], said, episode.env_t)
             by_module.setdefault(episode.module_for(agent), []).append(id(single))
         for module_id, keys in by_module.items():
             names = [name for name in found[keys[0]] if name != SPEECH_LOGP]
             batch = {name: torch.from_numpy(np.stack([found[key][name] for key in keys])) for name in names}
             with torch.no_grad():
-                log_probs, _ = _unwrapped(rl_module, module_id).core.speech_log_probs(batch)
+                log_probs = _unwrapped(rl_module, module_id).core.speech_terms(batch).log_probs
             for key, value in zip(keys, log_probs.tolist(), strict=True):
                 found[key] = {**found[key], SPEECH_LOGP: np.array([value], np.float32)}
         return found
@@ -193,7 +211,8 @@ class MessageExchange(ConnectorV2):
                 self._settings.quantization,
             )  # fmt: skip
             menu = self._communication.message_menu if self._communication.messages == "menu" else ()
-            self._speech_rows = SpeechEncoder(base, self._settings.max_prompt_tokens, menu)
+            longest = self._communication.max_message_words
+            self._speech_rows = SpeechEncoder(base, self._settings.max_prompt_tokens, longest, menu)
         return self._speech_rows
 
     def _speech(self) -> MessageProtocol:
@@ -207,6 +226,29 @@ class MessageExchange(ConnectorV2):
             core = _unwrapped(rl_module, module_id).core
             self._encoders[module_id] = ObservationEncoder(core.lm.base, self._settings)
         return self._encoders[module_id]
+
+
+def message_metrics(said: Sequence[str]) -> dict[str, float]:
+    """What is said of the messages of one moment.
+
+    Args:
+        said: The messages, at least one.
+
+    Returns:
+        `message_words`: mean words. `message_distinct_share`: share of different ones. `message_printable_share`: share
+        of those in printable ASCII. `message_understood_share`: share of those that are a saying of one of the
+        package's games (see `teachers.requests.is_understood`), whose scripted players say nothing else.
+    """
+    return {
+        "message_words": float(np.mean([len(message.split()) for message in said])),
+        "message_distinct_share": len(set(said)) / len(said),
+        "message_printable_share": float(np.mean([_printable(message) for message in said])),
+        "message_understood_share": float(np.mean([is_understood(message) for message in said])),
+    }
+
+
+def _printable(message: str) -> bool:
+    return message.isascii() and message.isprintable()
 
 
 def _has_new_text(single: SingleAgentEpisode) -> bool:

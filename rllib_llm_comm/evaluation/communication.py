@@ -25,8 +25,8 @@ from rllib_llm_comm.modules.encoding import ACTION_MASK
 
 Meaning = Callable[[str], str | None]
 """The meaning of a message in a game's own sayings; `None` for one that it does not understand."""
-Judge = Callable[[Sequence[tuple[Any, Mapping[str, str]]]], np.ndarray]
-"""Probabilities (B, K) of the candidates for pairs of an observation and the messages heard, by speaker."""
+Judge = Callable[[Sequence[tuple[Any, Any, Mapping[str, str]]]], np.ndarray]
+"""Probabilities (B, K) of the candidates; per row an agent, its observation, and the messages heard, by speaker."""
 
 ALTERNATIVES = 32
 """Messages of other episodes per decision of a listener (ours)."""
@@ -219,7 +219,7 @@ def _listening(
         return None
     for start in range(0, len(asked), _BATCH):
         part = asked[start : start + _BATCH]
-        rows = judge([(turn.observation, heard) for turn, drawn in part for heard in drawn])
+        rows = judge([(turn.agent, turn.observation, heard) for turn, drawn in part for heard in drawn])
         used = 0
         for turn, drawn in part:
             own = turn.decision.probabilities

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by
+from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.array_policy import ArrayPolicy
 from rllib_llm_comm.evaluation.decision import Decision, choose
@@ -28,6 +28,7 @@ from rllib_llm_comm.modules.policy_folder import (
     PolicyManifest,
     find_policy,
     load_core,
+    load_cores,
     load_network,
     read_manifest,
 )
@@ -60,18 +61,49 @@ class Policy:
         decisions = policy.act(observations)
 
     Args:
-        core: The network.
+        core: The network of all agents; or, by agent, that of each.
         communication: How agents talk.
         manifest: Where the policy comes from.
     """
 
-    def __init__(self, core: LLMCommCore, communication: CommunicationSettings, manifest: PolicyManifest) -> None:
-        self.core = core
+    def __init__(
+        self,
+        core: LLMCommCore | Mapping[str, LLMCommCore],
+        communication: CommunicationSettings,
+        manifest: PolicyManifest,
+    ) -> None:
+        self._cores = core
         self.communication = communication
         self.manifest = manifest
-        self._encoder = ObservationEncoder(core.lm.base, core.settings)
+        any_core = core if isinstance(core, LLMCommCore) else next(iter(core.values()))
+        self._encoder = ObservationEncoder(any_core.lm.base, any_core.settings)
         self._protocol = MessageProtocol(communication)
         self._memory = EpisodeMemory(np.random.default_rng())
+
+    @property
+    def core(self) -> LLMCommCore:
+        """The network that all agents share.
+
+        Raises:
+            UserError: If each has its own.
+        """
+        if not isinstance(self._cores, LLMCommCore):
+            raise UserError(
+                f"each of {', '.join(self._cores)} has a network of its own; take that of `core_of(agent)`."
+            )
+        return self._cores
+
+    def core_of(self, agent: Any) -> LLMCommCore:
+        """The network of an agent.
+
+        Raises:
+            UserError: If it has none.
+        """
+        if isinstance(self._cores, LLMCommCore):
+            return self._cores
+        if str(agent) not in self._cores:
+            raise UserError(f"agent {agent!r} has no policy here; those of {', '.join(self._cores)} were trained.")
+        return self._cores[str(agent)]
 
     def reset(self, seed: int | None = None) -> None:
         """Begins an episode: all mailboxes are empty.
@@ -133,14 +165,13 @@ class Policy:
         if len({len(row.view.candidates) for row in rows}) > 1:
             raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
         speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox) for row in rows]
-        said = self._protocol.speak(speakers, self.core.write_messages, greedy=not explore)
+        write = write_apart([self.core_of(row.agent).write_messages for row in rows])
+        said = self._protocol.speak(speakers, write, greedy=not explore)
         replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
         heard = [heard_by(str(row.agent), row.memory.mailbox) for row in rows]
-        listening = [(row.view, ears) for row, ears in zip(rows, heard, strict=True)]
-        batch = self._encoded(listening)
-        probabilities = self._chances(batch, listening)
-        with torch.no_grad():
-            values = self.core.values(batch).tolist()
+        probabilities, values = self._judge(
+            [(row.agent, row.view, ears) for row, ears in zip(rows, heard, strict=True)]
+        )
         for index, row in enumerate(rows):
             chances = probabilities[index]
             answers[row.episode][row.agent] = Decision(
@@ -155,29 +186,38 @@ class Policy:
             )
         return answers
 
-    def probabilities(self, heard: Sequence[tuple[Mapping[str, Any], Mapping[str, str]]]) -> np.ndarray:
+    def probabilities(self, heard: Sequence[tuple[Any, Mapping[str, Any], Mapping[str, str]]]) -> np.ndarray:
         """The chances of each candidate behind messages that are given, not written.
 
         Args:
-            heard: Pairs of an agent's observation and the messages that it hears, by speaker.
+            heard: Per row an agent, its observation, and the messages that it hears, by speaker.
 
         Returns:
             (B, K) probabilities; 0 where forbidden.
         """
-        rows = [(read_observation(seen), messages) for seen, messages in heard]
-        return self._chances(self._encoded(rows), rows)
+        rows = [(agent, read_observation(seen), messages) for agent, seen, messages in heard]
+        return np.stack(self._judge(rows, with_values=False)[0])
 
-    def _encoded(self, rows: Sequence[tuple[TextObservation, Mapping[str, str]]]) -> dict[str, torch.Tensor]:
-        arrays = [self._encoder.encode(view, dict(ears)) for view, ears in rows]
-        return {name: torch.from_numpy(np.stack([row[name] for row in arrays])) for name in arrays[0]}
-
-    def _chances(
-        self, batch: dict[str, torch.Tensor], rows: Sequence[tuple[TextObservation, Mapping[str, str]]]
-    ) -> np.ndarray:
-        with torch.no_grad():
-            chances = self.core.remembered_logits(batch).double().softmax(-1).numpy()
-        chances = np.where(np.stack([view.mask for view, _ in rows]), chances, 0.0)
-        return chances / chances.sum(1, keepdims=True)
+    def _judge(
+        self, rows: Sequence[tuple[Any, TextObservation, Mapping[str, str]]], with_values: bool = True
+    ) -> tuple[list[np.ndarray], list[float]]:
+        """Probabilities and value of every row, by its agent's network, in one pass of each."""
+        encoded = [self._encoder.encode(view, dict(ears)) for _, view, ears in rows]
+        cores = [self.core_of(agent) for agent, _, _ in rows]
+        probabilities, values = [np.empty(0)] * len(rows), [float("nan")] * len(rows)
+        for core in dict.fromkeys(cores):
+            own = [row for row, other in enumerate(cores) if other is core]
+            batch = {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]}
+            with torch.no_grad():
+                chances = core.remembered_logits(batch).double().softmax(-1).numpy()
+                judged = core.values(batch).tolist() if with_values else []
+            chances = np.where(np.stack([rows[row][1].mask for row in own]), chances, 0.0)
+            chances = chances / chances.sum(1, keepdims=True)
+            for place, row in enumerate(own):
+                probabilities[row] = chances[place]
+                if judged:
+                    values[row] = judged[place]
+        return probabilities, values
 
     def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
         """Makes the PettingZoo environment that the policy was trained on.
@@ -264,7 +304,7 @@ def load_policy(
     overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
     if base_model is not None:
         overrides["base_model"] = base_model
-    core = load_core(folder, manifest, **overrides)
+    core = load_cores(folder, manifest, **overrides) if manifest.agents else load_core(folder, manifest, **overrides)
     if teacher is not None:
         manifest = dataclasses.replace(manifest, teacher=teacher)
     return Policy(core, communication, manifest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.curve_rows import read_rows
 from rllib_llm_comm.evaluation.json_file import JsonValue, damaged, read_json
 
 STUDY_RECORD = "study.json"
@@ -38,7 +38,7 @@ class Curve:
 
     Attributes:
         seed: Its seed.
-        decisions: Decisions of all agents so far, per iteration.
+        decisions: Decisions of all agents so far, per iteration; ascending, one per iteration.
         values: Metric -> one value per iteration, NaN where there is none (yet).
     """
 
@@ -234,14 +234,26 @@ def _recorded(kept: JsonValue) -> dict[str, Any]:
 
 def _kept_curve(curve: JsonValue) -> Curve:
     decisions = [value.number() for value in curve["decisions"].elements()]
+    current = _current(decisions)
     values: dict[str, list[float]] = {}
     for metric in METRICS:
         told = curve["values"][metric].elements()
         if len(told) != len(decisions):
             what = f"`{curve.place}.values.{metric}` has {len(told)} values but {len(decisions)} are in `decisions`"
             raise damaged(curve.file, what, curve.remedy)
-        values[metric] = [math.nan if value.content is None else value.number() for value in told]
-    return Curve(curve["seed"].whole(), decisions, values)
+        numbers = [math.nan if value.content is None else value.number() for value in told]
+        values[metric] = [numbers[place] for place in current]
+    return Curve(curve["seed"].whole(), [decisions[place] for place in current], values)
+
+
+def _current(decisions: Sequence[float]) -> list[int]:
+    """Places of the iterations that a resumed run did not do once more; earlier versions kept them all."""
+    kept: list[int] = []
+    for place, number in enumerate(decisions):
+        while number and kept and decisions[kept[-1]] >= number:
+            kept.pop()
+        kept.append(place)
+    return kept
 
 
 def _checked_run(run: JsonValue, recorded: Collection[str] = ()) -> dict[str, Any]:
@@ -304,11 +316,7 @@ def _curve(path: Path) -> Curve:
     decisions: list[float] = []
     values: dict[str, list[float]] = {name: [] for name in METRICS}
     seed = 0
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            result = json.loads(line)
-        except ValueError:  # the last line of a run that was killed
-            continue
+    for result in read_rows(path):
         seed = int(result.get("config", {}).get("seed") or 0)
         runners = result.get("env_runners", {})
         decisions.append(float(sum(runners.get("num_agent_steps_sampled_lifetime", {}).values())))
@@ -328,4 +336,6 @@ def _curve(path: Path) -> Curve:
 
 def _entropy(learners: Mapping[str, Any]) -> Any:
     found = [module["entropy"] for module in learners.values() if isinstance(module, dict) and "entropy" in module]
+    if len(found) > 1:  # each agent has a policy of its own
+        return float(np.mean([math.nan if value in _NO_NUMBER else float(value) for value in found]))
     return found[0] if found else math.nan

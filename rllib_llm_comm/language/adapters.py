@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.adapter_file import ADAPTER_WEIGHTS, read_adapter_settings, require_same_meaning
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.folding import FoldedDecoder, folded_weights, pays_to_fold
@@ -24,6 +25,8 @@ from rllib_llm_comm.language.weights import read_weights
 
 MESSAGE = "message"
 ACTION = "action"
+REFERENCE = "reference"
+"""A frozen copy of the message adapter, from which a trained one shall not drift."""
 
 # Intermediate results of more tokens leave a CPU's cache (measured: 2048 is best at 0.5 to 6 M parameters).
 _TOKENS_PER_PASS = {"cpu": 2048}
@@ -282,6 +285,17 @@ class AdaptedModel:
         """Vocabulary logits in float32 of hidden states (..., hidden_size)."""
         return self.model.get_output_embeddings()(hidden).float()
 
+    @torch.no_grad()
+    def copy_adapter(self, source: str, target: str) -> None:
+        """Gives one role the weights of another.
+
+        Args:
+            source: The role that is read.
+            target: The role that is overwritten.
+        """
+        for own, other in zip(self._parameters[target], self._parameters[source], strict=True):
+            own.copy_(other)
+
     def save_adapter(self, role: str, folder: str | os.PathLike[str]) -> Path:
         """Writes one adapter in PEFT's format (`adapter_config.json`, `adapter_model.safetensors`).
 
@@ -290,7 +304,8 @@ class AdaptedModel:
         """
         target = Path(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".adapter-") as scratch:
+        scratch = tempfile.mkdtemp(dir=target.parent, prefix=".adapter-")
+        try:
             self.peft_model.save_pretrained(
                 scratch, selected_adapters=[role], safe_serialization=True, save_embedding_layers=False
             )
@@ -298,9 +313,10 @@ class AdaptedModel:
             if not source.is_dir():  # PEFT writes the adapter named "default" without a sub-folder
                 source = Path(scratch)
             (source / "README.md").unlink(missing_ok=True)
-            if target.exists():
-                shutil.rmtree(target)
-            shutil.copytree(source, target)
+            source.chmod(0o755)
+            replace_folder(source, target)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
         return target
 
     def load_adapter(self, role: str, folder: str | os.PathLike[str]) -> None:

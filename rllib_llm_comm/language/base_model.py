@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.language.smollm2 import SMOLLM2, smollm2_folder
+from rllib_llm_comm.language.smollm2 import SMOLLM2, check_smollm2, smollm2_folder
 
 EMBEDDED = "embedded"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -191,18 +191,74 @@ def only_read(source: str | os.PathLike[str]) -> dict[str, bool]:
     return {"trust_remote_code": False, "local_files_only": Path(source).is_dir()}
 
 
-def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> BaseModel:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def check_base_model(name: str) -> None:
+    """Finds out whether a model is there, without loading its weights.
 
-    source = name
+    Args:
+        name: As for `load_base_model`. Of a hub id the configuration is fetched, a file of a few hundred bytes.
+
+    Raises:
+        UserError: If it is not there, or a folder lacks its configuration, tokenizer or weights.
+    """
+    from transformers import AutoConfig
+
+    if name == EMBEDDED:
+        return
+    if name == SMOLLM2:
+        check_smollm2()
+        return
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        for what, forms in _MODEL_FILES.items():
+            if not any(list(folder.glob(form)) for form in forms):
+                raise UserError(
+                    f"`base_model` {name!r} has no {what} ({' or '.join(forms)}); give a folder with a Hugging Face "
+                    "causal language model in safetensors."
+                )
+    source = _source(name)
+    try:
+        AutoConfig.from_pretrained(source, **only_read(source))
+    except (OSError, ValueError) as error:
+        raise _not_loaded(name, error) from error
+
+
+_MODEL_FILES = {
+    "configuration": ("config.json",),
+    "tokenizer": ("tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer_config.json"),
+    "weights": ("*.safetensors",),
+}
+
+
+def _source(name: str) -> str:
+    """What `from_pretrained` takes for a name.
+
+    Raises:
+        UserError: If it is the path of a folder that is not there.
+    """
     if name in (EMBEDDED, SMOLLM2):
-        source = str(embedded_model_path() if name == EMBEDDED else smollm2_folder())
-    if os.sep in source and not Path(source).expanduser().is_dir() and source.count("/") != 1:
+        return str(embedded_model_path() if name == EMBEDDED else smollm2_folder())
+    folder = Path(name).expanduser()
+    if os.sep in name and not folder.is_dir() and name.count("/") != 1:
         raise UserError(
             f"`base_model` is {name!r} but no such folder exists; give 'embedded', 'smollm2', a folder with a Hugging "
             "Face causal language model, or a hub id such as 'org/name'."
         )
-    source = str(Path(source).expanduser()) if Path(source).expanduser().is_dir() else source
+    return str(folder) if folder.is_dir() else name
+
+
+def _not_loaded(name: str, error: Exception, device: str = "") -> UserError:
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    on = f" on `device` {device!r}" if device else ""
+    return UserError(
+        f"`base_model` {name!r} could not be loaded{on} ({reason}); give 'embedded', 'smollm2', a folder with a "
+        "Hugging Face causal language model in safetensors, or a hub id that can be reached from here."
+    )
+
+
+def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> BaseModel:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source = _source(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **only_read(source))
         how = {**_quantized(quantization, dtype, device), **only_read(source)}
@@ -211,10 +267,5 @@ def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> Base
         if quantization == "none":
             model = model.to(device)
     except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(
-            f"`base_model` {name!r} could not be loaded on `device` {device!r} ({reason}); give 'embedded', 'smollm2', "
-            "a folder with a Hugging Face causal language model in safetensors, or a hub id that can be reached from "
-            "here."
-        ) from error
+        raise _not_loaded(name, error, device) from error
     return wrap_base_model(name, model, tokenizer)

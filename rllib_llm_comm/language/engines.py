@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from rllib_llm_comm.language.features import prompt_features
-from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.generation import Written, draw_messages
 from rllib_llm_comm.language.plain import plain_features, plain_messages, plain_scores
 from rllib_llm_comm.language.scoring import score_candidates
 
@@ -20,17 +20,17 @@ class Engine:
     Attributes:
         scores: As `score_candidates`.
         features: As `prompt_features`.
-        messages: As `generate_messages`.
+        messages: As `draw_messages`.
         remembers: Whether results are kept while the weights that they depend on stand still.
     """
 
     scores: Callable[..., torch.Tensor]
     features: Callable[..., torch.Tensor]
-    messages: Callable[..., list[str]]
+    messages: Callable[..., list[Written]]
     remembers: bool
 
 
 ENGINES = {
-    "fast": Engine(score_candidates, prompt_features, generate_messages, remembers=True),
+    "fast": Engine(score_candidates, prompt_features, draw_messages, remembers=True),
     "plain": Engine(plain_scores, plain_features, plain_messages, remembers=False),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,20 @@ from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
 _ROWS_PER_BATCH = 256
 
 
+@dataclass(frozen=True)
+class Written:
+    """A message with what was drawn for it.
+
+    Attributes:
+        text: The message: one plain line, cut to the words allowed.
+        ids: Token ids as drawn, the end token included if it was drawn. A message that was cut has the token that went
+            too far, and no end token. Encoding `text` again may give other ids, whose probability is another one.
+    """
+
+    text: str
+    ids: tuple[int, ...] = ()
+
+
 def generate_messages(
     model: AdaptedModel,
     prompts: Sequence[str],
@@ -27,6 +42,20 @@ def generate_messages(
     seed: int | None = None,
     role: str | None = MESSAGE,
 ) -> list[str]:
+    """The texts of `draw_messages`, which has the same arguments."""
+    drawn = draw_messages(model, prompts, max_words=max_words, temperature=temperature, seed=seed, role=role)
+    return [message.text for message in drawn]
+
+
+def draw_messages(
+    model: AdaptedModel,
+    prompts: Sequence[str],
+    *,
+    max_words: int = 10,
+    temperature: float = 0.0,
+    seed: int | None = None,
+    role: str | None = MESSAGE,
+) -> list[Written]:
     """Writes one message behind each prompt, batched with a key-value cache.
 
     Args:
@@ -39,7 +68,7 @@ def generate_messages(
         role: The adapter in use.
 
     Returns:
-        One plain line of text per prompt, possibly empty.
+        One message per prompt; its text may be empty.
     """
     if max_words < 1:
         raise UserError(f"`max_message_words` is {max_words} but must be at least 1.")
@@ -53,14 +82,26 @@ def generate_messages(
         seen[prompt] = seen.get(prompt, 0) + 1
     distinct = list(dict.fromkeys(keys))
     by_length = sorted(distinct, key=lambda key: (len(model.base.encode(key[0])), key))
-    texts: dict[tuple[str, int], str] = {}
+    drawn: dict[tuple[str, int], Written] = {}
     for start in range(0, len(by_length), _ROWS_PER_BATCH):
         part = by_length[start : start + _ROWS_PER_BATCH]
         draws = None if temperature == 0 else [row_generator(seed, key) for key in part]
         ids = _decode([model.base.encode(p) for p, _ in part], model, max_words, temperature, draws, role)
         for key, row in zip(part, ids, strict=True):
-            texts[key] = limit_words(model.base.decode(row), max_words)
-    return [texts[key] for key in keys]
+            drawn[key] = as_written(model.base, row, max_words)
+    return [drawn[key] for key in keys]
+
+
+def as_written(base: BaseModel, ids: Sequence[int], max_words: int) -> Written:
+    """The message of drawn token ids.
+
+    Args:
+        base: Its tokenizer is used.
+        ids: As drawn; an end token can only be the last one.
+        max_words: Upper bound on the words of the text.
+    """
+    words = ids[:-1] if ids and ids[-1] == base.eos_id else ids
+    return Written(limit_words(base.decode(words), max_words), tuple(ids))
 
 
 def row_generator(seed: int | None, key: tuple[str, int]) -> np.random.Generator:
@@ -120,9 +161,9 @@ def _decode(
             chosen = choose_token(logits, temperature, [draws[i] for i in active] if draws else None)
             alive = []
             for place, (row, token) in enumerate(zip(active, chosen.tolist(), strict=True)):
+                written[row].append(token)
                 if token == base.eos_id:
                     continue
-                written[row].append(token)
                 # A word has at least one token, so a short row needs no decoding to be known as short.
                 short = len(written[row]) <= max_words and not _breaks_line(base, token)
                 if short or is_open(base.decode(written[row]), max_words):

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel
-from rllib_llm_comm.language.generation import choose_token, is_open, row_generator
-from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
+from rllib_llm_comm.language.generation import Written, as_written, choose_token, is_open, row_generator
+from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
 from rllib_llm_comm.language.packing import compact
 from rllib_llm_comm.language.scoring import MASKED
 
@@ -67,10 +67,10 @@ def plain_messages(
     temperature: float = 0.0,
     seed: int | None = None,
     role: str | None = MESSAGE,
-) -> list[str]:
-    """Messages; arguments and result as of `generate_messages`."""
+) -> list[Written]:
+    """Messages; arguments and result as of `draw_messages`."""
     seen: dict[str, int] = {}
-    texts = []
+    messages = []
     for prompt in prompts:
         draws: list[np.random.Generator] | None = None
         if temperature > 0:
@@ -80,13 +80,11 @@ def plain_messages(
         while len(written) < max_words * TOKENS_PER_WORD:
             row = torch.tensor([[*ids, *written]], device=model.device)
             token = int(choose_token(model.logits(_hidden(model, row, role)[:, -1]), temperature, draws))
-            if token == model.base.eos_id:
-                break
             written.append(token)
-            if not is_open(model.base.decode(written), max_words):
+            if token == model.base.eos_id or not is_open(model.base.decode(written), max_words):
                 break
-        texts.append(limit_words(model.base.decode(written), max_words))
-    return texts
+        messages.append(as_written(model.base, written, max_words))
+    return messages
 
 
 def _tokens(model: AdaptedModel, row: torch.Tensor) -> list[int]:

@@ -32,13 +32,10 @@ def smollm2_folder() -> Path:
     Raises:
         UserError: If the package with the weights is missing, or the one that reads them, or the folder cannot be made.
     """
-    gguf = _gguf()
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rllib_llm_comm"
-    target = home / f"smollm2-{importlib.metadata.version(_DISTRIBUTION)}-{_FORMAT}"
+    gguf, target = check_smollm2()
     if target.is_dir():
         return target
-    if importlib.util.find_spec("gguf") is None:
-        raise UserError(f"'smollm2' is wanted but the package gguf, which reads it, is missing; run `{_INSTALL}`.")
+    home = target.parent
     try:
         with claim_file(home / "smollm2.lock"):
             if not target.is_dir():  # another process may just have made it
@@ -49,6 +46,20 @@ def smollm2_folder() -> Path:
             "set XDG_CACHE_HOME to a folder that has them."
         ) from error
     return target
+
+
+def check_smollm2() -> tuple[Path, Path]:
+    """Where the weights come from and the folder that is, or will be, made of them.
+
+    Raises:
+        UserError: If the package with the weights is missing, or, before the folder is made, the one that reads them.
+    """
+    gguf = _gguf()
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rllib_llm_comm"
+    target = home / f"smollm2-{importlib.metadata.version(_DISTRIBUTION)}-{_FORMAT}"
+    if not target.is_dir() and importlib.util.find_spec("gguf") is None:
+        raise UserError(f"'smollm2' is wanted but the package gguf, which reads it, is missing; run `{_INSTALL}`.")
+    return gguf, target
 
 
 def _gguf() -> Path:

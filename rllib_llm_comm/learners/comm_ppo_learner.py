@@ -17,11 +17,13 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
+from rllib_llm_comm.learners import message_credit
 from rllib_llm_comm.learners.losses import approximate_kl, explained_variance, policy_loss, value_loss
+from rllib_llm_comm.learners.message_drift import adapted_kl_coeff, first_kl_coeff
 from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
 from rllib_llm_comm.learners.semi_markov_gae import SemiMarkovGAE
-from rllib_llm_comm.modules.llm_comm import SPEECH_ENTROPY, SPEECH_LOG_PROBS
+from rllib_llm_comm.modules.llm_comm import SPEECH_ENTROPY, SPEECH_KL, SPEECH_LOG_PROBS
 from rllib_llm_comm.modules.speech import SPEECH_LOGP
 from rllib_llm_comm.phases import PHASE_SECONDS, UPDATE, phase
 
@@ -43,7 +45,13 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     adapters stay as they are for the rest of this update and are not even computed; the critic, which stands on
     frozen features and costs next to nothing, goes on.
 
-    Settings read from the config, beside PPO's: `critic_lr`, `message_lr`, `value_clip_mode`, `kl_target`, `anneal`.
+    Where the message adapter is trained, what was said is part of the action (see `docs/algorithms/verco.md`): with
+    the credit `"speaker"` the ratio is that of both together; otherwise the message has a clipped surrogate objective
+    of its own, with advantages of `MessageCredit`. Its loss has two terms more, the exact entropy of its tokens and its
+    KL divergence from the reference.
+
+    Settings read from the config, beside PPO's: `critic_lr`, `message_lr`, `value_clip_mode`, `kl_target`, `anneal`,
+    `message_credit`, `message_entropy_coeff`, `message_kl_coeff`, `message_kl_target`.
     """
 
     @override(PPOTorchLearner)
@@ -53,11 +61,16 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self._checked_entropy = False
         self._minibatches: dict[ModuleID, int] = defaultdict(int)
         self._policy_steps: dict[ModuleID, int] = defaultdict(int)
+        self._message_kls: dict[ModuleID, list[float]] = defaultdict(list)
         super().build()
         pipeline = self._learner_connector
         if pipeline is not None and self.config.add_default_connectors_to_learner_pipeline:
             pipeline.remove("GeneralAdvantageEstimation")
-            pipeline.append(self._advantage_piece())
+            credit = getattr(self.config, "message_credit", message_credit.SPEAKER)
+            apart = bool(getattr(self.config, "train_messages", False)) and credit != message_credit.SPEAKER
+            pipeline.append(self._advantage_piece(keep_raw=apart))
+            if apart:
+                pipeline.append(message_credit.MessageCredit(credit=credit))
 
     def _advantage_piece(self, keep_raw: bool = False) -> ConnectorV2:
         """The connector that computes advantages; with `keep_raw` also those that are not standardised."""
@@ -98,8 +111,8 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         """Starts an update: nothing is stopped, learning rates as annealed."""
         super().before_gradient_based_update(timesteps=timesteps)
         self._stopped.clear()
-        for counts in (self._minibatches, self._policy_steps):
-            counts.clear()
+        for counts in (self._minibatches, self._policy_steps, self._message_kls):
+            counts.clear()  # type: ignore[attr-defined]
         for name, optimizer in self._named_optimizers.items():
             config = self.config.get_config_for_module(self._optimizer_name_to_module[name])
             rate = getattr(config, _RATES[name.rsplit("_", 1)[1]])
@@ -172,15 +185,23 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     ) -> TensorType:
         distribution = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
         log_ratio = distribution.logp(batch[Columns.ACTIONS]) - batch[Columns.ACTION_LOGP]
-        action_ratio = log_ratio.detach().exp()
+        action_ratio = log_ratio.exp()
         entropy = distribution.entropy().mean()
-        bonus = entropy
+        terms = torch.zeros((), device=log_ratio.device)
+        message_ratio = None
         if SPEECH_LOG_PROBS in fwd_out:  # what was said is part of the action
-            log_ratio = log_ratio + fwd_out[SPEECH_LOG_PROBS] - batch[Columns.OBS][SPEECH_LOGP][:, 0]
-            bonus = entropy + fwd_out[SPEECH_ENTROPY]
-            self._log(module_id, message_entropy=fwd_out[SPEECH_ENTROPY])
+            of_message = fwd_out[SPEECH_LOG_PROBS] - batch[Columns.OBS][SPEECH_LOGP][:, 0]
+            log_ratio = log_ratio + of_message
+            message_ratio = of_message.exp()
+            terms = self._message_terms(module_id, module, config, fwd_out)
         ratio = log_ratio.exp()
-        surrogate = policy_loss(ratio, batch[Postprocessing.ADVANTAGES], config.clip_param)
+        advantages = batch[Postprocessing.ADVANTAGES]
+        if message_ratio is None or message_credit.MESSAGE_ADVANTAGES not in batch:
+            surrogate = policy_loss(ratio, advantages, config.clip_param)
+        else:
+            credited = batch[message_credit.MESSAGE_ADVANTAGES]
+            surrogate = policy_loss(action_ratio, advantages, config.clip_param)
+            surrogate = surrogate + policy_loss(message_ratio, credited, config.clip_param)
         kl = self._mean_over_learners(approximate_kl(log_ratio.detach()))
         self._log(
             module_id,
@@ -190,7 +211,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             clip_fraction=((ratio - 1.0).abs() > config.clip_param).float().mean(),
         )
         if self._minibatches[module_id] == 0:
-            self._log_first_ratio(module_id, action_ratio, batch.get(WEIGHTS_SEQ_NO))
+            self._log_first_ratio(module_id, action_ratio.detach(), batch.get(WEIGHTS_SEQ_NO))
             self._warn_if_rigid(float(entropy.detach()))
         if config.kl_target is not None and float(kl) > config.kl_target:
             self._stopped.add(module_id)
@@ -202,7 +223,34 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         else:
             self._policy_steps[module_id] += 1
         coefficient = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        return weight * (surrogate - coefficient * bonus)
+        return weight * (surrogate - coefficient * entropy + terms)
+
+    def _message_terms(
+        self, module_id: ModuleID, module: Any, config: Any, fwd_out: dict[str, TensorType]
+    ) -> torch.Tensor:
+        """What is minimised of messages beside the surrogate objective: drift, and the negated entropy."""
+        entropy, drift = fwd_out[SPEECH_ENTROPY], fwd_out[SPEECH_KL]
+        coefficient = self._message_kl_coeff(module, config)
+        self._message_kls[module_id].append(float(self._mean_over_learners(drift.detach())))
+        self._log(module_id, message_entropy=entropy, message_kl=drift, message_kl_coeff=coefficient)
+        openness = getattr(config, "message_entropy_coeff", None)
+        if openness is None:
+            openness = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
+        loss: torch.Tensor = coefficient * drift - openness * entropy
+        return loss
+
+    def _message_kl_coeff(self, module: Any, config: Any) -> float:
+        adapted = module.message_kl_coeff if getattr(config, "message_kl_target", None) is not None else None
+        return first_kl_coeff(config) if adapted is None else float(adapted)
+
+    def _adapt_message_kl(self) -> None:
+        for module_id, drifts in self._message_kls.items():
+            config = self.config.get_config_for_module(module_id)
+            target = getattr(config, "message_kl_target", None)
+            if target is not None and drifts:
+                module = self.module[module_id].unwrapped()
+                before = self._message_kl_coeff(module, config)
+                module.message_kl_coeff = adapted_kl_coeff(before, sum(drifts) / len(drifts), target)
 
     def _log_first_ratio(self, module_id: ModuleID, ratio: torch.Tensor, weights_seq_no: torch.Tensor | None) -> None:
         # Before the first step the ratio must be 1. The exception is honest: an action that lasted from one
@@ -240,6 +288,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Logs what the whole update did."""
         super().after_gradient_based_update(timesteps=timesteps)
+        self._adapt_message_kl()
         for module_id, count in self._minibatches.items():
             self._log(module_id, minibatches=count, policy_steps=self._policy_steps[module_id])
         for name, seconds in phase.take().items():

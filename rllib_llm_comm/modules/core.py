@@ -11,10 +11,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel, AdapterConfig
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE, AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model
 from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.features import feature_size
+from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.packing import micro_batches
 from rllib_llm_comm.modules.encoding import (
     ACTION_MASK,
@@ -25,7 +26,7 @@ from rllib_llm_comm.modules.encoding import (
 )
 from rllib_llm_comm.modules.memo import Memo
 from rllib_llm_comm.modules.settings import LanguageModelSettings
-from rllib_llm_comm.modules.speech import encode_menu, menu_logits, speech_log_probs
+from rllib_llm_comm.modules.speech import SpeechTerms, encode_menu, menu_logits, speech_terms
 from rllib_llm_comm.phases import FEATURES, MESSAGES, SCORING, phase
 
 _SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
@@ -43,9 +44,12 @@ class LLMCommCore:
     Args:
         settings: What to build.
         base: A base model that is in memory already, instead of the one that the settings name.
+        reference: Whether a third adapter is held: the message adapter as it was before PPO trained it, frozen.
     """
 
-    def __init__(self, settings: LanguageModelSettings, base: BaseModel | None = None) -> None:
+    def __init__(
+        self, settings: LanguageModelSettings, base: BaseModel | None = None, *, reference: bool = False
+    ) -> None:
         self.settings = settings
         self._engine = ENGINES[settings.engine]
         base = base or load_base_model(
@@ -61,16 +65,22 @@ class LLMCommCore:
                     dropout=settings.lora_dropout,
                     target_modules=targets if isinstance(targets, str) else tuple(targets),
                 ),
-                roles=(MESSAGE, ACTION),
+                roles=(MESSAGE, ACTION, REFERENCE) if reference else (MESSAGE, ACTION),
                 gradient_checkpointing=settings.gradient_checkpointing,
                 autocast=settings.autocast,
                 prefix_cache_bytes=settings.prefix_cache_mb * 2**20,
             )
             self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
+        self.keep_reference()
         self._scores: Memo[torch.Tensor] = Memo(_SCORES)
         self._messages: Memo[str] = Memo(_TEXTS)
         bytes_per_row = 4 * feature_size(base)
         self._features: Memo[torch.Tensor] = Memo(max(1024, _FEATURE_BYTES // bytes_per_row))
+
+    def keep_reference(self) -> None:
+        """Makes the reference, where there is one, a copy of the message adapter as it is now."""
+        if REFERENCE in self.lm.roles:
+            self.lm.copy_adapter(MESSAGE, REFERENCE)
 
     def forget(self) -> None:
         """Drops all remembered results."""
@@ -102,13 +112,21 @@ class LLMCommCore:
         with phase(MESSAGES):
             if menu:
                 return self._choose_messages(prompts, menu, temperature, seed)
-            if temperature > 0:
-                return self._engine.messages(
-                    self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=MESSAGE
-                )
-            if not self._engine.remembers:
-                return self._engine.messages(self.lm, prompts, max_words=max_words, role=MESSAGE)
+            if temperature > 0 or not self._engine.remembers:
+                return [message.text for message in self._drawn(prompts, max_words, temperature, seed)]
             return self._remembered_messages(prompts, max_words)
+
+    def draw_messages(
+        self, prompts: Sequence[str], *, max_words: int = 10, temperature: float = 0.0, seed: int | None = None
+    ) -> list[Written]:
+        """As `write_messages`, with the token ids that were drawn; nothing is remembered."""
+        with phase(MESSAGES):
+            return self._drawn(prompts, max_words, temperature, seed)
+
+    def _drawn(self, prompts: Sequence[str], max_words: int, temperature: float, seed: int | None) -> list[Written]:
+        return self._engine.messages(
+            self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=MESSAGE
+        )
 
     @torch.no_grad()
     def _choose_messages(
@@ -125,19 +143,19 @@ class LLMCommCore:
         rng = np.random.default_rng(seed)
         return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for row in chances]
 
-    def speech_log_probs(self, observations: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities (B,) of what was said, and the entropy of saying it; see `speech.speech_log_probs`."""
-        return speech_log_probs(self._engine.scores, self.lm, observations)
+    def speech_terms(self, observations: Mapping[str, torch.Tensor]) -> SpeechTerms:
+        """Log-probability of what was said, its entropy and drift; see `speech.speech_terms`."""
+        return speech_terms(self._engine.scores, self.lm, observations, self.settings.micro_batch_tokens)
 
     def _remembered_messages(self, prompts: Sequence[str], max_words: int) -> list[str]:
         self._messages.require((self.lm.stamp(MESSAGE), max_words))
         known = {prompt: self._messages.get(prompt) for prompt in prompts}
         missing = [prompt for prompt, message in known.items() if message is None]
         if missing:
-            written = self._engine.messages(self.lm, missing, max_words=max_words, role=MESSAGE)
+            written = self._drawn(missing, max_words, 0.0, None)
             for prompt, message in zip(missing, written, strict=True):
-                known[prompt] = message
-                self._messages.put(prompt, message)
+                known[prompt] = message.text
+                self._messages.put(prompt, message.text)
         return [known[prompt] or "" for prompt in prompts]
 
     def logits(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 from ray.rllib.utils.typing import StateDict
 from torch import nn
 
-from rllib_llm_comm.language.adapters import ACTION, MESSAGE
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.modules.core import LLMCommCore
 from rllib_llm_comm.modules.encoding import CRITIC_IDS
 from rllib_llm_comm.modules.message_loss import MESSAGE_IDS, MESSAGE_LABELS, message_log_probs
@@ -29,11 +30,15 @@ from rllib_llm_comm.modules.policy_folder import (
 from rllib_llm_comm.modules.settings import LanguageModelSettings
 from rllib_llm_comm.modules.speech import SPEECH_LOGP
 
+logger = logging.getLogger(__name__)
+
 CRITIC_FEATURES = "critic_features"
 MESSAGE_LOG_PROBS = "message_log_probs"
 MESSAGE_HITS = "message_hits"
 SPEECH_LOG_PROBS = "speech_log_probs"
 SPEECH_ENTROPY = "speech_entropy"
+SPEECH_KL = "speech_kl"
+KL_COEFF = "kl_coeff"
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")
 
@@ -49,6 +54,9 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     (dropout would make the first PPO ratio differ from 1) and stays on the device named in `model_config`,
     wherever RLlib moves the module, since others use it too; inputs may come from any device.
 
+    Where PPO trains both adapters, a third one is held: the message adapter as it was when it was loaded (fresh, if it
+    was not), frozen, from which the drift of messages is measured. It stays where the learning is: acting needs none.
+
     A training batch with the columns of supervised message training is answered with their log-probabilities.
     """
 
@@ -57,17 +65,23 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         """Builds or borrows the base model, and registers adapters and critic."""
         config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}
         settings = LanguageModelSettings.from_mapping(config)
-        self.core = LLMCommCore(settings)
+        drifts = {MESSAGE, ACTION} <= set(settings.trainable_roles) and not self.inference_only
+        self.core = LLMCommCore(settings, reference=drifts)
         self.adapters = nn.ParameterDict()
+        self.reference = nn.ParameterDict()
         for name, parameter in self.core.lm.named_adapter_parameters():
-            parameter.requires_grad_(name.split(".", 1)[0] in settings.trainable_roles)
-            self.adapters[name.replace(".", "/")] = parameter  # torch allows no dots in parameter names
+            role = name.split(".", 1)[0]
+            parameter.requires_grad_(role in settings.trainable_roles)
+            held = self.reference if role == REFERENCE else self.adapters
+            held[name.replace(".", "/")] = parameter  # torch allows no dots in parameter names
+        if drifts:
+            self.reference.register_buffer(KL_COEFF, torch.tensor(torch.nan))
         self.critic = self.core.critic.requires_grad_(settings.train_critic)
 
     @override(InferenceOnlyAPI)
     def get_non_inference_attributes(self) -> list[str]:
-        """The critic is not needed to act."""
-        return ["critic"]
+        """Critic and reference are not needed to act."""
+        return ["critic", "reference"]
 
     def _apply(self, fn: Any, recurse: bool = True) -> LLMCommModule:
         # See the class docstring: the shared base stays where it is, and adapters and critic with it.
@@ -88,6 +102,16 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         """The trainable critic parameters."""
         return [parameter for parameter in self.core.critic.parameters() if parameter.requires_grad]
 
+    @property
+    def message_kl_coeff(self) -> float | None:
+        """The adapted weight of the drift from the reference; `None` until it was set."""
+        value = float(self.reference.get_buffer(KL_COEFF))
+        return None if value != value else value
+
+    @message_kl_coeff.setter
+    def message_kl_coeff(self, value: float) -> None:
+        self.reference.get_buffer(KL_COEFF).fill_(value)
+
     def write_messages(self, prompts: list[str], **kwargs: Any) -> list[str]:
         """Messages behind message prompts; see `LLMCommCore.write_messages`."""
         return self.core.write_messages(prompts, **kwargs)
@@ -107,7 +131,9 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
             return {MESSAGE_LOG_PROBS: log_probs, MESSAGE_HITS: hits}
         out = {Columns.ACTION_DIST_INPUTS: self.core.logits(batch[Columns.OBS])}
         if SPEECH_LOGP in batch[Columns.OBS]:
-            out[SPEECH_LOG_PROBS], out[SPEECH_ENTROPY] = self.core.speech_log_probs(batch[Columns.OBS])
+            terms = self.core.speech_terms(batch[Columns.OBS])
+            out[SPEECH_LOG_PROBS] = terms.log_probs
+            out[SPEECH_ENTROPY], out[SPEECH_KL] = terms.mean(terms.entropy), terms.mean(terms.kl)
         return out
 
     @override(ValueFunctionAPI)
@@ -137,10 +163,20 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
             name: tensor for name, tensor in incoming.items() if not torch.equal(tensor.to(own[name].device), own[name])
         }
         self.load_state_dict(changed, strict=False)
+        if missing and all(name.startswith("reference.") for name in missing):
+            # A checkpoint of an earlier version, which had no reference.
+            logger.warning("The state has no reference for the drift of messages; it is its message adapter now.")
+            self.core.keep_reference()
 
-    def load_message_adapter(self, path: str) -> None:
-        """Loads the message adapter of a checkpoint or PEFT folder."""
-        load_message_adapter(self.core, path)
+    def load_message_adapter(self, path: str, agent: str | None = None) -> None:
+        """Loads the message adapter of a checkpoint or PEFT folder, also as the reference.
+
+        Args:
+            path: Where it lies.
+            agent: Whose, of a checkpoint in which each agent has its own.
+        """
+        load_message_adapter(self.core, path, agent)
+        self.core.keep_reference()
 
     def export_policy(self) -> PolicyExport:
         """What a checkpoint's policy folder holds of this module."""

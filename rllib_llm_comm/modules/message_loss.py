@@ -75,6 +75,33 @@ def message_log_probs(
         (B, T), False there; both on the inputs' device.
     """
     device = ids.device
+    with _dropout(model):
+        row, target, logits = label_logits(model, ids, labels)
+    tokens = labels.to(model.device)[row, target].long()
+    chosen = logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1)
+    log_probs = torch.zeros(ids.shape, dtype=torch.float32, device=model.device)
+    log_probs = log_probs.index_put((row, target), chosen)
+    hits = torch.zeros(ids.shape, dtype=torch.bool, device=model.device)
+    hits = hits.index_put((row, target), logits.argmax(-1) == tokens)
+    return log_probs.to(device), hits.to(device)
+
+
+def label_logits(
+    model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor, role: str = MESSAGE
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The model's word on every label token; differentiable.
+
+    Args:
+        model: The adapted model.
+        ids: (B, T) token ids, padded on the right.
+        labels: (B, T); -100 where nothing is predicted.
+        role: The adapter in use.
+
+    Returns:
+        Rows (N,) and columns (N,) of the labels, and the vocabulary's logits (N, V) before each; all on the model's
+        device.
+    """
+    device = ids.device
     # Padding by label end, not by pad id: the end token may be the pad token too.
     column = torch.arange(ids.shape[1], device=device)
     used = torch.where(labels != IGNORED, column + 1, 0).amax(1)
@@ -82,18 +109,11 @@ def message_log_probs(
     inner_ids = ids[:, :width].long().to(model.device)
     inner_labels = labels[:, :width].long().to(model.device)
     attention = (column[:width] < used[:, None]).long().to(model.device)
-    with model.use(MESSAGE), _dropout(model):
+    with model.use(role):
         hidden = model.hidden_states(inner_ids, attention)
     # The head runs only where a token is predicted: a prompt is much longer than its message.
     row, target = torch.nonzero(inner_labels != IGNORED, as_tuple=True)
-    logits = model.logits(hidden[row, target - 1])
-    tokens = inner_labels[row, target]
-    chosen = logits.gather(1, tokens[:, None])[:, 0] - logits.logsumexp(-1)
-    log_probs = torch.zeros(ids.shape, dtype=torch.float32, device=model.device)
-    log_probs = log_probs.index_put((row, target), chosen)
-    hits = torch.zeros(ids.shape, dtype=torch.bool, device=model.device)
-    hits = hits.index_put((row, target), logits.argmax(-1) == tokens)
-    return log_probs.to(device), hits.to(device)
+    return row, target, model.logits(hidden[row, target - 1])
 
 
 @contextlib.contextmanager

@@ -5,7 +5,8 @@
     adapters/action/             PEFT adapter
     critic.safetensors           the critic's weights, if it has one
 
-or, of agents that see numbers or maps, policy.json and network.safetensors.
+or, where each agent has a policy of its own, these three in a folder named after each agent; or, of agents that see
+numbers or maps, policy.json and network.safetensors.
 
 Nothing is pickled, and no base weights are in it.
 """
@@ -26,6 +27,7 @@ import torch
 from torch import nn
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, read_adapter_settings, require_rank
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.base_model import EMBEDDED, BaseModel
@@ -184,9 +186,7 @@ def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], man
             path.write_bytes(content)
         (scratch / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
         scratch.chmod(0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(scratch, target)
+        replace_folder(scratch, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return target
@@ -227,11 +227,16 @@ def find_policy(path: str | os.PathLike[str]) -> Path:
     )
 
 
+def load_cores(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> dict[str, LLMCommCore]:
+    """Builds the networks of a policy folder whose agents have a policy each, by agent; see `load_core`."""
+    return {agent: load_core(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents}
+
+
 def load_core(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> LLMCommCore:
     """Builds the network of a policy folder.
 
     Args:
-        folder: The policy folder.
+        folder: The policy folder, or that of one of its agents.
         manifest: Its manifest.
         **overrides: Language-model settings to change, such as `device` or `base_model` (a new place of the
             same model).
@@ -274,12 +279,13 @@ def _misfit(folder: str, error: RuntimeError) -> UserError:
     )
 
 
-def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str]) -> None:
+def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str], agent: str | None = None) -> None:
     """Loads the message adapter of a checkpoint, and nothing else of it.
 
     Args:
         core: The network it goes into.
         path: A checkpoint (see `find_policy`), or a PEFT adapter folder.
+        agent: Whose adapter, of a checkpoint in which each agent has its own.
 
     Raises:
         UserError: If there is none, or it belongs to another base model.
@@ -293,8 +299,47 @@ def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str]) -> Non
         core.lm.load_adapter(MESSAGE, root)
         return
     folder = find_policy(root)
-    _require_same_base(base, read_manifest(folder), str(path))
+    manifest = read_manifest(folder)
+    _require_same_base(base, manifest, str(path))
+    if manifest.agents:
+        if agent is None or agent not in manifest.agents:
+            listed = ", ".join(manifest.agents)
+            raise UserError(
+                f"checkpoint {str(path)!r} has a message adapter for each of {listed}, but {agent!r} is none of them; "
+                f"give one of its folders, such as {str(folder / manifest.agents[0] / 'adapters' / MESSAGE)!r}."
+            )
+        folder = folder / agent
     core.lm.load_adapter(MESSAGE, folder / "adapters" / MESSAGE)
+
+
+def check_message_adapter(path: str | os.PathLike[str], base_model: str) -> None:
+    """Finds out whether a message adapter for a base model is at a path, without loading either.
+
+    Args:
+        path: As for `load_message_adapter`.
+        base_model: The name of the base model it is to be used with.
+
+    Raises:
+        UserError: If there is none, or it belongs to another base model.
+    """
+    root = Path(path).expanduser()
+    if (root / ADAPTER_CONFIG).is_file():
+        adapters = [root]
+        trained_on = read_adapter_settings(root, MESSAGE).get("base_model_name_or_path")
+    else:
+        folder = find_policy(root)
+        manifest = read_manifest(folder)
+        adapters = [folder / agent / "adapters" / MESSAGE for agent in manifest.agents or ("",)]
+        trained_on = manifest.model_config.get("base_model")
+        if not all((adapter / ADAPTER_CONFIG).is_file() for adapter in adapters):
+            raise UserError(
+                f"checkpoint {str(path)!r} has no message adapter; give a checkpoint of MessageSFT or of Verco."
+            )
+    for adapter in adapters:
+        read_adapter_settings(adapter, MESSAGE)
+    # Two paths may be the same model; whether they are is known only when it is loaded.
+    if trained_on and {trained_on, base_model} & {"embedded", "smollm2"} and not _same_name(trained_on, base_model):
+        raise _other_base(str(path), trained_on, base_model)
 
 
 def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ _MOST_NUMBER = 2**63
 _MOST_PATIENCE = 10**6
 _MAPPINGS = ("model_config", "communication", "env_config", "provenance")
 _TEXTS = ("algorithm", "base_model_digest")
+_AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PLANNING = ("planner", "patience", "replan", "in_vector")
 
 
@@ -42,6 +44,7 @@ class PolicyManifest:
         provenance: How it came about (iteration, message checkpoint, ...).
         kind: `"language"`, `"numeric"` or `"grounded"`.
         format: Version of this format.
+        agents: The agents that have a policy of their own, each in a folder of its name; empty where all share one.
     """
 
     algorithm: str
@@ -55,10 +58,17 @@ class PolicyManifest:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     kind: str = LANGUAGE
     format: int = FORMAT
+    agents: Sequence[str] = ()
 
     def to_json(self) -> str:
         """The text of `policy.json`."""
-        return json.dumps(self.__dict__, indent=2, default=str) + "\n"
+        shown = {name: value for name, value in self.__dict__.items() if name != "agents" or value}
+        return json.dumps(shown, indent=2, default=str) + "\n"
+
+
+def names_a_folder(agent: Any) -> bool:
+    """Whether an agent's name can be that of its folder: letters, digits, `_` and `-`, at most 64 of them."""
+    return isinstance(agent, str) and _AGENT.fullmatch(agent) is not None
 
 
 def read_manifest(folder: str | os.PathLike[str]) -> PolicyManifest:
@@ -103,6 +113,8 @@ def _check(manifest: PolicyManifest) -> None:
         raise UserError(f"`teacher` is {_shown(manifest.teacher)} but must be a name or a mapping.")
     require_choice("kind", manifest.kind, KINDS)
     _check_planning(manifest.planning)
+    if not isinstance(manifest.agents, list | tuple) or not all(map(names_a_folder, manifest.agents)):
+        raise UserError(f"`agents` is {_shown(manifest.agents)} but must be a list of plain names.")
     for setting, number in _numbers("", manifest.__dict__):
         if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
             raise UserError(f"`{setting}` is {_shown(number)} but must be a number between -2**63 and 2**63.")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.base_model import embedded_model_path
 from rllib_llm_comm.pretraining.corpus import Document, documents
 
@@ -141,15 +142,17 @@ def fit(model: Any, rows: list[tuple[list[int], int]], *, epochs: int, batch_siz
 def save(model: Any, tokenizer: Any, output: Path, report: dict[str, Any]) -> None:
     """Writes model (fp16 safetensors), tokenizer and report; the folder is replaced at once."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".embedded-") as scratch:
+    scratch = Path(tempfile.mkdtemp(dir=output.parent, prefix=".embedded-"))
+    try:
         half = model.half()
         half.save_pretrained(scratch, safe_serialization=True)
         tokenizer.save_pretrained(scratch)
         text = json.dumps(report, indent=2) + "\n"
-        (Path(scratch) / "pretraining.json").write_text(text, encoding="utf-8")
-        if output.exists():
-            shutil.rmtree(output)
-        shutil.copytree(scratch, output)
+        (scratch / "pretraining.json").write_text(text, encoding="utf-8")
+        scratch.chmod(0o755)
+        replace_folder(scratch, output)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     model.float()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from rllib_llm_comm.envs.minirts import sayings as strategy_sayings
@@ -23,6 +24,16 @@ def same_request(one: str, other: str) -> bool:
     if first is not None and second is not None:
         return first == second
     return _plain(one) == _plain(other)
+
+
+@functools.lru_cache(maxsize=65536)
+def is_understood(message: str) -> bool:
+    """Whether a message is a saying of one of the package's games, in a wording of its scripted player.
+
+    Args:
+        message: The message.
+    """
+    return _understand(message) is not None
 
 
 def _understand(message: str) -> Any:

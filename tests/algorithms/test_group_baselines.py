@@ -68,6 +68,19 @@ def test_trains_and_its_checkpoint_plays_without_a_critic(settings, runners, tmp
     assert "NaN" not in json.dumps(shown.frames)
 
 
+def test_each_agent_can_have_a_policy_of_its_own(tmp_path):
+    algo = config(group_by="prompt").multi_agent(policies="per_agent").build_algo()
+    try:
+        learned = algo.train()["learners"]
+        assert all(0 <= float(learned[agent]["group_alone_share"]) < 1 for agent in ("alice", "bob"))
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    finally:
+        algo.stop()
+    policy = load_policy(path)
+    observations, _ = policy.env().reset(seed=0)
+    assert all(np.isnan(decision.value) for decision in policy.act(observations).values())
+
+
 def test_evaluation_during_training_has_starts_of_its_own():
     algo = config().evaluation(evaluation_interval=1, evaluation_num_env_runners=0, evaluation_duration=4).build_algo()
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 from rllib_llm_comm.cli.checkpoints import find_checkpoint
@@ -204,7 +206,9 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
     ],
 )
 def test_the_last_stage_is_checked_before_the_first_runs(tmp_path, stage, words):
-    specs = {"sft": {"run": "MessageSFT", "config": {"input": str(tmp_path)}}, "last": stage}
+    labels = tmp_path / "labels.parquet"
+    parquet.write_table(pa.table({"prompt": ["what you see"], "message": ["what to say"]}), labels)
+    specs = {"sft": {"run": "MessageSFT", "config": {"input": str(labels)}}, "last": stage}
     with pytest.raises(UserError) as caught:
         run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainOptions(storage_path=str(tmp_path)))
     assert all(word in str(caught.value) for word in words), str(caught.value)

@@ -35,7 +35,7 @@ def play(speak, listen, episodes=90, turns=2, seed=0):
             chances = listen(heard)
             bob = Decision(int(rng.choice(4, p=chances)), "", heard, CANDIDATES, chances, 0.0, "")
             played.append(Turn(episode, "bob", "", dish, {}, bob))
-    return played, lambda pairs: np.stack([listen(heard) for _, heard in pairs])
+    return played, lambda pairs: np.stack([listen(heard) for *_, heard in pairs])
 
 
 def names_it(dish, rng):
@@ -106,7 +106,7 @@ def test_messages_of_the_own_episode_are_never_drawn():
 
     def judge(pairs):
         asked.extend(pairs)
-        return np.stack([deaf(heard) for _, heard in pairs])
+        return np.stack([deaf(heard) for *_, heard in pairs])
 
     marked = [
         replace(t, observation={"episode": t.episode}, decision=replace(t.decision, heard={"alice": str(t.episode)}))
@@ -114,7 +114,7 @@ def test_messages_of_the_own_episode_are_never_drawn():
         if t.agent == "bob"
     ]
     communication_figures(marked, judge)
-    assert asked and all(heard["alice"] == str(1 - view["episode"]) for view, heard in asked)
+    assert asked and all(heard["alice"] == str(1 - view["episode"]) for _, view, heard in asked)
 
 
 def test_broken_letters_are_counted():

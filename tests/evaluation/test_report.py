@@ -84,6 +84,36 @@ def test_curves_are_read(folder):
     assert curve.values["entropy"] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
 
 
+def resumed():
+    """Rows of a run whose iterations 3 and 4 were lost with a kill and done once more."""
+    lost, again = [result(k, 0) for k in (1, 2, 3, 4)], [result(k, 0) for k in (3, 4, 5)]
+    for place, row in enumerate([*lost, *again]):
+        row["training_iteration"] = (1, 2, 3, 4, 3, 4, 5)[place]
+    for row in lost[2:]:
+        row["env_runners"]["agent_episode_returns_mean"] = {"a": 9.0, "b": 9.0}
+    return [*lost, *again]
+
+
+def test_lost_rows_of_a_resumed_run_are_no_part_of_its_curve(folder):
+    path = folder / "one.good/trial_0_seed=0/result.json"
+    path.write_text("".join(json.dumps(row) + "\n" for row in resumed()))
+    results = read_results(folder)
+    curve = results.scenarios["one"]["good"].curves[0]
+    assert curve.decisions == [200, 400, 600, 800, 1000]
+    assert curve.values["return"][1:] == pytest.approx([0.6, 0.9, 1.2, 1.5])
+    assert curve.values["entropy"] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
+    # A report of an earlier version kept them all.
+    write_report(results, folder / "report")
+    kept = json.loads((folder / "report/results.json").read_text())
+    old = kept["scenarios"]["one"]["good"]["curves"][0]
+    old["decisions"] = [200, 400, 600, 800, 590, 810, 1000]
+    for name, values in old["values"].items():
+        old["values"][name] = [*values[:2], 9.0, 9.0, *values[2:]]
+    (folder / "report/results.json").write_text(json.dumps(kept))
+    again = read_results(folder / "report").scenarios["one"]["good"].curves[0]
+    assert again.decisions == [200, 400, 590, 810, 1000] and 9.0 not in again.values["return"]
+
+
 def test_sentences(folder):
     told = summarise(read_results(folder))["scenarios"]["one"]
     assert [s.split(":")[0] for s in told["sentences"][:3]] == [

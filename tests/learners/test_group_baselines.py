@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from loop import Loop
-from toys import ColourTalk, language_model
+from toys import ColourTalk, TellDoor, language_model
 
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.envs.rllib_adapter import START, register_parallel_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.gae import discounted_sum
 from rllib_llm_comm.learners.group_baselines import group_advantages, length_weights, returns_to_go
+from rllib_llm_comm.learners.message_credit import MESSAGE_ADVANTAGES, message_advantages
 
 
 def estimate(returns, groups, episodes, leave_out=True, by_std=False):
@@ -236,6 +237,50 @@ def test_an_update_has_no_critic_and_counts_the_lonely():
 def test_the_kl_stop_leaves_nothing_to_do():
     results = Loop(config(kl_target=1e-7, num_epochs=5)).update()
     assert results["policy_steps"] == 1 and results["minibatches"] == 5
+
+
+def talking(**training):
+    register_parallel_env("toys/groups_tell", entry=TellDoor)
+    return (
+        config(**training)
+        .environment("toys/groups_tell", env_config={"length": 7, "busy": (1, 3)})
+        .language_model(**language_model(max_prompt_tokens=40))
+        .communication(messages="menu", message_menu=["red", "blue"], train_messages=True, message_temperature=1.0)
+    )
+
+
+@pytest.mark.parametrize("credit", ["team", "listeners"])
+def test_messages_are_credited_with_them(credit):
+    loop = Loop(talking(message_credit=credit))
+    episodes = loop.runner.sample()
+    moments = [
+        {
+            agent: single.get_observations(slice(0, len(single)))["speech_moment"][:, 0]
+            for agent, single in sorted(episode.agent_episodes.items())
+        }
+        for episode in episodes
+    ]
+    batch = loop.batch(episodes)
+    advantages, begin, want = batch["advantages"].double().numpy(), 0, []
+    for times in moments:
+        own = {}
+        for agent in times:
+            own[agent] = advantages[begin : begin + len(times[agent])]
+            begin += len(times[agent])
+        found = message_advantages(times, own, credit)
+        want += [found[agent] for agent in times]
+    want = np.concatenate(want)
+    known = ~np.isnan(want)
+    want = np.where(known, (want - want[known].mean()) / want[known].std(), 0.0)
+    np.testing.assert_allclose(batch[MESSAGE_ADVANTAGES], want, atol=1e-4)
+    assert set(loop.learner._named_optimizers) == {"shared_actor", "shared_speaker"}
+    assert np.isfinite(loop.update()["policy_loss"])
+
+
+def test_behind_a_prompt_nobody_can_say_what_its_message_was_worth():
+    with pytest.raises(UserError, match="`group_by` is 'prompt' with `message_credit` 'listeners'.*set `group_by` to"):
+        talking(message_credit="listeners", group_by="prompt").validate()
+    talking(group_by="prompt").validate()
 
 
 def test_cut_episodes_are_refused():

@@ -8,6 +8,7 @@ import torch
 from toys import language_model, randomise
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.modules.core import LLMCommCore
 from rllib_llm_comm.modules.encoding import TextObservation
@@ -29,8 +30,16 @@ def views():
             (("alice", "red"), ("bob", "blue"), ("alice", "green"))]  # fmt: skip
 
 
-def batch(encoder, said):
-    rows = [encoder.encode(view, message) for view, message in zip(views(), said, strict=True)]
+def written(core, text):
+    """A message whose tokens are those of its text."""
+    prompt = message_prompt(views()[0].text)
+    base = core.lm.base
+    return Written(text, (*base.encode(f"{prompt} {text}")[len(base.encode(prompt)) :], base.eos_id))
+
+
+def batch(core, encoder, said):
+    messages = [None if text is None else written(core, text) for text in said]
+    rows = [encoder.encode(view, message) for view, message in zip(views(), messages, strict=True)]
     return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
 
 
@@ -47,31 +56,32 @@ def log_prob(core, prompt, text, end=True):
 
 def test_free_text(core):
     said = ["i see red", None, "i see blue and green"]
-    found, entropy = core.speech_log_probs(batch(SpeechEncoder(core.lm.base, 160), said))
+    found = core.speech_terms(batch(core, SpeechEncoder(core.lm.base, 160, 5), said)).log_probs
     prompts = [message_prompt(view.text) for view in views()]
     expected = [log_prob(core, prompts[0], said[0]), 0.0, log_prob(core, prompts[2], said[2])]
     np.testing.assert_allclose(found.detach(), expected, atol=1e-4)
-    assert float(entropy) == pytest.approx(-(expected[0] + expected[2]) / 2, abs=1e-4)
 
 
 def test_menu(core):
     said = ["i see blue", "i see green", None]
-    encoder = SpeechEncoder(core.lm.base, 160, MENU)
-    found, entropy = core.speech_log_probs(batch(encoder, said))
+    encoder = SpeechEncoder(core.lm.base, 160, 5, MENU)
+    terms = core.speech_terms(batch(core, encoder, said))
     table = torch.tensor(
         [[log_prob(core, message_prompt(view.text), phrase, end=False) for phrase in MENU] for view in views()]
     ).log_softmax(-1)
-    np.testing.assert_allclose(found.detach(), [table[0, 1], table[1, 2], 0.0], atol=1e-4)
-    assert float(entropy) == pytest.approx(float(-(table.exp() * table).sum(-1)[:2].mean()), abs=1e-4)
+    np.testing.assert_allclose(terms.log_probs.detach(), [table[0, 1], table[1, 2], 0.0], atol=1e-4)
+    entropies = -(table.exp() * table).sum(-1)[:2]
+    np.testing.assert_allclose(terms.entropy.detach(), [*entropies.tolist(), 0.0], atol=1e-4)
+    assert float(terms.mean(terms.entropy).detach()) == pytest.approx(float(entropies.mean()), abs=1e-4)
 
 
 @pytest.mark.parametrize("menu", [(), MENU])
 def test_only_the_message_adapter_gets_gradients(core, menu):
-    arrays = batch(SpeechEncoder(core.lm.base, 160, menu), ["i see red", "i see blue", "i see green"])
+    arrays = batch(core, SpeechEncoder(core.lm.base, 160, 5, menu), ["i see red", "i see blue", "i see green"])
     for _, parameter in core.lm.named_adapter_parameters():
         parameter.requires_grad_(True)
         parameter.grad = None
-    core.speech_log_probs(arrays)[0].sum().backward()
+    core.speech_terms(arrays).log_probs.sum().backward()
     moved = {
         role: sum(float(p.grad.abs().sum()) for _, p in core.lm.named_adapter_parameters(role) if p.grad is not None)
         for role in ("message", "action")
@@ -81,8 +91,9 @@ def test_only_the_message_adapter_gets_gradients(core, menu):
 
 def test_nobody_spoke(core):
     for menu in ((), MENU):
-        found, entropy = core.speech_log_probs(batch(SpeechEncoder(core.lm.base, 160, menu), [None] * 3))
-        assert found.tolist() == [0, 0, 0] and float(entropy) == 0
+        terms = core.speech_terms(batch(core, SpeechEncoder(core.lm.base, 160, 5, menu), [None] * 3))
+        assert terms.log_probs.tolist() == terms.entropy.tolist() == [0, 0, 0]
+        assert float(terms.mean(terms.entropy)) == 0 and not terms.spoke.any()
 
 
 def test_menu_is_drawn_as_often_as_likely(core):
@@ -97,15 +108,15 @@ def test_menu_is_drawn_as_often_as_likely(core):
 
 def test_arrays_fit_their_spaces(core):
     for menu in ((), MENU):
-        encoder = SpeechEncoder(core.lm.base, 160, menu)
-        for said in ("i see red", None):
+        encoder = SpeechEncoder(core.lm.base, 160, 5, menu)
+        for said in (written(core, "i see red"), None):
             row = encoder.encode(views()[0], said)
             for name, space in encoder.space().items():
                 assert space.contains(row[name]), name
-    assert SPEECH_LABELS in SpeechEncoder(core.lm.base, 160).space()
-    assert SPEECH_CHOICE in SpeechEncoder(core.lm.base, 160, MENU).space()
+    assert SPEECH_LABELS in SpeechEncoder(core.lm.base, 160, 5).space()
+    assert SPEECH_CHOICE in SpeechEncoder(core.lm.base, 160, 5, MENU).space()
     with pytest.raises(UserError, match="max_prompt_tokens"):
-        SpeechEncoder(core.lm.base, 4).encode(views()[0], "i see red")[SPEECH_IDS]
+        SpeechEncoder(core.lm.base, 4, 5).encode(views()[0], written(core, "i see red"))[SPEECH_IDS]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,148 @@
+"""Files and folders that are there whole or not at all, whatever the disk does, and disk faults in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import tempfile
+import uuid
+from pathlib import Path
+
+from rllib_llm_comm.errors import UserError
+
+# Faults of a disk that no change of the program mends: error number -> (what is wrong, what to do).
+_FAULTS = {
+    errno.ENOSPC: ("the disk is full", "make room"),
+    errno.EDQUOT: ("the quota of the disk is used up", "make room"),
+    errno.EFBIG: ("the file became larger than this account or file system allows", "raise the limit"),
+    errno.EROFS: ("the disk can only be read", "choose another place"),
+    errno.EACCES: ("this account may not write there", "choose another place or mend its rights"),
+    errno.EPERM: ("this account may not write there", "choose another place or mend its rights"),
+    errno.EIO: ("the disk fails", "check it"),
+    errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
+}
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Writes a file so that a reader sees the old or the new content, never a part, even after a power failure.
+
+    Args:
+        path: The file; folders above it are made.
+        content: Text (written as UTF-8) or bytes.
+
+    Raises:
+        OSError: If it cannot be written; the old file is untouched then and nothing else is left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with scratch.open("wb") as handle:
+            handle.write(content.encode("utf-8") if isinstance(content, str) else content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(scratch, path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    _sync(path.parent)
+
+
+def replace_folder(new: Path, target: Path) -> None:
+    """Puts a finished folder in the place of another, which goes only when the new one is there.
+
+    Args:
+        new: The folder with the content, on the same file system.
+        target: Where it goes; what is there of an earlier time is deleted afterwards.
+    """
+    sync_tree(new)
+    old = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.old")
+    if target.exists():
+        os.replace(target, old)
+    try:
+        os.replace(new, target)
+    except BaseException:
+        if old.exists():
+            os.replace(old, target)
+        raise
+    _sync(target.parent)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def move_aside(path: Path, name: str) -> Path:
+    """Renames a file or folder to `name-1`, `name-2`, ... beside it, the first that is free.
+
+    Args:
+        path: What is moved.
+        name: The new name without its number.
+
+    Returns:
+        Where it is now.
+    """
+    number = 1
+    while (aside := path.with_name(f"{name}-{number}")).exists():
+        number += 1
+    path.rename(aside)
+    return aside
+
+
+def sync_tree(folder: Path) -> None:
+    """Waits until all files and folders below a folder are on the disk itself."""
+    for path in sorted(folder.rglob("*")):
+        _sync(path)
+    _sync(folder)
+
+
+def disk_fault(error: OSError | str) -> str | None:
+    """The sentence for a fault of the disk, without a full stop, or `None` if the error is another one.
+
+    Args:
+        error: An error of this process, or the text of one from another process.
+    """
+    if isinstance(error, OSError):
+        number, place = error.errno, error.filename
+    else:
+        found = _NUMBER.search(error)
+        number, place = int(found.group(1)) if found else None, None
+    if number not in _FAULTS:
+        return None
+    fault, remedy = _FAULTS[number]
+    where = f"{os.fspath(place)!r} cannot be written: " if isinstance(place, str | os.PathLike) else ""
+    return f"{where}{fault}; {remedy}"
+
+
+def disk_fault_now(folder: Path) -> str | None:
+    """The sentence for the fault that a file of a megabyte meets in a folder now; `None` if it can be written."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as handle:
+            handle.write(bytes(1 << 20))
+            handle.flush()
+            os.fsync(handle.fileno())
+    except OSError as error:
+        return disk_fault(error)
+    return None
+
+
+def disk_error(error: OSError, doing: str, then: str = "type the same command again") -> UserError:
+    """What the user is told of an error while something was written.
+
+    Args:
+        error: The error.
+        doing: What failed, as the beginning of the sentence.
+        then: What to do when the cause is mended.
+    """
+    fault = disk_fault(error) or f"{error.strerror or error}; mend it"
+    return UserError(f"{doing}: {fault}{',' if then.startswith('or ') else ' and'} {then}.")
+
+
+def _sync(path: Path) -> None:
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,261 @@
+"""Runs that are cut off: full disks, torn files, kills, ctrl-C and SIGTERM; nothing good is lost, curves stay right."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rllib_llm_comm.cli.trial_checkpoints import SEAL, seal, whole_checkpoints
+from tests.cli.command import rllib, start_rllib
+
+TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
+SEEDS = {"one run": 1, "a sweep": {"grid_search": [0, 1]}}
+GOES_ON = "Stopped. What is done so far is kept; type the same command to continue.\n"
+
+
+def write(folder: Path, iterations: int, seed: object = 1, **keys: object) -> None:
+    config = {**TINY, "seed": seed}
+    spec = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": iterations}, "config": config, **keys}
+    (folder / "tiny.json").write_text(json.dumps({"cartpole": spec}))
+
+
+def rows(trial: Path) -> list[int]:
+    return [json.loads(line)["training_iteration"] for line in (trial / "result.json").read_text().splitlines()]
+
+
+def table_rows(trial: Path) -> list[str]:
+    lines = (trial / "progress.csv").read_text().splitlines()
+    place = lines[0].split(",").index("training_iteration")
+    return [line.split(",")[place] for line in lines[1:] if "," in line]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@contextmanager
+def disk(place: Path, size: str):
+    """A disk of its own; as only root may have one, other accounts skip the test."""
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.decode().strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def remount(place: Path, option: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{option}", str(place)], check=True)
+
+
+@pytest.mark.parametrize("size", ["4m", "7m"])
+@pytest.mark.parametrize("kind", SEEDS)
+def test_a_full_disk_takes_no_checkpoint_and_more_room_gets_out_of_it(tmp_path, kind, size):
+    write(tmp_path, 14, SEEDS[kind])
+    with disk(tmp_path / "disk", size) as place:
+        command = ["train", "file", "tiny.json", "--ray-num-cpus", "2", "--storage-path", str(place)]
+        stage = place / "tiny/cartpole"
+        full = rllib(*command, cwd=tmp_path)
+        assert full.returncode == 1 and "the disk is full" in full.stderr and "bug" not in full.stderr, full.stderr
+        trials = sorted(stage.glob("trial_*"))
+        good = {path: contents(path) for trial in trials for path in whole_checkpoints(trial)}
+        assert good
+
+        still = rllib(*command, cwd=tmp_path)
+        assert still.returncode == 1 and "the disk is full" in still.stderr and "bug" not in still.stderr, still.stderr
+        assert all(contents(path) == before for path, before in good.items())
+
+        remount(place, "size=64m")
+        done = rllib(*command, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "Continuing where the last call stopped." in done.stdout
+        for trial in trials:
+            assert rows(trial) == list(range(1, 15))
+            assert table_rows(trial) == [str(number) for number in range(1, 15)]
+        outputs = json.loads((stage / "stage.json").read_text())["outputs"]
+        assert [path.split("/")[0] for path in outputs] == [trial.name for trial in trials]
+        assert all(stage / path in whole_checkpoints((stage / path).parent) for path in outputs)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A finished sweep; copied by the tests that damage it."""
+    folder = tmp_path_factory.mktemp("finished")
+    write(folder, 6, SEEDS["a sweep"])
+    done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def cut_off(finished, tmp_path) -> Path:
+    """The sweep as if it had been killed before it could say that it is done."""
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    marker = folder / "results/tiny/cartpole/stage.json"
+    record = json.loads(marker.read_text())
+    marker.write_text(json.dumps({**record, "status": "running", "outputs": [], "files": {}, "summary": {}}))
+    return folder
+
+
+def tear(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def test_a_torn_state_costs_no_trial(cut_off):
+    stage = cut_off / "results/tiny/cartpole"
+    for state in stage.glob("experiment_state-*.json"):
+        tear(state)
+    for state in stage.glob("basic-variant-state-*.json"):
+        tear(state)
+    before = {trial: contents(trial / "checkpoint_000002") for trial in stage.glob("trial_*")}
+    done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off)
+    assert done.returncode == 0, done.stderr
+    assert "Continuing" in done.stdout and "     1 " not in done.stdout  # no trial was done again
+    assert len(before) == 2 and all(contents(trial / "checkpoint_000002") == was for trial, was in before.items())
+    assert all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in before)
+
+
+def test_without_any_state_checkpoints_are_kept_and_named(cut_off):
+    stage = cut_off / "results/tiny/cartpole"
+    for state in [*stage.glob("*state*.json"), stage / "tune_state.json.gz"]:
+        tear(state)
+    before = {trial.name: contents(trial) for trial in stage.glob("trial_*")}
+    done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off)
+    assert done.returncode == 0, done.stderr
+    assert "cannot be read; they begin anew" in done.stdout
+    assert {name: contents(stage / f"lost_{name}-1") for name in before} == before
+
+
+def test_the_newest_checkpoint_that_is_whole_is_taken(cut_off):
+    stage = cut_off / "results/tiny/cartpole"
+    torn = stage / "trial_0_seed=0/checkpoint_000002/learner_group/learner/state.pkl"
+    tear(torn)
+    shutil.rmtree(stage / "trial_1_seed=1/checkpoint_000002")
+    done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off)
+    assert done.returncode == 0, done.stderr
+    assert "trial_0_seed=0/checkpoint_000002 is not whole and is passed over." in done.stdout
+    shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
+    assert shown == ["5", "6"] * 2 or sorted(shown) == ["5", "5", "6", "6"]
+    assert all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in stage.glob("trial_*"))
+
+
+def test_a_single_run_without_state_goes_on_from_its_checkpoint_with_its_curve(tmp_path):
+    write(tmp_path, 4)
+    command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
+    assert rllib(*command, cwd=tmp_path).returncode == 0
+    stage = tmp_path / "results/tiny/cartpole"
+    marker = json.loads((stage / "stage.json").read_text())
+    (stage / "stage.json").write_text(json.dumps({**marker, "status": "running", "outputs": []}))
+    for state in [*stage.glob("*state*.json"), stage / "tune_state.json.gz"]:
+        tear(state)
+    # The newest one ends too early, and no version of ours has sealed any.
+    for path in stage.glob("trial_0/checkpoint_*"):
+        (path / SEAL).unlink()
+    tear(stage / "trial_0/checkpoint_000001/learner_group/learner/rl_module/default_policy/module_state.pkl")
+    done = rllib(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Continuing from results/tiny/cartpole/lost_trial_0-1/checkpoint_000000." in done.stdout
+    assert rows(stage / "trial_0") == [1, 2, 3, 4]
+
+
+def test_a_sealed_checkpoint_counts_only_with_all_of_its_files(tmp_path):
+    for number in range(3):
+        path = tmp_path / f"checkpoint_00000{number}"
+        (path / "sub").mkdir(parents=True)
+        (path / "sub/weights.bin").write_bytes(b"x" * 100)
+        if number < 2:
+            seal(path, {"training_iteration": number})
+    assert [path.name for path in whole_checkpoints(tmp_path)] == ["checkpoint_000000", "checkpoint_000001"]
+    (tmp_path / "checkpoint_000001/sub/weights.bin").write_bytes(b"x" * 99)
+    assert [path.name for path in whole_checkpoints(tmp_path)] == ["checkpoint_000000"]
+
+
+def test_a_killed_run_leaves_one_row_per_iteration(tmp_path):
+    write(tmp_path, 40)
+    command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
+    running = start_rllib(*command, cwd=tmp_path)
+    for line in running.stdout:
+        if line.split()[:1] == ["23"]:  # checkpoints are of even iterations, so this one is lost
+            running.send_signal(signal.SIGKILL)
+            break
+    running.wait()
+    done = rllib(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    trial = tmp_path / "results/tiny/cartpole/trial_0"
+    assert rows(trial) == list(range(1, 41))
+    assert table_rows(trial) == [str(number) for number in range(1, 41)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, number):
+    write(tmp_path, 100_000, checkpoint_config={"checkpoint_frequency": 0})
+    command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
+    running = start_rllib(*command, cwd=tmp_path)
+    said = []
+    for line in running.stdout:
+        said.append(line)
+        if line.split()[:1] == ["3"]:
+            running.send_signal(number)
+    assert running.wait(timeout=120) == 130
+    assert said[-1] == GOES_ON and not any("Traceback" in line for line in said)
+    trial = tmp_path / "results/tiny/cartpole/trial_0"
+    (saved,) = whole_checkpoints(trial)
+    reached = json.loads((saved / SEAL).read_text())["metrics"]["training_iteration"]
+    assert reached >= 3 and rows(trial)[:reached] == list(range(1, reached + 1))
+
+    write(tmp_path, 100_000, checkpoint_config={"checkpoint_frequency": 0})
+    again = start_rllib(*command, cwd=tmp_path)
+    first = 0
+    for line in again.stdout:
+        if not first and line.split()[:1] and line.split()[0].isdigit():
+            first = int(line.split()[0])
+            again.send_signal(number)
+    assert again.wait(timeout=120) == 130
+    assert first == reached + 1
+
+
+def test_sigterm_is_ctrl_c_outside_of_training_too(tmp_path):
+    spec = {"run": "collect_labels", "env": "rllib_llm_comm/overcooked_text-v0", "config": {"target_labels": 10**6}}
+    (tmp_path / "labels.json").write_text(json.dumps({"labels": spec}))
+    running = start_rllib("train", "file", "labels.json", cwd=tmp_path)
+    said = []
+    for line in running.stdout:
+        said.append(line)
+        if line.startswith("[1/1]"):
+            running.send_signal(signal.SIGTERM)
+    assert running.wait(timeout=120) == 130
+    assert said[-1] == GOES_ON
+
+
+def test_a_finished_run_on_a_read_only_disk_can_be_read(tmp_path):
+    spec = {
+        "run": "SymbolicPPO", "env": "rllib_llm_comm/overcooked_text-v0", "stop": {"training_iteration": 1},
+        "config": {"env_config": {"max_game_steps": 20}, "num_env_runners": 0, "num_envs_per_env_runner": 2,
+                   "train_batch_size_per_learner": 64, "minibatch_size": 64, "num_epochs": 1},
+    }  # fmt: skip
+    (tmp_path / "small.json").write_text(json.dumps({"small": spec}))
+    with disk(tmp_path / "disk", "64m") as place:
+        command = ["train", "file", "small.json", "--storage-path", str(place)]
+        assert rllib(*command, cwd=tmp_path).returncode == 0
+        remount(place, "ro")
+        assert not os.access(place, os.W_OK)
+        again = rllib(*command, cwd=tmp_path)
+        assert again.returncode == 0 and "already there, skipped" in again.stdout, again.stderr
+        judged = rllib("evaluate", str(place / "small/small"), "--episodes", "1", cwd=tmp_path)
+        assert judged.returncode == 0, judged.stderr
+        other = rllib(*command, "--stop", '{"training_iteration": 2}', cwd=tmp_path)
+        assert other.returncode == 1 and "the disk can only be read" in other.stderr and "bug" not in other.stderr
+        told = rllib(
+            "evaluate", str(place / "small/small"), "--episodes", "1", "--json", str(place / "a.json"), cwd=tmp_path
+        )
+        assert told.returncode == 1 and "bug" not in told.stderr, told.stderr
