@@ -23,12 +23,14 @@ from pettingzoo import ParallelEnv
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.envs.equal_starts import EqualStarts, Start
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.phases import ENV, phase
 
 NEEDS_ACTION = "needs_action"
 STEP_REWARDS = "step_rewards"
 DURATION = "duration"
+START = "start"
 ALL = "__all__"
 _MAX_SEED = 2**31 - 1
 
@@ -51,7 +53,9 @@ class ParallelEnvAdapter(MultiAgentEnv):
     joined, of true-or-false values it is told whether one was true, of all others the latest counts.
 
     Only the first reset takes RLlib's seed. Later episodes are seeded from an own generator, so they differ
-    and yet are the same in every run with the same seed.
+    and yet are the same in every run with the same seed. With `start_with`, several games side by side begin alike:
+    seeds come from there, infos have a third key, `start`, with the start's name, and a game that has to wait shows no
+    agent until the next round.
 
     Attributes:
         env: The PettingZoo environment.
@@ -77,6 +81,8 @@ class ParallelEnvAdapter(MultiAgentEnv):
         self.env = env
         self._rng = np.random.default_rng()
         self._pending: dict[AgentID, dict[str, Any]] = {}
+        self._starts: tuple[EqualStarts, int] | None = None
+        self._start: Start | None = None
         super().__init__()
         self._adopt()
 
@@ -103,6 +109,15 @@ class ParallelEnvAdapter(MultiAgentEnv):
         self.env = wrapper(self.env)
         self._adopt()
 
+    def start_with(self, starts: EqualStarts, number: int) -> None:
+        """Lets this game begin as its neighbours do, one episode a round.
+
+        Args:
+            starts: Shared by all games of an EnvRunner.
+            number: Which of them this is.
+        """
+        self._starts = (starts, number)
+
     @override(MultiAgentEnv)
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -110,13 +125,21 @@ class ParallelEnvAdapter(MultiAgentEnv):
         """Starts an episode.
 
         Args:
-            seed: Seed of this episode and of the generator of all later ones; None draws from that generator.
+            seed: Seed of this episode and of the generator of all later ones; None draws from that generator. With
+                `start_with` it has no effect.
             options: Handed on.
 
         Returns:
-            Observations and infos of all agents.
+            Observations and infos of all agents; of none while the game has to wait.
         """
-        if seed is None:
+        if self._starts is not None:
+            starts, number = self._starts
+            self._start = starts.begin(number)
+            if self._start is None:
+                self.agents = self._alive = []
+                return {}, {}
+            seed = self._start.seed
+        elif seed is None:
             seed = int(self._rng.integers(_MAX_SEED))
         else:
             self._rng = np.random.default_rng(seed)
@@ -126,8 +149,11 @@ class ParallelEnvAdapter(MultiAgentEnv):
         self.agents = self._alive = self._ordered(self.env.agents)
         return (
             {agent: observations[agent] for agent in self.agents},
-            {a: {**infos.get(a, {}), STEP_REWARDS: [], DURATION: 0} for a in self.agents},
+            {a: {**infos.get(a, {}), STEP_REWARDS: [], DURATION: 0, **self._named()} for a in self.agents},
         )
+
+    def _named(self) -> dict[str, str]:
+        return {} if self._start is None else {START: self._start.name}
 
     @override(MultiAgentEnv)
     def step(self, action_dict: Mapping[AgentID, Any]) -> StepResult:
@@ -140,6 +166,8 @@ class ParallelEnvAdapter(MultiAgentEnv):
             Observations, rewards, terminateds, truncateds (both with `__all__`) and infos. At its end every
             agent gets its last observation, busy or not.
         """
+        if self._starts is not None and self._start is None:
+            return {}, {}, {ALL: False}, {ALL: False}, {}
         before = self.agents = self._alive
         with phase(ENV):
             observations, rewards, terminations, truncations, infos = self.env.step(dict(action_dict))
@@ -160,8 +188,10 @@ class ParallelEnvAdapter(MultiAgentEnv):
             steps = pending[STEP_REWARDS]
             out[0][agent] = observations[agent]
             out[1][agent] = float(sum(steps))
-            out[4][agent] = {**pending, DURATION: len(steps)}
+            out[4][agent] = {**pending, DURATION: len(steps), **self._named()}
         self._ends(before, terminations, truncations, over, out)
+        if over and self._starts is not None:
+            self._starts[0].end(self._starts[1])
         return out
 
     def _collect(self, agent: AgentID, reward: float, info: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,17 +256,37 @@ def wrap_games(env: Any, wrapper: Callable[[ParallelEnv, int], ParallelEnv], wan
     Raises:
         UserError: If the games are no PettingZoo environments behind our adapter.
     """
-    for number, sub in enumerate(env.envs):
-        adapter = sub.unwrapped
+    for number, adapter in enumerate(_adapters(env, wanted)):
+        adapter.wrap(_numbered(wrapper, number))
+    # RLlib has read them before, and builds connectors and networks for them.
+    env.single_observation_spaces = env.envs[0].unwrapped.observation_spaces
+    env.single_observation_space = gym.spaces.Dict(env.single_observation_spaces)
+
+
+def start_alike(env: Any, starts: EqualStarts, wanted: str) -> None:
+    """Lets the games of a vector environment of RLlib's begin alike in groups.
+
+    Args:
+        env: What RLlib gives to `on_environment_created`.
+        starts: Of as many games.
+        wanted: As of `wrap_games`.
+
+    Raises:
+        UserError: If the games are no PettingZoo environments behind our adapter.
+    """
+    for number, adapter in enumerate(_adapters(env, wanted)):
+        adapter.start_with(starts, number)
+
+
+def _adapters(env: Any, wanted: str) -> list[ParallelEnvAdapter]:
+    found = [sub.unwrapped for sub in env.envs]
+    for adapter in found:
         if not isinstance(adapter, ParallelEnvAdapter):
             raise UserError(
                 f"{wanted} a PettingZoo environment registered by `register_parallel_env`, but the environment is "
                 f"{type(adapter).__name__}."
             )
-        adapter.wrap(_numbered(wrapper, number))
-    # RLlib has read them before, and builds connectors and networks for them.
-    env.single_observation_spaces = env.envs[0].unwrapped.observation_spaces
-    env.single_observation_space = gym.spaces.Dict(env.single_observation_spaces)
+    return found
 
 
 def _numbered(wrapper: Callable[[ParallelEnv, int], ParallelEnv], number: int) -> Callable[[ParallelEnv], ParallelEnv]:

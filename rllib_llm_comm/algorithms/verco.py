@@ -14,12 +14,13 @@ from ray.rllib.utils.annotations import override
 from rllib_llm_comm.algorithms.agent_policies import AgentPoliciesMixin
 from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.comm_ppo import CommPPOConfig
-from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
+from rllib_llm_comm.algorithms.group_baselines import GroupBaselinesMixin
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
+from rllib_llm_comm.learners.group_advantages import GroupBaselineLearner
 from rllib_llm_comm.learners.message_credit import CREDITS, SPEAKER
 from rllib_llm_comm.learners.message_drift import first_kl_coeff
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
@@ -28,20 +29,22 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ray.rllib.connectors.connector_v2 import ConnectorV2
+    from ray.rllib.core.learner import Learner
 
 logger = logging.getLogger(__name__)
 
 _MAY_BE_NONE = ("message_entropy_coeff", "message_kl_coeff", "message_kl_target")
 
 
-class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, CommPPOConfig):
+class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, CommPPOConfig):
     """Settings of `Verco`.
 
     All agents share one policy: a frozen language model with a message adapter, an action adapter and a
     critic; or, with `policies: per_agent`, each agent has adapters and a critic of its own on the one language model.
     Each agent first writes a message from its own observation (frozen message adapter), then scores
     its candidate actions behind its observation and the messages of the others. PPO trains the action adapter
-    and the critic, and with `train_messages` the message adapter, too.
+    and the critic, and with `train_messages` the message adapter, too. With `advantages` "rloo" or "grpo" groups of
+    episodes take the critic's place.
 
     .. testcode::
         :skipif: True
@@ -61,6 +64,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, CommPPOConfig):
         """Sets the defaults: for the embedded model on two CPU cores (ours: the paper gives none)."""
         super().__init__(algo_class=algo_class or Verco)
         self._set_language_defaults()
+        self._set_group_defaults()
         self.message_checkpoint: str | None = None
         self.teacher: str | Mapping[str, Any] | None = None
         self.lr = 2e-3
@@ -75,6 +79,11 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, CommPPOConfig):
         """The shared module: action adapter and critic are trained."""
         settings = self.language_model_settings(self._trained_roles(), train_critic=True)
         return RLModuleSpec(module_class=LLMCommModule, model_config=settings.to_dict())
+
+    @override(CommPPOConfig)
+    def get_default_learner_class(self) -> type[Learner] | str:
+        """`CommPPOLearner`, or `GroupBaselineLearner` where there is no critic."""
+        return super().get_default_learner_class() if self.has_critic else GroupBaselineLearner
 
     @override(AlgorithmConfig)
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> ConnectorV2:
@@ -116,7 +125,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, CommPPOConfig):
                 for written messages, 0 for a menu, whose phrases stay what they are.
             message_kl_target: Divergence in nats per message towards which the weight is adapted after every update, as
                 in Ziegler et al. (arXiv 1909.08593, section 2.2), > 0, or `None` (default) for a constant weight.
-            **kwargs: Settings of `CommPPOConfig.training`.
+            **kwargs: Settings of `CommPPOConfig.training` and `GroupBaselinesMixin.training`.
 
         Returns:
             This config.
@@ -135,6 +144,7 @@ class VercoConfig(AgentPoliciesMixin, LanguageModelConfigMixin, CommPPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
+        self._validate_groups()
         self.communication_settings()
         self.language_model_settings(self._trained_roles(), train_critic=True)
         if self.messages == "teacher":

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core import ALL_MODULES
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
@@ -67,9 +68,13 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             pipeline.remove("GeneralAdvantageEstimation")
             credit = getattr(self.config, "message_credit", message_credit.SPEAKER)
             apart = bool(getattr(self.config, "train_messages", False)) and credit != message_credit.SPEAKER
-            pipeline.append(SemiMarkovGAE(gamma=self.config.gamma, lambda_=self.config.lambda_, keep_raw=apart))
+            pipeline.append(self._advantage_piece(keep_raw=apart))
             if apart:
                 pipeline.append(message_credit.MessageCredit(credit=credit))
+
+    def _advantage_piece(self, keep_raw: bool = False) -> ConnectorV2:
+        """The connector that computes advantages; with `keep_raw` also those that are not standardised."""
+        return SemiMarkovGAE(gamma=self.config.gamma, lambda_=self.config.lambda_, keep_raw=keep_raw)
 
     @override(TorchLearner)
     def update(self, *args: Any, **kwargs: Any) -> Any:
@@ -143,6 +148,14 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     ) -> TensorType:
         """Verco Eq. 6 of one minibatch."""
         module = self.module[module_id].unwrapped()
+        loss = self._critic_loss(module_id, module, config, batch)
+        if Columns.ACTION_DIST_INPUTS in fwd_out:
+            loss = loss + self._actor_loss(module_id, module, config, batch, fwd_out)
+        self._minibatches[module_id] += 1
+        return loss
+
+    def _critic_loss(self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any]) -> torch.Tensor:
+        """The critic's part of Eq. 6."""
         outputs, targets = self._critic_terms(module_id, module, batch)
         critic_loss = value_loss(
             outputs,
@@ -153,11 +166,8 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             getattr(config, "huber_delta", None),
         )
         self._log(module_id, vf_loss=critic_loss, vf_explained_var=explained_variance(targets, outputs.detach()))
-        loss = config.vf_loss_coeff * critic_loss
-        if Columns.ACTION_DIST_INPUTS in fwd_out:
-            loss = loss + self._actor_loss(module_id, module, config, batch, fwd_out)
-        self._minibatches[module_id] += 1
-        return loss
+        weighted: torch.Tensor = config.vf_loss_coeff * critic_loss
+        return weighted
 
     def _critic_terms(
         self, module_id: ModuleID, module: Any, batch: dict[str, Any]

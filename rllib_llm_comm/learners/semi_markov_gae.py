@@ -95,52 +95,81 @@ class SemiMarkovGAE(ConnectorV2):
                 module_batch[CRITIC_FEATURES] = module.critic_features(module_batch)
             predictions, outputs = _judgements(module, module_batch)
         values = predictions.float().cpu().numpy()
-        advantages, targets, keep = [], [], []
+        advantages, targets = [], []
         for episode, start in in_order(episodes):
-            count = len(episode) - 1  # one row was added for the state behind the last decision
-            rewards, durations = self._rewards(episode, count)
+            rewards, durations = rewards_of(episode, self.gamma)
             advantage, target = semi_markov_gae(
                 rewards,
                 durations,
-                values[start : start + count + 1],
+                values[start : start + len(rewards) + 1],
                 bool(episode.is_terminated),
                 self.gamma,
                 self.lambda_,
             )
             advantages.append(advantage)
             targets.append(target)
-            keep.append(np.arange(start, start + count))
-        if sum(len(episode) for episode in episodes) != len(values):
-            raise RuntimeError(f"the batch has {len(values)} rows, which is not the length of its episodes")
-        rows = torch.as_tensor(np.concatenate(keep), device=predictions.device)
-        module_batch.pop(Columns.LOSS_MASK, None)
-        kept: dict[str, Any] = tree.map_structure(
-            lambda column: column[rows.to(column.device)] if isinstance(column, torch.Tensor) else column,
-            module_batch,
-        )
+        kept, rows = decisions_only(module_batch, episodes)
         joined = np.concatenate(advantages)
         if self.keep_raw:
             kept[RAW_ADVANTAGES] = torch.as_tensor(joined, device=predictions.device)
         joined = (joined - joined.mean()) / max(LEAST_STD, float(joined.std()))
         kept[Postprocessing.ADVANTAGES] = torch.as_tensor(joined, device=predictions.device)
         kept[Postprocessing.VALUE_TARGETS] = torch.as_tensor(np.concatenate(targets), device=predictions.device)
-        kept[Columns.VF_PREDS] = outputs[rows]
-        if PROMPT_IDS in kept[Columns.OBS]:
-            kept[TEXT_GROUP] = _text_groups(kept[Columns.OBS])
+        kept[Columns.VF_PREDS] = outputs[rows.to(outputs.device)]
         return kept
 
-    def _rewards(self, episode: SingleAgentEpisode, count: int) -> tuple[np.ndarray, np.ndarray]:
-        # A copy: in this process the EnvRunner goes on counting the episode's own rewards.
-        rewards = np.array(episode.get_rewards(slice(0, count)), np.float64)
-        durations = np.ones(count, np.float64)
-        # The info that came with the next observation tells about the decision before it.
-        for t, info in enumerate(episode.get_infos(slice(1, count + 1))):
-            if isinstance(info, Mapping):
-                steps = info.get(STEP_REWARDS)
-                durations[t] = max(1, int(info.get(DURATION, len(steps) if steps else 1)))
-                if steps:
-                    rewards[t] = discounted_sum(steps, self.gamma)
-        return rewards, durations
+
+def rewards_of(episode: SingleAgentEpisode, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rewards of an agent's decisions, each discounted to its start, and their durations in game steps.
+
+    Args:
+        episode: With the row that was added for the state behind the last decision.
+        gamma: Discount per game step.
+
+    Returns:
+        (T,) rewards and (T,) durations >= 1, float64.
+    """
+    count = len(episode) - 1
+    # A copy: in this process the EnvRunner goes on counting the episode's own rewards.
+    rewards = np.array(episode.get_rewards(slice(0, count)), np.float64)
+    durations = np.ones(count, np.float64)
+    # The info that came with the next observation tells about the decision before it.
+    for t, info in enumerate(episode.get_infos(slice(1, count + 1))):
+        if isinstance(info, Mapping):
+            steps = info.get(STEP_REWARDS)
+            durations[t] = max(1, int(info.get(DURATION, len(steps) if steps else 1)))
+            if steps:
+                rewards[t] = discounted_sum(steps, gamma)
+    return rewards, durations
+
+
+def decisions_only(
+    module_batch: dict[str, Any], episodes: list[SingleAgentEpisode]
+) -> tuple[dict[str, Any], torch.Tensor]:
+    """A module's batch without the rows that were added behind last decisions, in the order of `in_order`.
+
+    Args:
+        module_batch: Columns with one row for each row of the episodes; may have `loss_mask`, which is dropped.
+        episodes: Those of the module, each with its added row.
+
+    Returns:
+        The batch, with the column `text_group` where rows hold prompts, and the indices of the rows that are left.
+    """
+    count = sum(len(episode) for episode in episodes)
+    found = len(tree.flatten(module_batch[Columns.OBS])[0])
+    if count != found:
+        raise RuntimeError(f"the batch has {found} rows, which is not the length of its episodes")
+    rows = torch.as_tensor(
+        np.concatenate([np.arange(start, start + len(episode) - 1) for episode, start in in_order(episodes)])
+    )
+    module_batch.pop(Columns.LOSS_MASK, None)
+    kept: dict[str, Any] = tree.map_structure(
+        lambda column: column[rows.to(column.device)] if isinstance(column, torch.Tensor) else column,
+        module_batch,
+    )
+    if PROMPT_IDS in kept[Columns.OBS]:
+        kept[TEXT_GROUP] = _text_groups(kept[Columns.OBS])
+    return kept, rows
 
 
 def _judgements(module: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -246,21 +246,34 @@ class LLMCommCore:
         return _collect(self._features, keys, fresh).to(critic_ids.device)
 
     def values(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """State values (B,) from the critic prompt, which carries no messages (Verco Eq. 5)."""
+        """State values (B,) from the critic prompt, which carries no messages (Verco Eq. 5); NaN without a critic."""
+        if self.settings.critic_hiddens is None:
+            return torch.full((len(observations[CRITIC_IDS]),), torch.nan)
         return self.values_of(self.features(observations[CRITIC_IDS]))
 
     def values_of(self, features: torch.Tensor) -> torch.Tensor:
         """State values (B,) of features (B, feature_size); differentiable with respect to the critic."""
-        return self.critic(features.to(self.lm.device)).squeeze(-1).to(features.device)
+        values: torch.Tensor = self.critic(features.to(self.lm.device))
+        return values.squeeze(-1).to(features.device)
 
 
-def build_critic(inputs: int, hiddens: Sequence[int]) -> nn.Sequential:
+class NoCritic(nn.Module):
+    """Stands in the critic's place where there is none: no weights, and values that are not a number."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """NaN (B, 1)."""
+        return features.new_full((len(features), 1), torch.nan)
+
+
+def build_critic(inputs: int, hiddens: Sequence[int] | None) -> nn.Module:
     """The critic: tanh layers on normalised features, and one value.
 
     Args:
         inputs: Length of the feature vector.
-        hiddens: Widths of the hidden layers.
+        hiddens: Widths of the hidden layers; `None` for no critic.
     """
+    if hiddens is None:
+        return NoCritic()
     # Hidden states of different models differ in scale by orders of magnitude; the normalisation has no
     # weights.
     layers: list[nn.Module] = [nn.LayerNorm(inputs, elementwise_affine=False)]

@@ -3,7 +3,7 @@
     policy.json                  settings, environment, provenance
     adapters/message/            PEFT adapter (adapter_config.json, adapter_model.safetensors)
     adapters/action/             PEFT adapter
-    critic.safetensors           the critic's weights
+    critic.safetensors           the critic's weights, if it has one
 
 or, where each agent has a policy of its own, these three in a folder named after each agent; or, of agents that see
 numbers or maps, policy.json and network.safetensors.
@@ -88,7 +88,8 @@ def policy_files(core: LLMCommCore) -> dict[str, bytes]:
             core.lm.save_adapter(role, Path(scratch) / role)
             for path in sorted((Path(scratch) / role).iterdir()):
                 files[f"adapters/{role}/{path.name}"] = path.read_bytes()
-    files[_CRITIC] = save({name: tensor.cpu().contiguous() for name, tensor in core.critic.state_dict().items()})
+    if core.settings.critic_hiddens is not None:
+        files[_CRITIC] = save({name: tensor.cpu().contiguous() for name, tensor in core.critic.state_dict().items()})
     return files
 
 
@@ -250,7 +251,7 @@ def load_core(folder: str | os.PathLike[str], manifest: PolicyManifest, **overri
         adapter = Path(folder) / "adapters" / role
         read_adapter_settings(adapter, role)
         require_rank(adapter, role, settings.lora_r)
-    critic = read_weights(Path(folder) / _CRITIC)
+    critic = {} if settings.critic_hiddens is None else read_weights(Path(folder) / _CRITIC)
     _require_critic(str(folder), settings, critic)
     core = LLMCommCore(settings)
     _require_same_base(core.lm.base, manifest, str(folder))

@@ -84,7 +84,7 @@ class LanguageModelSettings(FromMapping):
             would not be 1. 0 by default (ours).
         lora_target_modules: `"all-linear"` (ours) or names of linear maps; TWOSOME: q_proj and v_proj.
         critic_hiddens: Widths of the critic's hidden layers, at most 16 of 1 to 65536. TWOSOME: 1024, 512; Verco:
-            "MLP"; (128, 128) (ours).
+            "MLP"; (128, 128) (ours). `None`: there is no critic, and values are not a number.
         score_normalization: `"sum"` (Verco Eq. 3), `"token"` or `"word"` (TWOSOME).
         temperature: > 0, at most 10**6; candidate scores are divided by it before the softmax. 1 is Verco Eq. 3; larger
             values give a softer start.
@@ -114,7 +114,7 @@ class LanguageModelSettings(FromMapping):
     lora_alpha: int = 16
     lora_dropout: float = 0.0
     lora_target_modules: str | Sequence[str] = "all-linear"
-    critic_hiddens: Sequence[int] = (128, 128)
+    critic_hiddens: Sequence[int] | None = (128, 128)
     score_normalization: str = "sum"
     temperature: float = 1.0
     max_prompt_tokens: int = 256
@@ -129,9 +129,12 @@ class LanguageModelSettings(FromMapping):
     init_seed: int | None = None
 
     def __post_init__(self) -> None:
-        require_whole_numbers("critic_hiddens", self.critic_hiddens, MOST_LAYERS, MOST_WIDTH)
-        for name in ("critic_hiddens", "trainable_roles"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if self.critic_hiddens is not None:
+            require_whole_numbers("critic_hiddens", self.critic_hiddens, MOST_LAYERS, MOST_WIDTH)
+            object.__setattr__(self, "critic_hiddens", tuple(self.critic_hiddens))
+        elif self.train_critic is True:
+            raise UserError("`critic_hiddens` is None but PPO trains a critic; set it to [128, 128], for example.")
+        object.__setattr__(self, "trainable_roles", tuple(self.trainable_roles))
         self._check_targets()
         for name in ("base_model", "device"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
