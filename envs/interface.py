@@ -108,7 +108,7 @@ def telling_words(facts: Sequence[str]) -> tuple[str, ...]:
         facts: All facts that can be told, such as ("tomato salad", "onion salad").
     """
     words = [set(fact.split()) for fact in dict.fromkeys(facts)]
-    return tuple(sorted(set.union(*words) - set.intersection(*words))) if words else ()
+    return tuple(sorted({word for own in words for word in own if not all(word in other for other in words)}))
 
 
 def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], time_limit: str) -> None:

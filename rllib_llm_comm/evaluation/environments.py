@@ -45,7 +45,15 @@ def make_environment(
             f"environment {env_id!r} of this checkpoint is not registered with PettingZoo here; import "
             "the module that registers it first."
         ) from error
-    env = registration.make("parallel", env_id, **{name: granted(value) for name, value in merged.items()})
+    try:
+        env = registration.make("parallel", env_id, **{name: granted(value) for name, value in merged.items()})
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"environment {env_id!r} cannot be made with {str(merged)[:300]} ({type(error).__name__}: {error}); give "
+            "settings of the right kind with `--env-config` (`env_config:` in a file)."
+        ) from error
     by = planning_of(manifest, planning)
     return env if by is None else PlannedSubgoals(env, **{"subgoal_reward": 0.0, "wait": True, **by})
 

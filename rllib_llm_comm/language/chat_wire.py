@@ -7,7 +7,10 @@ with the same trouble.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,7 +113,9 @@ class Wire:
 
     def __init__(self, secret: str, base_url: str | None, timeout: float, max_retries: int) -> None:
         self._timeout = timeout
-        self._http = _Http(timeout=timeout)
+        # A connection of its own for each request: only of a new one the socket is told, which the deadline shuts.
+        limits = type(openai.DEFAULT_CONNECTION_LIMITS)(max_keepalive_connections=0)
+        self._http = _Http(timeout=timeout, limits=limits)
         self._sdk = openai.OpenAI(
             api_key=secret, base_url=base_url, timeout=timeout, max_retries=max_retries, http_client=self._http
         )
@@ -188,6 +193,8 @@ class _Exchange:
         self.requests += 1
         self.completion, self._refused, self.trouble = None, None, ""
         free = False
+        guard = _Deadline(self._timeout)
+        request.extensions = {**request.extensions, "trace": guard.trace}
         try:
             deadline = time.monotonic() + self._timeout
             response = send()
@@ -198,9 +205,12 @@ class _Exchange:
         except Exception as error:
             name = type(error).__name__
             free = name in _NEVER_SENT
-            self.trouble = _LATE if "Timeout" in name else "no connection" if free else f"broken answer, {name}"
+            self.trouble = (
+                _LATE if "Timeout" in name or guard.passed else "no connection" if free else f"broken answer, {name}"
+            )
             raise
         finally:
+            guard.cancel()
             self._meter.end(self.completion, free)
         headers = [(name, value) for name, value in response.headers.items() if name.lower() not in _BODY_HEADERS]
         if self._refused is not None or self.trouble == _LARGE:
@@ -226,14 +236,50 @@ class _Exchange:
         return (408 if trouble == _LATE else 502), b"", False
 
 
+class _Deadline:
+    """Shuts a request's connection when its time is up: a trickle never meets the time-out of a single read.
+
+    Args:
+        seconds: From now.
+
+    Attributes:
+        passed: Whether the time was up before `cancel`.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.passed = False
+        self._socket: Any = None
+        self._timer = threading.Timer(seconds, self._shut)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def trace(self, event: str, info: dict[str, Any]) -> None:
+        """Notes the socket of a new connection, as the HTTP library tells it."""
+        stream = info.get("return_value")
+        if event.endswith((".connect_tcp.complete", ".start_tls.complete")) and stream is not None:
+            self._socket = stream.get_extra_info("socket")
+            if self.passed:
+                self._shut()
+
+    def cancel(self) -> None:
+        """Ends the watch."""
+        self._timer.cancel()
+
+    def _shut(self) -> None:
+        self.passed = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # closed by then
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
 def _read(response: Any, deadline: float) -> tuple[bytes, str]:
     """The body as far as it is wanted, and what is wrong with it."""
     body = bytearray()
-    for chunk in response.iter_bytes(1 << 14):
+    for chunk in response.iter_bytes():
         body += chunk
         if len(body) > _MAX_BODY_BYTES:
             return bytes(body[:_MAX_BODY_BYTES]), _LARGE
-        if time.monotonic() > deadline:  # a trickle never meets the time-out of a single read
+        if time.monotonic() > deadline:
             return bytes(body), _LATE
     return bytes(body), ""
 

@@ -81,7 +81,8 @@ def test_unknown_keys_are_refused_with_a_hint(key, hint):
         ({"anneal": 2.5}, "`anneal` is 2.5"),
         ({"anneal": 5, "lr": [[0, 1e-3], [100, 0.0]]}, "use one of both"),
         ({"num_learners": 2}, "set `minibatch_size`"),
-        ({"base_model": 3, "lora_r": 0}, "lora_r"),
+        ({"base_model": 3}, "`base_model` is 3"),
+        ({"lora_r": 0}, "`lora_r` is 0"),
     ],
 )
 def test_bad_values_are_refused(values, words):
