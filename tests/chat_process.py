@@ -7,12 +7,13 @@ import socket
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 from chat_server import ChatServer
 
-# Serves as labels of two cooks and, by its last line, as the choice of a candidate.
-ANSWER = "alice: please bring the tomato\nbob: i chop the tomato now\n1"
+# Serves as labels of two cooks and, by its last line, as the choice of a candidate: always the first would be to wait.
+ANSWER = "alice: please bring the tomato\nbob: i chop the tomato now\n{choice}"
 
 
 class ChatProcess:
@@ -39,7 +40,7 @@ class ChatProcess:
     def kill(self) -> None:
         """Ends it as `kill -9` does."""
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
 
     @property
     def questions(self) -> list[str]:
@@ -61,7 +62,7 @@ def main(port: str, log: str, delay: str) -> None:
         def answer(question: str) -> str:
             noted.write(json.dumps({"question": question, "at": time.monotonic()}) + "\n")
             time.sleep(float(delay))
-            return ANSWER
+            return ANSWER.format(choice=1 + zlib.crc32(question.encode()) % 5)
 
         with ChatServer(answer, port=int(port)):
             print("ready", flush=True)
