@@ -49,7 +49,10 @@ def write(folder: Path, stages: dict[str, Any]) -> list[str]:
     return ["train", "file", f"{NAME}.json", "--ray-num-cpus", "4"]
 
 
-def undo(results: Path, stage: str) -> None:
-    """Takes away what a stage and those behind it have left."""
-    for name in STAGES[STAGES.index(stage) :]:
-        shutil.rmtree(results / NAME / name)
+def undo(folder: Path, stage: str) -> None:
+    """Takes away what a stage and those behind it have left, and those behind it from the file."""
+    behind = STAGES[STAGES.index(stage) + 1 :]
+    for name in (stage, *behind):
+        shutil.rmtree(folder / "results" / NAME / name)
+    stages = json.loads((folder / f"{NAME}.json").read_text())
+    write(folder, {name: settings for name, settings in stages.items() if name not in behind})

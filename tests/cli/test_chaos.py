@@ -72,7 +72,7 @@ def kill_in(running: subprocess.Popen[str], stage: str, folder: Path, server: Ch
 
 @pytest.mark.parametrize("stage", stages_of(f"{HERE}::test_a_killed_command"))
 def test_a_killed_command(stage, before, server):
-    undo(before / "results", stage)
+    undo(before, stage)
     asked = len(server.questions)
     kill_in(start_rllib(*command(), cwd=before), stage, before / "results" / NAME / stage, server, asked)
     done = rllib(*command(), cwd=before)
@@ -111,14 +111,15 @@ def fill(place: Path, left: int) -> Path:
 @pytest.mark.parametrize("stage", stages_of(f"{HERE}::test_a_full_disk"))
 def test_a_full_disk(stage, before, server, tmp_path):
     with disk(tmp_path / "disk", "300m") as place:
+        undo(before, stage)
         shutil.move(before / "results", place / "results")
-        undo(place / "results", stage)
         arguments = [*command(), "--storage-path", str(place / "results")]
-        # Room for the folder and the first file of a stage, not for what it gives.
-        filler = fill(place, 24 * 1024)
+        # Room for the first file of a stage, not for what it gives; the figures of an evaluation fit in one page.
+        filler = fill(place, 4096 if stage == "evaluation" else 24 * 1024)
         asked = len(server.questions)
         full = rllib(*arguments, cwd=before)
         assert full.returncode == 1 and "the disk is full" in full.stderr and "bug" not in full.stderr, full.stderr
+        assert status(place / "results" / NAME / stage) == "running"
         assert not half_written(place / "results" / NAME / stage)
         filler.unlink()
         done = rllib(*arguments, cwd=before)
@@ -132,8 +133,8 @@ def test_a_full_disk(stage, before, server, tmp_path):
 def test_a_read_only_disk(stage, before, server, tmp_path):
     """The command was killed in the stage; then its disk can only be read, and later be written again."""
     with disk(tmp_path / "disk", "300m") as place:
+        undo(before, stage)
         shutil.move(before / "results", place / "results")
-        undo(place / "results", stage)
         arguments = [*command(), "--storage-path", str(place / "results")]
         folder = place / "results" / NAME / stage
         kill_in(start_rllib(*arguments, cwd=before), stage, folder, server, len(server.questions))
@@ -159,7 +160,7 @@ while True:
 
 def test_scratch_files_of_a_killed_command_go(before, server):
     """The command is killed in a stage; a writer of the same kind as its own is killed in the middle of a file."""
-    undo(before / "results", "replay")
+    undo(before, "replay")
     folder = before / "results" / NAME / "replay"
     kill_in(start_rllib(*command(), cwd=before), "replay", folder, server, len(server.questions))
     kill_in_writing(folder / "replay.html")
