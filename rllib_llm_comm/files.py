@@ -23,6 +23,8 @@ _FAULTS = {
     errno.EIO: ("the disk fails", "check it"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
 }
+# Beginnings of the names of folders that are filled and then renamed; files end in `.tmp`.
+_SCRATCH_FOLDERS = (".policy-", ".adapter-", ".report-")
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
@@ -86,6 +88,19 @@ def move_aside(path: Path, name: str) -> Path:
         number += 1
     path.rename(aside)
     return aside
+
+
+def remove_scratch(folder: Path) -> None:
+    """Deletes what a killed process has left while it wrote: scratch files and folders that were not put in place.
+
+    Args:
+        folder: A folder into which nobody writes now; folders below it are looked at, too.
+    """
+    for path in list(folder.rglob("*")):
+        if path.is_dir() and path.name.startswith(_SCRATCH_FOLDERS):
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.suffix == ".tmp" and path.is_file():
+            path.unlink()
 
 
 def sync_tree(folder: Path) -> None:

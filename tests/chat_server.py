@@ -34,11 +34,11 @@ class ChatServer(LocalServer):
     """Replies in turn, the last one for ever: a text, a status, (status, headers), raw bytes, half a body, seconds to
     sleep, None (closes the connection without a word), or a function of the prompt."""
 
-    def __init__(self, *replies: Reply | Callable[[str], str]) -> None:
+    def __init__(self, *replies: Reply | Callable[[str], str], port: int = 0) -> None:
         self.replies = list(replies)
         self.headers: list[dict[str, str]] = []
         self.times: list[float] = []
-        super().__init__()
+        super().__init__(port)
 
     def reply(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         self.times.append(time.monotonic())

@@ -17,7 +17,8 @@ class LocalServer:
         paths: Where they were sent.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
+        """Listens at a port; 0: at any that is free."""
         self.requests: list[dict[str, Any]] = []
         self.paths: list[str] = []
         outer = self
@@ -44,7 +45,7 @@ class LocalServer:
             def log_message(self, *args: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)

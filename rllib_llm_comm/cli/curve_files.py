@@ -8,8 +8,8 @@ can leave a hole. The rows here go to their place at once.
 from __future__ import annotations
 
 import csv
+import io
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,13 +99,12 @@ class CurveTable(CSVLoggerCallback):
         kept = [row for row in current_rows(rows) if after is None or row[ITERATION] <= after]
         self._trial_continue[trial] = bool(kept)
         if path.exists():
-            scratch = path.with_name(f".{_TABLE}.tmp")
-            with scratch.open("w", encoding="utf-8", newline="") as handle:
-                if kept:
-                    writer = csv.DictWriter(handle, names)
-                    writer.writeheader()
-                    writer.writerows(kept)
-            os.replace(scratch, path)
+            text = io.StringIO(newline="")
+            if kept:
+                writer = csv.DictWriter(text, names)
+                writer.writeheader()
+                writer.writerows(kept)
+            write_atomically(path, text.getvalue())
         self._trial_files[trial] = path.open("a", encoding="utf-8", newline="")
         self._trial_csv[trial] = csv.DictWriter(self._trial_files[trial], names) if kept else None
 

@@ -34,7 +34,7 @@ from rllib_llm_comm.cli.stages import (
     resolve,
 )
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import disk_error, disk_fault, move_aside
+from rllib_llm_comm.files import disk_error, disk_fault, move_aside, remove_scratch
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint")
@@ -112,6 +112,7 @@ def _run(stage: Stage, outputs: Mapping[str, list[str]], ray: RaySession, option
     start = time.monotonic()
     try:
         _make_room(stage, options.resume)
+        remove_scratch(stage.folder)
         stage.write()
         resolved = _resolved(stage, outputs)
         if _needs_ray(stage):

@@ -12,16 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import write_atomically
 
 COLUMNS = ("prompt", "message", "agent", "episode", "game_step", "teacher", "env")
 _STATE = "collection.json"
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Writes a text file at once or not at all."""
-    scratch = path.with_suffix(path.suffix + ".tmp")
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, path)
 
 
 class LabelStore:
@@ -113,10 +107,9 @@ class LabelStore:
 
         with self._lock:
             if self._rows:
-                path = self._part(self.parts)
-                scratch = path.with_suffix(".tmp")
-                parquet.write_table(pa.Table.from_pylist(self._rows), scratch)
-                os.replace(scratch, path)
+                part = pa.BufferOutputStream()
+                parquet.write_table(pa.Table.from_pylist(self._rows), part)
+                write_atomically(self._part(self.parts), part.getvalue().to_pybytes())
                 self.parts += 1
                 self._rows = []
             self.complete, self.state = complete, dict(state)

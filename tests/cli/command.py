@@ -11,8 +11,9 @@ COMMAND = [sys.executable, "-m", "rllib_llm_comm.cli.main"]
 
 
 def environment() -> dict[str, str]:
-    """The tests' environment, for output without colours."""
-    return {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+    """The tests' environment, for output without colours; the tests' own servers are asked without a proxy."""
+    here = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+    return {**os.environ, **here, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
 
 
 def rllib(*arguments: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:

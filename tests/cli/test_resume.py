@@ -6,14 +6,13 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from rllib_llm_comm.cli.trial_checkpoints import SEAL, seal, whole_checkpoints
 from tests.cli.command import rllib, start_rllib
+from tests.cli.faults import disk, remount, rows, table_rows
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
 SEEDS = {"one run": 1, "a sweep": {"grid_search": [0, 1]}}
@@ -26,35 +25,8 @@ def write(folder: Path, iterations: int, seed: object = 1, **keys: object) -> No
     (folder / "tiny.json").write_text(json.dumps({"cartpole": spec}))
 
 
-def rows(trial: Path) -> list[int]:
-    return [json.loads(line)["training_iteration"] for line in (trial / "result.json").read_text().splitlines()]
-
-
-def table_rows(trial: Path) -> list[str]:
-    lines = (trial / "progress.csv").read_text().splitlines()
-    place = lines[0].split(",").index("training_iteration")
-    return [line.split(",")[place] for line in lines[1:] if "," in line]
-
-
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@contextmanager
-def disk(place: Path, size: str):
-    """A disk of its own; as only root may have one, other accounts skip the test."""
-    place.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True)
-    if done.returncode:
-        pytest.skip(f"no file system can be mounted here: {done.stderr.decode().strip()}")
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
-
-
-def remount(place: Path, option: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{option}", str(place)], check=True)
 
 
 @pytest.mark.parametrize("size", ["4m", "7m"])

@@ -156,6 +156,17 @@ def test_an_interrupted_stage_is_continued_in_its_folder(tmp_path, capsys):
     assert json.loads(marker.read_text())["status"] == "finished"
 
 
+def test_what_a_killed_stage_left_half_written_goes(tmp_path, capsys):
+    collect(tmp_path, 5, capsys)
+    marker = tmp_path / "f" / "labels" / "stage.json"
+    marker.write_text(json.dumps({**json.loads(marker.read_text()), "status": "running", "outputs": []}))
+    half = marker.with_name("labels") / "_chat_cache/answers/0a.json.1b.tmp"
+    half.parent.mkdir(parents=True)
+    half.write_text("{")
+    collect(tmp_path, 5, capsys)
+    assert json.loads(marker.read_text())["status"] == "finished" and not half.exists()
+
+
 def test_a_foreign_folder_is_left_alone(tmp_path, capsys):
     foreign = tmp_path / "f" / "labels" / "precious.txt"
     foreign.parent.mkdir(parents=True)

@@ -1,0 +1,143 @@
+"""The table of faults and stages in docs/guides/chaos.md; the tests of faults take their parameters from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+PAGE = Path(__file__).parents[2] / "docs/guides/chaos.md"
+BEGIN, END = "<!-- table: tests/cli/chaos_table.py -->", "<!-- end of table -->"
+
+
+class Cell(NamedTuple):
+    """A fault in a kind of stage, what happens, and the test that shows it, as file and function below tests/."""
+
+    fault: str
+    stage: str
+    happens: str
+    test: str
+
+
+_HERE, _TRAINING, _SERVERS = "cli/test_chaos.py::", "cli/test_chaos_training.py::", "cli/test_chaos_servers.py::"
+_RESUME, _COLLECT = "cli/test_resume.py::", "teachers/test_collect.py::"
+_KILLED = "`kill -9` of the command"
+_CHECKPOINT = "goes on from the last checkpoint"
+_ANEW = "nothing was written; the stage begins anew"
+_ANSWERS = "answers stay; the request under way is sent once more"
+_FULL = "one sentence says so, no part of a file stays; with more room the stage is finished"
+_REFUSED = "refused before anything starts; once it can be written, the stage goes on"
+_FAILED = "one sentence tells it; typed again, it goes on from the last checkpoint"
+_DEAD = "one sentence tells it; once the server is back, the stage goes on"
+
+# Fault, test, and what happens in each kind of stage.
+_TABLE: list[tuple[str, str, dict[str, str]]] = [
+    (
+        _KILLED,
+        _HERE + "test_a_killed_command",
+        {
+            "labels": _ANSWERS,
+            "message_sft": _CHECKPOINT,
+            "verco": _CHECKPOINT,
+            "evaluation": _ANEW,
+            "replay": _ANEW,
+            "chat_play": _ANSWERS,
+        },
+    ),
+    (_KILLED, _HERE + "test_a_killed_study", {"study": "finished stages stay, the others go on"}),
+    (_KILLED, _RESUME + "test_a_killed_run_leaves_one_row_per_iteration", {"PPO": _CHECKPOINT}),
+    (
+        _KILLED + ", three times",
+        _COLLECT + "test_killed_again_and_again_nothing_is_paid_twice",
+        {"labels": "at most one request per kill is sent twice"},
+    ),
+    (
+        _KILLED + " while it writes a file",
+        _HERE + "test_scratch_files_of_a_killed_command_go",
+        {"any": "the scratch file is deleted when the stage goes on"},
+    ),
+    (
+        "`kill -9` of an EnvRunner",
+        _TRAINING + "test_a_killed_env_runner",
+        {"verco": "RLlib starts another one; the command goes on by itself"},
+    ),
+    (
+        "`kill -9` of a Learner",
+        _TRAINING + "test_a_killed_learner",
+        {"message_sft": _FAILED, "verco": _FAILED},
+    ),
+    (
+        "`kill -9` of a trial",
+        _TRAINING + "test_a_killed_trial",
+        {"message_sft": _FAILED, "verco": _FAILED},
+    ),
+    (
+        "`kill -9` of a trial",
+        _TRAINING + "test_a_killed_trial_of_a_sweep",
+        {"sweep": "the other trials end; typed again, the killed one goes on from its last checkpoint"},
+    ),
+    (
+        "`kill -9` of the chat server",
+        _SERVERS + "test_a_killed_chat_server",
+        {"labels": _DEAD, "chat_play": _DEAD},
+    ),
+    (
+        "`kill -9` of the chat server, soon back",
+        _SERVERS + "test_a_chat_server_that_is_soon_back",
+        {"labels": "the question is asked again; the command goes on by itself"},
+    ),
+    (
+        "full disk",
+        _HERE + "test_a_full_disk",
+        dict.fromkeys(("labels", "message_sft", "verco", "evaluation", "replay", "chat_play"), _FULL),
+    ),
+    (
+        "full disk",
+        _RESUME + "test_a_full_disk_takes_no_checkpoint_and_more_room_gets_out_of_it",
+        {"PPO, one run and a sweep": "good checkpoints stay; with more room the stage goes on"},
+    ),
+    (
+        "read-only disk",
+        _HERE + "test_a_read_only_disk",
+        {"labels": _REFUSED, "verco": _REFUSED},
+    ),
+    (
+        "read-only disk",
+        _RESUME + "test_a_finished_run_on_a_read_only_disk_can_be_read",
+        {"a finished run": "can be told once more and evaluated"},
+    ),
+    (
+        "`kill -9` under a `budget`",
+        _SERVERS + "test_the_budget_holds_over_kills",
+        {"labels": "all calls count; a request under way stays booked at its highest price"},
+    ),
+    (
+        "`kill -9` under `requests_per_minute`",
+        _SERVERS + "test_the_rate_holds_within_each_call",
+        {"labels": "kept within a call; a new call sends its first request at once"},
+    ),
+]
+CELLS = [Cell(fault, stage, happens, test) for fault, test, stages in _TABLE for stage, happens in stages.items()]
+
+
+def stages_of(test: str) -> list[str]:
+    """The stages of a test of faults, in the order of the table."""
+    return [cell.stage for cell in CELLS if cell.test == test]
+
+
+def table() -> str:
+    """The table as it stands in the docs."""
+    lines = ["| Fault | Stage | What happens | Test |", "| --- | --- | --- | --- |"]
+    for cell in CELLS:
+        name = cell.test.split("::")[1]
+        lines.append(f"| {cell.fault} | {cell.stage} | {cell.happens} | `{name}` |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Writes the table into the docs."""
+    head, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f"{head}{BEGIN}\n\n{table()}\n{END}{rest.split(END)[1]}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Writers that fail or are killed leave nothing half there."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rllib_llm_comm.evaluation.replay import write_replay
+from rllib_llm_comm.files import remove_scratch
+from rllib_llm_comm.teachers.label_store import COLUMNS, LabelStore
+
+
+@contextmanager
+def small_files(most: int) -> Iterator[None]:
+    """Files of this process may have no more bytes, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_replay_page_that_has_no_room_leaves_nothing(tmp_path):
+    with small_files(1000), pytest.raises(OSError, match="too large"):
+        write_replay([], tmp_path / "page.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_labels_that_have_no_room_leave_no_part_of_a_file_and_are_written_later(tmp_path):
+    settings = {"note": "x" * 20_000}
+    store = LabelStore(tmp_path, settings, 1)
+    assert store.add({**dict.fromkeys(COLUMNS, "x"), "episode": 0, "game_step": 1})
+    with small_files(10_000), pytest.raises(OSError, match="too large"):
+        store.flush({})
+    assert not list(tmp_path.glob("*.tmp"))
+    store.flush({})
+    assert LabelStore(tmp_path, settings, 1).labels == 1
+
+
+def test_what_a_killed_writer_left_is_deleted_and_nothing_else(tmp_path):
+    kept = [tmp_path / name for name in ("stage.json", "labels/part-0.parquet", "trial_0/.lock", "trial_0/policy-1/a")]
+    gone = [tmp_path / name for name in (".stage.json.0a.tmp", "labels/x.json.1b.tmp", "trial_0/c/.policy-9/weights")]
+    for path in (*kept, *gone):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"1")
+    remove_scratch(tmp_path)
+    assert all(path.exists() for path in kept) and not any(path.exists() for path in gone)
+    assert not (tmp_path / "trial_0/c/.policy-9").exists()
