@@ -13,6 +13,7 @@ import numpy as np
 
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.evaluation.tiles import TileSheets
+from rllib_llm_comm.files import write_atomically
 from rllib_llm_comm.planning.answered import authors_in
 
 # Figures that the tree of plans shows in full.
@@ -64,10 +65,7 @@ def _write(sides: Mapping[str, Sequence[Episode]], target: Path, title: str) -> 
     template = resources.files(__package__).joinpath("templates", "replay.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True).from_string(template)
     text = page.render(title=title, data=_json_for_html(data), sheets=sheets.data_urls())
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_suffix(target.suffix + ".tmp")
-    scratch.write_text(text, encoding="utf-8")
-    os.replace(scratch, target)
+    write_atomically(target, text)
     return target
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.files import write_atomically
 from rllib_llm_comm.language.accounts import count_scope
 from rllib_llm_comm.language.cassettes import open_chat
 from rllib_llm_comm.language.chat import ChatError
@@ -259,10 +260,7 @@ class ChatRewards(_ByState):
             return CodeReward(known)
         reward = write_reward(self.model, subgoal, game.plain(state), agent=agent, manual=game.manual())
         if self.path is not None:
-            self.path.mkdir(parents=True, exist_ok=True)
-            scratch = self.path / f".{os.getpid()}.tmp"
-            scratch.write_text(f"# {subgoal}\n{reward.source.strip()}\n", encoding="utf-8")
-            os.replace(scratch, self.path / f"{file_name(subgoal)}.py")
+            write_atomically(self.path / f"{file_name(subgoal)}.py", f"# {subgoal}\n{reward.source.strip()}\n")
         return reward
 
 
