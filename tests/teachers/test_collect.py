@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -198,6 +199,14 @@ def test_an_output_that_is_no_folder_is_told(tmp_path):
         with pytest.raises(UserError, match=r"`output` .*/file.* cannot be made .*; give another folder"):
             collect(output)
     assert (tmp_path / "file").read_text() == "x"
+
+
+def test_parts_and_state_are_on_the_disk_before_they_get_their_names(tmp_path, synced):
+    folder = tmp_path / "labels"
+    collect(folder)
+    for name in ("part-00000.parquet", "collection.json"):
+        assert any(re.fullmatch(rf"\.{re.escape(name)}\.\w+\.tmp", path.name) for path in synced), synced
+    assert folder in synced
 
 
 def test_what_a_kill_left_half_written_is_cleared_up(whole, tmp_path):
