@@ -73,6 +73,19 @@ def replace_folder(new: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def replace_files(new: Path, target: Path) -> None:
+    """Moves the finished files of a folder into another, over those of the same names.
+
+    Args:
+        new: The folder with the files, on the same file system.
+        target: A folder that is there; its other files stay.
+    """
+    sync_tree(new)
+    for path in sorted(new.iterdir()):
+        os.replace(path, target / path.name)
+    _sync(target)
+
+
 def move_aside(path: Path, name: str) -> Path:
     """Renames a file or folder to `name-1`, `name-2`, ... beside it, the first that is free.
 

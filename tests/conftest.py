@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -50,6 +51,19 @@ def adapted(random_base):
         for _, parameter in model.named_adapter_parameters():
             parameter.normal_(std=0.2)
     return model
+
+
+@pytest.fixture
+def synced(monkeypatch):
+    """Files and folders, as they were named then, for which the program waited until they were on the disk itself."""
+    wait, found = os.fsync, []
+
+    def fsync(handle):
+        found.append(Path(os.readlink(f"/proc/self/fd/{handle if isinstance(handle, int) else handle.fileno()}")))
+        wait(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
 
 
 @pytest.fixture

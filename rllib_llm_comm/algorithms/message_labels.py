@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet as parquet
 from ray.data import DataContext
 from ray.rllib.offline.offline_data import OfflineData
 from ray.rllib.offline.offline_prelearner import OfflinePreLearner
@@ -23,6 +21,7 @@ from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.modules.message_loss import encode_examples
+from rllib_llm_comm.teachers.label_store import is_collection, read_texts
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ def check_labels(path: Path) -> None:
         path: A Parquet file, or a folder with some.
 
     Raises:
-        UserError: If there are none, or a file is damaged or has other columns.
+        UserError: If there are none, or a file is damaged, has other columns, or no text in a row.
     """
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
     if not files:
@@ -93,21 +92,20 @@ def check_labels(path: Path) -> None:
     rows = 0
     for file in files:
         try:
-            missing = {PROMPT, MESSAGE} - set(parquet.read_schema(file).names)
-            rows += 0 if missing else parquet.read_table(file, columns=[PROMPT, MESSAGE]).num_rows
-        except (OSError, pyarrow.ArrowException) as error:
-            reason = " ".join(str(error).split())[:120]
-            raise UserError(
-                f"`input_`: {str(file)!r} is damaged or no Parquet file ({reason}); remove it and collect the labels "
-                "again."
-            ) from error
-        if missing:
-            raise UserError(
-                f"`input_`: {str(file)!r} has no column {', '.join(sorted(missing))}; give Parquet files as "
-                "`collect_labels` writes them (columns prompt and message)."
-            )
+            rows += read_texts(file).num_rows
+        except ValueError as error:
+            raise UserError(f"`input_`: {str(file)!r} {error}; {_remedy(path, file)}.") from error
     if not rows:
         raise UserError(f"`input_` is {str(path)!r}, whose files hold no label; collect some first.")
+
+
+def _remedy(given: Path, file: Path) -> str:
+    if given.is_dir() and is_collection(file.parent):
+        return (
+            f"remove the whole folder {str(file.parent)!r} and collect the labels again (the same command does, where "
+            "a stage of its file collects them)"
+        )
+    return "give Parquet files as `collect_labels` writes them (texts in the columns prompt and message)"
 
 
 class MessageLabels(OfflineData):

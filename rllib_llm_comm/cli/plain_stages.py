@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rllib_llm_comm.cli.checkpoints import find_checkpoint
 from rllib_llm_comm.cli.console import say, short_path
 from rllib_llm_comm.cli.env_settings import check_environment, check_shows_words
 from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
@@ -88,24 +89,26 @@ class CollectLabels(PlainStage):
             raise UserError(f"`{stage.name}.env` is missing; say where labels are collected.")
         from rllib_llm_comm.language.base_model import check_base_model
         from rllib_llm_comm.teachers.base import make_teacher
+        from rllib_llm_comm.teachers.collect import check_limits
 
         check_environment(stage.name, stage.experiment.env, config.get("env_config") or {})
         check_shows_words(stage.name, str(stage.experiment.env), config.get("env_config") or {})
-        for name in _COUNTS:
-            if config.get(name, 1) < 1:
-                raise UserError(f"`{stage.name}.config.{name}` is {config[name]!r} but must be at least 1.")
+        check_limits(config, f"{stage.name}.config.")
         if config.get("policy", "base") == "base" and config.get("base_model") not in unresolved:
             check_base_model(config.get("base_model", "embedded"))
         make_teacher(config.get("teacher", "scripted"))
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Without the teacher's time-outs, prices and the like: more budget or patience continues a collection."""
+        """Without the teacher's time-outs, prices and the like: more budget or patience continues a collection.
+
+        `max_decisions` is left out, too: a finished collection has its `target_labels` whatever the limit was.
+        """
         from rllib_llm_comm.teachers.base import teacher_identity
 
         teacher = config.get("teacher", "scripted")
         if not isinstance(teacher, str | Mapping):
             return config  # refused later, with the name of the setting
-        deciding = {key: value for key, value in config.items() if key != "max_empty_moments"}
+        deciding = {key: value for key, value in config.items() if key not in _PATIENCE}
         return {**deciding, "teacher": teacher_identity(teacher)}
 
     def run(self, stage: Stage) -> StageResult:
@@ -121,17 +124,17 @@ class CollectLabels(PlainStage):
                 "`config.max_decisions`."
             )
         if not report.complete:
-            say(
-                f"Only {report.labels} labels were found in {report.decisions} decisions (`max_decisions`); "
-                "the next stage works with these."
+            raise UserError(
+                f"`{stage.name}` found only {report.labels} labels in {report.decisions} decisions; raise "
+                "`config.max_decisions` to go on from them, or lower `config.target_labels` to collect anew."
             )
         figures = {key: value for key, value in report.to_json().items() if key != "output"}
         say(f"{report.labels} labels of {report.prompts} different observations, {report.decisions} decisions")
         return StageResult([folder], summary=figures)
 
 
-# Settings of the collector that are counts.
-_COUNTS = ("target_labels", "max_decisions", "max_labels_per_prompt", "num_envs", "max_message_words")
+# Settings of the collector that say how long it tries, not which labels are wanted.
+_PATIENCE = ("max_decisions", "max_empty_moments")
 # Parameters of the collector that the stage itself gives.
 _NOT_SETTINGS = ("env", "output", "progress", "return")
 
@@ -220,8 +223,19 @@ class _OnCheckpoint(PlainStage):
             if not any(path in str(error) for path in unresolved):
                 raise UserError(f"In `{stage.name}.config`: {error}") from None
         for path in [checkpoint] if isinstance(checkpoint, str) else checkpoint:
-            if path not in unresolved and not Path(path).exists():
-                raise UserError(f"`{stage.name}.config.checkpoint` is {path!r} but nothing is there.")
+            if path not in unresolved:
+                _check_checkpoint(stage.name, path)
+
+
+def _check_checkpoint(stage: str, path: str) -> None:
+    from rllib_llm_comm.modules.policy_folder import find_policy
+
+    if not Path(path).expanduser().exists():
+        raise UserError(f"`{stage}.config.checkpoint` is {path!r} but nothing is there.")
+    try:
+        find_policy(find_checkpoint(path))
+    except UserError as error:
+        raise UserError(f"In `{stage}.config`: {error}") from None
 
 
 class Evaluate(_OnCheckpoint):

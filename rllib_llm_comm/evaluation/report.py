@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import tempfile
 from importlib import resources
 from pathlib import Path
@@ -31,6 +30,7 @@ from rllib_llm_comm.evaluation.study_results import (
     to_plain,
 )
 from rllib_llm_comm.evaluation.talk_report import MEASURES, add_corrected, corrected, measures_talk, talk_of
+from rllib_llm_comm.files import replace_files
 
 SAMPLED = "sampled"
 
@@ -115,8 +115,7 @@ def write_report(results: StudyResults, folder: Path) -> Path:
                 pictures=urls if kind == "html" else {n: f"{n}.png" for n in pictures},
             )
             (place / f"report.{kind}").write_text(page, encoding="utf-8")
-        for path in sorted(place.iterdir()):
-            os.replace(path, folder / path.name)
+        replace_files(place, folder)
     return folder / "report.html"
 
 

@@ -18,6 +18,7 @@ from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, library, subgoal_text
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import write_atomically
 from rllib_llm_comm.language.chat_answers import AnswerError
 from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.planning.agreement import Agreement, Transition, kitchen_steps, measure_agreement
@@ -158,8 +159,7 @@ class RewardStudy:
             written = write_reward(self.model, text, plain_state(kitchen), agent=agent, manual=told)
         except AnswerError as error:
             return "", str(error)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(written.source, encoding="utf-8")
+        write_atomically(path, written.source)
         return written.source, ""
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import write_atomically
 from rllib_llm_comm.language.chat_model import ChatAnswer, cut_at
 
 
@@ -27,13 +28,7 @@ def request_key(request: Mapping[str, Any]) -> str:
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Writes a JSON file at once or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")  # other processes may write the same file
-    try:
-        scratch.write_text(json.dumps(document), encoding="utf-8")
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    write_atomically(path, json.dumps(document))
 
 
 @contextlib.contextmanager

@@ -13,13 +13,16 @@ import numpy as np
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest, make_teacher, teacher_identity
-from rllib_llm_comm.teachers.label_store import LabelStore
+from rllib_llm_comm.teachers.label_store import ANSWERS, LabelStore
 
 POLICIES = ("base", "random")
 _ROWS_PER_PART = 256
 _SECONDS_PER_PART = 30.0
-# Where a chat teacher keeps its answers; readers of Parquet folders leave out what begins with an underscore.
-ANSWERS = "_chat_cache"
+# Settings with limits: counts of at least 1, shares between 0 and 1.
+_COUNTS = (
+    "target_labels", "max_decisions", "max_labels_per_prompt", "num_envs", "max_message_words", "max_empty_moments",
+)  # fmt: skip
+_SHARES = ("random_share", "teacher_share")
 
 
 @dataclass(frozen=True)
@@ -92,15 +95,17 @@ def collect_labels(
         progress: Called with the labels so far and the target.
 
     Raises:
-        UserError: If a setting is not allowed, or the teacher seems dead or useless: all labels so far are on disk, and
-            the next call goes on.
+        UserError: If a setting is not allowed, the folder is damaged, or the teacher seems dead or useless: all labels
+            so far are on disk then, and the next call goes on.
     """
-    require_choice("policy", policy, POLICIES)
-    _require_positive(
-        target_labels=target_labels, max_decisions=max_decisions, max_labels_per_prompt=max_labels_per_prompt,
-        num_envs=num_envs, max_message_words=max_message_words, max_empty_moments=max_empty_moments,
+    check_limits(
+        {
+            "policy": policy, "target_labels": target_labels, "max_decisions": max_decisions,
+            "max_labels_per_prompt": max_labels_per_prompt, "num_envs": num_envs, "seed": seed,
+            "max_message_words": max_message_words, "max_empty_moments": max_empty_moments,
+            "random_share": random_share, "teacher_share": teacher_share,
+        }
     )  # fmt: skip
-    _require_shares(random_share=random_share, teacher_share=teacher_share)
     settings = {
         "env": env,
         "env_config": dict(env_config or {}),
@@ -133,16 +138,26 @@ def collect_labels(
     )
 
 
-def _require_positive(**counts: int) -> None:
-    for name, value in counts.items():
-        if value < 1:
-            raise UserError(f"`{name}` is {value!r} but must be at least 1.")
+def check_limits(settings: Mapping[str, Any], prefix: str = "") -> None:
+    """Checks the values of those settings of `collect_labels` that are given.
 
+    Args:
+        settings: Name -> value of the right type, or `None`; unknown names are passed over.
+        prefix: What the user writes before the name.
 
-def _require_shares(**shares: float) -> None:
-    for name, share in shares.items():
-        if not 0.0 <= share <= 1.0:
-            raise UserError(f"`{name}` is {share!r} but must be between 0 and 1.")
+    Raises:
+        UserError: At the first value that is not allowed.
+    """
+    if "policy" in settings:
+        require_choice(f"{prefix}policy", settings["policy"], POLICIES)
+    for name, least in (*((count, 1) for count in _COUNTS), ("seed", 0)):
+        value = settings.get(name, least)
+        if value is None or value < least:
+            raise UserError(f"`{prefix}{name}` is {value!r} but must be at least {least}.")
+    for name in _SHARES:
+        share = settings.get(name, 0.0)
+        if share is None or not 0.0 <= share <= 1.0:
+            raise UserError(f"`{prefix}{name}` is {share!r} but must be between 0 and 1.")
 
 
 def _player(policy: str, base_model: str) -> Any:

@@ -5,17 +5,77 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import write_atomically
 
+if TYPE_CHECKING:
+    import pyarrow
+
 COLUMNS = ("prompt", "message", "agent", "episode", "game_step", "teacher", "env")
+# Columns that labels are learned from.
+TEXTS = ("prompt", "message")
+# Where a chat teacher keeps its answers; readers of Parquet folders leave out what begins with an underscore.
+ANSWERS = "_chat_cache"
 _STATE = "collection.json"
+_PART = re.compile(r"part-(\d{5,})\.parquet")
+
+
+class _State(BaseModel):
+    """What `collection.json` must hold to go on."""
+
+    model_config = ConfigDict(strict=True)
+
+    settings: dict[str, Any]
+    parts: NonNegativeInt
+    complete: bool
+    state: dict[str, NonNegativeInt]
+
+
+def read_texts(path: Path) -> pyarrow.Table:
+    """The columns `TEXTS` of a Parquet file with labels.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: If the file is no such one; the text goes on after its name ("is damaged ...", "has ...").
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    try:
+        schema = parquet.read_schema(path)
+        missing = set(TEXTS) - set(schema.names)
+        if missing:
+            raise ValueError(f"has no column {', '.join(sorted(missing))}")
+        table = parquet.read_table(path, columns=list(TEXTS))
+    except FileNotFoundError:
+        raise ValueError("is missing") from None
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"is damaged or no Parquet file ({reason})") from error
+    for name in TEXTS:
+        column = table.column(name)
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise ValueError(f"has a column {name} of {kind} instead of texts")
+        if column.null_count:
+            raise ValueError(f"has a column {name} with {column.null_count} empty cells (nulls)")
+    return table
+
+
+def is_collection(folder: Path) -> bool:
+    """Whether a folder was written by a `LabelStore`."""
+    return (folder / _STATE).exists()
 
 
 class LabelStore:
@@ -37,10 +97,10 @@ class LabelStore:
             max_per_prompt: Most different messages kept of one prompt.
 
         Raises:
-            UserError: If the folder holds labels of other settings, or is unreadable.
+            UserError: If the folder cannot be made, holds labels of other settings, or holds what no collection left.
         """
         self.folder = Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         self._settings = json.loads(json.dumps(dict(settings), default=str))
         self._max = max_per_prompt
         self._rows: list[dict[str, Any]] = []
@@ -49,8 +109,7 @@ class LabelStore:
         self.labels, self.parts = 0, 0
         self.complete = False
         self.state: dict[str, Any] = {}
-        if (self.folder / _STATE).is_file():
-            self._resume()
+        self._resume()
 
     @property
     def buffered(self) -> int:
@@ -62,29 +121,70 @@ class LabelStore:
         """Number of distinct prompts."""
         return len(self._seen)
 
-    def _resume(self) -> None:
-        import pyarrow.parquet as parquet
-
-        path = self.folder / _STATE
+    def _make_folder(self) -> None:
         try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
-            other = saved["settings"] != self._settings
-            self.parts, self.complete, self.state = saved["parts"], saved["complete"], saved["state"]
-        except (ValueError, KeyError) as error:
-            raise UserError(f"`output` {str(self.folder)!r} has an unreadable {_STATE}; delete the folder.") from error
-        if other:
-            raise UserError(
-                f"`output` {str(self.folder)!r} holds labels that were collected with other settings; "
-                "give another folder or delete this one."
-            )
-        for part in self.folder.glob("part-*.parquet"):  # a part that the state does not know is half-made
-            if int(part.stem.removeprefix("part-")) >= self.parts:
-                part.unlink()
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = "a file is there" if isinstance(error, FileExistsError) else error.strerror
+            raise UserError(f"`output` {str(self.folder)!r} cannot be made ({reason}); give another folder.") from error
+
+    def _resume(self) -> None:
+        """Takes over what an earlier call left; all is checked before anything is deleted."""
+        parts = self._found_parts()
+        saved = self._read_state()
+        if saved is None:
+            if any(number > 0 for number in parts):  # a kill before the first state leaves only the first part
+                raise self._damaged(_STATE, "is missing beside the parts of a collection")
+        else:
+            if saved.settings != self._settings:
+                raise UserError(
+                    f"`output` {str(self.folder)!r} holds labels that were collected with other settings; "
+                    "give another folder or delete this one."
+                )
+            self.parts, self.complete, self.state = saved.parts, saved.complete, dict(saved.state)
         for number in range(self.parts):
-            table = parquet.read_table(self._part(number), columns=["prompt", "message"]).to_pydict()
+            path = self._part(number)
+            try:
+                table = read_texts(path).to_pydict()
+            except ValueError as error:
+                raise self._damaged(path.name, str(error)) from error
             for prompt, message in zip(table["prompt"], table["message"], strict=True):
                 self._seen[prompt].add(message)
                 self.labels += 1
+        half_made = [path for number, path in parts.items() if number >= self.parts]  # the state does not know them
+        scratches = [path for name in ("part-", _STATE) for path in self.folder.glob(f".{name}*.tmp")]
+        for path in (*half_made, *scratches):
+            path.unlink()
+
+    def _found_parts(self) -> dict[int, Path]:
+        """Number -> file of the parts in the folder."""
+        found = {}
+        for path in sorted(self.folder.glob("*.parquet")):
+            name = _PART.fullmatch(path.name)
+            if name is None or path != self._part(int(name.group(1))) or not path.is_file():
+                raise UserError(
+                    f"`output` {str(self.folder)!r} holds {path.name!r}, which no collection wrote; move it away or "
+                    "give another folder."
+                )
+            found[int(name.group(1))] = path
+        return found
+
+    def _read_state(self) -> _State | None:
+        path = self.folder / _STATE
+        try:
+            return _State.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._damaged(_STATE, f"cannot be read ({error.strerror})") from error
+        except ValueError as error:
+            raise self._damaged(_STATE, "is damaged") from error
+
+    def _damaged(self, name: str, fault: str) -> UserError:
+        return UserError(
+            f"`output` {str(self.folder)!r}: {name!r} {fault}; remove everything in this folder but {ANSWERS!r} (a "
+            "chat teacher's answers, if it is there) and collect the labels again, or give another folder."
+        )
 
     def _part(self, number: int) -> Path:
         return self.folder / f"part-{number:05d}.parquet"
@@ -107,9 +207,9 @@ class LabelStore:
 
         with self._lock:
             if self._rows:
-                part = pa.BufferOutputStream()
-                parquet.write_table(pa.Table.from_pylist(self._rows), part)
-                write_atomically(self._part(self.parts), part.getvalue().to_pybytes())
+                content = pa.BufferOutputStream()
+                parquet.write_table(pa.Table.from_pylist(self._rows), content)
+                write_atomically(self._part(self.parts), content.getvalue().to_pybytes())
                 self.parts += 1
                 self._rows = []
             self.complete, self.state = complete, dict(state)

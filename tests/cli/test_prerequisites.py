@@ -105,6 +105,12 @@ def test_damaged_labels_are_named(tmp_path):
     parquet.write_table(pa.table({"text": ["a"]}), bad)
     with pytest.raises(UserError, match=r"part-00001.parquet' has no column message, prompt"):
         check_labels(tmp_path)
+    parquet.write_table(pa.table({"prompt": [1], "message": ["b"]}), bad)
+    with pytest.raises(UserError, match=r"part-00001.parquet' has a column prompt of int64 instead of texts"):
+        check_labels(tmp_path)
+    parquet.write_table(pa.table({"prompt": ["a", "a"], "message": ["b", None]}), bad)
+    with pytest.raises(UserError, match=r"part-00001.parquet' has a column message with 1 empty cells"):
+        check_labels(tmp_path)
     bad.unlink()
     parquet.write_table(pa.table({"prompt": pa.array([], pa.string()), "message": pa.array([], pa.string())}), good)
     with pytest.raises(UserError, match="hold no label"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from rllib_llm_comm.algorithms.message_labels import check_labels
 from rllib_llm_comm.cli.checkpoints import find_checkpoint
 from rllib_llm_comm.cli.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.cli.options import TrainOptions
@@ -118,7 +120,7 @@ def test_options_stand_above_the_file():
     assert changed["sft"].checkpoint_config.checkpoint_frequency == 9
 
 
-def collect(folder, labels, capsys, **options):
+def collect(folder, labels, capsys, config=None, **options):
     specs = {
         "labels": {
             "run": "collect_labels",
@@ -128,6 +130,7 @@ def collect(folder, labels, capsys, **options):
                 "policy": "random",
                 "num_envs": 2,
                 "env_config": {"max_game_steps": 20},
+                **(config or {}),
             },
         }
     }
@@ -167,6 +170,33 @@ def test_what_a_killed_stage_left_half_written_goes(tmp_path, capsys):
     assert json.loads(marker.read_text())["status"] == "finished" and not half.exists()
 
 
+def test_a_collection_that_falls_short_is_unfinished_and_goes_on_with_more_decisions(tmp_path, capsys):
+    folder = tmp_path / "f" / "labels"
+    few = {"max_decisions": 10, "num_envs": 1}
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"`labels` found only \d+ labels in \d+ decisions; raise `config.max_dec"):
+            collect(tmp_path, 60, capsys, few)
+        assert json.loads((folder / "stage.json").read_text())["status"] == "running"
+    first = (folder / "labels" / "part-00000.parquet").read_bytes()
+    assert "moved to" not in collect(tmp_path, 60, capsys, {**few, "max_decisions": 10_000})
+    assert (folder / "labels" / "part-00000.parquet").read_bytes() == first
+    assert json.loads((folder / "stage.json").read_text())["summary"]["labels"] >= 60
+    assert "already there, skipped" in collect(tmp_path, 60, capsys, few)
+
+
+def test_damaged_labels_of_a_finished_stage_are_collected_again_after_the_remedy(tmp_path, capsys):
+    collect(tmp_path, 5, capsys)
+    labels = tmp_path / "f" / "labels" / "labels"
+    part = labels / "part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:100])
+    with pytest.raises(UserError) as caught:
+        check_labels(labels)
+    assert f"remove the whole folder {str(labels)!r} and collect the labels again" in str(caught.value)
+    shutil.rmtree(labels)
+    assert "labels of" in collect(tmp_path, 5, capsys)
+    check_labels(labels)
+
+
 def test_a_foreign_folder_is_left_alone(tmp_path, capsys):
     foreign = tmp_path / "f" / "labels" / "precious.txt"
     foreign.parent.mkdir(parents=True)
@@ -183,6 +213,13 @@ def test_a_foreign_folder_is_left_alone(tmp_path, capsys):
         ({"target_labels": "many"}, ["`labels.config.target_labels` is 'many'", "whole number"]),
         ({"teacher": "scriptet"}, ["Did you mean 'scripted'?"]),
         ({"env_config": {"layout": "ful"}}, ["`layout` is 'ful'"]),
+        ({"max_empty_moments": 0}, ["`labels.config.max_empty_moments` is 0", "at least 1"]),
+        ({"num_envs": None}, ["`labels.config.num_envs` is None", "at least 1"]),
+        ({"random_share": 1.5}, ["`labels.config.random_share` is 1.5", "between 0 and 1"]),
+        ({"teacher_share": -0.1}, ["`labels.config.teacher_share` is -0.1", "between 0 and 1"]),
+        ({"teacher_share": float("nan")}, ["`labels.config.teacher_share` is nan"]),
+        ({"seed": -1}, ["`labels.config.seed` is -1", "at least 0"]),
+        ({"policy": "best"}, ["`labels.config.policy` is 'best'", "'random'"]),
     ],
 )
 def test_wrong_settings_of_the_collection(tmp_path, config, words):
@@ -206,6 +243,8 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
         ),
         ({"run": "replay", "config": {"checkpoint": "${sft}", "trials": 1, "recover": "hope"}}, ["'hope'", "'replay'"]),
         ({"run": "replay", "config": {"checkpoint": "nowhere"}}, ["'nowhere'"]),
+        ({"run": "evaluate", "config": {"checkpoint": "tests/data"}}, ["In `last.config`", "has no `policy/"]),
+        ({"run": "replay", "config": {"checkpoint": ["${sft}", "README.md"]}}, ["In `last.config`", "is no folder"]),
         ({"run": "replay", "config": {"checkpoint": "${sft}"}, "num_samples": 2}, ["`last.num_samples`"]),
         (
             {"run": "Verco", "env": KITCHEN, "config": {"message_chekpoint": "${sft}"}},

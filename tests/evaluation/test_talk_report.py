@@ -66,6 +66,13 @@ def test_they_are_in_both_pages_and_are_made_again_from_what_was_kept(folder):
     assert (folder / "again/report.md").read_text() == text
 
 
+def test_a_report_is_on_the_disk_before_its_files_get_their_names(folder, synced):
+    write_report(read_results(folder), folder / "report")
+    written = {path.name for path in (folder / "report").iterdir()}
+    assert {"report.html", "report.md", "report.json", "results.json"} <= written <= {path.name for path in synced}
+    assert synced[-1] == folder / "report"
+
+
 def test_a_study_that_does_not_measure_talk_has_none_of_it(folder):
     plain = {**STUDY, "evaluation": {"episodes": 10, "seed": 0, "modes": ["sampled"]}}
     (folder / "study.json").write_text(json.dumps(plain))

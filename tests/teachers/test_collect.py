@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 from chat_server import ChatServer
@@ -108,10 +112,110 @@ def test_other_settings_are_refused(whole, other):
         collect(whole, **other)
 
 
-@pytest.mark.parametrize("bad", [{"target_labels": 0}, {"policy": "best"}, {"random_share": 1.5}, {"teacher": "owl"}])
+@pytest.mark.parametrize(
+    "bad", [{"target_labels": 0}, {"policy": "best"}, {"random_share": 1.5}, {"teacher": "owl"}, {"seed": -1}]
+)
 def test_bad_settings(tmp_path, bad):
     with pytest.raises(UserError):
         collect(tmp_path / "bad", **bad)
+
+
+def _cut(folder: Path) -> None:
+    part = folder / "part-00000.parquet"
+    part.write_bytes(part.read_bytes()[:200])
+
+
+def _write(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / "collection.json").write_text(text)
+
+
+def _change(**values: Any) -> Callable[[Path], object]:
+    return lambda folder: _write(json.dumps({**state(folder), **values}))(folder)
+
+
+def _table(**columns: list[Any]) -> Callable[[Path], object]:
+    return lambda folder: parquet.write_table(pa.table(columns), folder / "part-00000.parquet")
+
+
+def _folder_as_state(folder: Path) -> None:
+    (folder / "collection.json").unlink()
+    (folder / "collection.json").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (_cut, "'part-00000.parquet' is damaged or no Parquet file"),
+        (lambda folder: (folder / "part-00000.parquet").unlink(), "'part-00000.parquet' is missing"),
+        (_table(prompt=["a"]), "'part-00000.parquet' has no column message"),
+        (_table(prompt=[1], message=["b"]), "'part-00000.parquet' has a column prompt of int64"),
+        (_table(prompt=["a"], message=pa.array([None], pa.string())), "column message with 1 empty cells"),
+        (_write("[]"), "'collection.json' is damaged"),
+        (_write('{"settings": '), "'collection.json' is damaged"),
+        (lambda folder: (folder / "collection.json").write_bytes(b"\xff\xfe"), "'collection.json' is damaged"),
+        (_change(parts="2"), "'collection.json' is damaged"),
+        (_change(parts=-1), "'collection.json' is damaged"),
+        (_change(complete=None), "'collection.json' is damaged"),
+        (_change(state=[]), "'collection.json' is damaged"),
+        (_change(state={"round": "one"}), "'collection.json' is damaged"),
+        (_change(settings=3), "'collection.json' is damaged"),
+        (_folder_as_state, "'collection.json' cannot be read"),
+        (lambda folder: (folder / "collection.json").unlink(), "'collection.json' is missing beside the parts"),
+    ],
+)
+def test_a_damaged_collection_is_told_and_the_remedy_works(whole, tmp_path, damage, words):
+    folder = tmp_path / "labels"
+    shutil.copytree(whole, folder)
+    (folder / "part-00001.parquet").write_bytes((folder / "part-00000.parquet").read_bytes())
+    paid = folder / collect_module.ANSWERS / "answers" / "paid.json"
+    paid.parent.mkdir(parents=True)
+    paid.write_text("{}")
+    damage(folder)
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(UserError, match=words) as caught:
+        collect(folder)
+    assert "remove everything in this folder but '_chat_cache'" in str(caught.value) and "\n" not in str(caught.value)
+    assert sorted(path.name for path in folder.iterdir()) == before  # nothing is deleted by a call that refuses
+    for path in folder.iterdir():
+        if path.name != collect_module.ANSWERS:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert collect(folder).complete and rows(folder) == rows(whole) and paid.exists()
+
+
+@pytest.mark.parametrize("name", ["part-x.parquet", "part-1.parquet", "other.parquet"])
+def test_foreign_labels_are_not_mixed_with_collected_ones(whole, tmp_path, name):
+    folder = tmp_path / "labels"
+    shutil.copytree(whole, folder)
+    (folder / name).write_bytes(b"mine")
+    with pytest.raises(UserError, match=f"holds '{name}', which no collection wrote; move it away"):
+        collect(folder)
+    (folder / name).rename(tmp_path / name)
+    assert collect(folder).complete and rows(folder) == rows(whole)
+
+
+def test_an_output_that_is_no_folder_is_told(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for output in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match=r"`output` .*/file.* cannot be made .*; give another folder"):
+            collect(output)
+    assert (tmp_path / "file").read_text() == "x"
+
+
+def test_parts_and_state_are_on_the_disk_before_they_get_their_names(tmp_path, synced):
+    folder = tmp_path / "labels"
+    collect(folder)
+    for name in ("part-00000.parquet", "collection.json"):
+        assert any(re.fullmatch(rf"\.{re.escape(name)}\.\w+\.tmp", path.name) for path in synced), synced
+    assert folder in synced
+
+
+def test_what_a_kill_left_half_written_is_cleared_up(whole, tmp_path):
+    folder = tmp_path / "labels"
+    folder.mkdir()
+    (folder / "part-00000.parquet").write_bytes(b"the state of this part was never written")
+    (folder / ".part-00000.parquet.12345678.tmp").write_bytes(b"half")
+    collect(folder)
+    assert rows(folder) == rows(whole) and not list(folder.glob(".*"))
 
 
 def test_a_chat_teacher_that_fails_does_not_stop_it(tmp_path, monkeypatch):
