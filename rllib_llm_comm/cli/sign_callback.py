@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,4 +52,5 @@ class SignCallback(Callback):
         """
         if self._trials:
             staging = Path(self._trials[0].storage.experiment_driver_staging_path)
-            self._states.sign(path for path in sorted(staging.glob("*")) if path.suffix in (".json", ".pkl"))
+            with contextlib.suppress(OSError):  # a full disk: this state is passed over then, the one before it stays
+                self._states.sign(path for path in sorted(staging.glob("*")) if path.suffix in (".json", ".pkl"))

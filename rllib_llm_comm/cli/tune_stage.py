@@ -272,7 +272,7 @@ def _raise_failures(stage: Stage, trials: list[Trial]) -> None:
     if failed:
         trial = failed[0]
         report = Path(trial.path) / "error.txt"
-        text = report.read_text(encoding="utf-8") if report.exists() else str(trial.get_error())
+        text = report.read_text(encoding="utf-8") if report.exists() else str(trial.get_error() or "")
         name, message = cause_of(text)
         if name == "UserError":
             raise UserError(f"In `{stage.name}`: {message}")
