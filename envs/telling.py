@@ -122,7 +122,7 @@ class TellingGame(Game):
     @property
     @abstractmethod
     def success(self) -> bool:
-        """Whether the task is done."""
+        """True once the task is done."""
 
     def told(self, agent: str) -> str:
         """The private fact if an agent is told it, else the empty text."""

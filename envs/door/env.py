@@ -126,7 +126,7 @@ class Door(TellingGame):
 
     @property
     def success(self) -> bool:
-        """Whether the right door was opened."""
+        """True once the right door was opened."""
         return self._opened and self._at == self._right
 
     @property

@@ -1,4 +1,4 @@
-"""What is said in the door game, and what a message means."""
+"""Sayings of the door game and their meanings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scripted players of the door game say and do."""
+"""Scripted players of the door game: their messages and actions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.telling import LISTENER_NAME
 
 
 def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
-    """What each should say: who is told the door tells it, who is not asks.
+    """Messages of all agents: who is told the door names it, who is not asks.
 
     Args:
         state: The environment.
@@ -26,7 +26,7 @@ def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dic
 
 
 def advise(env: Any, agent: str) -> int | None:
-    """What the scripted player does, knowing the door.
+    """Action of a player that knows the door.
 
     Args:
         env: The (unwrapped) environment.

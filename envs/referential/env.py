@@ -134,7 +134,7 @@ class Referential(TellingGame):
 
     @property
     def success(self) -> bool:
-        """Whether it was taken."""
+        """True once it was taken."""
         return self._taken == self._meant
 
     @property

@@ -1,4 +1,4 @@
-"""What is said in the referential game, and what a message means."""
+"""Sayings of the referential game and their meanings."""
 
 from __future__ import annotations
 

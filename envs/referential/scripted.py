@@ -1,4 +1,4 @@
-"""What the scripted players of the referential game say and do."""
+"""Scripted players of the referential game: their messages and actions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dic
 
 
 def advise(env: Any, agent: str) -> int | None:
-    """What the scripted player does, knowing the thing.
+    """Action of a player that knows the thing.
 
     Args:
         env: The (unwrapped) environment.
