@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.telling import LISTENER_NAME
 
 
 def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
-    """What each should say: who is told the thing names it, who is not asks.
+    """Messages of all agents: who is told the thing names it, who is not asks.
 
     Args:
         state: The environment.
