@@ -81,7 +81,7 @@ def unsigned_parts(stage: Stage) -> list[Path]:
     return unsigned
 
 
-def put_unsigned_aside(stage: Stage) -> None:
+def put_unsigned_aside(stage: Stage) -> list[str]:
     """Renames what Tune would unpickle and was not written here: half written in a kill, changed, or from elsewhere.
 
     Checkpoints that were never sealed are put aside as incomplete, and are deleted when the next one is whole.
@@ -89,9 +89,16 @@ def put_unsigned_aside(stage: Stage) -> None:
     Args:
         stage: The stage.
 
+    Returns:
+        Sentences about checkpoints that are passed over.
+
     Raises:
         UserError: As of `unsigned_parts`.
     """
+    told = []
     for path in unsigned_parts(stage):
         kind = "unsigned" if path.is_file() or (path / SEAL).is_file() else "incomplete"
+        if path.is_dir():
+            told.append(f"{path.parent.name}/{path.name} is not whole and is passed over.")
         move_aside(path, f"{kind}_{path.name}")
+    return told

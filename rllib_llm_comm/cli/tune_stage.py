@@ -234,7 +234,8 @@ def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:
     Where no state is left that can be read, a single trial goes on from its newest whole checkpoint. Nothing is
     deleted: what cannot be used is renamed.
     """
-    put_unsigned_aside(stage)
+    for sentence in put_unsigned_aside(stage):
+        say(sentence)
     states = OwnStates(stage.folder)
     if state := find_state(stage.folder, trials, lambda path: stage.trust or states.holds(path)):
         for sentence in repair_state(state, stage.folder):
