@@ -372,7 +372,7 @@ def test_pictures_show_the_order_and_who_knows_it():
         ({"told_to": []}, "somebody has to know the order"),
         ({"told_to": ["alice", "carol"]}, "`told_to` is 'carol' but must be one of 'alice', 'bob'"),
         ({"told_to": 1}, "`told_to` is 1"),
-        ({"orders": 0}, "`orders` is 0 but must be a whole number from 1 up"),
+        ({"orders": 0}, "`orders` is 0 but must be a whole number from 1 to 1000"),
         ({"orders": True}, "`orders` is True"),
         ({"orders": 2.0}, "`orders` is 2.0"),
         ({"start": "anywhere"}, "`start` is 'anywhere'"),
