@@ -24,6 +24,7 @@ from rllib_llm_comm.cli.going_on import unsigned_parts
 from rllib_llm_comm.cli.options import TrainOptions
 from rllib_llm_comm.cli.prerequisites import check_base_models
 from rllib_llm_comm.cli.ray_session import RaySession, available_cpus
+from rllib_llm_comm.cli.search_space import grid_points, seeds_of
 from rllib_llm_comm.cli.stages import (
     MARKER,
     Stage,
@@ -98,7 +99,8 @@ def run_file(
             if not any(_needs_ray(later) for later in stages[number - 1 :] if later.name in to_run):
                 ray.stop()
             try:
-                records[stage.name] = _run(stage, _outputs(stages, records), ray, options)
+                resolved = _resolved(stage, _outputs(stages, records), _seed_sweeps(stages))
+                records[stage.name] = _run(stage, resolved, ray, options)
             except UserError as error:
                 if not keep_going:
                     raise
@@ -108,13 +110,12 @@ def run_file(
     return failed
 
 
-def _run(stage: Stage, outputs: Mapping[str, list[str]], ray: RaySession, options: TrainOptions) -> StageRecord:
+def _run(stage: Stage, resolved: Stage, ray: RaySession, options: TrainOptions) -> StageRecord:
     start = time.monotonic()
     try:
         _make_room(stage, options.resume)
         remove_scratch(stage.folder)
         stage.write()
-        resolved = _resolved(stage, outputs)
         if _needs_ray(stage):
             result = tune_stage.run(resolved, ray)
         else:
@@ -166,11 +167,12 @@ def check_stages(
         UserError: At the first unknown key or impossible value.
     """
     outputs: dict[str, list[str]] = {}
+    seeds = _seed_sweeps(stages)
     missing: tuple[str, ...] = ()
     cpus = available_cpus()
     check_base_models(_base_models(stages))
     for stage in stages:
-        resolved = _resolved(stage, outputs)
+        resolved = _resolved(stage, outputs, seeds)
         if stage.name not in finished:
             if _needs_ray(stage):
                 tune_stage.check(resolved, tuple(plain_stages.KINDS), missing, trusted, many_cpus)
@@ -179,7 +181,7 @@ def check_stages(
                 plain_stages.KINDS[stage.experiment.run].check(resolved, missing)
             future = str(stage.folder.absolute() / "(not there yet)")
             missing = (*missing, future)
-            outputs[stage.name] = [future]
+            outputs[stage.name] = [future] * max(1, len(seeds.get(stage.name, ())))
         else:
             outputs[stage.name] = _absolute(stage, finished[stage.name].outputs)
     return cpus
@@ -197,9 +199,25 @@ def _base_models(stages: list[Stage]) -> dict[str, tuple[str, str | None]]:
     return found
 
 
-def _resolved(stage: Stage, outputs: Mapping[str, list[str]]) -> Stage:
+def _seed_sweeps(stages: list[Stage]) -> dict[str, list[Any]]:
+    """Stage -> its seeds, of the stages that train one trial per seed and vary nothing else."""
+    seeds = {stage.name: seeds_of(stage.experiment.config) for stage in stages if _needs_ray(stage)}
+    points = {stage.name: stage.experiment.num_samples * grid_points(stage.experiment.config) for stage in stages}
+    return {name: found for name, found in seeds.items() if found and points[name] == len(found)}
+
+
+def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str, list[Any]]) -> Stage:
+    """A stage with paths for its references.
+
+    Args:
+        stage: The stage.
+        outputs: Stage -> its outputs.
+        seeds: Of sweeps over seeds; where a stage refers to a sweep over its own seeds, like goes with like.
+    """
     many = stage.experiment.run in plain_stages.KINDS
-    config = resolve(stage.experiment.config, outputs, many)
+    own = seeds_of(stage.experiment.config)
+    same_seeds = [name for name in stage.uses if own and seeds.get(name) == own]
+    config = resolve(stage.experiment.config, outputs, many, same_seeds)
     changes = {
         "config": {key: _checkpoint_of(value) if key in _CHECKPOINTS else value for key, value in config.items()},
         "restore": _checkpoint_of(resolve(stage.experiment.restore, outputs)),

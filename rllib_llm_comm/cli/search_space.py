@@ -1,13 +1,18 @@
-"""Search spaces in plain data: `{grid_search: [...]}`, `{choice: [...]}`, `{loguniform: [low, high]}`, ..."""
+"""Search spaces in plain data: `{grid_search: [...]}`, `{choice: [...]}`, `{loguniform: [low, high]}`, ...
+
+`{by_seed: [...]}` is no space of its own: each trial takes the value at the place of its seed in `seed: {grid_search:
+[...]}`. References to a sweep over the same seeds become such a list.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
 
 GRID = "grid_search"
+BY_SEED = "by_seed"
 # Name in a file -> number of arguments of Tune's function of that name; None: one list of options.
 _DISTRIBUTIONS: dict[str, int | None] = {
     "choice": None,
@@ -26,7 +31,7 @@ def search_kind(value: Any) -> str | None:
     """The kind of search that a config value asks for, or `None` if it is an ordinary value."""
     if isinstance(value, dict) and len(value) == 1:
         key = next(iter(value))
-        if key == GRID or key in _DISTRIBUTIONS:
+        if key in (GRID, BY_SEED) or key in _DISTRIBUTIONS:
             return str(key)
     return None
 
@@ -46,7 +51,7 @@ def check_search(setting: str, value: dict[str, Any]) -> list[Any]:
     """
     kind = next(iter(value))
     arguments = value[kind]
-    count = None if kind == GRID else _DISTRIBUTIONS[kind]
+    count = _DISTRIBUTIONS.get(kind)
     if not isinstance(arguments, list) or not arguments:
         raise UserError(f"`{setting}.{kind}` is {arguments!r} but must be a list such as [0, 1].")
     if count is not None and (len(arguments) != count or not all(isinstance(a, int | float) for a in arguments)):
@@ -68,11 +73,28 @@ def grid_points(value: Any) -> int:
     return points
 
 
-def to_tune(value: Any) -> Any:
-    """Replaces distributions in plain data by Tune's objects; `grid_search` stays, Tune reads it itself."""
+def seeds_of(config: Mapping[str, Any]) -> list[Any]:
+    """The seeds over which a config's grid goes; none without such a grid."""
+    seed = config.get("seed")
+    return list(seed[GRID]) if search_kind(seed) == GRID else []
+
+
+def to_tune(value: Any, seeds: Sequence[Any] = ()) -> Any:
+    """Replaces distributions in plain data by Tune's objects; `grid_search` stays, Tune reads it itself.
+
+    Args:
+        value: A config, or a value in it.
+        seeds: The seeds of the config's grid, to which `by_seed` refers.
+    """
     kind = search_kind(value)
     if kind == GRID:
         return value
+    if kind == BY_SEED:
+        from ray import tune
+
+        by_seed = dict(zip(seeds, value[kind], strict=True))
+        # `first_point` asks outside of a trial.
+        return tune.sample_from(lambda config: by_seed[config["seed"] if config is not None else seeds[0]])
     if kind:
         from ray import tune
 
@@ -80,7 +102,7 @@ def to_tune(value: Any) -> Any:
         make = getattr(tune, kind)
         return make(arguments) if _DISTRIBUTIONS[kind] is None else make(*arguments)
     if isinstance(value, dict):
-        return {key: to_tune(item) for key, item in value.items()}
+        return {key: to_tune(item, seeds) for key, item in value.items()}
     return value
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from rllib_llm_comm.cli.experiment_file import Experiment
+from rllib_llm_comm.cli.search_space import BY_SEED
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.files import write_atomically
 
@@ -167,26 +168,29 @@ def make_stages(
     return stages
 
 
-def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False) -> Any:
+def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, same_seeds: Collection[str] = ()) -> Any:
     """Replaces `${stage}` by the stage's output path.
 
     Args:
         value: A config value: text, list, dict or anything else (left alone).
         outputs: Stage -> its output paths.
         many: Whether a text that is nothing but a reference may become a list of several paths.
+        same_seeds: Sweeps over the seeds of the one who refers: each of its trials takes the result of its own seed.
 
     Raises:
         UserError: If a stage has several outputs where one is needed.
     """
     if isinstance(value, dict):
-        return {key: resolve(item, outputs, many) for key, item in value.items()}
+        return {key: resolve(item, outputs, many, same_seeds) for key, item in value.items()}
     if isinstance(value, list):
-        return [resolve(item, outputs, many) for item in value]
+        return [resolve(item, outputs, many, same_seeds) for item in value]
     if not isinstance(value, str):
         return value
     whole = _REFERENCE.fullmatch(value)
     if whole and many and len(outputs[whole.group(1)]) > 1:
         return list(outputs[whole.group(1)])
+    if whole and whole.group(1) in same_seeds:
+        return {BY_SEED: list(outputs[whole.group(1)])}
 
     def path_of(match: re.Match[str]) -> str:
         paths = outputs[match.group(1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,11 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rllib_llm_comm.cli.experiment_file import NAME_PATTERN, Experiment, ExperimentFile, load_file, make_experiment
+from rllib_llm_comm.cli.search_space import GRID
 from rllib_llm_comm.cli.validation import one_sentence
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.modules.settings import MESSAGE_MODES
 
-_ENV, _SCENARIO = "${env}", "${scenario}"
+_ENV, _SCENARIO, _SEEDS = "${env}", "${scenario}", "${seeds}"
 # Settings that the study gives to every system -> how it is told them.
 _GIVEN = {
     "env": "write it as `env` of the study",
@@ -61,6 +63,7 @@ class StudySystem(BaseModel):
         config: Its settings; `${stage}` is the result of a shared stage.
         stop: When a trial ends; at least one criterion.
         interventions: Message modes with which its trained policies are played as well, to see whether they listen.
+        scenarios: The scenarios in which it is compared; all by default.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -70,6 +73,7 @@ class StudySystem(BaseModel):
     config: dict[str, Any] = Field(default_factory=dict)
     stop: dict[str, Any] = Field(min_length=1, examples=["stop: {training_iteration: 16}"])
     interventions: Annotated[list[str], _Different] = Field(default_factory=list)
+    scenarios: Annotated[list[str], _Different] | None = Field(default=None, min_length=1)
 
     @field_validator("config")
     @classmethod
@@ -97,7 +101,8 @@ class Study(BaseModel):
         env: Environment id of all runs.
         scenarios: Name -> settings of the environment.
         shared: Stages that run once per scenario before the systems, such as labels and the message adapter.
-            `${env}` and `${scenario}` stand for the environment's id and its settings.
+            `${env}` and `${scenario}` stand for the environment's id and its settings. With `seed: ${seeds}` a stage
+            is trained once per seed, and a trial of a system takes the result of its own seed.
         systems: Name -> system.
         baseline: The system with which the others are compared; the first by default.
         seeds: One trial each; different, >= 0.
@@ -120,6 +125,10 @@ class Study(BaseModel):
     def label(self, system: str) -> str:
         """A system's name in the report."""
         return self.systems[system].label or system
+
+    def compared_in(self, scenario: str) -> list[str]:
+        """The systems that are compared in a scenario."""
+        return [key for key, system in self.systems.items() if system.scenarios is None or scenario in system.scenarios]
 
 
 def stage_name(scenario: str, system: str, *more: str) -> str:
@@ -156,6 +165,7 @@ def read_study(path: Path) -> Study:
     if study.baseline is not None and study.baseline not in study.systems:
         hint = did_you_mean(study.baseline, study.systems)
         raise UserError(f"`baseline` is {study.baseline!r} but must be one of {', '.join(study.systems)}.{hint}")
+    _check_scenarios(study)
     return study
 
 
@@ -175,12 +185,12 @@ def expand(study: Study, name: str) -> ExperimentFile:
         experiments[stage] = make_experiment(stage, spec)
 
     for scenario, env_config in study.scenarios.items():
-        names = {f"${{{other}}}": f"${{{stage_name(scenario, other)}}}" for other in study.shared}
-        names[_ENV] = study.env
+        stages = {f"${{{other}}}": f"${{{stage_name(scenario, other)}}}" for other in study.shared}
+        places = {**stages, _ENV: study.env, _SCENARIO: env_config, _SEEDS: {GRID: study.seeds}}
         for shared, spec in study.shared.items():
-            add(stage_name(scenario, shared), _filled(spec, names, env_config))
-        for key, system in study.systems.items():
-            add(stage_name(scenario, key), _system(study, system, names, env_config))
+            add(stage_name(scenario, shared), _filled(spec, places))
+        for key in study.compared_in(scenario):
+            add(stage_name(scenario, key), _system(study, study.systems[key], places))
             for suffix, settings in evaluations(study, key).items():
                 checkpoint = f"${{{stage_name(scenario, key)}}}"
                 add(
@@ -202,25 +212,37 @@ def evaluations(study: Study, system: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _system(
-    study: Study, system: StudySystem, names: Mapping[str, str], env_config: Mapping[str, Any]
-) -> dict[str, Any]:
-    config = _filled(system.config, names, env_config)
+def _system(study: Study, system: StudySystem, places: Mapping[str, Any]) -> dict[str, Any]:
+    given = {"env_config": places[_SCENARIO], **system.config, "seed": places[_SEEDS]}
     return {
         "run": system.run,
         "env": study.env,
         "stop": dict(system.stop),
         "checkpoint_config": {"checkpoint_frequency": 10, "num_to_keep": 1, "checkpoint_at_end": True},
-        "config": {"env_config": dict(env_config), **config, "seed": {"grid_search": list(study.seeds)}},
+        "config": _filled(given, places),
     }
 
 
-def _filled(value: Any, names: Mapping[str, str], env_config: Mapping[str, Any]) -> Any:
-    """A value with the placeholders of one scenario filled in."""
+def _filled(value: Any, places: Mapping[str, Any]) -> Any:
+    """A copy of a value with the placeholders of one scenario filled in."""
     if isinstance(value, Mapping):
-        return {key: _filled(item, names, env_config) for key, item in value.items()}
+        return {key: _filled(item, places) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, names, env_config) for item in value]
-    if value == _SCENARIO:
-        return dict(env_config)
-    return names.get(value, value) if isinstance(value, str) else value
+        return [_filled(item, places) for item in value]
+    return copy.deepcopy(places.get(value, value)) if isinstance(value, str) else value
+
+
+def _check_scenarios(study: Study) -> None:
+    for key, system in study.systems.items():
+        for scenario in system.scenarios or ():
+            if scenario not in study.scenarios:
+                raise UserError(
+                    f"`systems.{key}.scenarios` names {scenario!r} but must name some of {', '.join(study.scenarios)}."
+                    f"{did_you_mean(scenario, study.scenarios)}"
+                )
+    baseline = study.baseline or next(iter(study.systems))
+    if lacking := [scenario for scenario in study.scenarios if baseline not in study.compared_in(scenario)]:
+        raise UserError(
+            f"`systems.{baseline}.scenarios` lacks {lacking[0]!r}, but {baseline!r} is the baseline, with which all "
+            "others are compared in every scenario; leave `scenarios` out there or name another `baseline`."
+        )

@@ -136,7 +136,9 @@ def trial_name(trial: Trial) -> str:
 
 
 def _varied(trial: Trial) -> dict[str, Any]:
-    return {str(key): value for key, value in (trial.evaluated_params or {}).items()}
+    """What distinguishes the trial; absolute paths are too long for a name, and most follow from the seed."""
+    evaluated = trial.evaluated_params or {}
+    return {str(key): value for key, value in evaluated.items() if not str(value).startswith("/")}
 
 
 def _short(value: Any) -> str:

@@ -17,7 +17,7 @@ from rllib_llm_comm.cli.own_work import OwnStates, make_key
 from rllib_llm_comm.cli.prerequisites import check_cores, check_prerequisites
 from rllib_llm_comm.cli.progress import TrainingTable, lookup, summary_of
 from rllib_llm_comm.cli.ray_session import RaySession, available_cpus
-from rllib_llm_comm.cli.search_space import first_point, grid_points, has_search, to_tune
+from rllib_llm_comm.cli.search_space import first_point, grid_points, has_search, seeds_of, to_tune
 from rllib_llm_comm.cli.stages import Stage, StageResult
 from rllib_llm_comm.cli.trial_checkpoints import sealed_metrics, whole_checkpoints
 from rllib_llm_comm.cli.tune_state import find_state, repair_state
@@ -215,7 +215,8 @@ def tune_config(experiment: Experiment, algorithm: type[Algorithm]) -> dict[str,
     one_trial = experiment.num_samples == 1 and not has_search(config)
     if alone and one_trial and not {"num_cpus_for_main_process", "num_cpus_for_driver"} & set(config):
         config["num_cpus_for_main_process"] = available_cpus()
-    return {key: to_tune(value) for key, value in config.items()}
+    seeds = seeds_of(config)
+    return {key: to_tune(value, seeds) for key, value in config.items()}
 
 
 def _demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> tuple[float, float]:

@@ -118,6 +118,8 @@ def read_results(folder: Path) -> StudyResults:
     for scenario in study["scenarios"]:
         scenarios[scenario] = {}
         for name, system in study["systems"].items():
+            if system.get("scenarios") and scenario not in system["scenarios"]:
+                continue
             stage = f"{scenario}.{name}"
             found = SystemResults(name, system.get("label") or name, _curves(folder / stage))
             wanted = [*study["evaluation"]["modes"], *(f"messages_{mode}" for mode in system["interventions"])]
