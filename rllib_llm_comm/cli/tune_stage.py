@@ -85,13 +85,16 @@ def default_config(stage: Stage) -> AlgorithmConfig | None:
 
 
 def cpus_needed(stage: Stage) -> int:
-    """Logical CPUs that Ray should have for one trial of a checked stage."""
+    """Logical CPUs that Ray should have for a checked stage: of one trial, of those that read data of all at once."""
     algorithm = find_algorithm(stage.experiment.run)
     try:
-        cpus, _ = _demand(algorithm, tune_config(stage.experiment, algorithm))
+        config = tune_config(stage.experiment, algorithm)
+        cpus, for_data, _ = _demand(algorithm, config)
     except ValueError:  # it misses a result of an earlier stage, which is not there yet
         return available_cpus()
-    return math.ceil(cpus)
+    # What Ray Data does lasts moments; trials need not wait for each other's.
+    trials = min(grid_points(config) * stage.experiment.num_samples, _side_by_side(cpus)) if for_data else 1
+    return math.ceil((cpus + for_data) * trials)
 
 
 def run(stage: Stage, ray: RaySession) -> StageResult:
@@ -120,8 +123,8 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
     config = tune_config(stage.experiment, algorithm)
     ray.start()
     register_all()
-    cpus, gpus = _demand(algorithm, config)
-    ray.require(stage.name, cpus, gpus)
+    cpus, for_data, gpus = _demand(algorithm, config)
+    ray.require(stage.name, cpus + for_data, gpus)
     count = stage.experiment.num_samples * grid_points(config)
     resume, restore = _what_to_continue(stage, count)
     with TrainingTable(stage.experiment.stop, count) as table:
@@ -160,8 +163,7 @@ def _run_trials(
                 checkpoint_config=tune.CheckpointConfig(**experiment.checkpoint_config.model_dump()),
                 restore=restore,
                 resume="AUTO+ERRORED" if resume else None,
-                # Ray may have more logical CPUs than there are cores; trials should not share cores then.
-                max_concurrent_trials=max(1, int(available_cpus() // max(cpus, 1))) if ray_is_local() else None,
+                max_concurrent_trials=_side_by_side(cpus) if ray_is_local() else None,
                 trial_name_creator=trial_name,
                 trial_dirname_creator=trial_folder,
                 # The row of an iteration is in its file before its checkpoint is sealed and signed.
@@ -175,6 +177,11 @@ def _run_trials(
     if keeping.stopped and all(trial.status != "ERROR" for trial in trials):
         raise StoppedError  # Tune calls all trials done, whyever they ended
     return trials
+
+
+def _side_by_side(cpus: float) -> int:
+    """Trials that run at once on this machine: Ray may have more logical CPUs than there are cores to share."""
+    return max(1, int(available_cpus() // max(cpus, 1)))
 
 
 def _failure_of_tune(stage: Stage, error: Exception) -> Exception:
@@ -219,14 +226,14 @@ def tune_config(experiment: Experiment, algorithm: type[Algorithm]) -> dict[str,
     return {key: to_tune(value, seeds) for key, value in config.items()}
 
 
-def _demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> tuple[float, float]:
-    """CPUs and GPUs of one trial."""
+def _demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> tuple[float, float, float]:
+    """CPUs of one trial, CPUs that it needs beside for reading data, and its GPUs."""
     values = first_point(dict(config))
     request = algorithm.default_resource_request(values)
     cpus = sum(bundle.get("CPU", 0) for bundle in request.bundles)
     gpus = sum(bundle.get("GPU", 0) for bundle in request.bundles)
     offline = bool(algorithm.get_default_config().update_from_dict(values).is_offline)
-    return cpus + (_CPUS_FOR_DATA if offline else 0), gpus
+    return cpus, _CPUS_FOR_DATA if offline else 0, gpus
 
 
 def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:

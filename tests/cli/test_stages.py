@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 
@@ -13,7 +14,7 @@ from rllib_llm_comm.algorithms.message_labels import check_labels
 from rllib_llm_comm.cli.checkpoints import find_checkpoint
 from rllib_llm_comm.cli.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.cli.options import TrainOptions
-from rllib_llm_comm.cli.pipeline import run_file
+from rllib_llm_comm.cli.pipeline import check_stages, run_file
 from rllib_llm_comm.cli.stages import StageResult, make_stages, resolve
 from rllib_llm_comm.cli.train import apply_options
 from rllib_llm_comm.errors import UserError
@@ -47,6 +48,24 @@ def test_keeping_results_differently_changes_no_fingerprint(tmp_path):
     specs["sft"]["checkpoint_config"] = {"checkpoint_frequency": 7}
     specs["sft"]["storage_path"] = "elsewhere"
     assert stages_of(specs, tmp_path)[1].fingerprint == stages_of(three(), tmp_path)[1].fingerprint
+
+
+def test_a_sweep_takes_results_of_its_own_seeds():
+    outputs = {"sft": ["a", "b"], "labels": ["data"]}
+    config = {"message_checkpoint": "${sft}", "input_": "${labels}"}
+    resolved = resolve(config, outputs, same_seeds=["sft"])
+    assert resolved == {"message_checkpoint": {"by_seed": ["a", "b"]}, "input_": "data"}
+    with pytest.raises(UserError, match="stands for 2 results"):
+        resolve(config, outputs)
+
+
+def test_a_reference_to_a_sweep_over_other_seeds_is_told_before_anything_runs(tmp_path):
+    specs = three()
+    specs["sft"]["config"]["seed"] = {"grid_search": [0, 1]}
+    for seeds, fits in (([0, 1], True), ([1, 0], False), ([0], False)):
+        specs["verco"]["config"]["seed"] = {"grid_search": seeds}
+        with contextlib.nullcontext() if fits else pytest.raises(UserError, match="`.*sft.*` stands for 2 results"):
+            check_stages(stages_of(specs, tmp_path), {})
 
 
 @pytest.mark.parametrize(

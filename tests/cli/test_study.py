@@ -15,6 +15,7 @@ from rllib_llm_comm.cli.example import examples
 from rllib_llm_comm.cli.stages import make_stages
 from rllib_llm_comm.cli.study_file import expand, read_study
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.study_results import read_results
 from tests.cli.command import rllib
 
 SMOKE = Path(__file__).parents[1] / "data" / "study_smoke.yaml"
@@ -37,6 +38,21 @@ def test_stages_of_the_study_that_comes_along(tmp_path):
     assert file.experiments["B_all_three.symbolic_ppo.greedy"].config["greedy"]
     stages = make_stages(file.experiments, lambda name, _: tmp_path / name)
     assert pipeline.check_stages(stages, {}) >= 1
+
+
+def test_systems_may_be_compared_in_some_scenarios(tmp_path):
+    study = copy.deepcopy(yaml.safe_load(SMOKE.read_text()))
+    study["scenarios"]["A"] = {"map_name": "A"}
+    study["systems"]["symbolic_ppo"]["scenarios"] = ["A"]
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(study))
+    read = read_study(path)
+    names = set(expand(read, "study").experiments)
+    assert "A.symbolic_ppo" in names and not any(name.startswith("B.symbolic_ppo") for name in names)
+    (tmp_path / "study.json").write_text(read.model_dump_json())
+    results = read_results(tmp_path)
+    assert set(results.scenarios["A"]) == {"constant", "symbolic_ppo"} and set(results.scenarios["B"]) == {"constant"}
+    assert not any(stage.startswith("B.symbolic_ppo") for stage in results.missing)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +100,14 @@ def test_stages_of_the_study_that_comes_along(tmp_path):
             "`study.yaml.evaluation.episodes` is 0 but must be greater than",
         ),
         (lambda s: s["evaluation"].update(modes=["best"]), "modes.0` is 'best' but must be 'sampled' or 'greedy'"),
+        (
+            lambda s: s["systems"]["constant"].update(scenarios=["b"]),
+            "`systems.constant.scenarios` names 'b' but must name some of B",
+        ),
+        (
+            lambda s: (s["scenarios"].update(A={}), s["systems"]["constant"].update(scenarios=["B"])),
+            "`systems.constant.scenarios` lacks 'A', but 'constant' is the baseline",
+        ),
         (lambda s: s.update(seeds=[]), r"`study.yaml.seeds` is \[\] but must be a list that is not empty"),
         (lambda s: s.update(seeds=["one"]), "`study.yaml.seeds.0` is 'one' but must be a whole number"),
         (lambda s: s.update(seeds=[0, -1]), "`study.yaml.seeds.1` is -1 but must be greater than or equal to 0"),
@@ -117,7 +141,7 @@ def test_bad_files(tmp_path):
 
 @pytest.mark.timeout(300)
 def test_from_file_to_report(tmp_path):
-    command = ["study", "file", str(SMOKE), "-n", "smoke", "--ray-num-cpus", "2"]
+    command = ["study", "file", str(SMOKE), "-n", "smoke", "--ray-num-cpus", "6"]
     done = rllib(*command, cwd=tmp_path, timeout=280)
     assert done.returncode == 0 and done.stderr == "", done.stderr + done.stdout
     folder = tmp_path / "results/smoke"
@@ -128,12 +152,17 @@ def test_from_file_to_report(tmp_path):
     assert len(sampled["runs"]) == 2 and systems["constant"]["seeds"] == [0, 1]
     assert systems["constant"]["messages"][0] == ["hello", 1.0] and systems["symbolic_ppo"]["messages"] == []
     assert set(systems["constant"]["evaluations"]) == {"sampled", "messages_none"}
+    for seed in (0, 1):  # each trial took the adapter of its own seed
+        (rows,) = (folder / "B.constant").glob(f"trial_*seed={seed}/result.json")
+        config = json.loads(rows.read_text().splitlines()[0])["config"]
+        (adapter,) = (folder / "B.message_sft").glob(f"trial_*seed={seed}/checkpoint_*")
+        assert config["seed"] == seed and Path(config["message_checkpoint"]) == adapter.absolute()
     page = (folder / "report/report.html").read_text()
     assert "data:image/png" in page and "constant message" in page and "http" not in page.replace("http-equiv", "")
     assert "| constant message | sampled |" in (folder / "report/report.md").read_text()
 
     again = rllib(*command, cwd=tmp_path)
-    assert again.returncode == 0 and again.stdout.count("already there, skipped") == 5
+    assert again.returncode == 0 and again.stdout.count("already there, skipped") == 7
 
     for stage in ("constant.sampled", "symbolic_ppo.sampled"):
         shutil.rmtree(folder / f"B.{stage}")
