@@ -96,6 +96,9 @@ class CommunicationFigures:
             everybody or nobody was told. `None` where nothing was heard in two episodes.
         listening_told: The same for decisions of informed agents.
         decisions: Decisions behind `listening`.
+        first_choice: I(the first choice of an uninformed agent that names a fact's words; the private fact), over
+            episodes. In silence it is a cue without words: timing, or what lies about. `None` where nobody is
+            uninformed, or without a parser.
         consistency: I(meaning of a message; its speaker's action), corrected. High also with a deaf listener.
         coordination: I(meaning of a message; its listener's action), corrected. Correlation, not influence.
         obeyed: Share of requests for something that the listener can do, which it does within its next decisions.
@@ -113,6 +116,7 @@ class CommunicationFigures:
     listening: float | None
     listening_told: float | None
     decisions: int
+    first_choice: MutualInformation | None
     consistency: float | None
     coordination: float | None
     obeyed: float | None
@@ -164,6 +168,7 @@ def communication_figures(
         listening=_listening(others, turns, judge, rng),
         listening_told=_listening(informed, turns, judge, rng) if others is not informed else None,
         decisions=sum(bool(turn.decision.heard) for turn in others),
+        first_choice=None if meaning is None or others is informed else _first_choice(turns, meaning),
         consistency=_information([(_meant(t.decision.said, meaning), _chosen(t)) for t in said]),
         coordination=_information([(_meant(m, meaning), _chosen(t)) for t in turns for m in t.decision.heard.values()]),
         obeyed=_mean([own for own, _ in obeyed]),
@@ -204,6 +209,22 @@ def _signalling(said: Sequence[Turn], read: Callable[[str], str]) -> MutualInfor
     # One order may follow another within an episode: each is a group of its own.
     groups = [(turn.episode, turn.private) for turn in told]
     return mutual_information([read(t.decision.said) for t in told], [t.private for t in told], groups)
+
+
+def _first_choice(turns: Sequence[Turn], meaning: Meaning) -> MutualInformation | None:
+    """Information of the first telling choice of each uninformed agent, per episode and order."""
+    facts = {word for turn in turns for word in turn.private.split()}
+    first: dict[tuple[int, str, str], str] = {}
+    for turn in turns:
+        if turn.secret and not turn.private:
+            key = (turn.episode, turn.secret, turn.agent)
+            named = meaning(_chosen(turn)) or ""
+            first.setdefault(key, "")
+            if not first[key] and facts & set(named.split()):
+                first[key] = named
+    if not first:
+        return None
+    return mutual_information(list(first.values()), [secret for _, secret, _ in first], [key[:2] for key in first])
 
 
 def _information(pairs: Sequence[tuple[str, str]]) -> float | None:

@@ -14,9 +14,12 @@ from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults
 TALK = "communication"
 _SAMPLED = "sampled"
 _FEW = 4
+# Also of agents in silence: a cue without words.
+_CHOICE = "first_choice"
 MEASURES = {
     "signalling": "Signalling (nats)",
     "listening": "Listening (nats)",
+    _CHOICE: "First choice (nats)",
     "obeyed": "Obeyed",
     "obeyed_chance": "By chance",
     "vocabulary": "Vocabulary",
@@ -37,12 +40,13 @@ def talk_of(system: SystemResults) -> dict[str, Any] | None:
         system: The system; its sampled evaluations hold an entry `communication` where its agents speak.
 
     Returns:
-        Measure -> value with its interval, `None` where there is none; `None` for a system without any.
+        Measure -> value with its interval, `None` where there is none; `None` for a system without any. Of agents in
+        silence only what the choice of those who are not told tells about the secret.
     """
     runs = [run[TALK] for run in system.evaluations.get(_SAMPLED, []) if run.get(TALK)]
-    if not runs or not any(run["messages"] for run in runs):
-        return None
-    return {name: _interval([_value(run, name) for run in runs]) for name in MEASURES}
+    told = MEASURES if any(run["messages"] for run in runs) else [name for name in MEASURES if name == _CHOICE]
+    found = {name: _interval([_value(run, name) for run in runs]) if name in told else None for name in MEASURES}
+    return found if any(found.values()) else None
 
 
 def add_corrected(told: Mapping[str, dict[str, Any]], systems: Mapping[str, SystemResults], baseline: str) -> None:
@@ -72,7 +76,7 @@ def corrected(told: Mapping[str, dict[str, Any]]) -> list[tuple[str, float]]:
 
 
 def _value(run: Mapping[str, Any], name: str) -> float | None:
-    found = run[name]
+    found = run.get(name)  # earlier versions measured less
     value: float | None = found["corrected"] if isinstance(found, Mapping) else found
     return value
 

@@ -76,6 +76,25 @@ def test_a_speaker_that_names_one_of_three_orders_and_a_listener_that_obeys():
     assert found.coordination == pytest.approx(math.log(3), abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("listen", "seen", "nats", "is_cue"),
+    [(obeys, None, 1.10, True), (deaf, None, 0.0, False), (deaf, "counter", 1.10, True)],
+)
+def test_the_first_choice_of_who_is_not_told(listen, seen, nats, is_cue):
+    """Words that are obeyed, nothing, and something on the counter that tells the dish without words."""
+    turns, judge = play(names_it, listen, episodes=300)
+    if seen:
+        turns = [
+            replace(turn, decision=replace(turn.decision, action=1 + DISHES.index(turn.secret), heard={}, said=""))
+            for turn in turns
+        ]
+    found = communication_figures(turns, judge, meaning).first_choice
+    assert found.corrected == pytest.approx(nats, abs=0.04)
+    assert (found.p_value < 0.01) == is_cue
+    informed = [replace(turn, private=turn.secret) for turn in turns]
+    assert communication_figures(informed, judge, meaning).first_choice is None
+
+
 def test_a_deaf_listener_is_not_moved_although_the_speaker_signals():
     found = communication_figures(*play(names_it, deaf), meaning)
     assert found.listening == pytest.approx(0.0, abs=1e-12)

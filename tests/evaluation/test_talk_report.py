@@ -52,9 +52,22 @@ def test_measures_and_corrected_comparisons(folder):
     assert talk["signalling"]["value"] == pytest.approx(0.5675, abs=0.005)
     assert talk["obeyed"] == {"value": 0.8, "low": 0.8, "high": 0.8}
     assert talk["understood"] is None and told["none"]["talk"] is None
+    assert talk["first_choice"] is None  # these evaluations are of a version that did not measure it
     assert told["talk"]["against_baseline"]["p_value"] == pytest.approx(2 / 70, abs=1e-5)  # the most extreme of 70
     assert told["talk"]["against_baseline"]["p_corrected"] == pytest.approx(4 / 70, abs=1e-5)
     assert told["other"]["against_baseline"]["p_corrected"] == told["other"]["against_baseline"]["p_value"] > 0.5
+
+
+def test_of_agents_in_silence_only_their_cues_are_told(folder):
+    for name in ("talk", "none"):
+        path = folder / f"one.{name}.sampled/evaluation.json"
+        kept = json.loads(path.read_text())
+        for run in kept["checkpoints"]:
+            run["communication"]["first_choice"] = {"nats": 0.3, "corrected": 0.25, "entropy": 1.1}
+        path.write_text(json.dumps(kept))
+    told = summarise(read_results(folder))["scenarios"]["one"]["systems"]
+    assert {name for name, value in told["none"]["talk"].items() if value} == {"first_choice"}
+    assert told["none"]["talk"]["first_choice"]["value"] == told["talk"]["talk"]["first_choice"]["value"] == 0.25
 
 
 def test_they_are_in_both_pages_and_are_made_again_from_what_was_kept(folder):
