@@ -29,7 +29,7 @@ from rllib_llm_comm.evaluation.study_results import (
     SystemResults,
     to_plain,
 )
-from rllib_llm_comm.evaluation.talk_report import MEASURES, add_corrected, corrected, measures_talk, talk_of
+from rllib_llm_comm.evaluation.talk_report import MEASURES, add_corrected, measures_talk, talk_of
 from rllib_llm_comm.files import replace_files
 
 SAMPLED = "sampled"
@@ -48,7 +48,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         per evaluation, how it compares with the baseline, decisions until a return of 1 that lasts, most frequent
         messages) and `sentences`.
     """
-    scenarios = {}
+    scenarios: dict[str, dict[str, Any]] = {}
     for scenario, systems in results.scenarios.items():
         base = systems[results.baseline]
         shuffled = {name for name in systems if _messages_of(results, name) == "shuffled"}
@@ -56,7 +56,6 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         if measures_talk(results):
             for name in told:
                 told[name]["talk"] = talk_of(systems[name])
-            add_corrected(told, systems, results.baseline)
         scenarios[scenario] = {
             "settings": results.study["scenarios"][scenario],
             "systems": told,
@@ -64,8 +63,8 @@ def summarise(results: StudyResults) -> dict[str, Any]:
             "sentences": [_sentence(told[name], base.label) for name in told if "against_baseline" in told[name]]
             + [text for name in told for text in _listening(told[name])],
         }
-        if measures_talk(results):
-            scenarios[scenario]["corrected"] = corrected(told)
+    if measures_talk(results):
+        add_corrected({scenario: told["systems"] for scenario, told in scenarios.items()}, results)
     return {
         "title": results.study["title"],
         "env": results.study["env"],

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.evaluation.information import holm
-from rllib_llm_comm.evaluation.statistics import bootstrap, iqm, mean, permutation_test
+from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean, permutation_test
 from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults
 
 TALK = "communication"
 _SAMPLED = "sampled"
 _FEW = 4
+_LEVEL = 0.95
+# The ends of a corrected interval lie far out.
+_DRAWS = 20_000
 # Also of agents in silence: a cue without words.
 _CHOICE = "first_choice"
 MEASURES = {
@@ -49,30 +52,42 @@ def talk_of(system: SystemResults) -> dict[str, Any] | None:
     return found if any(found.values()) else None
 
 
-def add_corrected(told: Mapping[str, dict[str, Any]], systems: Mapping[str, SystemResults], baseline: str) -> None:
-    """Adds to the comparisons with the baseline a permutation test's p-value, and the same after Holm's correction.
+def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: StudyResults) -> None:
+    """Adds what holds after a correction for all comparisons of the study.
 
     Args:
-        told: System -> its part of a report; `against_baseline` gets `p_value` and `p_corrected`.
-        systems: The same systems' results.
-        baseline: The system compared with.
+        told: Scenario -> system -> its part of a report. `against_baseline` gets the `p_value` of a permutation test,
+            and `p_corrected`, the same after Holm's correction. `corrected` gets the return with an interval after
+            Bonferroni, and whether it overlaps that of the baseline.
+        results: The study.
     """
-    compared = [name for name in told if "against_baseline" in told[name]]
-    other = systems[baseline].scores(_SAMPLED, "return_mean")
-    raw = [permutation_test(systems[name].scores(_SAMPLED, "return_mean"), other) for name in compared]
-    for name, plain, adjusted in zip(compared, raw, holm(raw), strict=True):
-        told[name]["against_baseline"] |= {"p_value": round(plain, 5), "p_corrected": round(adjusted, 5)}
+    compared = [(scenario, name) for scenario in told for name in told[scenario] if _is_compared(told[scenario][name])]
+    if not compared:
+        return
+    scores = {
+        (scenario, name): results.scenarios[scenario][name].scores(_SAMPLED, "return_mean")
+        for scenario in told
+        for name in told[scenario]
+    }
+    raw = [permutation_test(scores[pair], scores[pair[0], results.baseline]) for pair in compared]
+    for (scenario, name), plain, adjusted in zip(compared, raw, holm(raw), strict=True):
+        told[scenario][name]["against_baseline"] |= {"p_value": round(plain, 5), "p_corrected": round(adjusted, 5)}
+    level = 1 - (1 - _LEVEL) / len(compared)
+    intervals = {
+        pair: bootstrap(values, iqm if len(values) >= _FEW else mean, level=level, draws=_DRAWS)
+        for pair, values in scores.items()
+        if len(values)
+    }
+    for (scenario, name), found in intervals.items():
+        told[scenario][name]["corrected"] = {
+            **_rounded(found),
+            "overlaps_baseline": found.overlaps(intervals[scenario, results.baseline]),
+            "comparisons": len(compared),
+        }
 
 
-def corrected(told: Mapping[str, dict[str, Any]]) -> list[tuple[str, float]]:
-    """Label and corrected p-value of every system that was compared; see `add_corrected`.
-
-    Args:
-        told: System -> its part of a report.
-    """
-    return [
-        (part["label"], part["against_baseline"]["p_corrected"]) for part in told.values() if "against_baseline" in part
-    ]
+def _is_compared(part: Mapping[str, Any]) -> bool:
+    return "against_baseline" in part
 
 
 def _value(run: Mapping[str, Any], name: str) -> float | None:
@@ -85,5 +100,8 @@ def _interval(values: list[float | None]) -> dict[str, float] | None:
     known = np.array([value for value in values if value is not None], np.float64)
     if not len(known):
         return None
-    value, low, high = bootstrap(known, iqm if len(known) >= _FEW else mean)
-    return {"value": round(value, 4), "low": round(low, 4), "high": round(high, 4)}
+    return _rounded(bootstrap(known, iqm if len(known) >= _FEW else mean))
+
+
+def _rounded(found: Interval) -> dict[str, float]:
+    return {name: round(value, 4) + 0.0 for name, value in found._asdict().items()}

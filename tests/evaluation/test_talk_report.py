@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -58,6 +59,21 @@ def test_measures_and_corrected_comparisons(folder):
     assert told["other"]["against_baseline"]["p_corrected"] == told["other"]["against_baseline"]["p_value"] > 0.5
 
 
+def test_all_comparisons_of_the_study_count(folder):
+    study = {**STUDY, "scenarios": {"one": {}, "two": {}}}
+    (folder / "study.json").write_text(json.dumps(study))
+    for name in RETURNS:
+        shutil.copytree(folder / f"one.{name}.sampled", folder / f"two.{name}.sampled")
+    told = summarise(read_results(folder))["scenarios"]["two"]["systems"]
+    assert told["talk"]["against_baseline"]["p_corrected"] == pytest.approx(8 / 70, abs=1e-5)
+    found = told["talk"]["corrected"]
+    assert (
+        found["comparisons"] == 4 and not found["overlaps_baseline"] and told["other"]["corrected"]["overlaps_baseline"]
+    )
+    usual = told["talk"]["evaluations"]["sampled"]["return_mean"]
+    assert found["low"] <= usual["low"] < usual["value"] == found["value"] < usual["high"] <= found["high"]
+
+
 def test_of_agents_in_silence_only_their_cues_are_told(folder):
     for name in ("talk", "none"):
         path = folder / f"one.{name}.sampled/evaluation.json"
@@ -74,7 +90,7 @@ def test_they_are_in_both_pages_and_are_made_again_from_what_was_kept(folder):
     page = write_report(read_results(folder), folder / "report")
     assert "Signalling (nats)" in page.read_text() and "Holm" in page.read_text()
     text = (folder / "report/report.md").read_text()
-    assert "| talk | 0.57 [" in text and "talk 0.0571; other" in text
+    assert "| talk | 0.57 [" in text and "intervals do not overlap, p 0.0571 |" in text
     write_report(read_results(folder / "report"), folder / "again")
     assert (folder / "again/report.md").read_text() == text
 
