@@ -14,7 +14,7 @@ from rllib_llm_comm.evaluation.study_results import read_results
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs" / "results"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*/*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CITED = sorted({name for page in PAGES for name in re.findall(r"results/(\w+)/report\.\w+", page.read_text())})
 _PICTURE = re.compile(r"data:image/png;base64,[A-Za-z0-9+/=]+")
 
