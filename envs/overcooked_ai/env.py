@@ -135,6 +135,7 @@ from rllib_llm_comm.envs.overcooked_ai.observations import (
 )
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import meaning
+from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
 from rllib_llm_comm.envs.overcooked_ai.wanted_seen import wanted_rules
 from rllib_llm_comm.envs.told_to import ALL
@@ -213,7 +214,9 @@ class OvercookedAI(Game):
         self.possible_agents = ["alice", "bob"]
         self.kitchen = Kitchen(layout, dynamics, horizon)
         if wanted is not None:
-            self.kitchen.wanted = WantedPot(self.kitchen.layout, self.possible_agents, told_to, wanted_anew)
+            self.kitchen.wanted = WantedPot(
+                self.kitchen.layout, pots_in_use(self.kitchen.layout), self.possible_agents, told_to, wanted_anew
+            )
         self.level = make_level(self.kitchen, action_level, commit, mask_useless)
         self.settings: dict[str, Any] = {
             **settings,

@@ -61,6 +61,16 @@ def library(layout: Layout, player: int) -> list[Subgoal]:
     return list(_library(layout, player))
 
 
+def pots_in_use(layout: Layout) -> tuple[Cell, ...]:
+    """The pots that cooks can fill and empty, row by row.
+
+    Args:
+        layout: The kitchen.
+    """
+    found = {one.cell for player in range(2) for one in library(layout, player) if one.verb == PLATE}
+    return tuple(cell for cell in layout.cells(POT) if cell in found)
+
+
 def all_subgoals(layout: Layout) -> list[Subgoal]:
     """The subgoals of both players, each once, in the same order: a subgoal's index here is its number.
 

@@ -14,23 +14,12 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import FACING, FIELDS, HELD, PLAYE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, POT, SERVING, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.overcooked_ai.subgoals import PLATE, library
 from rllib_llm_comm.envs.told_to import ALL, ONE, check_told_to, draw_told
 from rllib_llm_comm.errors import UserError
 
 WANTED = (None, "pot")
 Where = int | Cell
 """Where a soup is: in the hands of player 0 or 1, or on the counter of a cell."""
-
-
-def pots_in_use(layout: Layout) -> tuple[Cell, ...]:
-    """The pots that cooks can fill and empty, row by row.
-
-    Args:
-        layout: The kitchen.
-    """
-    found = {one.cell for player in range(2) for one in library(layout, player) if one.verb == PLATE}
-    return tuple(cell for cell in layout.cells(POT) if cell in found)
 
 
 class WantedPot:
@@ -45,6 +34,7 @@ class WantedPot:
 
     Args:
         layout: The kitchen.
+        pots: The pots that cooks can fill and empty, row by row (`subgoals.pots_in_use`).
         agents: Names of the agents.
         told_to: "all", "one" (drawn for each episode), or names of agents.
         anew: Whether the pot is drawn anew after each soup that pays; the same one may come again.
@@ -53,8 +43,10 @@ class WantedPot:
         UserError: If the kitchen has less than two pots, or for a `told_to` that is not allowed.
     """
 
-    def __init__(self, layout: Layout, agents: Sequence[str], told_to: str | Sequence[str], anew: bool) -> None:
-        self.pots = pots_in_use(layout)
+    def __init__(
+        self, layout: Layout, pots: Sequence[Cell], agents: Sequence[str], told_to: str | Sequence[str], anew: bool
+    ) -> None:
+        self.pots = tuple(pots)
         if len(self.pots) < 2:
             raise UserError(
                 f"`wanted` is 'pot' but the kitchen {layout.name!r} has one pot only that cooks can use; take one with "

@@ -13,7 +13,8 @@ import numpy as np
 from rllib_llm_comm.envs.overcooked_ai.layouts import Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot, pots_in_use, told_words
+from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
+from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot, told_words
 
 NUM_PLANES = 2
 """Planes more than in the original: the wanted pot, and the number (1, 2, ...) of the pot of each soup outside."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rllib_llm_comm.envs.overcooked_text.effects import (
     NOTHING,
@@ -19,11 +18,9 @@ from rllib_llm_comm.envs.overcooked_text.effects import (
     touch,
 )
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, COUNTER, DELTAS, FLOOR, MOVES, SIZE, STAY
+from rllib_llm_comm.envs.overcooked_text.macro_actions import Macro
 from rllib_llm_comm.envs.overcooked_text.navigation import DISTANCE, first_step
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.envs.overcooked_text.macro import Macro
 
 
 def choppable(kitchen: Kitchen, agent: int) -> tuple[int, Knife] | None:

@@ -3,19 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from rllib_llm_comm.envs.overcooked_text.effects import Food, Knife
+from rllib_llm_comm.envs.overcooked_text.beliefs import Belief
+from rllib_llm_comm.envs.overcooked_text.effects import Agent, Food, Item, Knife, Plate, Thing
 from rllib_llm_comm.envs.overcooked_text.episodes import Setup
 from rllib_llm_comm.envs.overcooked_text.layouts import CELLS, SIZE, grid_start
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 _SCALED = tuple((cell // SIZE / SIZE, cell % SIZE / SIZE) for cell in range(CELLS))
 
 
-def seen_vector(kitchen: Kitchen, agent: int) -> list[float]:
+class KitchenState(Protocol):
+    """The state of a kitchen, as `rules.Kitchen` has it."""
+
+    view_radius: int
+    skeleton: bytes
+    setup: Setup
+    cells: bytearray
+    foods: dict[str, Food]
+    plates: list[Plate]
+    knives: list[Knife]
+    delivery: Knife
+    agents: list[Agent]
+    items: dict[str, Item]
+    things: list[Thing]
+    beliefs: list[Belief]
+    game_step: int
+    delivered: bool
+    served: int
+    paid: set[str]
+
+    @property
+    def grid(self) -> list[list[int]]:
+        """The cell codes as 7 rows of 7 numbers."""
+
+    def sight(self, agent: int) -> bytes:
+        """49 flags, 1 where an agent sees the cell."""
+
+    def one_hot(self, agent: int) -> list[float]:
+        """The order as 7 numbers; 0 for an agent that is not told it."""
+
+    def reset(self, setup: Setup | None = None) -> None:
+        """Puts everything back to its start."""
+
+    def forget(self) -> None:
+        """Makes every agent remember the full present truth and nothing else."""
+
+    def serve(self, served: int) -> None:
+        """Counts so many orders as served."""
+
+
+def seen_vector(kitchen: KitchenState, agent: int) -> list[float]:
     """What an agent sees now, without memory.
 
     Args:
@@ -40,7 +78,7 @@ def seen_vector(kitchen: Kitchen, agent: int) -> list[float]:
     return vector + kitchen.one_hot(agent)
 
 
-def memory_vector(kitchen: Kitchen, agent: int) -> list[float]:
+def memory_vector(kitchen: KitchenState, agent: int) -> list[float]:
     """Like `seen_vector`, but unseen objects stand where the agent believes them."""
     if kitchen.view_radius == 0:
         return seen_vector(kitchen, agent)
@@ -54,7 +92,7 @@ def memory_vector(kitchen: Kitchen, agent: int) -> list[float]:
     return vector + kitchen.one_hot(agent)
 
 
-def snapshot(kitchen: Kitchen) -> dict[str, Any]:
+def snapshot(kitchen: KitchenState) -> dict[str, Any]:
     """The whole state as JSON-able data; `restore` takes it back.
 
     Returns:
@@ -88,14 +126,14 @@ def _rows(grid: bytes) -> list[str]:
     return ["".join(map(str, grid[x * SIZE : x * SIZE + SIZE])) for x in range(SIZE)]
 
 
-def _setup(kitchen: Kitchen, state: Mapping[str, Any]) -> Setup:
+def _setup(kitchen: KitchenState, state: Mapping[str, Any]) -> Setup:
     rows, agents = state["start"]
     grid = bytes(int(code) for row in rows for code in row)
     start = grid_start(grid, kitchen.skeleton, tuple(agents))
     return Setup(tuple(state["orders"]), tuple(map(bool, state["told"])), start)
 
 
-def restore(kitchen: Kitchen, state: Mapping[str, Any]) -> None:
+def restore(kitchen: KitchenState, state: Mapping[str, Any]) -> None:
     """Puts a kitchen into the state of a snapshot.
 
     Without the key `memory` every agent remembers the full truth; without `orders` the kitchen keeps its own orders and

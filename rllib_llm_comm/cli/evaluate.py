@@ -212,7 +212,7 @@ def command(
 
 
 def _print(rows: Sequence[Mapping[str, Any]]) -> None:
-    from rllib_llm_comm.planning.answered import without_empty_counts
+    from rllib_llm_comm.planning.answer_counts import without_empty_counts
 
     shown = [name for name in _SHOWN if any(row.get(name) is not None for row in rows)]
     metrics = [row["metrics"] for row in rows]

@@ -98,10 +98,9 @@ def run_command(
     if path.suffix == ".py":
         code = subprocess.run([sys.executable, str(path), *context.args], check=False, env=dict(os.environ)).returncode
         raise typer.Exit(code)
-    from rllib_llm_comm.cli.main import cli
     from rllib_llm_comm.cli.study_file import is_study
 
-    cli(["study" if is_study(path) else "train", "file", str(path), *context.args])
+    context.find_root().command(["study" if is_study(path) else "train", "file", str(path), *context.args])
 
 
 def _folder(name: str) -> Path:

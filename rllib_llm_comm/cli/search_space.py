@@ -75,7 +75,7 @@ def grid_points(value: Any) -> int:
 
 def seeds_of(config: Mapping[str, Any]) -> list[Any]:
     """The seeds over which a config's grid goes; none without such a grid."""
-    seed = config.get("seed")
+    seed: Any = config.get("seed")
     return list(seed[GRID]) if search_kind(seed) == GRID else []
 
 

@@ -17,8 +17,9 @@ from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
 from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.plans import no_plan
+from rllib_llm_comm.planning.player import Player, PolicyPlayer
 from rllib_llm_comm.planning.random_planners import DisturbedPlanner
-from rllib_llm_comm.planning.reflection import Player, PolicyPlayer, ReflectedEpisode, ReflectivePlay
+from rllib_llm_comm.planning.reflection import ReflectedEpisode, ReflectivePlay
 from rllib_llm_comm.planning.shipped import find_recording
 from rllib_llm_comm.planning.tracking import PATIENCE
 

@@ -14,7 +14,7 @@ import rllib_llm_comm
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.planned_games import Executor, PlannedGames, PlanningSetup, recording
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
-from rllib_llm_comm.planning.answered import authors_in
+from rllib_llm_comm.planning.answer_counts import authors_in
 from rllib_llm_comm.planning.planners import fallback_of
 
 FORMAT = 1

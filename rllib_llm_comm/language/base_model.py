@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.util
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.smollm2 import SMOLLM2, check_smollm2, smollm2_folder
 
 EMBEDDED = "embedded"
@@ -166,20 +166,6 @@ def _quantized(quantization: str, dtype: torch.dtype, device: str) -> dict[str, 
         else BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
     )
     return {"quantization_config": config, "device_map": {"": device}}
-
-
-@contextlib.contextmanager
-def without_progress_bar() -> Iterator[None]:
-    """Keeps transformers from drawing a bar for each model that is loaded, which tells nothing in a log."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def only_read(source: str | os.PathLike[str]) -> dict[str, bool]:

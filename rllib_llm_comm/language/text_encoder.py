@@ -15,7 +15,8 @@ import torch
 from torch.nn import functional
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path, only_read, without_progress_bar
+from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path, only_read
+from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.word_vectors import WORD_WIDTH, WordVectors
 
 MINILM = "minilm"

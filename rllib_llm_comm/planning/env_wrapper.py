@@ -14,7 +14,7 @@ from rllib_llm_comm.envs.interface import EPISODE_METRICS
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.accounts import ChatCounters, count_scope
 from rllib_llm_comm.language.chat import ChatError
-from rllib_llm_comm.planning.answered import AnswerCounts
+from rllib_llm_comm.planning.answer_counts import AnswerCounts
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.game import State, planning_game
 from rllib_llm_comm.planning.judged import RewardCounts

@@ -6,13 +6,11 @@ import copy
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.player import Player
 from rllib_llm_comm.planning.skill_graph import SkillProblem
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.planning.reflection import Player
 
 State = Any
 """A moment of a game, as its adapter gives it; never changed, so that a planner may think while the game goes on."""

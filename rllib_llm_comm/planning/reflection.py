@@ -10,13 +10,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.accounts import ChatCounters, count_scope
 from rllib_llm_comm.language.chat_answers import AnswerError
-from rllib_llm_comm.planning.answered import ANSWERERS, RULES, AnswerCounts, Answerer
+from rllib_llm_comm.planning.answer_counts import AnswerCounts
+from rllib_llm_comm.planning.answered import ANSWERERS, RULES, Answerer
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
 from rllib_llm_comm.planning.game import planning_game
@@ -29,6 +30,7 @@ from rllib_llm_comm.planning.plans import (
     Planner,
     PlanRequest,
 )
+from rllib_llm_comm.planning.player import Player
 from rllib_llm_comm.planning.random_planners import thinker
 from rllib_llm_comm.planning.reflectors import ChatReflector, Reflector, reflect_by_rules
 from rllib_llm_comm.planning.telling import SubgoalTeller
@@ -37,38 +39,6 @@ from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker
 MOST_TRIALS = 3
 MOST_REFLECTIONS = 3
 RECOVERIES = SNAPSHOT, REPLAY = ("snapshot", "replay")
-
-
-class Player(Protocol):
-    """Follows subgoals. What it remembers of an episode is one object, which can be copied."""
-
-    def begin(self, seed: int) -> Any:
-        """The memory of an episode that begins."""
-
-    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
-        """An action for each agent that is asked; may change the memory."""
-
-
-@dataclass(frozen=True)
-class PolicyPlayer:
-    """A trained policy as a player.
-
-    Attributes:
-        policy: What `load_policy` gives, with `begin` and `act_together`.
-        explore: Whether actions are sampled.
-    """
-
-    policy: Any
-    explore: bool = True
-
-    def begin(self, seed: int) -> Any:
-        """See `Player`."""
-        return self.policy.begin(seed)
-
-    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
-        """See `Player`."""
-        decisions = self.policy.act_together([(memory, observations)], explore=self.explore)[0]
-        return {agent: decision.action for agent, decision in decisions.items()}
 
 
 @dataclass

@@ -26,8 +26,9 @@ from rllib_llm_comm.envs.minirts.units import (
     TOWN_HALL,
 )
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.golden import GoldenReport, check_golden
+from rllib_llm_comm.evaluation.golden import check_golden
 from rllib_llm_comm.evaluation.golden_formats import minirts
+from rllib_llm_comm.evaluation.golden_report import GoldenReport
 
 DATA = Path(__file__).parents[1] / "data"
 GOLDEN = DATA / "minirts_golden.jsonl.gz"

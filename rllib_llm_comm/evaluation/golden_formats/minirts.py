@@ -11,8 +11,8 @@ from rllib_llm_comm.envs.minirts import mapgen, order, state, ticks
 from rllib_llm_comm.envs.minirts.game import Game, Unit
 from rllib_llm_comm.envs.minirts.units import CAN_ATTACK, COST, IS_MOBILE, NAMES, RESOURCE, TOWN_HALL, TYPE_OF
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.golden import GoldenReport
 from rllib_llm_comm.evaluation.golden_formats import minirts_games
+from rllib_llm_comm.evaluation.golden_report import GoldenReport
 
 _MAX_EVENTS = 40
 # Nothing but the income is recorded after so many.

@@ -11,7 +11,7 @@ from rllib_llm_comm.envs.minirts import opponents
 from rllib_llm_comm.envs.minirts.game import Game, Settings, Unit
 from rllib_llm_comm.envs.minirts.mapgen import MapSettings, game_seed
 from rllib_llm_comm.envs.minirts.units import IS_MOBILE, NAMES, RESOURCE
-from rllib_llm_comm.evaluation.golden import GoldenReport
+from rllib_llm_comm.evaluation.golden_report import GoldenReport
 
 _ORDERS = ("IDLE", "ATTACK", "MOVE", "BUILD", "GATHER")
 # Mean positions have three digits behind the point.

@@ -7,7 +7,7 @@ from typing import Any
 
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.evaluation.golden import GoldenReport
+from rllib_llm_comm.evaluation.golden_report import GoldenReport
 
 _OVERCOOKED_REWARDS = {
     "subtask finished": "chop",

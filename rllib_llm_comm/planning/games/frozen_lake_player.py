@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rllib_llm_comm.envs.frozen_lake.layouts import Cell
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, STEPS, WALKS
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.planning.games.frozen_lake import LakePlanning, Moment
+from rllib_llm_comm.planning.game import State
 
 _NO_WAY = 10**6
+
+
+class SubgoalLake(Protocol):
+    """A lake on which subgoals can be followed, such as `LakePlanning`."""
+
+    env: Any
+
+    def state(self) -> State:
+        """The moment that the game is in."""
+
+    def meant(self, subgoal: str) -> Cell:
+        """The cell that a subgoal names."""
+
+    def cells(self) -> list[Cell]:
+        """All cells of the lake."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +40,7 @@ class FollowingWalkers:
         game: The lake.
     """
 
-    game: LakePlanning
+    game: SubgoalLake
 
     def begin(self, seed: int) -> None:
         """Nothing is remembered; the slips are part of the game."""
@@ -48,7 +61,7 @@ class FollowingWalkers:
             actions[agent] = STEPS.index((u - x, v - y))
         return actions
 
-    def _next(self, state: Moment, i: int, subgoal: str, taken: Cell) -> Cell:
+    def _next(self, state: State, i: int, subgoal: str, taken: Cell) -> Cell:
         """Where a walker goes now, if the other one stays at or goes to the cell `taken`."""
         here, other = state.cells[i], state.fates[1 - i]
         if not subgoal or state.fates[i] != WALKS:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rllib_llm_comm.envs.minirts.names import COMMANDERS
 from rllib_llm_comm.envs.minirts.tasks import parse_command
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.planning.games.minirts import StrategyPlanning
+from rllib_llm_comm.planning.game import PlanningGame
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,7 @@ class FollowingCommanders:
         game: The strategy game.
     """
 
-    game: StrategyPlanning
+    game: PlanningGame
 
     def begin(self, seed: int) -> None:
         """Nothing is remembered; the officers are part of the game."""

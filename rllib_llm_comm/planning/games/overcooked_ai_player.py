@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rllib_llm_comm.envs.overcooked_ai.scripted import towards
-from rllib_llm_comm.envs.overcooked_ai.subgoals import GO
+from rllib_llm_comm.envs.overcooked_ai.subgoals import GO, Subgoal
+from rllib_llm_comm.planning.game import State
 
-if TYPE_CHECKING:
-    from rllib_llm_comm.planning.games.overcooked_ai import KitchenPlanning
+
+class SubgoalKitchen(Protocol):
+    """A kitchen in which subgoals can be followed, such as `KitchenPlanning`."""
+
+    env: Any
+
+    def state(self) -> State:
+        """The moment that the game is in."""
+
+    def refusal(self, state: State, agent: str, subgoal: str) -> str:
+        """The reason why a subgoal cannot be pursued now; empty if it can."""
+
+    def meant(self, subgoal: str) -> Subgoal:
+        """A subgoal as the game knows it."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +38,7 @@ class FollowingCooks:
         game: The kitchen.
     """
 
-    game: KitchenPlanning
+    game: SubgoalKitchen
 
     def begin(self, seed: int) -> None:
         """Nothing is remembered; the walkers of the game have their own random steps."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rllib_llm_comm.envs.overcooked_ai.effects import ADD, DELIVER, PLATE, PUT, TAKE
 from rllib_llm_comm.envs.overcooked_ai.kernel import FULL
@@ -13,17 +12,15 @@ from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import GO, Subgoal, library, subgoal_text
+from rllib_llm_comm.planning.game import PlanningGame, State
 from rllib_llm_comm.planning.skill_graph import Skill, SkillProblem, own
-
-if TYPE_CHECKING:
-    from rllib_llm_comm.planning.games.overcooked_ai import KitchenPlanning, Moment
 
 TARGET = "a delivered soup"
 _HANDS, _FREE = "free hands", "a free counter"
 _SOURCES = {"onion": ONIONS, "dish": DISHES}
 
 
-def kitchen_skills(game: KitchenPlanning, kitchen: Kitchen, state: Moment) -> SkillProblem:
+def kitchen_skills(game: PlanningGame, kitchen: Kitchen, state: State) -> SkillProblem:
     """A moment of a kitchen as a search problem.
 
     Things: what each cook holds ("alice: onion", "alice: free hands"), what lies on counters that both can use ("an
@@ -101,7 +98,7 @@ def _have(kitchen: Kitchen, places: Places) -> Counter[str]:
 class _Cook:
     """What one cook can do."""
 
-    def __init__(self, game: KitchenPlanning, kitchen: Kitchen, state: Moment, player: int) -> None:
+    def __init__(self, game: PlanningGame, kitchen: Kitchen, state: State, player: int) -> None:
         self._game, self._kitchen, self._state, self._name = game, kitchen, state, COOKS[player]
         self._library = library(kitchen.layout, player)
         self._exchange = frozenset(_exchange(kitchen.layout))

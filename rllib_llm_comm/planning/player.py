@@ -1,0 +1,38 @@
+"""Those who follow subgoals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Player(Protocol):
+    """Follows subgoals. What it remembers of an episode is one object, which can be copied."""
+
+    def begin(self, seed: int) -> Any:
+        """The memory of an episode that begins."""
+
+    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
+        """An action for each agent that is asked; may change the memory."""
+
+
+@dataclass(frozen=True)
+class PolicyPlayer:
+    """A trained policy as a player.
+
+    Attributes:
+        policy: What `load_policy` gives, with `begin` and `act_together`.
+        explore: Whether actions are sampled.
+    """
+
+    policy: Any
+    explore: bool = True
+
+    def begin(self, seed: int) -> Any:
+        """As of `Player`."""
+        return self.policy.begin(seed)
+
+    def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
+        """As of `Player`."""
+        decisions = self.policy.act_together([(memory, observations)], explore=self.explore)[0]
+        return {agent: decision.action for agent, decision in decisions.items()}
