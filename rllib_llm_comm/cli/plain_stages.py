@@ -164,6 +164,7 @@ class CheckpointStageSettings(BaseModel):
         trials: Thinks failures over, with at most so many trials per round; `None`: does not.
         recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
         communication: Measures talk, too; of `run: evaluate` alone, and without `trials`.
+        counterfactuals: Shows what listeners would have weighed in silence; of `run: replay` alone.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -182,6 +183,7 @@ class CheckpointStageSettings(BaseModel):
     trials: int | None = Field(None, ge=0)
     recover: str | None = None
     communication: bool = False
+    counterfactuals: bool = True
 
     def played(self, trust: bool = False) -> dict[str, Any]:
         """What `rllib evaluate` and `rllib replay` need beside the checkpoint.
@@ -272,7 +274,9 @@ class Replay(_OnCheckpoint):
         pages: list[Path] = []
         for number, checkpoint in enumerate(paths):
             page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
-            replay_checkpoint(checkpoint, page, **settings.played(stage.trust))
+            replay_checkpoint(
+                checkpoint, page, counterfactuals=settings.counterfactuals, **settings.played(stage.trust)
+            )
             pages.append(page)
             say(f"Open {short_path(page)} in a browser.")
         return StageResult(pages)

@@ -45,6 +45,7 @@ def replay_checkpoint(
     planning: Mapping[str, Any] | None = None,
     trials: int | None = None,
     recover: str | None = None,
+    counterfactuals: bool = True,
 ) -> Path:
     """Plays episodes and writes them as a self-contained HTML page.
 
@@ -60,6 +61,7 @@ def replay_checkpoint(
         planning: Who gives subgoals, if not as in training: `planner` and maybe `patience`, `replan`.
         trials: Plays with reflection, with at most so many trials per round; `None`: without.
         recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
+        counterfactuals: Whether decisions with something heard are scored without it, too.
 
     Returns:
         The page's path.
@@ -82,6 +84,7 @@ def replay_checkpoint(
             explore=not greedy,
             env_config=env_config,
             keep_frames=True,
+            counterfactuals=counterfactuals,
         )
 
     with out.status("playing and drawing"):
@@ -127,6 +130,13 @@ def command(
     trials: TrialsOption = None,
     recover: RecoverOption = None,
     patience: PatienceOption = None,
+    counterfactuals: Annotated[
+        bool,
+        typer.Option(
+            "--counterfactuals/--no-counterfactuals",
+            help="Score decisions with something heard once more, as if nothing had been heard.",
+        ),
+    ] = True,
 ) -> None:
     """Record episodes as one HTML page: the game, what everyone saw, said, heard and thought.
 
@@ -148,5 +158,6 @@ def command(
     replay_checkpoint(
         checkpoint, page, episodes=episodes, seed=seed, greedy=greedy, env_config=settings, loading=loading,
         beside=beside, planning=planning_of_options(planner, patience), trials=trials, recover=recover,
+        counterfactuals=counterfactuals,
     )  # fmt: skip
     say(f"Open {short_path(page)} in a browser.")
