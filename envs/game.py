@@ -57,6 +57,10 @@ class Game(ParallelEnv, ABC):
     def draw_ansi(self) -> str:
         """The game in characters."""
 
+    def places(self) -> dict[str, tuple[float, float]]:
+        """Heads of the agents in the picture of `draw_rgb`, (x, y) in pixels; empty if unknown."""
+        return {}
+
     def render(self, mode: str | None = None) -> Any:
         """Draws the game.
 

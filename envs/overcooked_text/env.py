@@ -402,6 +402,11 @@ class OvercookedText(Game):
         """The kitchen as pixels, uint8 (height, width, 3)."""
         return render.rgb_array(self.kitchen)
 
+    def places(self) -> dict[str, tuple[float, float]]:
+        """Heads of the cooks in the picture, (x, y) in pixels."""
+        cooks = zip(self.possible_agents, self.kitchen.agents, strict=True)
+        return {name: ((cook.y + 0.5) * render.CELL, (cook.x + 0.1) * render.CELL) for name, cook in cooks}
+
     def draw_ansi(self) -> str:
         """The kitchen in characters."""
         return render.ansi(self.kitchen)

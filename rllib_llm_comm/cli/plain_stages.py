@@ -165,6 +165,7 @@ class CheckpointStageSettings(BaseModel):
         recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
         communication: Measures talk, too; of `run: evaluate` alone, and without `trials`.
         counterfactuals: Shows what listeners would have weighed in silence; of `run: replay` alone.
+        animation: Writes the first episode as an animated picture, too; of `run: replay` alone.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -184,6 +185,7 @@ class CheckpointStageSettings(BaseModel):
     recover: str | None = None
     communication: bool = False
     counterfactuals: bool = True
+    animation: bool = False
 
     def played(self, trust: bool = False) -> dict[str, Any]:
         """What `rllib evaluate` and `rllib replay` need beside the checkpoint.
@@ -271,15 +273,20 @@ class Replay(_OnCheckpoint):
         """Plays the episodes and writes one page per checkpoint."""
         settings = self.settings(stage)
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
-        pages: list[Path] = []
+        written: list[Path] = []
         for number, checkpoint in enumerate(paths):
             page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
+            picture = page.with_suffix(".gif") if settings.animation else None
             replay_checkpoint(
-                checkpoint, page, counterfactuals=settings.counterfactuals, **settings.played(stage.trust)
+                checkpoint,
+                page,
+                counterfactuals=settings.counterfactuals,
+                animation=picture,
+                **settings.played(stage.trust),
             )
-            pages.append(page)
+            written += [page] if picture is None else [page, picture]
             say(f"Open {short_path(page)} in a browser.")
-        return StageResult(pages)
+        return StageResult(written)
 
 
 class ChatPlaySettings(BaseModel):

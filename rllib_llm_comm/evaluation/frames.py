@@ -48,7 +48,14 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
         cards[str(agent)] = card
     step = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
     counted = {name: float(v) for info in infos.values() for name, v in info.get(EPISODE_METRICS, {}).items()}
-    return {"game_step": step, "ansi": _ansi(game), "image": _image(game), "metrics": counted, "agents": cards}
+    return {
+        "game_step": step,
+        "ansi": _ansi(game),
+        "image": _image(game),
+        "places": game.places() if hasattr(game, "places") else {},
+        "metrics": counted,
+        "agents": cards,
+    }
 
 
 def _phrases(game: Any, agent: Any, observation: Any, decision: Any) -> list[str]:

@@ -77,8 +77,12 @@ def _json_for_html(data: Any) -> Any:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704
 
 
-def _headline(episode: Episode) -> str:
-    """The outcome of an episode: what the game counts itself, or whether it was solved, in the game's words."""
+def headline(episode: Episode) -> str:
+    """The outcome of an episode: what the game counts itself, or whether it was solved, in the game's words.
+
+    Args:
+        episode: The episode.
+    """
     counted = {name: value for name, value in episode.metrics.items() if not name.startswith(_OF_PLANS)}
     if counted:
         return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in counted.items())
@@ -115,7 +119,7 @@ def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
         "agents": episode.agents,
         "seed": episode.seed,
         "team_return": round(float(np.mean(list(episode.returns.values()) or [0.0])), 3),
-        "headline": _headline(episode),
+        "headline": headline(episode),
         "length": episode.length,
         "frames": frames,
         "curves": _curves(episode),

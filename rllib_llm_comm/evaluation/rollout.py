@@ -35,14 +35,14 @@ class Episode:
         shuffled_same: Of every shuffled message, whether it equals what its speaker would have said itself; empty
             where messages are not shuffled.
         metrics: What the game counted itself (`episode_metrics` in its last infos), such as the score.
-        frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`), `metrics` (what the game has
-            counted so far) and `agents`, for each agent its `text`, `subgoal`, `said`, `heard`, `candidates`,
-            `probabilities`, `action`, `phrase`, `value` (if the critic knows one), `reward` (earned since the frame
-            before), `busy` and `events`; where not all agents are told the same also `told`, what it is told
-            (empty for nothing); of an agent that heard something also `silent`, its probabilities had it heard
-            nothing, `influence`, the total variation between both (0 to 1), and `changed`, whether the most likely
-            candidate is another one. The last frame shows the end. Under reflection also the frames of attempts that
-            were put back.
+        frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`), `places` (of agents in
+            the image, where the game tells them), `metrics` (what the game has counted so far) and `agents`, for
+            each agent its `text`, `subgoal`, `said`, `heard`, `candidates`, `probabilities`, `action`, `phrase`,
+            `value` (if the critic knows one), `reward` (earned since the frame before), `busy` and `events`; where not
+            all agents are told the same also `told`, what it is told (empty for nothing); of an agent that heard
+            something also `silent`, its probabilities had it heard nothing, `influence`, the total variation between
+            both (0 to 1), and `changed`, whether the most likely candidate is another one. The last frame shows the
+            end. Under reflection also the frames of attempts that were put back.
         words: The game's words for an episode that was solved, and for one that was not (`envs.interface`).
         rounds: Under a planner the tree of plans: per round all attempts from the same situation, of which the last
             stands; each is what `Attempt.to_json` gives, and `frame`, the index of its first frame.
