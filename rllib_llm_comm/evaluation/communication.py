@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from rllib_llm_comm.envs.game import Game
 from rllib_llm_comm.envs.interface import PRIVATE, secret_of
 from rllib_llm_comm.evaluation.decision import Decision
+from rllib_llm_comm.evaluation.drift import Drift, measure_drift
 from rllib_llm_comm.evaluation.information import (
     MutualInformation,
     causal_influence,
@@ -106,6 +107,7 @@ class CommunicationFigures:
         zipf: Slope of log frequency over log rank of the words; `None` with fewer than three words.
         understood: Share of messages that the game's own parser understands; `None` without one.
         unprintable: Share of messages with characters outside printable ASCII.
+        drift: How far trained messages are from those that were taught; `None` where that is not known.
     """
 
     signalling: MutualInformation | None
@@ -123,6 +125,7 @@ class CommunicationFigures:
     zipf: float | None
     understood: float | None
     unprintable: float | None
+    drift: Drift | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The figures as plain values, rounded to four digits."""
@@ -139,7 +142,10 @@ def measure(policy: Any, turns: TurnRecorder, seed: int = 0) -> CommunicationFig
     """
     game = policy.env().unwrapped
     reads = type(game).meaning is not Game.meaning if isinstance(game, Game) else hasattr(game, "meaning")
-    return communication_figures(turns.turns, policy.probabilities, game.meaning if reads else None, seed=seed)
+    meaning = game.meaning if reads else None
+    spoken = [(turn.agent, turn.observation) for turn in turns.turns if turn.decision.said]
+    found = communication_figures(turns.turns, policy.probabilities, meaning, seed=seed)
+    return replace(found, drift=measure_drift(policy, spoken, meaning, seed=seed))
 
 
 def communication_figures(

@@ -23,6 +23,14 @@ MEASURES = {
     "understood": "Understood",
     "unprintable": "Unprintable",
 }
+DRIFT = {
+    "drift.kl": "Drift (nats per message)",
+    "drift.new_words": "New words",
+    "drift.new_words_reference": "New words, taught",
+    "drift.unreadable": "Unreadable",
+    "drift.unreadable_reference": "Unreadable, taught",
+}
+"""What `evaluation.drift` adds for systems whose messages were trained; shown where one was."""
 
 
 def measures_talk(results: StudyResults) -> bool:
@@ -42,7 +50,18 @@ def talk_of(system: SystemResults) -> dict[str, Any] | None:
     runs = [run[TALK] for run in system.evaluations.get(_SAMPLED, []) if run.get(TALK)]
     if not runs or not any(run["messages"] for run in runs):
         return None
-    return {name: _interval([_value(run, name) for run in runs]) for name in MEASURES}
+    shown = {**MEASURES, **DRIFT} if any(run.get("drift") for run in runs) else MEASURES
+    return {name: _interval([_value(run, name) for run in runs]) for name in shown}
+
+
+def columns_of(told: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Measures and their titles in the table of a scenario.
+
+    Args:
+        told: System -> its part of a report, with what `talk_of` gave as `talk`.
+    """
+    drifts = any(name in (part.get("talk") or {}) for part in told.values() for name in DRIFT)
+    return {**MEASURES, **DRIFT} if drifts else dict(MEASURES)
 
 
 def add_corrected(told: Mapping[str, dict[str, Any]], systems: Mapping[str, SystemResults], baseline: str) -> None:
@@ -72,7 +91,9 @@ def corrected(told: Mapping[str, dict[str, Any]]) -> list[tuple[str, float]]:
 
 
 def _value(run: Mapping[str, Any], name: str) -> float | None:
-    found = run[name]
+    found: Any = run
+    for key in name.split("."):
+        found = None if found is None else found.get(key)
     value: float | None = found["corrected"] if isinstance(found, Mapping) else found
     return value
 
