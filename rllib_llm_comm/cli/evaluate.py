@@ -38,6 +38,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.array_policy import ArrayPolicy
     from rllib_llm_comm.evaluation.policy import Policy
     from rllib_llm_comm.evaluation.rollout import Episode
 
@@ -158,9 +159,9 @@ def require_measured(reference: str | None, communication: bool) -> None:
         )
 
 
-def _tell_missing_reference(policy: Policy, row: Mapping[str, Any]) -> None:
-    talk = row["communication"]
-    if talk["drift"] is None and talk["messages"] and policy.communication.train_messages:
+def _tell_missing_reference(policy: Policy | ArrayPolicy, row: Mapping[str, Any]) -> None:
+    talk, settings = row["communication"], getattr(policy, "communication", None)
+    if talk["drift"] is None and talk["messages"] and settings is not None and settings.train_messages:
         say(
             f"The drift of the messages of {row['checkpoint']} is not measured: the checkpoint carries no reference. "
             "Give --reference, the checkpoint whose message adapter its training began with."
