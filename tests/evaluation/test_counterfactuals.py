@@ -168,8 +168,15 @@ def talkers():
     return core, manifest
 
 
-def test_language_agents_are_scored_behind_a_prompt_without_messages(talkers):
+@pytest.mark.parametrize("kind", ["verco", "twosome", "per_agent"])
+def test_language_agents_are_scored_behind_a_prompt_without_messages(talkers, kind):
     core, manifest = talkers
+    if kind != "verco":
+        scores = {"score_normalization": "word"} if kind == "twosome" else {}
+        other = LLMCommCore(LanguageModelSettings.from_mapping({**core.settings.to_dict(), **scores}))
+        randomise(other, "action", std=0.5, seed=7)
+        randomise(other, "message", std=0.5, seed=8)
+        core = other if kind == "twosome" else {"alice": core, "bob": other}
     policy = Policy(core, CommunicationSettings(max_message_words=4), manifest)
     (episode,) = record(policy, seed=3)
     env = policy.env()
