@@ -23,7 +23,14 @@ from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
 from rllib_llm_comm.language.plain import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.modules.core import LLMCommCore
-from rllib_llm_comm.modules.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+from rllib_llm_comm.modules.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.modules.policy_folder import (
+    PolicyManifest,
+    base_model_digest,
+    network_file,
+    policy_files,
+    write_policy,
+)
 from rllib_llm_comm.modules.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.modules.speech import encode_menu
 
@@ -193,6 +200,25 @@ def test_a_reference_can_be_given(tmp_path):
     for reference in (taught, taught.parent, taught / "adapters" / "message"):
         assert figures(load_policy(trained, reference=reference))["drift"] == expected
     assert figures(load_policy(other, reference=trained))["drift"]["kl"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_damaged_reference_is_refused(tmp_path):
+    trained, _ = drifted(tmp_path)
+    weights = trained / "adapters/reference/adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(UserError, match="adapter_model.safetensors"):
+        load_policy(trained)
+    (trained / "adapters/reference/adapter_config.json").unlink()
+    with pytest.raises(UserError, match="reference"):
+        load_policy(trained)
+
+
+def test_a_reference_for_agents_that_say_nothing_is_refused(tmp_path):
+    network = NumericNetwork(NumericSettings(), 3, 2, None)
+    manifest = PolicyManifest("MAPPO", {"size": 3, "actions": 2, "critic_size": None}, {}, kind="numeric")
+    folder = write_policy(tmp_path / "policy", network_file(network), manifest)
+    with pytest.raises(UserError, match="`reference` is .* but agents of MAPPO say nothing"):
+        load_policy(folder, reference="anything")
 
 
 def test_the_command(tmp_path):
