@@ -156,7 +156,7 @@ from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.sayings import meaning
+from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
 from rllib_llm_comm.envs.overcooked_text.wording import wording
 from rllib_llm_comm.envs.overcooked_text.words import dish_name
 from rllib_llm_comm.envs.told_to import ALL
@@ -395,6 +395,10 @@ class OvercookedText(Game):
     def meaning(self, message: str) -> str:
         """The food or dish that a message names (see `sayings.meaning`); a dish is spelt as in the infos' `private`."""
         return meaning(message)
+
+    def understands(self, message: str) -> bool:
+        """Whether a message is one of the game's own sentences."""
+        return understand(message) is not None
 
     # ---- pictures ----------------------------------------------------------------------------------------
 

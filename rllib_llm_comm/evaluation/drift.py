@@ -37,8 +37,8 @@ class Drift:
         new_words: Share of the messages with a word that the reference, at temperature 0 behind the same prompts,
             never uses; `None` for a menu.
         new_words_reference: The same share of the reference's own messages, which is not 0: they are drawn, too.
-        unreadable: Share of the messages that the game's parser does not understand; `None` without a parser, and for
-            a menu.
+        unreadable: Share of the messages that are none of the game's own sentences; `None` for a game without any,
+            and for a menu.
         unreadable_reference: The same share of the reference's own messages.
         messages: Messages drawn by each adapter.
     """
@@ -55,7 +55,7 @@ class Drift:
 def measure_drift(
     policy: Any,
     spoken: Sequence[tuple[Any, Mapping[str, Any]]],
-    meaning: Callable[[str], str | None] | None = None,
+    reads: Callable[[str], bool | None] | None = None,
     *,
     seed: int = 0,
 ) -> Drift | None:
@@ -64,7 +64,7 @@ def measure_drift(
     Args:
         policy: What `load_policy` gave.
         spoken: Agents and their observations at decisions at which they said something.
-        meaning: The game's parser, if it has one.
+        reads: Whether a message is one of the game's own sentences, if it has any.
         seed: Fixes which prompts are judged and what is drawn.
 
     Returns:
@@ -82,7 +82,7 @@ def measure_drift(
     for agent, seen in spoken:
         views.setdefault(policy.core_of(agent), []).append(read_observation(seen))
     parts = [_of_core(core, own, talk, seed + number) for number, (core, own) in enumerate(views.items())]
-    return _figures(parts, meaning, menu=talk.messages == "menu")
+    return _figures(parts, reads, menu=talk.messages == "menu")
 
 
 def knows_reference(policy: Any, agents: Sequence[Any]) -> bool:
@@ -136,7 +136,7 @@ def _divergence(
     return np.concatenate(found)
 
 
-def _figures(parts: Sequence[_Part], meaning: Callable[[str], str | None] | None, menu: bool) -> Drift:
+def _figures(parts: Sequence[_Part], reads: Callable[[str], bool | None] | None, menu: bool) -> Drift:
     kl = np.concatenate([part.kl for part in parts]).astype(np.float64)
     own = [message for part in parts for message in part.own]
     taught = [message for part in parts for message in part.taught]
@@ -151,14 +151,14 @@ def _figures(parts: Sequence[_Part], meaning: Callable[[str], str | None] | None
         return not known.issuperset(text.split())
 
     def unreadable(text: str) -> bool:
-        return meaning is not None and not meaning(text)
+        return reads is not None and not reads(text)
 
     return Drift(
         kl=float(kl.mean()),
         kl_per_token=float(kl.sum() / tokens) if tokens else None,
         new_words=share(own, new),
         new_words_reference=share(taught, new),
-        unreadable=None if meaning is None else share(own, unreadable),
-        unreadable_reference=None if meaning is None else share(taught, unreadable),
+        unreadable=None if reads is None else share(own, unreadable),
+        unreadable_reference=None if reads is None else share(taught, unreadable),
         messages=len(own),
     )

@@ -202,6 +202,19 @@ def test_a_reference_can_be_given(tmp_path):
     assert figures(load_policy(other, reference=trained))["drift"]["kl"] == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.parametrize(("words", "share"), [("i wait here", 1.0), ("bowl onion bowl", 0.0)])
+def test_sentences_of_the_game_count_as_understood_whatever_they_name(words, share):
+    """A sentence that names no thing is one; a heap of words that does is none."""
+    talk = CommunicationSettings(messages="constant", constant_message=words)
+    core = LLMCommCore(LanguageModelSettings(max_prompt_tokens=200))
+    manifest = PolicyManifest(
+        "Verco", core.settings.to_dict(), talk.to_dict(), env="rllib_llm_comm/overcooked_text-v0",
+        env_config={"map_name": "B", "max_game_steps": 8}, base_model_digest=base_model_digest(core.lm.base),
+    )  # fmt: skip
+    found = figures(Policy(core, talk, manifest))
+    assert found["understood"] == share and found["messages"] > 3
+
+
 def test_a_damaged_reference_is_refused(tmp_path):
     trained, _ = drifted(tmp_path)
     weights = trained / "adapters/reference/adapter_model.safetensors"
