@@ -49,6 +49,14 @@ class Game(ParallelEnv, ABC):
         """
         return None
 
+    def understands(self, message: str) -> bool | None:
+        """Whether a message is one of the game's own sentences, as its scripted player has them; None if it has none.
+
+        Args:
+            message: Any text.
+        """
+        return None
+
     @abstractmethod
     def draw_rgb(self) -> np.ndarray:
         """The game as pixels, uint8 (height, width, 3)."""
@@ -56,6 +64,10 @@ class Game(ParallelEnv, ABC):
     @abstractmethod
     def draw_ansi(self) -> str:
         """The game in characters."""
+
+    def places(self) -> dict[str, tuple[float, float]]:
+        """Heads of the agents in the picture of `draw_rgb`, (x, y) in pixels; empty if unknown."""
+        return {}
 
     def render(self, mode: str | None = None) -> Any:
         """Draws the game.

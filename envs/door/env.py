@@ -60,7 +60,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rllib_llm_comm.envs.door.sayings import COLOURS
+from rllib_llm_comm.envs.door.sayings import COLOURS, understand
 from rllib_llm_comm.envs.door.sayings import meaning as meaning_of
 from rllib_llm_comm.envs.game import in_turns
 from rllib_llm_comm.envs.interface import check_settings
@@ -137,6 +137,10 @@ class Door(TellingGame):
     def meaning(self, message: str) -> str | None:
         """The colour that a message names, if it names one."""
         return meaning_of(message)
+
+    def understands(self, message: str) -> bool:
+        """Whether a message is one of the game's own sentences."""
+        return understand(message) is not None
 
     def seen_by(self, agent: str) -> Seen:
         """An agent's side of the game."""

@@ -114,6 +114,7 @@ from rllib_llm_comm.envs.minirts.game import Game, Settings, Snapshot
 from rllib_llm_comm.envs.minirts.mapgen import MapSettings
 from rllib_llm_comm.envs.minirts.names import COMMANDERS
 from rllib_llm_comm.envs.minirts.order import Order
+from rllib_llm_comm.envs.minirts.sayings import understand
 from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
 from rllib_llm_comm.envs.minirts.tasks import all_commands
 from rllib_llm_comm.envs.minirts.units import IS_ARMY, IS_BUILDING
@@ -395,6 +396,10 @@ class MiniRTS(ParallelGame):
     def teacher_state(self) -> Executor:
         """What scripted teachers look at."""
         return self.executor
+
+    def understands(self, message: str) -> bool:
+        """Whether a message is one of the game's own sentences."""
+        return understand(message) is not None
 
     # ---- to and fro --------------------------------------------------------------------------------------
 

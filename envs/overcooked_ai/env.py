@@ -134,7 +134,7 @@ from rllib_llm_comm.envs.overcooked_ai.observations import (
     observations,
 )
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.sayings import meaning
+from rllib_llm_comm.envs.overcooked_ai.sayings import meaning, understand
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
 from rllib_llm_comm.envs.overcooked_ai.wanted_seen import wanted_rules
@@ -357,6 +357,10 @@ class OvercookedAI(Game):
         """
         wanted = self.kitchen.wanted
         return None if wanted is None else meaning(message, wanted.names)
+
+    def understands(self, message: str) -> bool:
+        """Whether a message is one of the game's own sentences."""
+        return understand(message) is not None
 
     def action_phrases(self, agent: str) -> list[str]:
         """What each action would do now, in words; also where agents do not read.

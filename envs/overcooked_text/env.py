@@ -156,7 +156,7 @@ from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.sayings import meaning
+from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
 from rllib_llm_comm.envs.overcooked_text.wording import wording
 from rllib_llm_comm.envs.overcooked_text.words import dish_name
 from rllib_llm_comm.envs.told_to import ALL
@@ -396,11 +396,20 @@ class OvercookedText(Game):
         """The food or dish that a message names (see `sayings.meaning`); a dish is spelt as in the infos' `private`."""
         return meaning(message)
 
+    def understands(self, message: str) -> bool:
+        """Whether a message is one of the game's own sentences."""
+        return understand(message) is not None
+
     # ---- pictures ----------------------------------------------------------------------------------------
 
     def draw_rgb(self) -> np.ndarray:
         """The kitchen as pixels, uint8 (height, width, 3)."""
         return render.rgb_array(self.kitchen)
+
+    def places(self) -> dict[str, tuple[float, float]]:
+        """Heads of the cooks in the picture, (x, y) in pixels."""
+        cooks = zip(self.possible_agents, self.kitchen.agents, strict=True)
+        return {name: ((cook.y + 0.5) * render.CELL, (cook.x + 0.1) * render.CELL) for name, cook in cooks}
 
     def draw_ansi(self) -> str:
         """The kitchen in characters."""

@@ -62,7 +62,7 @@ import numpy as np
 
 from rllib_llm_comm.envs.game import in_turns
 from rllib_llm_comm.envs.interface import check_settings
-from rllib_llm_comm.envs.referential.sayings import COLOURS, SHAPES
+from rllib_llm_comm.envs.referential.sayings import COLOURS, SHAPES, understand
 from rllib_llm_comm.envs.referential.sayings import meaning as meaning_of
 from rllib_llm_comm.envs.telling import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
 from rllib_llm_comm.errors import UserError, require_choice
@@ -145,6 +145,10 @@ class Referential(TellingGame):
     def meaning(self, message: str) -> str | None:
         """The thing that a message names, if it names one."""
         return meaning_of(message)
+
+    def understands(self, message: str) -> bool:
+        """Whether a message is one of the game's own sentences."""
+        return understand(message) is not None
 
     def seen_by(self, agent: str) -> Seen:
         """An agent's side of the game."""

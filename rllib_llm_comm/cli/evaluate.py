@@ -19,6 +19,7 @@ from rllib_llm_comm.cli.loading import (
     BaseModelOption,
     Loading,
     MessagesOption,
+    ReferenceOption,
     ServerOption,
     TeacherOption,
 )
@@ -37,6 +38,8 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.array_policy import ArrayPolicy
+    from rllib_llm_comm.evaluation.policy import Policy
     from rllib_llm_comm.evaluation.rollout import Episode
 
 _TRIAL = re.compile(r"^trial_\d+_|^\d+_")
@@ -99,6 +102,7 @@ def evaluate_checkpoints(
     log: list[str] = []
     if communication and trials is not None:
         raise UserError("`communication` is measured without reflection; leave `trials` away.")
+    require_measured(loading.reference, communication)
     for path in checkpoints:
         found = find_checkpoint(path)
         policy = loading.load(found)
@@ -122,6 +126,7 @@ def evaluate_checkpoints(
         row = {"checkpoint": short_path(found), **result.to_json(), **_fallback(played)}
         if turns is not None:
             row["communication"] = measure(policy, turns, seed).to_json()
+            _tell_missing_reference(policy, row)
         rows.append(row)
     figures = rows[0] if len(rows) == 1 else {"checkpoints": rows}
     _print(rows)
@@ -136,6 +141,31 @@ def evaluate_checkpoints(
         write_atomically(log_path, "".join(log))
         say(f"All plans are in {short_path(log_path)}")
     return figures
+
+
+def require_measured(reference: str | None, communication: bool) -> None:
+    """Refuses a reference that nothing is compared with.
+
+    Args:
+        reference: As of `Loading`.
+        communication: Whether talk is measured.
+
+    Raises:
+        UserError: If a reference is given and talk is not measured.
+    """
+    if reference is not None and not communication:
+        raise UserError(
+            f"`reference` is {reference!r} but talk is not measured; set `communication`, too, or leave it away."
+        )
+
+
+def _tell_missing_reference(policy: Policy | ArrayPolicy, row: Mapping[str, Any]) -> None:
+    talk, settings = row["communication"], getattr(policy, "communication", None)
+    if talk["drift"] is None and talk["messages"] and settings is not None and settings.train_messages:
+        say(
+            f"The drift of the messages of {row['checkpoint']} is not measured: the checkpoint carries no reference. "
+            "Give --reference, the checkpoint whose message adapter its training began with."
+        )
 
 
 def _fallback(played: Sequence[Episode]) -> dict[str, str]:
@@ -178,6 +208,7 @@ def command(
     communication: Annotated[
         bool, typer.Option("--communication", help="Measure what messages tell and whether they are listened to.")
     ] = False,
+    reference: ReferenceOption = None,
     log: Annotated[
         Path | None, typer.Option(help="Write all plans, attempts and reflections to this file (JSON lines).")
     ] = None,
@@ -200,7 +231,7 @@ def command(
         seed=seed,
         greedy=greedy,
         env_config=load_json_option("--env-config", env_config) if env_config else None,
-        loading=Loading.of_options(messages, teacher, message_server, base_model, trust),
+        loading=Loading.of_options(messages, teacher, message_server, base_model, trust, reference),
         num_envs=num_envs,
         planning=planning_of_options(planner, patience),
         trials=trials,
@@ -241,9 +272,11 @@ def print_talk(checkpoints: Sequence[str], measured: Sequence[Mapping[str, Any] 
         checkpoints: Their paths.
         measured: The entry `communication` of each one's figures; `None` for agents that say nothing.
     """
-    cells = [["checkpoint", *_TALK]]
+    drifts = any((told or {}).get("drift") for told in measured)
+    shown = {**_TALK, **_DRIFT} if drifts else _TALK
+    cells = [["checkpoint", *shown]]
     for label, told in zip(_labels(checkpoints) if len(checkpoints) > 1 else [""], measured, strict=True):
-        values = [_nested(told, path) for path in _TALK.values()]
+        values = [_nested(told, path) for path in shown.values()]
         cells.append([label, *("-" if value is None else _text(value) for value in values)])
     print_table([line if len(checkpoints) > 1 else line[1:] for line in cells], "Talk: docs/guides/communication.md")
 
@@ -256,6 +289,13 @@ _TALK = {
     "by chance": "obeyed_chance",
     "vocabulary": "vocabulary",
     "understood": "understood",
+}
+_DRIFT = {
+    "drift (nats per message)": "drift.kl",
+    "new words": "drift.new_words",
+    "taught": "drift.new_words_reference",
+    "unreadable": "drift.unreadable",
+    "taught ": "drift.unreadable_reference",
 }
 
 

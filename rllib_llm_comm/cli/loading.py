@@ -32,6 +32,15 @@ ServerOption = Annotated[
 ]
 BaseModelOption = Annotated[str | None, Option(help="Where the base model lies, if not where it lay in training.")]
 
+ReferenceOption = Annotated[
+    str | None,
+    Option(
+        metavar="PATH",
+        help="With --communication: whose message adapter the drift of messages is measured from, if the checkpoint "
+        "carries none.",
+    ),
+]
+
 
 @dataclass(frozen=True)
 class Loading:
@@ -42,6 +51,7 @@ class Loading:
         teacher: The teacher, if not the recorded one.
         message_server: The server of messages, if not the recorded one; "none": the policy itself.
         base_model: Where the base model lies.
+        reference: Whose message adapter the drift of messages is measured from, if not the one that is carried.
         trust: Whether recorded settings that reach beyond this program are used, wherever they were written.
         trust_own: Whether they are used if the checkpoint was written here (`own_work`): in a stage of a file whose
             checkpoints come from that file or another of the user's.
@@ -53,6 +63,7 @@ class Loading:
     base_model: str | None = None
     trust: bool = False
     trust_own: bool = False
+    reference: str | None = None
 
     @classmethod
     def of_options(
@@ -62,6 +73,7 @@ class Loading:
         message_server: str | None = None,
         base_model: str | None = None,
         trust: bool = False,
+        reference: str | None = None,
     ) -> Loading:
         """From the texts of command-line options.
 
@@ -71,7 +83,7 @@ class Loading:
         server: str | dict[str, Any] | None = message_server
         if message_server is not None and message_server.strip() != "none":
             server = load_json_option("--message-server", message_server)
-        return cls(messages, _parsed("--teacher", teacher), server, base_model, trust)
+        return cls(messages, _parsed("--teacher", teacher), server, base_model, trust, reference=reference)
 
     def load(self, path: str | Path) -> Policy | ArrayPolicy:
         """Loads the policy of a path that `find_checkpoint` understands.
@@ -88,6 +100,7 @@ class Loading:
             teacher=self.teacher,
             message_server=self.message_server,
             base_model=self.base_model,
+            reference=None if self.reference is None else find_checkpoint(self.reference),
             trust=self.trust or (self.trust_own and is_own_checkpoint(found)),
         )
 

@@ -11,13 +11,12 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rllib_llm_comm.cli.checkpoint_settings import CheckpointStageSettings
 from rllib_llm_comm.cli.checkpoints import find_checkpoint
 from rllib_llm_comm.cli.console import say, short_path
 from rllib_llm_comm.cli.env_settings import check_environment, check_shows_words
 from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
 from rllib_llm_comm.cli.experiment_file import Experiment
-from rllib_llm_comm.cli.loading import Loading
-from rllib_llm_comm.cli.planner_options import planning_of_settings
 from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.cli.replay import replay_checkpoint
 from rllib_llm_comm.cli.stages import Stage, StageResult
@@ -146,60 +145,6 @@ def _parameters() -> Mapping[str, Any]:
     return typing.get_type_hints(collect_labels)
 
 
-class CheckpointStageSettings(BaseModel):
-    """`config:` of `run: evaluate` and `run: replay`.
-
-    Attributes:
-        checkpoint: A checkpoint (usually `${stage}`), or several.
-        episodes: How many episodes are played.
-        seed: Seed of the first episode; the others count up.
-        greedy: Whether the most likely action is taken instead of a sampled one.
-        env_config: Settings of the environment that differ from training.
-        messages: Another message mode than in training.
-        teacher: Who speaks with `messages` "teacher", if not the recorded one: a name, or a mapping with `name`.
-        message_server: Keys of `MessageServer`, if not the recorded ones; "none": the policy writes its messages.
-        base_model: Where the base model lies, if not where it lay in training.
-        planner: Who gives subgoals, if not as in training: see `make_planner`; "none": nobody.
-        patience: Game steps after which a subgoal counts as not done.
-        trials: Thinks failures over, with at most so many trials per round; `None`: does not.
-        recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
-        communication: Measures talk, too; of `run: evaluate` alone, and without `trials`.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    checkpoint: str | list[str] = Field(examples=["checkpoint: ${verco}"])
-    episodes: int = Field(1, ge=1)
-    seed: int = Field(0, ge=0)
-    greedy: bool = False
-    env_config: dict[str, Any] = Field(default_factory=dict)
-    messages: str | None = None
-    teacher: str | dict[str, Any] | None = None
-    message_server: str | dict[str, Any] | None = None
-    base_model: str | None = None
-    planner: str | dict[str, Any] | None = None
-    patience: int | None = Field(None, ge=1)
-    trials: int | None = Field(None, ge=0)
-    recover: str | None = None
-    communication: bool = False
-
-    def played(self, trust: bool = False) -> dict[str, Any]:
-        """What `rllib evaluate` and `rllib replay` need beside the checkpoint.
-
-        What checkpoints recorded that were written here, this user's own file has said; others need `trust`.
-
-        Args:
-            trust: Whether the user trusts all checkpoints.
-        """
-        from rllib_llm_comm.planning.reflection import check_recovery
-
-        check_recovery(self.recover, self.trials)
-        given = ("episodes", "seed", "greedy", "env_config", "trials", "recover")
-        planning = planning_of_settings(self.planner, self.patience)
-        loading = Loading(self.messages, self.teacher, self.message_server, self.base_model, trust, trust_own=True)
-        return {**{name: getattr(self, name) for name in given}, "planning": planning, "loading": loading}
-
-
 class _OnCheckpoint(PlainStage):
     default_episodes: ClassVar[int] = 1
 
@@ -225,6 +170,8 @@ class _OnCheckpoint(PlainStage):
         for path in [checkpoint] if isinstance(checkpoint, str) else checkpoint:
             if path not in unresolved:
                 _check_checkpoint(stage.name, path)
+        if settings.reference is not None and settings.reference not in unresolved:
+            find_checkpoint(settings.reference)
 
 
 def _check_checkpoint(stage: str, path: str) -> None:
@@ -269,13 +216,20 @@ class Replay(_OnCheckpoint):
         """Plays the episodes and writes one page per checkpoint."""
         settings = self.settings(stage)
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
-        pages: list[Path] = []
+        written: list[Path] = []
         for number, checkpoint in enumerate(paths):
             page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
-            replay_checkpoint(checkpoint, page, **settings.played(stage.trust))
-            pages.append(page)
+            picture = page.with_suffix(".gif") if settings.animation else None
+            replay_checkpoint(
+                checkpoint,
+                page,
+                counterfactuals=settings.counterfactuals,
+                animation=picture,
+                **settings.played(stage.trust),
+            )
+            written += [page] if picture is None else [page, picture]
             say(f"Open {short_path(page)} in a browser.")
-        return StageResult(pages)
+        return StageResult(written)
 
 
 class ChatPlaySettings(BaseModel):

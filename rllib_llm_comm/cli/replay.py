@@ -30,6 +30,7 @@ from rllib_llm_comm.cli.planner_options import (
     planning_of_options,
 )
 from rllib_llm_comm.cli.ray_session import quiet_libraries
+from rllib_llm_comm.errors import UserError
 
 
 def replay_checkpoint(
@@ -45,6 +46,8 @@ def replay_checkpoint(
     planning: Mapping[str, Any] | None = None,
     trials: int | None = None,
     recover: str | None = None,
+    counterfactuals: bool = True,
+    animation: Path | None = None,
 ) -> Path:
     """Plays episodes and writes them as a self-contained HTML page.
 
@@ -60,6 +63,8 @@ def replay_checkpoint(
         planning: Who gives subgoals, if not as in training: `planner` and maybe `patience`, `replan`.
         trials: Plays with reflection, with at most so many trials per round; `None`: without.
         recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
+        counterfactuals: Whether decisions with something heard are scored without it, too.
+        animation: A GIF of the first episode, written beside the page; `None` for none.
 
     Returns:
         The page's path.
@@ -67,6 +72,7 @@ def replay_checkpoint(
     Raises:
         UserError: If the checkpoint cannot be loaded or played.
     """
+    from rllib_llm_comm.evaluation.animation import write_animation
     from rllib_llm_comm.evaluation.planned import play_planned
     from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
     from rllib_llm_comm.evaluation.rollout import Episode
@@ -82,10 +88,13 @@ def replay_checkpoint(
             explore=not greedy,
             env_config=env_config,
             keep_frames=True,
+            counterfactuals=counterfactuals,
         )
 
     with out.status("playing and drawing"):
         played = play(checkpoint, loading)
+        if animation is not None:
+            write_animation(played[0], animation)
         if beside is None:
             return write_replay(played, page)
         one, two = find_checkpoint(checkpoint), find_checkpoint(beside)
@@ -127,6 +136,16 @@ def command(
     trials: TrialsOption = None,
     recover: RecoverOption = None,
     patience: PatienceOption = None,
+    counterfactuals: Annotated[
+        bool,
+        typer.Option(
+            "--counterfactuals/--no-counterfactuals",
+            help="Score decisions with something heard once more, as if nothing had been heard.",
+        ),
+    ] = True,
+    animation: Annotated[
+        Path | None, typer.Option(help="Write the first episode as an animated picture to this file, too (.gif).")
+    ] = None,
 ) -> None:
     """Record episodes as one HTML page: the game, what everyone saw, said, heard and thought.
 
@@ -134,7 +153,7 @@ def command(
 
         rllib replay results/verco/verco
 
-        rllib replay CHECKPOINT --seed 7 --out episode.html
+        rllib replay CHECKPOINT --seed 7 --out episode.html --animation episode.gif
 
         rllib replay CHECKPOINT --planner scripted --trials 3
 
@@ -142,11 +161,16 @@ def command(
     """
     quiet_libraries(0)
     settings = load_json_option("--env-config", env_config) if env_config else None
-    require_writable({"--out": out_file})
+    if animation is not None and animation.suffix.lower() != ".gif":
+        raise UserError(f"--animation is {str(animation)!r} but must be the name of a .gif file.")
+    require_writable({"--out": out_file, "--animation": animation})
     page = out_file or find_checkpoint(checkpoint).parent / f"replay_{seed}.html"
     loading = Loading.of_options(messages, teacher, message_server, base_model, trust)
     replay_checkpoint(
         checkpoint, page, episodes=episodes, seed=seed, greedy=greedy, env_config=settings, loading=loading,
         beside=beside, planning=planning_of_options(planner, patience), trials=trials, recover=recover,
+        counterfactuals=counterfactuals, animation=animation,
     )  # fmt: skip
+    if animation is not None:
+        say(f"The animated picture is {short_path(animation)}")
     say(f"Open {short_path(page)} in a browser.")

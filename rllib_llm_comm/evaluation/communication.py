@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from rllib_llm_comm.envs.game import Game
 from rllib_llm_comm.envs.interface import PRIVATE, secret_of
 from rllib_llm_comm.evaluation.decision import Decision
+from rllib_llm_comm.evaluation.drift import Drift, measure_drift
 from rllib_llm_comm.evaluation.information import (
     MutualInformation,
     causal_influence,
@@ -26,6 +27,8 @@ from rllib_llm_comm.modules.encoding import ACTION_MASK
 
 Meaning = Callable[[str], str | None]
 """The meaning of a message in a game's own sayings; `None` for one that it does not understand."""
+Reads = Callable[[str], bool | None]
+"""Whether a message is one of the game's own sentences."""
 Judge = Callable[[Sequence[tuple[Any, Any, Mapping[str, str]]]], np.ndarray]
 """Probabilities (B, K) of the candidates; per row an agent, its observation, and the messages heard, by speaker."""
 
@@ -107,8 +110,10 @@ class CommunicationFigures:
         distinct: Different messages.
         vocabulary: Different words.
         zipf: Slope of log frequency over log rank of the words; `None` with fewer than three words.
-        understood: Share of messages that the game's own parser understands; `None` without one.
+        understood: Share of messages that are one of the game's own sentences, also such as name nothing ("i wait
+            here"); `None` for a game without any.
         unprintable: Share of messages with characters outside printable ASCII.
+        drift: How far trained messages are from those that were taught; `None` where that is not known.
     """
 
     signalling: MutualInformation | None
@@ -127,6 +132,7 @@ class CommunicationFigures:
     zipf: float | None
     understood: float | None
     unprintable: float | None
+    drift: Drift | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The figures as plain values, rounded to four digits."""
@@ -142,19 +148,34 @@ def measure(policy: Any, turns: TurnRecorder, seed: int = 0) -> CommunicationFig
         seed: As of `communication_figures`.
     """
     game = policy.env().unwrapped
-    reads = type(game).meaning is not Game.meaning if isinstance(game, Game) else hasattr(game, "meaning")
-    return communication_figures(turns.turns, policy.probabilities, game.meaning if reads else None, seed=seed)
+    reads = _own(game, "understands")
+    spoken = [(turn.agent, turn.observation) for turn in turns.turns if turn.decision.said]
+    found = communication_figures(turns.turns, policy.probabilities, _own(game, "meaning"), reads=reads, seed=seed)
+    return replace(found, drift=measure_drift(policy, spoken, reads, seed=seed))
+
+
+def _own(game: Any, name: str) -> Any:
+    """A game's own parser of messages; `None` where it has none."""
+    if isinstance(game, Game) and getattr(type(game), name) is getattr(Game, name):
+        return None
+    return getattr(game, name, None)
 
 
 def communication_figures(
-    turns: Sequence[Turn], judge: Judge | None = None, meaning: Meaning | None = None, *, seed: int = 0
+    turns: Sequence[Turn],
+    judge: Judge | None = None,
+    meaning: Meaning | None = None,
+    *,
+    reads: Reads | None = None,
+    seed: int = 0,
 ) -> CommunicationFigures:
     """Measures talk in played episodes.
 
     Args:
         turns: All decisions of some episodes, in order.
         judge: Scores candidates behind other messages than those that were heard; without it `listening` is `None`.
-        meaning: The game's parser; without it a message's meaning is its words.
+        meaning: What a message is about in the game; without it a message's meaning is its words.
+        reads: Whether a message is one of the game's own sentences; without it `understood` is `None`.
         seed: Fixes which messages of other episodes are drawn, and the permutations.
     """
     said = [turn for turn in turns if turn.decision.said]
@@ -177,7 +198,7 @@ def communication_figures(
         distinct=len({turn.decision.said for turn in said}),
         vocabulary=len(set(words)),
         zipf=zipf_slope(words),
-        understood=None if meaning is None else _mean([bool(meaning(t.decision.said)) for t in said]),
+        understood=None if reads is None else _mean([bool(reads(t.decision.said)) for t in said]),
         unprintable=_mean([any(c not in _PRINTABLE for c in t.decision.said) for t in said]),
     )
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.evaluation.environments import planning_of
+from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.rollout import (
     COLLISION,
     Episode,
     Progress,
     Watch,
-    frame_of,
     new_episode,
     play,
     record,
@@ -41,6 +42,7 @@ def play_planned(
     env_config: Mapping[str, Any] | None = None,
     num_envs: int = 1,
     keep_frames: bool = False,
+    counterfactuals: bool = True,
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> list[Episode]:
@@ -58,6 +60,7 @@ def play_planned(
         env_config: Settings of the environment that differ from those of the training.
         num_envs: Episodes that are played at once; one if `trials` or `keep_frames` is set.
         keep_frames: Whether all frames are kept, also of attempts that were put back.
+        counterfactuals: Whether decisions with something heard are scored without it, too; with `keep_frames` only.
         progress: Called with the number of finished episodes and `episodes`.
         watch: Sees every step before it is played; without `trials` and `keep_frames` only.
 
@@ -82,14 +85,16 @@ def play_planned(
             raise UserError(f"`{name}` is {value!r} but nobody plans; set `planner`, too.")
     if trials is None:
         if keep_frames:
-            return record(policy, episodes=episodes, seed=seed, explore=explore, env=make_env())
+            how: dict[str, Any] = {"explore": explore, "counterfactuals": counterfactuals}
+            return record(policy, episodes=episodes, seed=seed, env=make_env(), **how)
         options: dict[str, Any] = {"num_envs": num_envs, "progress": progress, "watch": watch}
         return play(policy, episodes=episodes, seed=seed, explore=explore, env=make_env, **options)
     assert by is not None
     env = policy.env(planning={"planner": None}, **settings)
+    silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
     played = []
     for number in range(episodes):
-        recorder = _Recorder(policy, env, seed + number, explore, keep_frames)
+        recorder = _Recorder(policy, env, seed + number, explore, silence)
         played.append(_reflectively(env, recorder, by, model, trials, recover or SNAPSHOT, seed + number))
         if progress:
             progress(number + 1, episodes)
@@ -117,11 +122,12 @@ def _reflectively(
 
 
 class _Recorder:
-    """A policy as a player, who notes what it weighed in each attempt."""
+    """A policy as a player, who notes what it weighed in each attempt; frames are kept where `silence` is given."""
 
-    def __init__(self, policy: Any, env: Any, seed: int, explore: bool, keep_frames: bool) -> None:
-        self._policy, self._env, self._explore, self._keep_frames = policy, env, explore, keep_frames
+    def __init__(self, policy: Any, env: Any, seed: int, explore: bool, silence: Counterfactuals | None) -> None:
+        self._policy, self._env, self._explore, self._silence = policy, env, explore, silence
         self._episode = new_episode(policy, env, seed)
+        self._episode.no_silence = silence.missing if silence is not None else ""
         self._decisions: dict[Any, Decision] = {}
         self._latest: Attempt | None = None
         self._end: dict[str, Any] | None = None  # how the latest attempt ended
@@ -148,8 +154,10 @@ class _Recorder:
             notes.said += [decision.said for decision in self._decisions.values() if decision.said]
             notes.shuffled_same += shuffled_same(self._decisions)
         self._steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
-        if self._keep_frames:
-            frame = frame_of(self._env, seen, infos, self._decisions if actions else {}, rewards)
+        if self._silence is not None:
+            decisions = self._decisions if actions else {}
+            frame = frame_of(self._env, seen, infos, decisions, rewards)
+            self._silence.add_to(frame, seen, decisions)
             if actions:
                 self._episode.frames.append(frame)
             else:

@@ -20,6 +20,7 @@ from rllib_llm_comm.evaluation.decision import Decision, choose
 from rllib_llm_comm.evaluation.environments import make_environment
 from rllib_llm_comm.evaluation.grounded_policy import GroundedPolicy
 from rllib_llm_comm.evaluation.numeric_policy import NumericPolicy
+from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.prompts import action_prompt
 from rllib_llm_comm.modules.core import LLMCommCore
 from rllib_llm_comm.modules.encoding import ObservationEncoder, TextObservation, read_observation
@@ -30,6 +31,7 @@ from rllib_llm_comm.modules.policy_folder import (
     find_policy,
     load_core,
     load_cores,
+    load_message_adapter,
     load_network,
     read_manifest,
 )
@@ -272,6 +274,7 @@ def load_policy(
     messages: str | None = None,
     teacher: str | Mapping[str, Any] | None = None,
     message_server: str | Mapping[str, Any] | None = None,
+    reference: str | os.PathLike[str] | None = None,
     trust: bool = False,
 ) -> Policy | ArrayPolicy:
     """Loads a policy from a checkpoint of one of our algorithms. Reads safetensors and JSON, never pickles.
@@ -288,6 +291,8 @@ def load_policy(
             `"constant"`, `"swapped"`.
         teacher: The teacher for `messages="teacher"`.
         message_server: Keys of `MessageServer`, or `"none"`: the policy itself writes its messages.
+        reference: A checkpoint or PEFT folder whose message adapter is the one from which the drift of messages is
+            measured, in place of the one that the checkpoint carries if PPO trained its messages.
         trust: Whether recorded settings that reach beyond this program (the teacher's and planner's servers, keys and
             files, the message server, a base model's folder or hub id) are used as they are.
 
@@ -300,7 +305,8 @@ def load_policy(
     if not trust:
         manifest = withhold(manifest)
     if manifest.kind != LANGUAGE:
-        _refuse_talk(manifest, messages=messages, message_server=message_server, base_model=base_model)
+        given = {"messages": messages, "message_server": message_server, "base_model": base_model}
+        _refuse_talk(manifest, **given, reference=reference)
         kind = NumericPolicy if manifest.kind == NUMERIC else GroundedPolicy
         return kind(load_network(folder, manifest), manifest)
     talk = dict(manifest.communication)
@@ -318,7 +324,11 @@ def load_policy(
     overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
     if base_model is not None:
         overrides["base_model"] = base_model
-    core = load_cores(folder, manifest, **overrides) if manifest.agents else load_core(folder, manifest, **overrides)
+    load = load_cores if manifest.agents else load_core
+    core = load(folder, manifest, reference=reference is not None, **overrides)
+    if reference is not None:
+        for agent, one in core.items() if isinstance(core, dict) else [(None, core)]:
+            load_message_adapter(one, reference, agent, REFERENCE)
     if teacher is not None:
         manifest = dataclasses.replace(manifest, teacher=teacher)
     return Policy(core, communication, manifest)

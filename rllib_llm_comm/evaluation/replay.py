@@ -77,8 +77,12 @@ def _json_for_html(data: Any) -> Any:
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))  # noqa: S704
 
 
-def _headline(episode: Episode) -> str:
-    """The outcome of an episode: what the game counts itself, or whether it was solved, in the game's words."""
+def headline(episode: Episode) -> str:
+    """The outcome of an episode: what the game counts itself, or whether it was solved, in the game's words.
+
+    Args:
+        episode: The episode.
+    """
     counted = {name: value for name, value in episode.metrics.items() if not name.startswith(_OF_PLANS)}
     if counted:
         return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in counted.items())
@@ -115,12 +119,13 @@ def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
         "agents": episode.agents,
         "seed": episode.seed,
         "team_return": round(float(np.mean(list(episode.returns.values()) or [0.0])), 3),
-        "headline": _headline(episode),
+        "headline": headline(episode),
         "length": episode.length,
         "frames": frames,
         "curves": _curves(episode),
         "rounds": [[_attempt(attempt) for attempt in attempts] for attempts in episode.rounds],
         "answers": _answers(episode),
+        "influence": _influence(episode),
     }
 
 
@@ -139,7 +144,29 @@ def _curves(episode: Episode) -> dict[str, list[float]]:
     counted = [frame.get("metrics", {}) for frame in episode.frames]
     names = [name for name in (counted[-1] if counted else {}) if not name.startswith(_OF_PLANS)]
     curves = {name: [round(metrics.get(name, 0.0), 4) for metrics in counted] for name in names}
+    for agent in episode.agents:
+        cards = [frame["agents"].get(agent, {}) for frame in episode.frames]
+        if any("influence" in card for card in cards):
+            curves[f"influence of messages on {agent}"] = [card.get("influence", 0.0) for card in cards]
     return {name: values for name, values in curves.items() if len(set(values)) > _LEVELS and np.isfinite(values).all()}
+
+
+def _influence(episode: Episode) -> str:
+    """What messages changed, over the episode, in one line; or why the page cannot tell."""
+    cards = [(agent, card) for frame in episode.frames for agent, card in frame["agents"].items()]
+    if not any(card.get("heard") for _, card in cards):
+        return "Nobody heard a message here, so there is no influence of messages to show."
+    if episode.no_silence:
+        return f"Messages were heard; {episode.no_silence}."
+    told = []
+    for agent in episode.agents:
+        own = [card for name, card in cards if name == agent and "influence" in card]
+        if own:
+            mean, changed = np.mean([card["influence"] for card in own]), sum(card["changed"] for card in own)
+            told.append(
+                f"{agent} {mean:.2f} over {len(own)} decisions, another most likely action than in silence in {changed}"
+            )
+    return f"Mean influence of messages (total variation, 0 to 1): {'; '.join(told)}."
 
 
 def _answers(episode: Episode) -> list[str]:

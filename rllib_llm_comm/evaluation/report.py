@@ -29,7 +29,7 @@ from rllib_llm_comm.evaluation.study_results import (
     SystemResults,
     to_plain,
 )
-from rllib_llm_comm.evaluation.talk_report import MEASURES, add_corrected, measures_talk, talk_of
+from rllib_llm_comm.evaluation.talk_report import add_corrected, columns_of, measures_talk, talk_of
 from rllib_llm_comm.files import replace_files
 
 SAMPLED = "sampled"
@@ -63,6 +63,8 @@ def summarise(results: StudyResults) -> dict[str, Any]:
             "sentences": [_sentence(told[name], base.label) for name in told if "against_baseline" in told[name]]
             + [text for name in told for text in _listening(told[name])],
         }
+        if measures_talk(results):
+            scenarios[scenario]["measures"] = columns_of(told)
     if measures_talk(results):
         add_corrected({scenario: told["systems"] for scenario, told in scenarios.items()}, results)
     return {
@@ -110,7 +112,6 @@ def write_report(results: StudyResults, folder: Path) -> Path:
             environment.filters |= {"reached": _reached_text, "shuffled_same": _shuffled_same_text}
             page = environment.from_string(text).render(
                 report=summary,
-                measures=MEASURES,
                 pictures=urls if kind == "html" else {n: f"{n}.png" for n in pictures},
             )
             (place / f"report.{kind}").write_text(page, encoding="utf-8")

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, PRIVATE, secret_of, solved, success_words
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, secret_of, solved, success_words
+from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.decision import Decision
+from rllib_llm_comm.evaluation.frames import frame_of
 
 COLLISION = "blocked"
 _COMMON = 12
@@ -33,15 +35,18 @@ class Episode:
         shuffled_same: Of every shuffled message, whether it equals what its speaker would have said itself; empty
             where messages are not shuffled.
         metrics: What the game counted itself (`episode_metrics` in its last infos), such as the score.
-        frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`), `metrics` (what the game has
-            counted so far) and `agents`, for each agent its `text`, `subgoal`, `said`, `heard`, `candidates`,
-            `probabilities`, `action`, `phrase`, `value` (if the critic knows one), `reward` (earned since the frame
-            before), `busy` and `events`; where not all agents are told the same also `told`, what it is told
-            (empty for nothing). The last frame shows the end. Under reflection also the frames of attempts that were
-            put back.
+        frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`), `places` (of agents in
+            the image, where the game tells them), `metrics` (what the game has counted so far) and `agents`, for
+            each agent its `text`, `subgoal`, `said`, `heard`, `candidates`, `probabilities`, `action`, `phrase`,
+            `value` (if the critic knows one), `reward` (earned since the frame before), `busy` and `events`; where not
+            all agents are told the same also `told`, what it is told (empty for nothing); of an agent that heard
+            something also `silent`, its probabilities had it heard nothing, `influence`, the total variation between
+            both (0 to 1), and `changed`, whether the most likely candidate is another one. The last frame shows the
+            end. Under reflection also the frames of attempts that were put back.
         words: The game's words for an episode that was solved, and for one that was not (`envs.interface`).
         rounds: Under a planner the tree of plans: per round all attempts from the same situation, of which the last
             stands; each is what `Attempt.to_json` gives, and `frame`, the index of its first frame.
+        no_silence: Why no frame has `silent`; empty where they may.
     """
 
     env_id: str
@@ -58,6 +63,7 @@ class Episode:
     frames: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[list[dict[str, Any]]] = field(default_factory=list)
     words: tuple[str, str] = NEUTRAL_WORDS
+    no_silence: str = ""
 
 
 @dataclass(frozen=True)
@@ -190,13 +196,23 @@ def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
     )
 
 
-def record(policy: Any, *, episodes: int = 1, seed: int = 0, explore: bool = True, env: Any = None) -> list[Episode]:
+def record(
+    policy: Any,
+    *,
+    episodes: int = 1,
+    seed: int = 0,
+    explore: bool = True,
+    env: Any = None,
+    counterfactuals: bool = True,
+) -> list[Episode]:
     """Plays episodes and keeps all that was seen, said, heard and weighed.
 
-    Arguments as in `evaluate`; episodes are played one after the other.
+    Arguments as in `evaluate`; episodes are played one after the other. With `counterfactuals` every decision with
+    something heard is scored once more, without it.
     """
     env = env if env is not None else policy.env()
-    return [_play(policy, env, seed + number, explore, keep_frames=True) for number in range(episodes)]
+    silence = Counterfactuals(policy, counterfactuals)
+    return [_play(policy, env, seed + number, explore, silence=silence) for number in range(episodes)]
 
 
 def _play_all(
@@ -212,7 +228,7 @@ def _play_all(
     if num_envs == 1:
         env = make_env()
         return [
-            _counted(_play(policy, env, seed, explore, keep_frames=False, watch=watch), number, len(seeds), progress)
+            _counted(_play(policy, env, seed, explore, watch=watch), number, len(seeds), progress)
             for number, seed in enumerate(seeds, 1)
         ]
     policy.reset(seed=seeds[0])
@@ -245,18 +261,24 @@ def _counted(episode: Episode, number: int, total: int, progress: Progress | Non
     return episode
 
 
-def _play(policy: Any, env: Any, seed: int, explore: bool, keep_frames: bool, watch: Watch | None = None) -> Episode:
-    game = _Game(policy, env, seed, watch)
+def _play(
+    policy: Any,
+    env: Any,
+    seed: int,
+    explore: bool,
+    watch: Watch | None = None,
+    silence: Counterfactuals | None = None,
+) -> Episode:
+    """An episode; its frames are kept where `silence` is given."""
+    game = _Game(policy, env, seed, watch, silence)
     policy.reset(seed=seed)
     while env.agents:
         if hasattr(policy, "note"):
             policy.note(game.infos)
         decisions = policy.act(game.asked(), explore=explore)
-        if keep_frames:
-            game.keep_frame(decisions)
+        game.keep_frame(decisions)
         game.step(decisions)
-    if keep_frames:
-        game.keep_frame({})
+    game.keep_frame({})
     game.finish()
     return game.episode
 
@@ -264,12 +286,20 @@ def _play(policy: Any, env: Any, seed: int, explore: bool, keep_frames: bool, wa
 class _Game:
     """An episode while it is played."""
 
-    def __init__(self, policy: Any, env: Any, seed: int, watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        policy: Any,
+        env: Any,
+        seed: int,
+        watch: Watch | None = None,
+        silence: Counterfactuals | None = None,
+    ) -> None:
         self.env = env
-        self._watch = watch
+        self._watch, self._silence = watch, silence
         self._observations, self.infos = env.reset(seed=seed)
         self._rewards: dict[str, float] = {}
         self.episode = new_episode(policy, env, seed)
+        self.episode.no_silence = silence.missing if silence is not None else ""
 
     def asked(self) -> dict[Any, Any]:
         """The observations of the agents that are asked now."""
@@ -299,8 +329,12 @@ class _Game:
             episode.metrics.update(info.get(EPISODE_METRICS, {}))
 
     def keep_frame(self, decisions: dict[Any, Any]) -> None:
-        """Keeps what is seen now and decided."""
-        self.episode.frames.append(frame_of(self.env, self._observations, self.infos, decisions, self._rewards))
+        """Keeps what is seen now and decided, where frames are kept."""
+        if self._silence is None:
+            return
+        frame = frame_of(self.env, self._observations, self.infos, decisions, self._rewards)
+        self._silence.add_to(frame, self._observations, decisions)
+        self.episode.frames.append(frame)
 
     def finish(self) -> None:
         """Keeps what was planned, if anything was: each plan stood, and began at the frame of its step.
@@ -341,72 +375,3 @@ def new_episode(policy: Any, env: Any, seed: int) -> Episode:
         returns=dict.fromkeys(agents, 0.0),
         words=success_words(env),
     )
-
-
-def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any) -> dict[str, Any]:
-    """A moment as `Episode.frames` has them.
-
-    Args:
-        env: The environment in this moment.
-        observations: What all agents see.
-        infos: Their infos.
-        decisions: What those that are asked decide.
-        rewards: What they have earned since the frame before.
-    """
-    game = env.unwrapped
-    cards = {}
-    secret = any(info.get(PRIVATE, "") is None for info in infos.values())
-    for agent, observation in observations.items():
-        card: dict[str, Any] = {
-            "text": str(observation.get("text", "")),
-            "subgoal": str(observation.get("subgoal", "")),
-            "reward": float(rewards.get(agent, 0.0)),
-            "events": [str(event) for event in infos.get(agent, {}).get("events", [])],
-            "busy": agent not in decisions,
-        }
-        if secret:
-            card["told"] = infos.get(agent, {}).get(PRIVATE) or ""
-        decision = decisions.get(agent)
-        if decision is not None:
-            phrases = _phrases(game, agent, observation, decision)
-            card.update(
-                said=decision.said,
-                heard=dict(decision.heard),
-                candidates=phrases,
-                probabilities=[round(float(p), 4) for p in decision.probabilities],
-                action=int(decision.action),
-                phrase=phrases[decision.action],
-            )
-            if np.isfinite(decision.value):  # JSON knows no NaN
-                card["value"] = round(float(decision.value), 4)
-        cards[str(agent)] = card
-    step = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
-    counted = {name: float(v) for info in infos.values() for name, v in info.get(EPISODE_METRICS, {}).items()}
-    return {"game_step": step, "ansi": _ansi(game), "image": _image(game), "metrics": counted, "agents": cards}
-
-
-def _phrases(game: Any, agent: Any, observation: Any, decision: Any) -> list[str]:
-    """What each action is, in words: as the agent reads it, or else as the game tells it, if it can."""
-    if "candidates" in observation or not hasattr(game, "action_phrases"):
-        return list(decision.candidates)
-    return list(game.action_phrases(agent))
-
-
-def _image(game: Any) -> np.ndarray | None:
-    return _render(game, "rgb_array")
-
-
-def _ansi(game: Any) -> str:
-    return _render(game, "ansi") or ""
-
-
-def _render(game: Any, mode: str) -> Any:
-    """What the game draws in a mode, whatever its own mode is; `None` if it cannot."""
-    if mode not in getattr(game, "metadata", {}).get("render_modes", []):
-        return None
-    before = game.render_mode
-    try:
-        game.render_mode = mode
-        return game.render()
-    finally:
-        game.render_mode = before

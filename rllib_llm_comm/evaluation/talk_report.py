@@ -29,6 +29,14 @@ MEASURES = {
     "understood": "Understood",
     "unprintable": "Unprintable",
 }
+DRIFT = {
+    "drift.kl": "Drift (nats per message)",
+    "drift.new_words": "New words",
+    "drift.new_words_reference": "New words, taught",
+    "drift.unreadable": "Unreadable",
+    "drift.unreadable_reference": "Unreadable, taught",
+}
+"""What `evaluation.drift` adds for systems whose messages were trained; shown where one was."""
 
 
 def measures_talk(results: StudyResults) -> bool:
@@ -47,9 +55,20 @@ def talk_of(system: SystemResults) -> dict[str, Any] | None:
         silence only what the choice of those who are not told tells about the secret.
     """
     runs = [run[TALK] for run in system.evaluations.get(_SAMPLED, []) if run.get(TALK)]
-    told = MEASURES if any(run["messages"] for run in runs) else [name for name in MEASURES if name == _CHOICE]
-    found = {name: _interval([_value(run, name) for run in runs]) if name in told else None for name in MEASURES}
+    shown = {**MEASURES, **DRIFT} if any(run.get("drift") for run in runs) else MEASURES
+    told = shown if any(run["messages"] for run in runs) else [_CHOICE]
+    found = {name: _interval([_value(run, name) for run in runs]) if name in told else None for name in shown}
     return found if any(found.values()) else None
+
+
+def columns_of(told: Mapping[str, dict[str, Any]]) -> dict[str, str]:
+    """Measures and their titles in the table of a scenario.
+
+    Args:
+        told: System -> its part of a report, with what `talk_of` gave as `talk`.
+    """
+    drifts = any(name in (part.get("talk") or {}) for part in told.values() for name in DRIFT)
+    return {**MEASURES, **DRIFT} if drifts else dict(MEASURES)
 
 
 def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: StudyResults) -> None:
@@ -91,7 +110,9 @@ def _is_compared(part: Mapping[str, Any]) -> bool:
 
 
 def _value(run: Mapping[str, Any], name: str) -> float | None:
-    found = run.get(name)  # earlier versions measured less
+    found: Any = run
+    for key in name.split("."):
+        found = None if found is None else found.get(key)  # earlier versions measured less
     value: float | None = found["corrected"] if isinstance(found, Mapping) else found
     return value
 

@@ -117,15 +117,23 @@ class LLMCommCore:
             return self._remembered_messages(prompts, max_words)
 
     def draw_messages(
-        self, prompts: Sequence[str], *, max_words: int = 10, temperature: float = 0.0, seed: int | None = None
+        self,
+        prompts: Sequence[str],
+        *,
+        max_words: int = 10,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        role: str = MESSAGE,
     ) -> list[Written]:
-        """As `write_messages`, with the token ids that were drawn; nothing is remembered."""
+        """As `write_messages`, with the token ids that were drawn, by any adapter; nothing is remembered."""
         with phase(MESSAGES):
-            return self._drawn(prompts, max_words, temperature, seed)
+            return self._drawn(prompts, max_words, temperature, seed, role)
 
-    def _drawn(self, prompts: Sequence[str], max_words: int, temperature: float, seed: int | None) -> list[Written]:
+    def _drawn(
+        self, prompts: Sequence[str], max_words: int, temperature: float, seed: int | None, role: str = MESSAGE
+    ) -> list[Written]:
         return self._engine.messages(
-            self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=MESSAGE
+            self.lm, prompts, max_words=max_words, temperature=temperature, seed=seed, role=role
         )
 
     @torch.no_grad()
@@ -143,9 +151,10 @@ class LLMCommCore:
         rng = np.random.default_rng(seed)
         return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for row in chances]
 
-    def speech_terms(self, observations: Mapping[str, torch.Tensor]) -> SpeechTerms:
+    def speech_terms(self, observations: Mapping[str, torch.Tensor], *, drift: bool | None = None) -> SpeechTerms:
         """Log-probability of what was said, its entropy and drift; see `speech.speech_terms`."""
-        return speech_terms(self._engine.scores, self.lm, observations, self.settings.micro_batch_tokens)
+        bound = self.settings.micro_batch_tokens
+        return speech_terms(self._engine.scores, self.lm, observations, bound, drift=drift)
 
     def _remembered_messages(self, prompts: Sequence[str], max_words: int) -> list[str]:
         self._messages.require((self.lm.stamp(MESSAGE), max_words))

@@ -3,9 +3,10 @@
     policy.json                  settings, environment, provenance
     adapters/message/            PEFT adapter (adapter_config.json, adapter_model.safetensors)
     adapters/action/             PEFT adapter
+    adapters/reference/          PEFT adapter, where PPO trained the messages: the message adapter that it began with
     critic.safetensors           the critic's weights, if it has one
 
-or, where each agent has a policy of its own, these three in a folder named after each agent; or, of agents that see
+or, where each agent has a policy of its own, these in a folder named after each agent; or, of agents that see
 numbers or maps, policy.json and network.safetensors.
 
 Nothing is pickled, and no base weights are in it.
@@ -29,7 +30,7 @@ from torch import nn
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, read_adapter_settings, require_rank
-from rllib_llm_comm.language.adapters import ACTION, MESSAGE
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.base_model import EMBEDDED, BaseModel
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.language.weights import read_weights
@@ -84,7 +85,7 @@ def policy_files(core: LLMCommCore) -> dict[str, bytes]:
 
     files: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for role in (MESSAGE, ACTION):
+        for role in core.lm.roles:
             core.lm.save_adapter(role, Path(scratch) / role)
             for path in sorted((Path(scratch) / role).iterdir()):
                 files[f"adapters/{role}/{path.name}"] = path.read_bytes()
@@ -232,12 +233,15 @@ def load_cores(folder: str | os.PathLike[str], manifest: PolicyManifest, **overr
     return {agent: load_core(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents}
 
 
-def load_core(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> LLMCommCore:
+def load_core(
+    folder: str | os.PathLike[str], manifest: PolicyManifest, *, reference: bool = False, **overrides: Any
+) -> LLMCommCore:
     """Builds the network of a policy folder.
 
     Args:
         folder: The policy folder, or that of one of its agents.
         manifest: Its manifest.
+        reference: Whether it has a reference adapter also where the folder holds none (then a fresh one).
         **overrides: Language-model settings to change, such as `device` or `base_model` (a new place of the
             same model).
 
@@ -247,16 +251,17 @@ def load_core(folder: str | os.PathLike[str], manifest: PolicyManifest, **overri
     """
     values = {name: granted(value) for name, value in {**manifest.model_config, **overrides}.items()}
     settings = LanguageModelSettings.from_mapping(values)
-    for role in (MESSAGE, ACTION):
-        adapter = Path(folder) / "adapters" / role
-        read_adapter_settings(adapter, role)
-        require_rank(adapter, role, settings.lora_r)
+    held = Path(folder) / "adapters"
+    roles = (MESSAGE, ACTION, REFERENCE) if (held / REFERENCE).is_dir() else (MESSAGE, ACTION)
+    for role in roles:
+        read_adapter_settings(held / role, role)
+        require_rank(held / role, role, settings.lora_r)
     critic = {} if settings.critic_hiddens is None else read_weights(Path(folder) / _CRITIC)
     _require_critic(str(folder), settings, critic)
-    core = LLMCommCore(settings)
+    core = LLMCommCore(settings, reference=reference or REFERENCE in roles)
     _require_same_base(core.lm.base, manifest, str(folder))
-    for role in (MESSAGE, ACTION):
-        core.lm.load_adapter(role, Path(folder) / "adapters" / role)
+    for role in roles:
+        core.lm.load_adapter(role, held / role)
     try:
         core.critic.load_state_dict(critic)
     except RuntimeError as error:
@@ -279,13 +284,16 @@ def _misfit(folder: str, error: RuntimeError) -> UserError:
     )
 
 
-def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str], agent: str | None = None) -> None:
+def load_message_adapter(
+    core: LLMCommCore, path: str | os.PathLike[str], agent: str | None = None, role: str = MESSAGE
+) -> None:
     """Loads the message adapter of a checkpoint, and nothing else of it.
 
     Args:
         core: The network it goes into.
         path: A checkpoint (see `find_policy`), or a PEFT adapter folder.
         agent: Whose adapter, of a checkpoint in which each agent has its own.
+        role: The network's adapter that takes its weights.
 
     Raises:
         UserError: If there is none, or it belongs to another base model.
@@ -296,7 +304,7 @@ def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str], agent:
         trained_on = read_adapter_settings(root, MESSAGE).get("base_model_name_or_path")
         if isinstance(trained_on, str) and trained_on and not _same_name(trained_on, base.name):
             raise _other_base(str(root), trained_on, base.name)
-        core.lm.load_adapter(MESSAGE, root)
+        core.lm.load_adapter(role, root)
         return
     folder = find_policy(root)
     manifest = read_manifest(folder)
@@ -309,7 +317,7 @@ def load_message_adapter(core: LLMCommCore, path: str | os.PathLike[str], agent:
                 f"give one of its folders, such as {str(folder / manifest.agents[0] / 'adapters' / MESSAGE)!r}."
             )
         folder = folder / agent
-    core.lm.load_adapter(MESSAGE, folder / "adapters" / MESSAGE)
+    core.lm.load_adapter(role, folder / "adapters" / MESSAGE)
 
 
 def check_message_adapter(path: str | os.PathLike[str], base_model: str) -> None:

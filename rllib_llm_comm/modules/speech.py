@@ -161,6 +161,8 @@ def speech_terms(
     model: AdaptedModel,
     observations: Mapping[str, torch.Tensor],
     max_tokens: int | None = None,
+    *,
+    drift: bool | None = None,
 ) -> SpeechTerms:
     """How likely what was said is now; differentiable with respect to the message adapter.
 
@@ -168,9 +170,11 @@ def speech_terms(
 
     Args:
         scores: `score_candidates` or its plain form.
-        model: The adapted model; with a role `REFERENCE` the KL divergence from it is computed.
+        model: The adapted model.
         observations: Batched arrays of a `SpeechEncoder`.
         max_tokens: Most tokens whose activations are held at once where gradients are recorded, or `None`.
+        drift: Whether the KL divergence from the role `REFERENCE`, where there is one, is computed; `None`: where
+            gradients are recorded.
 
     Returns:
         The terms, on the inputs' device.
@@ -187,11 +191,13 @@ def speech_terms(
     width = observations[SPEECH_IDS].shape[1]
     ids, said = rows[:, :width].to(device), rows[:, width:].to(device)
     phrases = observations[MENU_IDS][:1] if menu else None
+    wanted = torch.is_grad_enabled() if drift is None else drift
+    reference = REFERENCE in model.roles and wanted
 
     def part(ids: torch.Tensor, said: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         if phrases is None:
-            return _free_terms(model, ids, said)
-        return _menu_terms(scores, model, ids, said[:, 0], phrases.expand(len(ids), -1, -1))
+            return _free_terms(model, ids, said, reference)
+        return _menu_terms(scores, model, ids, said[:, 0], phrases.expand(len(ids), -1, -1), reference)
 
     terms = _by_parts(part, rows, ids, said, model.base.pad_id, max_tokens)
     place = torch.nonzero(spoke)[:, 0]
@@ -222,12 +228,12 @@ def _by_parts(
 
 
 def _free_terms(
-    model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor
+    model: AdaptedModel, ids: torch.Tensor, labels: torch.Tensor, drift: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     row, column, logits = label_logits(model, ids, labels)
     log_probs = logits.log_softmax(-1)
     reference = None
-    if REFERENCE in model.roles and torch.is_grad_enabled():
+    if drift:
         with torch.no_grad():
             reference = label_logits(model, ids, labels, REFERENCE)[2].log_softmax(-1)
     tokens = labels.to(model.device)[row, column].long()
@@ -238,11 +244,11 @@ def _free_terms(
 
 
 def _menu_terms(
-    scores: Scores, model: AdaptedModel, prompts: torch.Tensor, choice: torch.Tensor, menu: torch.Tensor
+    scores: Scores, model: AdaptedModel, prompts: torch.Tensor, choice: torch.Tensor, menu: torch.Tensor, drift: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     log_probs = menu_logits(scores, model, prompts, menu).log_softmax(-1)
     reference = None
-    if REFERENCE in model.roles and torch.is_grad_enabled():
+    if drift:
         with torch.no_grad():
             reference = menu_logits(scores, model, prompts, menu, REFERENCE).log_softmax(-1)
     chosen = log_probs.gather(1, choice.long().to(log_probs.device)[:, None])[:, 0]

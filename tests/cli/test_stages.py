@@ -262,6 +262,14 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
         ),
         ({"run": "replay", "config": {"checkpoint": "${sft}", "trials": 1, "recover": "hope"}}, ["'hope'", "'replay'"]),
         ({"run": "replay", "config": {"checkpoint": "nowhere"}}, ["'nowhere'"]),
+        (
+            {"run": "evaluate", "config": {"checkpoint": "${sft}", "reference": "x"}},
+            ["`last.config`", "`reference` is 'x' but talk is not measured"],
+        ),
+        (
+            {"run": "evaluate", "config": {"checkpoint": "${sft}", "reference": "gone", "communication": True}},
+            ["no checkpoint at 'gone'"],
+        ),
         ({"run": "evaluate", "config": {"checkpoint": "tests/data"}}, ["In `last.config`", "has no `policy/"]),
         ({"run": "replay", "config": {"checkpoint": ["${sft}", "README.md"]}}, ["In `last.config`", "is no folder"]),
         ({"run": "replay", "config": {"checkpoint": "${sft}"}, "num_samples": 2}, ["`last.num_samples`"]),

@@ -65,7 +65,7 @@ def meaning(message):
 
 def test_a_speaker_that_names_one_of_three_orders_and_a_listener_that_obeys():
     turns, judge = play(names_it, obeys, episodes=300)
-    found = communication_figures(turns, judge, meaning)
+    found = communication_figures(turns, judge, meaning, reads=lambda message: message.startswith("please bring the"))
     assert found.signalling.nats == pytest.approx(math.log(3), abs=0.02)
     assert found.signalling.p_value == 0.001
     assert found.listening == pytest.approx(math.log(3), abs=0.06)  # 32 draws are not exactly a third each
@@ -104,12 +104,12 @@ def test_a_deaf_listener_is_not_moved_although_the_speaker_signals():
 
 
 def test_talk_of_the_weather_tells_nothing_although_the_words_vary():
-    found = communication_figures(*play(weather, obeys), meaning)
+    found = communication_figures(*play(weather, obeys), meaning, reads=lambda message: "rains" not in message)
     assert found.signalling.nats == 0.0 and found.signalling.p_value == 1.0  # no message has a meaning
     assert abs(found.signalling_raw.corrected) < 0.02
     assert found.signalling_raw.p_value > 0.05
     assert found.listening == pytest.approx(0.0, abs=1e-12)
-    assert found.obeyed is None and found.understood == 0.0
+    assert found.obeyed is None and 0.4 < found.understood < 0.6  # what names nothing can be a sentence of the game
 
 
 def test_silence_has_no_figures():
@@ -139,7 +139,7 @@ def test_messages_of_the_own_episode_are_never_drawn():
 def test_broken_letters_are_counted():
     found = communication_figures(*play(lambda dish, rng: "caf\ufffd" if dish == "onion" else "hi", deaf))
     assert 0 < found.unprintable < 1
-    assert found.understood is None
+    assert found.understood is None  # no parser
 
 
 def test_the_correction_takes_away_the_bias_of_few_samples():

@@ -62,6 +62,17 @@ class Idle(Obedient):
         return Decision(0, "", {}, ["x"], np.ones(1), 0.5, "")
 
 
+class Listens(Idle):
+    """Hears something at every moment and would do the same in silence, with less confidence."""
+
+    def decision(self, agent, seen):
+        return Decision(0, "", {"else": "stay"}, ["x", "y"], np.array([0.9, 0.1]), 0.5, "")
+
+    def probabilities(self, rows):
+        assert all(heard == {} for *_, heard in rows)
+        return np.tile([0.6, 0.4], (len(rows), 1))
+
+
 @pytest.fixture(scope="module")
 def reflected():
     planning = {"planner": "scripted", "patience": 9}
@@ -112,6 +123,19 @@ def test_played_again_instead_of_put_back_the_same_comes_out(reflected):
     again = play_planned(Watched(), planning=planning, trials=2, recover="replay", seed=3, episodes=2)
     assert [episode.metrics for episode in again] == [episode.metrics for episode in reflected]
     assert len(resets) == 2 + sum(episode.metrics["reflections"] for episode in again)
+
+
+@pytest.mark.parametrize("trials", [None, 1])
+def test_decisions_are_scored_in_silence_in_all_attempts(trials):
+    planning = {"planner": "scripted", "patience": 9}
+    (episode,) = play_planned(Listens(), planning=planning, trials=trials, seed=3, keep_frames=True)
+    cards = [card for frame in episode.frames for card in frame["agents"].values() if not card["busy"]]
+    assert cards and all((card["silent"], card["influence"]) == ([0.6, 0.4], 0.3) for card in cards)
+    assert episode.no_silence == "" and not any(card["changed"] for card in cards)
+    how = {"trials": trials, "keep_frames": True, "counterfactuals": False}
+    (plain,) = play_planned(Listens(), planning=planning, seed=3, **how)
+    assert not any("silent" in card for frame in plain.frames for card in frame["agents"].values())
+    assert "`counterfactuals` is off" in plain.no_silence
 
 
 def test_plans_without_reflection_are_told_as_well():

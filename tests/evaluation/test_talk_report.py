@@ -95,6 +95,32 @@ def test_they_are_in_both_pages_and_are_made_again_from_what_was_kept(folder):
     assert (folder / "again/report.md").read_text() == text
 
 
+def test_drift_has_columns_where_messages_were_trained(folder):
+    path = folder / "one.talk.sampled" / "evaluation.json"
+    runs = json.loads(path.read_text())["checkpoints"]
+    for number, run in enumerate(runs):
+        run["communication"]["drift"] = {
+            "kl": 0.5 + number / 10, "kl_per_token": 0.1, "new_words": 0.2, "new_words_reference": 0.05,
+            "unreadable": None, "unreadable_reference": None, "messages": 400,
+        }  # fmt: skip
+    path.write_text(json.dumps({"checkpoints": runs}))
+    told = summarise(read_results(folder))["scenarios"]["one"]["systems"]
+    assert told["talk"]["talk"]["drift.kl"]["value"] == pytest.approx(0.65)
+    assert told["talk"]["talk"]["drift.unreadable"] is None and "drift.kl" not in told["other"]["talk"]
+    page = write_report(read_results(folder), folder / "report")
+    text = (folder / "report/report.md").read_text()
+    assert "| Drift (nats per message) | New words | New words, taught |" in text and "| 0.65 [" in text
+    row = next(line for line in text.splitlines() if line.startswith("| other | 0."))
+    assert row.endswith("| - | - | - | - | - |") and "<th>New words</th>" in page.read_text()
+    write_report(read_results(folder / "report"), folder / "again")
+    assert (folder / "again/report.md").read_text() == text
+
+
+def test_drift_has_no_columns_elsewhere(folder):
+    write_report(read_results(folder), folder / "report")
+    assert "Drift" not in (folder / "report/report.md").read_text()
+
+
 def test_a_report_is_on_the_disk_before_its_files_get_their_names(folder, synced):
     write_report(read_results(folder), folder / "report")
     written = {path.name for path in (folder / "report").iterdir()}

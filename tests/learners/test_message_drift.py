@@ -9,6 +9,7 @@ from toys import TellDoor, language_model, randomise
 
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
+from rllib_llm_comm.language.weights import read_weights
 from rllib_llm_comm.learners.message_drift import adapted_kl_coeff
 
 
@@ -51,6 +52,22 @@ def test_the_reference_is_frozen_and_stays_with_the_learner():
     kept = loop.learner.get_state(components="rl_module")["rl_module"]["shared"]
     assert {name.split("/")[0] for name in sent} == {"adapters.message", "adapters.action"}
     assert {name.split("/")[0].split(".")[0] for name in kept} == {"adapters", "critic", "reference"}
+
+
+def test_a_policy_folder_carries_the_reference(tmp_path):
+    loop = Loop(config())
+    start = weights(loop.module, "message")
+    for _ in range(3):
+        loop.update()
+    for name, content in loop.module.export_policy().files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    held = read_weights(tmp_path / "adapters/reference/adapter_model.safetensors")
+    trained = read_weights(tmp_path / "adapters/message/adapter_model.safetensors")
+    assert held.keys() == trained.keys() and any(not torch.equal(held[name], trained[name]) for name in held)
+    assert sorted(float(t.sum()) for t in held.values()) == sorted(float(t.sum()) for t in start.values())
+    silent = Loop(config().communication(train_messages=False)).module.export_policy()
+    assert not any("reference" in name for name in silent.files)
 
 
 def test_without_training_there_is_no_reference():

@@ -1,0 +1,85 @@
+"""Moments of a played episode, as replays show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
+
+
+def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any) -> dict[str, Any]:
+    """A moment as `Episode.frames` has them.
+
+    Args:
+        env: The environment in this moment.
+        observations: What all agents see.
+        infos: Their infos.
+        decisions: What those that are asked decide.
+        rewards: What they have earned since the frame before.
+    """
+    game = env.unwrapped
+    cards = {}
+    secret = any(info.get(PRIVATE, "") is None for info in infos.values())
+    for agent, observation in observations.items():
+        card: dict[str, Any] = {
+            "text": str(observation.get("text", "")),
+            "subgoal": str(observation.get("subgoal", "")),
+            "reward": float(rewards.get(agent, 0.0)),
+            "events": [str(event) for event in infos.get(agent, {}).get("events", [])],
+            "busy": agent not in decisions,
+        }
+        if secret:
+            card["told"] = infos.get(agent, {}).get(PRIVATE) or ""
+        decision = decisions.get(agent)
+        if decision is not None:
+            phrases = _phrases(game, agent, observation, decision)
+            card.update(
+                said=decision.said,
+                heard=dict(decision.heard),
+                candidates=phrases,
+                probabilities=[round(float(p), 4) for p in decision.probabilities],
+                action=int(decision.action),
+                phrase=phrases[decision.action],
+            )
+            if np.isfinite(decision.value):  # JSON knows no NaN
+                card["value"] = round(float(decision.value), 4)
+        cards[str(agent)] = card
+    step = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
+    counted = {name: float(v) for info in infos.values() for name, v in info.get(EPISODE_METRICS, {}).items()}
+    return {
+        "game_step": step,
+        "ansi": _ansi(game),
+        "image": _image(game),
+        "places": game.places() if hasattr(game, "places") else {},
+        "metrics": counted,
+        "agents": cards,
+    }
+
+
+def _phrases(game: Any, agent: Any, observation: Any, decision: Any) -> list[str]:
+    """What each action is, in words: as the agent reads it, or else as the game tells it, if it can."""
+    if "candidates" in observation or not hasattr(game, "action_phrases"):
+        return list(decision.candidates)
+    return list(game.action_phrases(agent))
+
+
+def _image(game: Any) -> np.ndarray | None:
+    return _render(game, "rgb_array")
+
+
+def _ansi(game: Any) -> str:
+    return _render(game, "ansi") or ""
+
+
+def _render(game: Any, mode: str) -> Any:
+    """What the game draws in a mode, whatever its own mode is; `None` if it cannot."""
+    if mode not in getattr(game, "metadata", {}).get("render_modes", []):
+        return None
+    before = game.render_mode
+    try:
+        game.render_mode = mode
+        return game.render()
+    finally:
+        game.render_mode = before

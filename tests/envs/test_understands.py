@@ -1,0 +1,33 @@
+"""Which messages are sentences of a game."""
+
+import pytest
+
+from rllib_llm_comm.envs import door, frozen_lake, minirts, overcooked_ai, overcooked_text, referential
+
+SENTENCES = {
+    overcooked_text: ["i wait here", "i have nothing to do", "Please bring the bowl.", "make a onion salad"],
+    door: ["the red door", "which door"],
+    referential: ["take the red circle", "which one"],
+    overcooked_ai: ["use the left pot", "which pot pays"],
+    minirts: ["i wait", "i train archers"],
+}
+
+
+@pytest.mark.parametrize("game", SENTENCES, ids=lambda game: game.__name__.rsplit(".", 1)[-1])
+def test_own_sentences_are_told_from_words_that_name_things(game):
+    env = game.parallel_env()
+    assert all(env.understands(sentence) for sentence in SENTENCES[game])
+    for broken in (
+        "",
+        "xyzzy",
+        "bowl bowl onion",
+        "red red door",
+        "the red red circle",
+        "train train archers",
+        "caf\ufffd",
+    ):
+        assert not env.understands(broken)
+
+
+def test_a_game_without_sentences_does_not_know():
+    assert frozen_lake.parallel_env().understands("go left") is None

@@ -1,0 +1,133 @@
+"""An episode as one animated picture."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from PIL import Image, ImageSequence
+from test_counterfactuals import Hearers
+from test_replay import NASTY, RandomCooks
+from toys import ColourTalk
+from typer.testing import CliRunner
+
+from rllib_llm_comm.cli import replay
+from rllib_llm_comm.cli.experiment_file import make_experiment
+from rllib_llm_comm.cli.plain_stages import KINDS
+from rllib_llm_comm.cli.stages import Stage
+from rllib_llm_comm.envs.overcooked_text import parallel_env
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.animation import write_animation
+from rllib_llm_comm.evaluation.rollout import record
+from rllib_llm_comm.modules.core import LLMCommCore
+from rllib_llm_comm.modules.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+from rllib_llm_comm.modules.settings import LanguageModelSettings
+
+COOKS = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": ["alice"], "max_game_steps": 12}
+
+
+class Says(Hearers):
+    """Says one thing at every moment."""
+
+    words = "make a tomato salad"
+
+    def act(self, observations, explore=True):
+        return {
+            agent: dataclasses.replace(d, said=self.words, heard={"other": self.words} if self.words else {})
+            for agent, d in super().act(observations, explore).items()
+        }
+
+
+class Mute(Says):
+    words = ""
+
+
+def frames_of(path):
+    with Image.open(path) as picture:
+        return [
+            (np.asarray(one.convert("RGB")).astype(int), one.info["duration"])
+            for one in ImageSequence.Iterator(picture)
+        ]
+
+
+def episode_of(player):
+    (episode,) = record(player, seed=4, env=parallel_env(**COOKS))
+    return episode
+
+
+def test_a_moment_per_frame_and_the_end_stands_longest(tmp_path):
+    episode = episode_of(Says())
+    found = frames_of(write_animation(episode, tmp_path / "a" / "told.gif", milliseconds=500))
+    assert len(found) == len(episode.frames) > 3
+    assert [duration for _, duration in found] == [500] * (len(found) - 1) + [1500]
+    assert list((tmp_path / "a").iterdir()) == [tmp_path / "a" / "told.gif"]
+    height, width, _ = episode.frames[0]["image"].shape
+    for (picture, _), frame in zip(found, episode.frames, strict=True):
+        assert picture.shape[0] == height and picture.shape[1] > width
+        # Away from the bubbles it is the game's own picture, in fewer colours.
+        assert np.abs(picture[-40:, :width] - frame["image"][-40:]).mean() < 4
+
+
+def test_who_speaks_has_a_bubble_over_its_head(tmp_path):
+    spoken, mute = episode_of(Says()), episode_of(Mute())
+    pictures = [frames_of(write_animation(e, tmp_path / "x.gif")) for e in (spoken, mute)]
+    for agent in ("alice", "bob"):
+        x, y = (round(value) for value in spoken.frames[0]["places"][agent])
+        part = (slice(max(0, y - 40), y + 100), slice(max(0, x - 60), x + 60))
+        with_words, without = (np.abs(p[0][0][part] - spoken.frames[0]["image"][part]).mean() for p in pictures)
+        assert without < 4 < 12 < with_words
+    last = spoken.frames[-1]["image"]  # nobody says anything at the end
+    assert np.abs(pictures[0][-1][0][:, : last.shape[1]] - last).mean() < 4
+
+
+@pytest.mark.parametrize("words", [NASTY * 20, "x" * 500, "a\nb\tc\x00\u202e", "caf\u00e9 \ufffd \U0001f600"])
+def test_any_message_can_be_drawn(tmp_path, words):
+    player = Says()
+    player.words = words
+    assert len(frames_of(write_animation(episode_of(player), tmp_path / "x.gif"))) > 3
+
+
+def test_a_game_without_pictures_is_refused(tmp_path):
+    (episode,) = record(Hearers(), env=ColourTalk(length=3))
+    with pytest.raises(UserError, match="draws no pictures"):
+        write_animation(episode, tmp_path / "x.gif")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_agent_that_cannot_be_asked_in_silence_is_drawn_without(tmp_path):
+    (episode,) = record(RandomCooks(), seed=4, env=parallel_env(**COOKS))
+    assert episode.no_silence and write_animation(episode, tmp_path / "x.gif").stat().st_size > 1000
+
+
+@pytest.fixture(scope="module")
+def cooks(tmp_path_factory):
+    settings = LanguageModelSettings(max_prompt_tokens=200)
+    core = LLMCommCore(settings)
+    folder = tmp_path_factory.mktemp("cooks") / "policy"
+    manifest = PolicyManifest(
+        "Verco", settings.to_dict(), {}, env="rllib_llm_comm/overcooked_text-v0", env_config=COOKS,
+        base_model_digest=base_model_digest(core.lm.base),
+    )  # fmt: skip
+    return write_policy(folder, policy_files(core), manifest)
+
+
+def test_the_command_writes_it_and_refuses_other_formats(cooks, tmp_path):
+    app = typer.Typer()
+    app.command()(replay.command)
+    page, picture = tmp_path / "page.html", tmp_path / "told.gif"
+    done = CliRunner().invoke(app, [str(cooks), "--out", str(page), "--animation", str(picture)])
+    assert done.exit_code == 0, done.output
+    assert page.is_file() and len(frames_of(picture)) > 2
+    wrong = CliRunner().invoke(app, [str(cooks), "--animation", str(tmp_path / "told.mp4")])
+    assert isinstance(wrong.exception, UserError) and "must be the name of a .gif file" in str(wrong.exception)
+
+
+def test_a_stage_writes_it(cooks, tmp_path):
+    spec = {"run": "replay", "config": {"checkpoint": str(cooks), "animation": True}}
+    stage = Stage("replay", make_experiment("replay", spec), tmp_path)
+    result = KINDS["replay"].run(stage)
+    assert [Path(path).name for path in result.outputs] == ["replay.html", "replay.gif"]
+    assert all(Path(path).is_file() for path in result.outputs)
