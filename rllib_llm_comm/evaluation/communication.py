@@ -139,11 +139,18 @@ def measure(policy: Any, turns: TurnRecorder, seed: int = 0) -> CommunicationFig
     """
     game = policy.env().unwrapped
     reads = type(game).meaning is not Game.meaning if isinstance(game, Game) else hasattr(game, "meaning")
-    return communication_figures(turns.turns, policy.probabilities, game.meaning if reads else None, seed=seed)
+    meaning = game.meaning if reads else None
+    request = getattr(game, "request", None) if reads else None
+    return communication_figures(turns.turns, policy.probabilities, meaning, request, seed=seed)
 
 
 def communication_figures(
-    turns: Sequence[Turn], judge: Judge | None = None, meaning: Meaning | None = None, *, seed: int = 0
+    turns: Sequence[Turn],
+    judge: Judge | None = None,
+    meaning: Meaning | None = None,
+    request: Meaning | None = None,
+    *,
+    seed: int = 0,
 ) -> CommunicationFigures:
     """Measures talk in played episodes.
 
@@ -151,13 +158,14 @@ def communication_figures(
         turns: All decisions of some episodes, in order.
         judge: Scores candidates behind other messages than those that were heard; without it `listening` is `None`.
         meaning: The game's parser; without it a message's meaning is its words.
+        request: What a message asks for, in words of actions; its meaning by default.
         seed: Fixes which messages of other episodes are drawn, and the permutations.
     """
     said = [turn for turn in turns if turn.decision.said]
     words = [word for turn in said for word in turn.decision.said.split()]
     rng = np.random.default_rng(seed)
     informed, others = _sides(turns)
-    obeyed = [] if meaning is None else _obeyed(turns, meaning, rng)
+    obeyed = [] if meaning is None else _obeyed(turns, request or meaning, rng)
     return CommunicationFigures(
         signalling=_signalling(said, lambda message: _meant(message, meaning)),
         signalling_raw=_signalling(said, lambda message: message),
