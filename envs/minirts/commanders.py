@@ -120,8 +120,8 @@ def strategy(
         others: What the others command in the same moment; what they build is not built twice.
         enemy: The army types that the commander takes the enemy to make, perhaps none; the true ones by default.
     """
-    true = enemy_types(executor.side)
-    wanted = wanted_types(true if enemy is None else enemy, COUNTER if table is None else table)
+    types = enemy_types(executor.side) if enemy is None else enemy
+    wanted = wanted_types(types, COUNTER if table is None else table)
     for command in _wishes(executor, commander, wanted):
         fitting = _fitting(executor, commander, commands, command)
         if fitting is not None and not (fitting.verb == BUILD and fitting in others):
