@@ -57,6 +57,14 @@ class Game(ParallelEnv, ABC):
         """
         return None
 
+    def request(self, message: str) -> str | None:
+        """What a message asks its listener for, in words of actions; its meaning if the game does not tell.
+
+        Args:
+            message: Any text.
+        """
+        return self.meaning(message)
+
     @abstractmethod
     def draw_rgb(self) -> np.ndarray:
         """The game as pixels, uint8 (height, width, 3)."""

@@ -26,8 +26,8 @@ learns in seconds.
 
 ### Actions
 
-0 wait, then "go to the red door" and so on, last "open the door". Alice only waits. Bob goes to a door in the first
-step and opens it or waits in the second one.
+0 stay here, then "go to the orange door" and so on, last "open the door". Alice only waits (0). Bob goes to a door in
+the first step, and opens it or waits (0) in the second one.
 
 ### Rewards
 
@@ -114,7 +114,7 @@ class Door(TellingGame):
             raise UserError(f"`doors` is {doors!r} but must be a whole number from 2 to {len(COLOURS)}.")
         self.brief = "Alice waits. Bob goes to a door, then he opens it or waits. One door is the right one."
         self._colours = COLOURS[:doors]
-        self._candidates = ("wait", *(f"go to the {colour} door" for colour in self._colours), "open the door")
+        self._candidates = ("stay here", *(f"go to the {colour} door" for colour in self._colours), "open the door")
         self._right, self._at, self._opened = 0, -1, False
         settings = {"doors": doors, "told_to": told_to, "reward": reward}
         super().__init__(settings, doors + 2, 2 * doors + 3, render_mode)
@@ -146,9 +146,9 @@ class Door(TellingGame):
         """An agent's side of the game."""
         doors = len(self._colours)
         fact = self.told(agent)
-        words = [f"the {fact} door is the right one" if fact else "one door is the right one", f"i am {agent}"]
-        place = f"at the {self._colours[self._at]} door" if self._at >= 0 else "in the hall"
-        words.append(f"i stand {place}" if agent == LISTENER_NAME else f"bob stands {place}")
+        words = [f"the {fact} door is right" if fact else "one door is right", f"i am {agent}"]
+        place = f"at the {self._colours[self._at]} door" if self._at >= 0 else "in the room"
+        words.append(f"i am {place}" if agent == LISTENER_NAME else f"bob is {place}")
         mask = [0] * (doors + 2)
         if agent == SPEAKER_NAME:
             mask[0] = 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-COLOURS = ("red", "green", "blue", "yellow", "white", "black")
+COLOURS = ("orange", "lime", "plum", "olive", "peach", "cherry")
+"""Colours of the doors; each is one token of the embedded model, which has read of them as foods."""
 TELL = ("the {colour} door", "go to the {colour} door", "it is the {colour} door")
-ASK = ("which door", "tell me the door")
+ASK = ("what door is right", "what is the right door")
 
 
 def meaning(message: str) -> str | None:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from rllib_llm_comm.envs.minirts.commanders import enemy_types
 from rllib_llm_comm.envs.minirts.executor import Executor
 from rllib_llm_comm.envs.minirts.names import COMMANDERS, KIND_OF, KIND_PATTERN
 from rllib_llm_comm.envs.minirts.side import Side, types_of
@@ -265,6 +266,17 @@ def _beats(scene: _Scene, groups: Groups) -> Truth:
     return (duel_ticks(strong, weak) < duel_ticks(weak, strong)) == (groups["not"] is None)
 
 
+def _enemy_trains(scene: _Scene, groups: Groups) -> Truth:
+    kinds = {KIND_OF[word] for word in _SPLIT.split(groups["kinds"] or "")}
+    return kinds == set(enemy_types(scene.side))
+
+
+def _told(scene: _Scene, groups: Groups) -> Truth:
+    if scene.speaker is None or scene.side.told is None:
+        return None
+    return scene.side.told[scene.speaker] == (groups["not"] is None)
+
+
 def _price(scene: _Scene, groups: Groups) -> Truth:
     return int(groups["number"] or 0) == int(COST[KIND_OF[groups["kind"] or ""]])
 
@@ -296,6 +308,9 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[_Scene, Groups], Truth]], ...] = 
         (r"(?:you|i) (?:is|am) (?P<name>alice|bob|carol)", _who),
         (r"it is tick (?P<tick>\d+)(?: of (?P<last>\d+))?", _tick),
         (rf"{_KIND.format('strong')} (?P<not>(?:does|do) not )?beats? {_KIND.format('weak')}", _beats),
+        (rf"the enemy (?:trains|makes) (?P<kinds>(?:{KIND_PATTERN})(?:(?:, and |, | and )(?:{KIND_PATTERN}))*)",
+         _enemy_trains),
+        (r"(?:you|i) (?:is|am) (?P<not>not )?told what the enemy trains", _told),
         (rf"{_KIND.format('kind')} costs? (?P<number>\d+)(?: gold)?", _price),
         (rf"{_KIND.format('house')} (?:trains?|makes?) (?P<kinds>(?:{KIND_PATTERN})(?:(?:, and |, | and )"
          rf"(?:{KIND_PATTERN}))*)", _trains),

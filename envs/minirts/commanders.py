@@ -51,7 +51,8 @@ VICTIM = {
 NAMES = ("oracle", "adversarial", "random", "none")
 _PEASANTS, _MORE_PEASANTS = 6, 8
 _FEW, _ARMY, _LARGE = 3, 5, 8
-_GUESS = SWORDMAN
+GUESS = SWORDMAN
+"""What is made against an enemy of whom nothing is known: it beats two of the five types that opponents draw."""
 
 Commander = Callable[[int], Command]
 
@@ -78,16 +79,19 @@ def make_commander(name: str, executor: Executor, commands: Sequence[Command], s
     return lambda commander: strategy(executor, commander, commands, table)
 
 
-def strategy_of_all(executor: Executor, commands: Sequence[Command]) -> list[Command]:
+def strategy_of_all(
+    executor: Executor, commands: Sequence[Command], enemy: Sequence[int] | None = None
+) -> list[Command]:
     """What the oracle commands for each commander, without doing a thing twice.
 
     Args:
         executor: The side's officers.
         commands: What may be commanded.
+        enemy: The army types that the enemy is taken to make, perhaps none; the true ones by default.
     """
     chosen: list[Command] = []
     for commander in range(executor.side.size):
-        chosen.append(strategy(executor, commander, commands, others=chosen))
+        chosen.append(strategy(executor, commander, commands, others=chosen, enemy=enemy))
     return chosen
 
 
@@ -102,6 +106,7 @@ def strategy(
     commands: Sequence[Command],
     table: dict[int, int] | None = None,
     others: Collection[Command] = (),
+    enemy: Sequence[int] | None = None,
 ) -> Command:
     """What the oracle commands, or with another table the adversarial one.
 
@@ -113,9 +118,10 @@ def strategy(
         commands: What may be commanded.
         table: What to make against each army type; `COUNTER` by default.
         others: What the others command in the same moment; what they build is not built twice.
+        enemy: The army types that the commander takes the enemy to make, perhaps none; the true ones by default.
     """
-    side = executor.side
-    wanted = wanted_types(side, COUNTER if table is None else table)
+    types = enemy_types(executor.side) if enemy is None else enemy
+    wanted = wanted_types(types, COUNTER if table is None else table)
     for command in _wishes(executor, commander, wanted):
         fitting = _fitting(executor, commander, commands, command)
         if fitting is not None and not (fitting.verb == BUILD and fitting in others):
@@ -139,9 +145,9 @@ def enemy_types(side: Side) -> tuple[int, ...]:
     return ()
 
 
-def wanted_types(side: Side, table: dict[int, int]) -> list[int]:
-    """The types to make, each once, in the order of the enemy's."""
-    return list(dict.fromkeys(table[kind] for kind in enemy_types(side))) or [_GUESS]
+def wanted_types(enemy: Sequence[int], table: dict[int, int]) -> list[int]:
+    """The types to make, each once, in the order of the enemy's; a guess if these are not known."""
+    return list(dict.fromkeys(table[kind] for kind in enemy)) or [GUESS]
 
 
 def _wishes(executor: Executor, commander: int, wanted: Sequence[int]) -> list[Command]:

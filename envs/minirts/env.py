@@ -25,7 +25,8 @@ and two of three peasants at the start, bob the other peasant, and the first bui
 
 * `text`: `text` (what the commander has, what is in force, what is seen of the enemy), `candidates` (one phrase per
   action) and `subgoal` (empty; wrappers may fill it). Only with `action_level="command"`.
-* `vector`: float32 (65,), `planes`: float32 (43, 32, 32), `lists`: `own` (50, 12), `enemies` (50, 5), `resources`
+* `vector`: float32 (65,), with `told_to` (71,): the last six are 1 for each army type that the enemy trains, zeros for
+  who is not told; `planes`: float32 (43, 32, 32), `lists`: `own` (50, 12), `enemies` (50, 5), `resources`
   (50, 5); see `observations`.
 * `action_mask`: int8 (number of actions,) with "command"; `head_mask`: int8, the masks of the 58 parts one after the
   other, with "red".
@@ -51,14 +52,16 @@ won (and when the game breaks in a jam, with 0), and is truncated at `max_tick`.
 
 `needs_action` (True), `step_rewards` (the reward of this decision, as a list), `game_step` (the tick), `events`
 (commands that ended), `task_success` (whether the side has won), `episode_metrics`: `won`, `lost` (0 or 1), `gold`,
-`units_made`, `buildings_made`, `army`, `enemies_left`.
+`units_made`, `buildings_made`, `army`, `enemies_left`. With `told_to` also `private`: the army types that the enemy
+trains, such as "spearmen" or "swordmen and archers", or None for who is not told them.
 
 ### Arguments
 
 ``` python
 minirts.parallel_env(
     num_agents=2, opponent="medium", action_level="command", numbers=(1, 3, 5), max_buildings=1, money=500,
-    unit_cap=50, max_tick=12800, fair=False, side=0, shaping=0.0, observe=None, render_mode=None,
+    unit_cap=50, max_tick=12800, fair=False, side=0, shaping=0.0, told_to=None, producers=None,
+    observe=None, render_mode=None,
 )
 ```
 
@@ -85,6 +88,13 @@ the end guard towers as well, with types after a colon those instead of drawn on
 
 `shaping`: factor of the shaped reward, >= 0.
 
+`told_to`: None: nobody is told what the enemy trains, as in the papers. "all", a list of commanders, or "one" (drawn
+for each game): who is told the army types that the opponent drew for this game, in `text` and `vector`; the others find
+them out when they meet them. Not with "strong", which has no types of its own; with "command" only.
+
+`producers`: None: buildings go round. The name of a commander: only this one puts up barracks, blacksmiths, stables and
+workshops, and all of them are its own; town halls alone go round. With "command" only.
+
 `observe`: parts of the observation: "text", "vector", "planes", "lists"; None is text and vector with "command", planes
 and lists with "red".
 
@@ -106,8 +116,8 @@ from gymnasium import spaces
 
 from rllib_llm_comm.envs.game import Game as ParallelGame
 from rllib_llm_comm.envs.game import in_turns
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings, text_spaces
-from rllib_llm_comm.envs.minirts import collective, observations, render, text
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, check_settings, text_spaces
+from rllib_llm_comm.envs.minirts import collective, observations, render, sayings, text, told
 from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, check_values
 from rllib_llm_comm.envs.minirts.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.game import Game, Settings, Snapshot
@@ -118,6 +128,7 @@ from rllib_llm_comm.envs.minirts.sayings import understand
 from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
 from rllib_llm_comm.envs.minirts.tasks import all_commands
 from rllib_llm_comm.envs.minirts.units import IS_ARMY, IS_BUILDING
+from rllib_llm_comm.envs.told_to import draw_told
 from rllib_llm_comm.errors import require_choice
 
 ENV_ID = "rllib_llm_comm/minirts-v0"
@@ -195,6 +206,8 @@ class MiniRTS(ParallelGame):
         fair: bool = False,
         side: int = 0,
         shaping: float = 0.0,
+        told_to: str | Sequence[str] | None = None,
+        producers: str | None = None,
         observe: Sequence[str] | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -210,7 +223,12 @@ class MiniRTS(ParallelGame):
             observe = settings["observe"] = DEFAULT_PARTS if action_level == "command" else ("planes", "lists")
         require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         check_values(settings)
-        self.settings: dict[str, Any] = {**settings, "numbers": list(numbers), "observe": list(observe)}
+        self.settings: dict[str, Any] = {
+            **settings,
+            "numbers": list(numbers),
+            "observe": list(observe),
+            "told_to": told_to if told_to is None or isinstance(told_to, str) else list(told_to),
+        }
         self.render_mode = render_mode
         names: list[str | None] = [None, None]
         names[1 - side] = opponent
@@ -218,11 +236,11 @@ class MiniRTS(ParallelGame):
             MapSettings(fair=fair), (names[0], names[1]), money, unit_cap, max_tick, frame_skip=DECISION_TICKS
         )
         self.game = Game(0, rules)
-        self.team = Side(self.game, side, num_agents)
+        self.team = Side(self.game, side, num_agents, told.number_of(producers))
         self.executor = Executor(self.team, max_buildings)
         self.commands = all_commands(numbers)
         self.ended: list[Done] = []
-        self.task, self.brief = text.task(), text.brief(num_agents)
+        self.task, self.brief = text.task(), text.brief(num_agents, told.rules(told_to, producers, num_agents))
         self.possible_agents = list(COMMANDERS[:num_agents])
         self.agents: list[str] = []
         self._in_words, self._parts = action_level == "command", tuple(observe)
@@ -239,6 +257,8 @@ class MiniRTS(ParallelGame):
         fields: dict[str, spaces.Space[Any]] = {}
         for part in self._parts:
             fields |= text_spaces(len(self.commands)) if part == "text" else observations.spaces_of(part)
+        if "vector" in self._parts and self.settings["told_to"] is not None:
+            fields["vector"] = observations.vector_space(told.NUMBERS)
         if self._in_words:
             fields["action_mask"] = spaces.Box(0, 1, (len(self.commands),), np.int8)
         else:
@@ -264,6 +284,8 @@ class MiniRTS(ParallelGame):
         first, second = self._rng.integers(_MAX_SEED, size=2).tolist()
         self.game.reset(first, (second, second))
         self.game.run(FIRST_DECISION - self.game.tick)
+        if (told_to := self.settings["told_to"]) is not None:
+            self.team.told = draw_told(told_to, self.possible_agents, np.random.default_rng([second, 1]))
         self.team.begin()
         self.executor.begin()
         self.agents = list(self.possible_agents)
@@ -342,6 +364,8 @@ class MiniRTS(ParallelGame):
             seen["subgoal"] = ""
         if "vector" in self._parts:
             seen["vector"] = observations.vector(self.team, commander, max_tick)
+            if self.team.told is not None:
+                seen["vector"] = np.concatenate([seen["vector"], told.numbers(self.team, commander)])
         if "planes" in self._parts:
             seen["planes"] = observations.planes(self.team, commander)
         if "lists" in self._parts:
@@ -355,7 +379,7 @@ class MiniRTS(ParallelGame):
 
     def _infos(self, rewards: list[float]) -> dict[str, dict[str, Any]]:
         metrics = self._metrics()
-        return {
+        infos: dict[str, dict[str, Any]] = {
             agent: {
                 "needs_action": True,
                 "step_rewards": list(rewards),
@@ -370,6 +394,10 @@ class MiniRTS(ParallelGame):
             }
             for commander, agent in enumerate(self.possible_agents)
         }
+        if self.team.told is not None:
+            for commander, agent in enumerate(self.possible_agents):
+                infos[agent][PRIVATE] = told.private(self.team, commander)
+        return infos
 
     def _metrics(self) -> dict[str, float]:
         team = self.team
@@ -391,6 +419,27 @@ class MiniRTS(ParallelGame):
             agent: Who would act.
         """
         return list(self._phrases)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """All army types that the opponent can have, such as "spearmen"; none where `told_to` is not set."""
+        return () if self.settings["told_to"] is None else told.facts(self.settings["opponent"])
+
+    def meaning(self, message: str) -> str | None:
+        """The enemy's army types that a message names, or what it asks for; None where `told_to` is not set.
+
+        Args:
+            message: Any text; see `sayings.meaning`.
+        """
+        return None if self.settings["told_to"] is None else sayings.meaning(message)
+
+    def request(self, message: str) -> str | None:
+        """What a message asks its listener to make; the counter of the types that it tells of.
+
+        Args:
+            message: Any text; see `sayings.request`.
+        """
+        return sayings.request(message)
 
     @property
     def teacher_state(self) -> Executor:

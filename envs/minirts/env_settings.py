@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.minirts import observations, opponents
+from rllib_llm_comm.envs.minirts.names import COMMANDERS
 from rllib_llm_comm.envs.minirts.tasks import MOST
+from rllib_llm_comm.envs.told_to import check_told_to
 from rllib_llm_comm.errors import UserError, require_choice
 
 LEVELS = ("command", "red")
@@ -44,11 +46,37 @@ def check_values(settings: Mapping[str, Any]) -> None:
         raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {parts}.")
     for part in observe:
         require_choice("observe", part, observations.PARTS)
+    _check_secret(settings)
     if "text" in observe and settings["action_level"] != "command":
         raise UserError(
             "`observe` has 'text' but `action_level` is 'red', whose actions have no phrases; leave 'text' out or use "
             "`action_level='command'`."
         )
+
+
+def _check_secret(settings: Mapping[str, Any]) -> None:
+    """Checks `told_to` and `producers`, which are about commands in words."""
+    names, told_to, producers = COMMANDERS[: settings["num_agents"]], settings["told_to"], settings["producers"]
+    if producers is not None:
+        require_choice("producers", producers, (None, *names))
+    if told_to is not None:
+        check_told_to(told_to, names, "enemy's army types")
+        if opponents.parse(settings["opponent"]).level == "strong":
+            raise UserError(
+                "`told_to` is set but `opponent` is 'strong', which answers what it sees and has no army types to "
+                "tell; use another one, such as 'medium', or leave `told_to` away."
+            )
+        if not {"text", "vector"} & set(settings["observe"]):
+            raise UserError(
+                "`told_to` is set but `observe` has neither 'text' nor 'vector', which alone show what is told; add "
+                "one, or leave `told_to` away."
+            )
+    for name in ("told_to", "producers"):
+        if settings[name] is not None and settings["action_level"] != "command":
+            raise UserError(
+                f"`{name}` is {settings[name]!r} but `action_level` is 'red', which it does not change; use "
+                f"`action_level='command'`, or leave `{name}` away."
+            )
 
 
 def _numbers_fit(numbers: Sequence[Any]) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from rllib_llm_comm.envs.minirts import order, places, tactics
 from rllib_llm_comm.envs.minirts.game import Unit
 from rllib_llm_comm.envs.minirts.order import Order
-from rllib_llm_comm.envs.minirts.side import Side, distance
+from rllib_llm_comm.envs.minirts.side import PRODUCERS, Side, distance
 from rllib_llm_comm.envs.minirts.tasks import BUILD, DEFEND, MINE, MOST, SCOUT, STANCES, WAIT, Command
 from rllib_llm_comm.envs.minirts.units import ARMY, COST, GUARD_TOWER, IS_BUILDING, MADE_BY, PEASANT
 
@@ -108,7 +108,9 @@ class Executor:
             return "" if fit else "there is no army"
         if len(mine.jobs) >= MOST_JOBS:
             return f"{MOST_JOBS} commands wait already"
-        return self._no_building(own, command) if verb == BUILD else self._no_training(commander, own, command)
+        return (
+            self._no_building(commander, own, command) if verb == BUILD else self._no_training(commander, own, command)
+        )
 
     def _no_mining(self, mine: Orders, own: Counter[int]) -> str:
         if mine.mining:
@@ -117,7 +119,9 @@ class Executor:
             return "there are no peasants"
         return "" if self.side.resources and self.side.halls else "there is nothing to mine"
 
-    def _no_building(self, own: Counter[int], command: Command) -> str:
+    def _no_building(self, commander: int, own: Counter[int], command: Command) -> str:
+        if command.kind in PRODUCERS and self.side.producers not in (None, commander):
+            return "another commander alone builds that"
         if not own[PEASANT]:
             return "there are no peasants"
         if self.coming(command.kind) + self.side.counts()[command.kind] >= self.max_buildings:

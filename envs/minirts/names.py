@@ -83,6 +83,18 @@ def listing(words: Iterable[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
+def army_words(kinds: Iterable[int]) -> str:
+    """Army types in words, each once: "spearmen and dragons", in the order of `ARMY`; empty for none.
+
+    Without commas, so that each word of it stands alone.
+
+    Args:
+        kinds: The types.
+    """
+    named = set(kinds)
+    return " and ".join(PLURAL[kind] for kind in ARMY if kind in named)
+
+
 def group(counts: Mapping[int, int]) -> str:
     """Units in words: "3 peasants and 1 town hall", in the order of `KINDS`.
 

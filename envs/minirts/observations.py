@@ -36,7 +36,7 @@ def spaces_of(part: str) -> dict[str, spaces.Space[Any]]:
         part: "vector", "planes" or "lists".
     """
     if part == "vector":
-        return {"vector": spaces.Box(-_LARGE, _LARGE, (VECTOR,), np.float32)}
+        return {"vector": vector_space()}
     if part == "planes":
         return {"planes": spaces.Box(0, MOST_UNITS * 10, (NUM_PLANES, SIZE, SIZE), np.float32)}
     return {
@@ -44,6 +44,15 @@ def spaces_of(part: str) -> dict[str, spaces.Space[Any]]:
         "enemies": spaces.Box(0, 2, (MOST_UNITS, OTHER_COLUMNS), np.float32),
         "resources": spaces.Box(0, 2, (MOST_UNITS, OTHER_COLUMNS), np.float32),
     }
+
+
+def vector_space(more: int = 0) -> spaces.Box:
+    """The space of `vector`.
+
+    Args:
+        more: Numbers that come on top.
+    """
+    return spaces.Box(-_LARGE, _LARGE, (VECTOR + more,), np.float32)
 
 
 def head_mask_space() -> spaces.Box:

@@ -18,7 +18,8 @@ LEVELS = ("simple", "medium", "medium2", "medium3", "strong")
 strong makes what beats what it sees."""
 TOWER = "_tower"
 """Ending of a name, such as "medium_tower": up to two guard towers are built, too. strong builds them anyway."""
-_DRAWN_TYPES = (SPEARMAN, SWORDMAN, CAVALRY, ARCHER, DRAGON)
+DRAWN_TYPES = (SPEARMAN, SWORDMAN, CAVALRY, ARCHER, DRAGON)
+"""Army types that opponents draw, each as likely."""
 _SIMPLE_ARMY = 3
 
 
@@ -130,6 +131,6 @@ def drawn(record: np.ndarray, player: int) -> Drawn:
 def _types(record: np.ndarray, player: int, opponent: Opponent) -> list[int]:
     types = list(opponent.types)
     while len(types) < opponent.num_types:
-        left = [kind for kind in _DRAWN_TYPES if kind not in types]
+        left = [kind for kind in DRAWN_TYPES if kind not in types]
         types.append(left[draw(record[0], player, 0, len(left) - 1)])
     return types

@@ -4,7 +4,8 @@ Ownership. A finished unit gets its owner when it is first seen at a decision, a
 units go round by creation: the first to the first commander, the second to the second, and so on. Each type of mobile
 unit is a group, guard towers are one, and all other buildings together are one. So with two commanders the town hall
 is the first one's, the first building that trains fighters the second one's, and of three peasants the second is the
-second one's.
+second one's. Where one commander has the producers, all buildings that train fighters are its own, and town halls alone
+go round.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ from dataclasses import dataclass
 from rllib_llm_comm.envs.minirts.game import Game, Unit
 from rllib_llm_comm.envs.minirts.state import FINISHED
 from rllib_llm_comm.envs.minirts.units import (
+    ARMY,
     COST,
     GUARD_TOWER,
     IS_ARMY,
     IS_BUILDING,
+    MADE_BY,
     RESOURCE,
     TOWN_HALL,
 )
 
+PRODUCERS = tuple(sorted({int(MADE_BY[kind]) for kind in ARMY}))
+"""Buildings that train fighters."""
 NEAR = 8.0
 """Enemies this near to an own building are a threat, in cells."""
 _HOUSES = -1
@@ -38,6 +43,7 @@ class SideSnapshot:
     shared_out: Counter[int]
     makers: dict[int, tuple[int, int]]
     made: list[Counter[int]]
+    told: tuple[bool, ...] | None = None
 
 
 class Side:
@@ -52,15 +58,20 @@ class Side:
         enemies: What is seen of the enemy, remembered buildings included.
         resources: What can be dug out, as far as it was ever seen.
         made: Per commander, how many units of each type its buildings and peasants have made so far.
+        producers: The commander who alone puts up and owns the buildings that train fighters, as a number; None if
+            they go round.
+        told: Per commander whether it is told what the enemy trains; None if nobody is and it is no matter.
 
     Args:
         game: The game.
         player: Which side of it.
         size: Number of commanders.
+        producers: As above.
     """
 
-    def __init__(self, game: Game, player: int, size: int) -> None:
-        self.game, self.player, self.size = game, player, size
+    def __init__(self, game: Game, player: int, size: int, producers: int | None = None) -> None:
+        self.game, self.player, self.size, self.producers = game, player, size, producers
+        self.told: tuple[bool, ...] | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -80,6 +91,9 @@ class Side:
         self.resources = self.game.seen_resources(self.player)
         new = [unit for unit in self.own if unit.ref not in self._owners]
         for unit in new:
+            if self.producers is not None and unit.type in PRODUCERS:
+                self._owners[unit.ref] = self.producers
+                continue
             group = self._group(unit.type)
             self._owners[unit.ref] = self._shared_out[group] % self.size
             self._shared_out[group] += 1
@@ -164,7 +178,11 @@ class Side:
     def snapshot(self) -> SideSnapshot:
         """All that is remembered; what is seen comes from the game."""
         return SideSnapshot(
-            dict(self._owners), Counter(self._shared_out), dict(self._makers), [Counter(made) for made in self.made]
+            dict(self._owners),
+            Counter(self._shared_out),
+            dict(self._makers),
+            [Counter(made) for made in self.made],
+            self.told,
         )
 
     def restore(self, snapshot: SideSnapshot) -> None:
@@ -175,6 +193,7 @@ class Side:
         """
         self._owners, self._shared_out = dict(snapshot.owners), Counter(snapshot.shared_out)
         self.made = [Counter(made) for made in snapshot.made]
+        self.told = snapshot.told
         self._makers = {}
         self.look()
         self._makers = dict(snapshot.makers)

@@ -9,6 +9,7 @@ from rllib_llm_comm.envs.minirts.executor import Executor
 from rllib_llm_comm.envs.minirts.names import COMMANDERS, KINDS, PLURAL, SINGULAR, TRAINED, counted, group, listing
 from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.tasks import Command, phrase
+from rllib_llm_comm.envs.minirts.told import told_sentences
 from rllib_llm_comm.envs.minirts.units import (
     ARMY,
     BUILDINGS,
@@ -34,7 +35,7 @@ def observation_text(executor: Executor, commander: int, max_tick: int = 0) -> s
         max_tick: When the game is a draw; 0 for never.
     """
     side = executor.side
-    sentences = [f"You are {COMMANDERS[commander]}."]
+    sentences = [f"You are {COMMANDERS[commander]}.", *told_sentences(side, commander)]
     sentences += situation_sentences(side)
     sentences += commander_sentences(executor, commander, speaker=True)
     for other in range(side.size):
@@ -113,11 +114,12 @@ def task() -> str:
     return "destroy the town hall of the enemy before it destroys yours"
 
 
-def brief(num_commanders: int) -> str:
+def brief(num_commanders: int, rules: Sequence[str] = ()) -> str:
     """The game in a few sentences.
 
     Args:
         num_commanders: How many share the side.
+        rules: Further sentences.
     """
     who = listing(name.capitalize() for name in COMMANDERS[:num_commanders])
     shared = (
@@ -125,7 +127,7 @@ def brief(num_commanders: int) -> str:
         if num_commanders > 1
         else f"{who} commands one side."
     )
-    return f"A strategy game on a map with fog. {shared} {_production()} {_BEATS}"
+    return " ".join(["A strategy game on a map with fog.", shared, *rules, _production(), _BEATS])
 
 
 def manual() -> list[str]:

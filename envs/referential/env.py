@@ -26,7 +26,7 @@ al. (arXiv 1612.07182) play it. One step; silent agents get 1 / objects on avera
 
 ### Actions
 
-0 wait, then "take the red circle" and so on in the agent's own order. Alice only waits, Bob only takes.
+0 wait, then "take the orange bowl" and so on in the agent's own order. Alice only waits, Bob only takes.
 
 ### Rewards
 
@@ -36,7 +36,7 @@ episode terminates after one step.
 ### Infos
 
 `needs_action` (True), `step_rewards`, `game_step`, `events` ("took the right one", "took a wrong one"), `task_success`,
-`private` (such as "red circle", or None for who is not told).
+`private` (such as "orange bowl", or None for who is not told).
 
 ### Arguments
 
@@ -129,7 +129,7 @@ class Referential(TellingGame):
 
     @property
     def fact(self) -> str:
-        """The thing that is meant, such as "red circle"."""
+        """The thing that is meant, such as "orange bowl"."""
         return " ".join(self._things[self._meant])
 
     @property

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-COLOURS = ("red", "green", "blue")
-SHAPES = ("circle", "square", "star")
+COLOURS = ("orange", "lime", "plum")
+SHAPES = ("bowl", "pot", "board")
+"""Colours and shapes of the things; each is one token of the embedded model."""
 TELL = ("take the {thing}", "the {thing}", "it is the {thing}")
 ASK = ("which one", "tell me which one")
 
 
 def meaning(message: str) -> str | None:
-    """The only thing that a message names by colour and shape, such as "red circle"; `None` for any other message."""
+    """The only thing that a message names by colour and shape, such as "orange bowl"; `None` for any other message."""
     words = set(message.lower().split())
     colours, shapes = words & set(COLOURS), words & set(SHAPES)
     return f"{colours.pop()} {shapes.pop()}" if len(colours) == len(shapes) == 1 else None

@@ -148,9 +148,10 @@ def measure(policy: Any, turns: TurnRecorder, seed: int = 0) -> CommunicationFig
         seed: As of `communication_figures`.
     """
     game = policy.env().unwrapped
-    reads = _own(game, "understands")
+    reads, meaning = _own(game, "understands"), _own(game, "meaning")
+    request = None if meaning is None else getattr(game, "request", None)
     spoken = [(turn.agent, turn.observation) for turn in turns.turns if turn.decision.said]
-    found = communication_figures(turns.turns, policy.probabilities, _own(game, "meaning"), reads=reads, seed=seed)
+    found = communication_figures(turns.turns, policy.probabilities, meaning, request, reads=reads, seed=seed)
     return replace(found, drift=measure_drift(policy, spoken, reads, seed=seed))
 
 
@@ -165,6 +166,7 @@ def communication_figures(
     turns: Sequence[Turn],
     judge: Judge | None = None,
     meaning: Meaning | None = None,
+    request: Meaning | None = None,
     *,
     reads: Reads | None = None,
     seed: int = 0,
@@ -175,6 +177,7 @@ def communication_figures(
         turns: All decisions of some episodes, in order.
         judge: Scores candidates behind other messages than those that were heard; without it `listening` is `None`.
         meaning: What a message is about in the game; without it a message's meaning is its words.
+        request: What a message asks for, in words of actions; its meaning by default.
         reads: Whether a message is one of the game's own sentences; without it `understood` is `None`.
         seed: Fixes which messages of other episodes are drawn, and the permutations.
     """
@@ -182,7 +185,7 @@ def communication_figures(
     words = [word for turn in said for word in turn.decision.said.split()]
     rng = np.random.default_rng(seed)
     informed, others = _sides(turns)
-    obeyed = [] if meaning is None else _obeyed(turns, meaning, rng)
+    obeyed = [] if meaning is None else _obeyed(turns, request or meaning, rng)
     return CommunicationFigures(
         signalling=_signalling(said, lambda message: _meant(message, meaning)),
         signalling_raw=_signalling(said, lambda message: message),

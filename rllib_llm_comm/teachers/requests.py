@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from rllib_llm_comm.envs.door import sayings as door_sayings
 from rllib_llm_comm.envs.minirts import sayings as strategy_sayings
 from rllib_llm_comm.envs.overcooked_ai import sayings
 from rllib_llm_comm.envs.overcooked_text import sayings as kitchen_sayings
+from rllib_llm_comm.envs.referential import sayings as referential_sayings
 
 
 def same_request(one: str, other: str) -> bool:
@@ -36,8 +38,15 @@ def is_understood(message: str) -> bool:
     return _understand(message) is not None
 
 
+_GAMES = (kitchen_sayings, sayings, strategy_sayings, door_sayings, referential_sayings)
+
+
 def _understand(message: str) -> Any:
-    return kitchen_sayings.understand(message) or sayings.understand(message) or strategy_sayings.understand(message)
+    """The meaning in the first game that knows the wording, with the game, as tuples of two games may be equal."""
+    for game in _GAMES:
+        if (meant := game.understand(message)) is not None:
+            return game.__name__, meant
+    return None
 
 
 def _plain(message: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import numpy as np
+import pyarrow.dataset as ds
 import pytest
+from toys import language_model
 
-from rllib_llm_comm import TWOSOMEConfig
+from rllib_llm_comm import MessageSFTConfig, TWOSOMEConfig
 from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
 from rllib_llm_comm.cli.example import examples
 from rllib_llm_comm.envs import minirts
@@ -15,6 +18,7 @@ from rllib_llm_comm.envs.minirts.commanders import make_commander
 from rllib_llm_comm.envs.minirts.sayings import understand
 from rllib_llm_comm.envs.minirts.tasks import NOTHING
 from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
+from rllib_llm_comm.teachers.collect import collect_labels
 from rllib_llm_comm.teachers.requests import same_request
 from tests.cli.command import rllib
 
@@ -56,6 +60,46 @@ def test_the_scripted_teacher_speaks_and_advises():
         env.step({agent: teacher.advise(env, agent) for agent in env.agents})
     assert env.game.winner == 0 and len(meant) > 5
     assert env.commands[0] == NOTHING
+
+
+TOLD = {**SETTINGS, "opponent": "medium", "told_to": ["alice"], "producers": "bob", "max_tick": 200}
+
+
+def test_told_commanders_from_labels_to_measured_talk(tmp_path):
+    """Messages of the teacher tell the fact, a tiny model is trained on them, and its talk is measured."""
+    collect_labels("rllib_llm_comm/minirts-v0", tmp_path / "labels", env_config=TOLD, target_labels=80, policy="random")
+    rows = ds.dataset([str(part) for part in (tmp_path / "labels").rglob("*.parquet")]).to_table().to_pylist()
+    game = minirts.parallel_env(**TOLD)
+    told = [row for row in rows if game.meaning(row["message"]) in game.facts]
+    assert len(told) >= 10 and all(f"The enemy trains {game.meaning(row['message'])}." in row["prompt"] for row in told)
+    algo = (
+        MessageSFTConfig()
+        .offline_data(input_=str(tmp_path / "labels"))
+        .language_model(**language_model(max_prompt_tokens=512, max_candidate_tokens=32))
+        .training(lr=1e-2, train_batch_size_per_learner=32, judge_interval=4)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        losses = [algo.train()["message_sft"]["train_loss"] for _ in range(4)]
+        checkpoint = algo.save_to_path(str(tmp_path / "sft"))
+    finally:
+        algo.stop()
+    assert losses[-1] < losses[0] - 0.5
+    done = rllib(
+        "evaluate", checkpoint, "--episodes", "8", "--communication", "--json", "talk.json", cwd=tmp_path, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    talk = json.loads((tmp_path / "talk.json").read_text())["communication"]
+    # Who is told is known to the measure: half of the decisions, with the entropy of the facts that were drawn.
+    facts = Counter()
+    for seed in range(8):
+        _, infos = game.reset(seed=seed)
+        facts[infos["alice"]["private"]] += 1
+    shares = np.array(list(facts.values())) / 8
+    assert talk["signalling"]["entropy"] == pytest.approx(-(shares * np.log(shares)).sum(), abs=1e-3)
+    assert talk["decisions"] == talk["signalling"]["samples"] > 0
+    assert talk["listening"] is not None and talk["understood"] is not None
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ def test_facts_are_spelt_as_in_the_infos_and_understood(name, settings):
 
 def test_telling_words():
     assert telling_words(RECIPES) == ("lettuce", "onion", "tomato")
-    assert telling_words(["red circle", "red square", "blue square"]) == ("blue", "circle", "red", "square")
+    assert telling_words(["lime bowl", "lime pot", "plum pot"]) == ("bowl", "lime", "plum", "pot")
     assert telling_words(["tomato salad"]) == telling_words([]) == ()
 
 

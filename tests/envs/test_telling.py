@@ -7,7 +7,9 @@ from rllib_llm_comm.envs import door, referential
 from rllib_llm_comm.envs.door import sayings as door_sayings
 from rllib_llm_comm.envs.referential import sayings as referential_sayings
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.teachers.base import TeacherRequest
+from rllib_llm_comm.teachers.requests import same_request
 from rllib_llm_comm.teachers.scripted import ScriptedTeacher
 from rllib_llm_comm.testing import check_env
 
@@ -101,6 +103,26 @@ def test_the_teacher_tells_or_asks_and_is_understood(game, sayings):
         assert env.meaning(said["alice"]) == env.fact
         assert sayings.understand(said["alice"]) == ("tell", env.fact)
         assert env.meaning(said["bob"]) is None and sayings.understand(said["bob"]) == ("ask", "")
+
+
+def test_words_that_tell_facts_apart_are_single_tokens_of_the_embedded_model():
+    """Spelt words were learnt by nobody: messages of one wrong letter, and scores of phrases that differ in length."""
+    base = load_base_model("embedded")
+    for word in {word for game in GAMES for fact in game.parallel_env().facts for word in fact.split()}:
+        assert len(base.encode_after_blank(word)) == 1, word
+
+
+@pytest.mark.parametrize("sayings", [door_sayings, referential_sayings])
+def test_wordings_of_one_fact_are_the_same_request_and_of_another_not(sayings):
+    one, other = ({"colour": c, "thing": f"{c} bowl"} for c in ("lime", "plum"))
+    first = [wording.format(**one) for wording in sayings.TELL]
+    assert all(same_request(first[0], message) for message in first)
+    assert not any(same_request(first[0], wording.format(**other)) for wording in sayings.TELL)
+    assert same_request(*sayings.ASK) and not same_request(first[0], sayings.ASK[0])
+
+
+def test_questions_of_two_games_are_not_the_same_request():
+    assert not same_request(door_sayings.ASK[0], referential_sayings.ASK[0])
 
 
 def test_near_distractors_share_a_feature_so_that_one_word_does_not_do():
