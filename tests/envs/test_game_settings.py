@@ -76,6 +76,23 @@ def test_a_wrong_value_of_any_setting_is_one_sentence_that_names_it(env_id):
 
 
 @pytest.mark.parametrize(
+    ("layout", "told"),
+    [
+        ("counter_circuit", "'counter_circuit_o_1order' in the original package; its own 'counter_circuit' is another"),
+        ("random3", "is the kitchen called 'counter_circuit' here and 'counter_circuit_o_1order' in the original"),
+        ("simple", "is the kitchen called 'cramped_room' here and in the original package."),
+        ("counter_circuit_o_1order", ""),
+        ("cramped_room", ""),
+    ],
+)
+def test_a_kitchen_that_has_another_name_elsewhere_is_told_once(layout, told, capsys):
+    for _ in range(2):
+        check_environment(f"a stage in {layout}", "rllib_llm_comm/overcooked_ai-v0", {"layout": layout})
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == bool(told) and all(told in line and repr(layout) in line for line in said), said
+
+
+@pytest.mark.parametrize(
     ("game", "settings", "sentence"),
     [
         ("overcooked_ai", {"layout": 5}, "`layout` is 5 but must be text or a list of texts, such as 'cramped_room'."),
