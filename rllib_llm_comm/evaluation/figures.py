@@ -198,7 +198,7 @@ def drawn_by() -> str:
     return ", ".join(f"{name} {version(name)}" for name in ("matplotlib", "pillow"))
 
 
-def _draw_band(axis: Any, x: Sequence[float], told: Sequence[Sequence[float]], look: Look, label: str) -> None:
+def _draw_band(axis: Any, x: Sequence[float], told: Sequence[Any], look: Look, label: str) -> None:
     """A line in the middle of a band; `told` are the lower end, the middle and the upper end."""
     low, middle, high = told
     axis.plot(
