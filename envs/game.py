@@ -41,6 +41,11 @@ class Game(ParallelEnv, ABC):
         """All private facts that agents can be told, in the spelling of the infos' `private`; empty for none."""
         return ()
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about the settings that a user should read before a run: a name that means something else too."""
+        return ()
+
     def meaning(self, message: str) -> str | None:
         """What a message is about as a short text, comparable with the infos' `private`; None if the game cannot tell.
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rllib_llm_comm.envs.setting_types import check_types
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 EPISODE_METRICS = "episode_metrics"
@@ -112,7 +113,7 @@ def telling_words(facts: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], time_limit: str) -> None:
-    """Refuses settings that an environment does not have.
+    """Refuses settings that an environment does not have, or that have a wrong type.
 
     Args:
         env_class: Its constructor's arguments are the settings.
@@ -121,13 +122,14 @@ def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], ti
         time_limit: The setting that others call `max_cycles`.
 
     Raises:
-        UserError: If one is unknown.
+        UserError: If one is unknown, or of a wrong type.
     """
     known = [name for name in inspect.signature(env_class).parameters if name != "self"]
     for name in settings:
         if name not in known:
             hint = f" Did you mean {time_limit!r}?" if name == "max_cycles" else did_you_mean(name, known)
             raise UserError(f"`{name}` is no setting of {env_id!r}; its settings are {', '.join(known)}.{hint}")
+    check_types(env_class, settings)
 
 
 def check_actions(

@@ -11,9 +11,9 @@ from gymnasium import spaces
 
 from rllib_llm_comm.envs.game import Game
 from rllib_llm_comm.envs.interface import PRIVATE, check_actions, text_spaces
+from rllib_llm_comm.envs.told_to import ALL, check_each_once
 from rllib_llm_comm.errors import UserError, require_choice
 
-ALL = "all"
 SHARED, LISTENER = "shared", "listener"
 REWARDS = (SHARED, LISTENER)
 SPEAKER_NAME, LISTENER_NAME = AGENTS = ("alice", "bob")
@@ -73,8 +73,10 @@ class TellingGame(Game):
         require_choice("reward", settings["reward"], REWARDS)
         told_to = settings["told_to"]
         names = [told_to] if isinstance(told_to, str) else told_to
-        if told_to != ALL and not (isinstance(names, Sequence) and names and set(names) <= set(AGENTS)):
+        if told_to != ALL and not (isinstance(names, Sequence) and names and all(name in AGENTS for name in names)):
             raise UserError(f"`told_to` is {told_to!r} but must be {ALL!r} or a list of {', '.join(AGENTS)}.")
+        if told_to != ALL:
+            check_each_once("told_to", names)
         self._told = set(AGENTS if told_to == ALL else names)
         self.settings = {**settings, "told_to": told_to if isinstance(told_to, str) else list(told_to)}
         self.render_mode = render_mode

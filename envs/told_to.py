@@ -37,7 +37,23 @@ def check_told_to(told_to: str | Sequence[str], names: Sequence[str], fact: str)
         )
     for name in told_to:
         require_choice("told_to", name, names)
+    check_each_once("told_to", told_to)
     return tuple(name for name in names if name in told_to)
+
+
+def check_each_once(setting: str, names: Sequence[str]) -> None:
+    """Checks that a list has no name twice.
+
+    Args:
+        setting: The setting's name as the user writes it.
+        names: Its value.
+
+    Raises:
+        UserError: If it has.
+    """
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"`{setting}` is {names!r} but must name {twice!r} only once.")
 
 
 def draw_told(told_to: str | Sequence[str], names: Sequence[str], rng: np.random.Generator) -> tuple[bool, ...]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LARGEST = 10**9
+"""The largest number that a setting may have where no other is told: whole numbers of 32 bits are larger."""
+
 
 class UserError(ValueError):
     """Bad input by a user: one sentence with the setting, its value, what is allowed and the remedy."""
@@ -37,3 +40,29 @@ def require_choice(setting: str, value: object, allowed: Iterable[object]) -> No
         hint = did_you_mean(str(value), [str(option) for option in options])
         listed = ", ".join(repr(option) for option in options)
         raise UserError(f"`{setting}` is {value!r} but must be one of {listed}.{hint}")
+
+
+def require_whole(setting: str, value: object, low: int, high: int = LARGEST) -> None:
+    """Raises a `UserError` unless `value` is a whole number in a range; True and False are none.
+
+    Args:
+        setting: The setting's name as the user writes it.
+        value: The value given.
+        low: The least that is allowed.
+        high: The most that is allowed.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise UserError(f"`{setting}` is {value!r} but must be a whole number from {low} to {high}.")
+
+
+def require_number(setting: str, value: object, low: float, high: float = LARGEST) -> None:
+    """Raises a `UserError` unless `value` is a number in a range; True, False and nan are none.
+
+    Args:
+        setting: The setting's name as the user writes it.
+        value: The value given.
+        low: The least that is allowed.
+        high: The most that is allowed.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise UserError(f"`{setting}` is {value!r} but must be a number from {low} to {high}.")

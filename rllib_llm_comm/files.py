@@ -12,14 +12,15 @@ from pathlib import Path
 
 from rllib_llm_comm.errors import UserError
 
+_CHOOSE, _AGAIN = "choose another place", "type the same command again"
 # Faults of a disk that no change of the program mends: error number -> (what is wrong, what to do).
 _FAULTS = {
     errno.ENOSPC: ("the disk is full", "make room"),
     errno.EDQUOT: ("the quota of the disk is used up", "make room"),
     errno.EFBIG: ("the file became larger than this account or file system allows", "raise the limit"),
-    errno.EROFS: ("the disk can only be read", "choose another place"),
-    errno.EACCES: ("this account may not write there", "choose another place or mend its rights"),
-    errno.EPERM: ("this account may not write there", "choose another place or mend its rights"),
+    errno.EROFS: ("the disk can only be read", _CHOOSE),
+    errno.EACCES: ("this account may not write there", f"{_CHOOSE} or mend its rights"),
+    errno.EPERM: ("this account may not write there", f"{_CHOOSE} or mend its rights"),
     errno.EIO: ("the disk fails", "check it"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
 }
@@ -153,16 +154,21 @@ def disk_fault_now(folder: Path) -> str | None:
     return None
 
 
-def disk_error(error: OSError, doing: str, then: str = "type the same command again") -> UserError:
+def disk_error(error: OSError, doing: str, elsewhere: str = "") -> UserError:
     """What the user is told of an error while something was written.
 
     Args:
         error: The error.
         doing: What failed, as the beginning of the sentence.
-        then: What to do when the cause is mended.
+        elsewhere: How another place is chosen, if that can be done, such as "give another place with `--out`".
     """
-    fault = disk_fault(error) or f"{error.strerror or error}; mend it"
-    return UserError(f"{doing}: {fault}{',' if then.startswith('or ') else ' and'} {then}.")
+    fault = disk_fault(error)
+    if fault is None:
+        return UserError(f"{doing}: {error.strerror or error}; {elsewhere or f'mend that and {_AGAIN}'}.")
+    if not elsewhere:
+        return UserError(f"{doing}: {fault} and {_AGAIN}.")
+    chosen = fault.replace(_CHOOSE, elsewhere) if _CHOOSE in fault else f"{fault}, or {elsewhere}"
+    return UserError(f"{doing}: {chosen}.")
 
 
 def _sync(path: Path) -> None:

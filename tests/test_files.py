@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from rllib_llm_comm.evaluation.replay import write_replay
-from rllib_llm_comm.files import remove_scratch
+from rllib_llm_comm.files import disk_error, remove_scratch
 from rllib_llm_comm.teachers.label_store import COLUMNS, LabelStore
 
 
@@ -50,3 +52,20 @@ def test_what_a_killed_writer_left_is_deleted_and_nothing_else(tmp_path):
     remove_scratch(tmp_path)
     assert all(path.exists() for path in kept) and not any(path.exists() for path in gone)
     assert not (tmp_path / "trial_0/c/.policy-9").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "elsewhere", "sentence"),
+    [
+        (errno.ENOSPC, "", "it stopped: 'a' cannot be written: the disk is full; make room and type the same command"),
+        (errno.EROFS, "", "the disk can only be read; choose another place and type the same command again."),
+        (errno.ENOSPC, "give another place with `--out`", "full; make room, or give another place with `--out`."),
+        (errno.EROFS, "give another place with `--out`", "can only be read; give another place with `--out`."),
+        (errno.EACCES, "give another place with `--out`", "; give another place with `--out` or mend its rights."),
+        (errno.EISDIR, "give another place with `--out`", ": Is a directory; give another place with `--out`."),
+        (errno.EISDIR, "", "it stopped: Is a directory; mend that and type the same command again."),
+    ],
+)
+def test_a_disk_fault_is_one_sentence_with_one_remedy(number, elsewhere, sentence):
+    told = str(disk_error(OSError(number, os.strerror(number), "a"), "it stopped", elsewhere))
+    assert sentence in told and "mend it and" not in told and told.count("another place") <= 1

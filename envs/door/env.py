@@ -65,7 +65,7 @@ from rllib_llm_comm.envs.door.sayings import meaning as meaning_of
 from rllib_llm_comm.envs.game import in_turns
 from rllib_llm_comm.envs.interface import check_settings
 from rllib_llm_comm.envs.telling import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import require_whole
 
 ENV_ID = "rllib_llm_comm/door-v0"
 _RIGHT, _WRONG = "opened the right door", "opened a wrong door"
@@ -110,8 +110,7 @@ class Door(TellingGame):
         Raises:
             UserError: For a value that is not allowed.
         """
-        if isinstance(doors, bool) or not isinstance(doors, int) or not 2 <= doors <= len(COLOURS):
-            raise UserError(f"`doors` is {doors!r} but must be a whole number from 2 to {len(COLOURS)}.")
+        require_whole("doors", doors, 2, len(COLOURS))
         self.brief = "Alice waits. Bob goes to a door, then he opens it or waits. One door is the right one."
         self._colours = COLOURS[:doors]
         self._candidates = ("stay here", *(f"go to the {colour} door" for colour in self._colours), "open the door")

@@ -101,7 +101,7 @@ from rllib_llm_comm.envs.frozen_lake.layouts import (
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, FIXED, NUM_ACTIONS, WALKS, Lake
 from rllib_llm_comm.envs.game import Game, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings, text_spaces
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
 ENV_ID = "rllib_llm_comm/frozen_lake-v0"
 HORIZON = 100
@@ -306,12 +306,10 @@ def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: S
     """The settings that are the environment's own; the game checks the others."""
     require_choice("render_mode", render_mode, (None, *render_modes))
     size, holes, seed, observe = settings["size"], settings["holes"], settings["layout_seed"], settings["observe"]
-    if isinstance(size, bool) or not isinstance(size, int) or not LEAST <= size <= MOST:
-        raise UserError(f"`size` is {size!r} but must be a whole number from {LEAST} to {MOST}.")
-    if isinstance(holes, bool) or not isinstance(holes, int | float) or not 0 <= holes <= MOST_HOLES:
-        raise UserError(f"`holes` is {holes!r} but must be a number from 0 to {MOST_HOLES}.")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
-        raise UserError(f"`layout_seed` is {seed!r} but must be None or a whole number from 0 up.")
+    require_whole("size", size, LEAST, MOST)
+    require_number("holes", holes, 0, MOST_HOLES)
+    if seed is not None:
+        require_whole("layout_seed", seed, 0, 2**32 - 1)
     if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
         raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(PARTS)}.")
     for part in observe:

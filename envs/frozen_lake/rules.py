@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.frozen_lake.layouts import Cell, Layout
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
 ACTION_NAMES = ("stay", "left", "down", "right", "up")
 NUM_ACTIONS = len(ACTION_NAMES)
@@ -63,10 +63,8 @@ class Lake:
 
     def __init__(self, layout: Layout, slip: float = 0.0, assignment: str = FIXED, horizon: int = 100) -> None:
         require_choice("assignment", assignment, ASSIGNMENTS)
-        if isinstance(slip, bool) or not isinstance(slip, int | float) or not 0 <= slip <= 1:
-            raise UserError(f"`slip` is {slip!r} but must be a number from 0 to 1.")
-        if isinstance(horizon, bool) or not isinstance(horizon, int) or horizon < 1:
-            raise UserError(f"`horizon` is {horizon!r} but must be a whole number from 1 up.")
+        require_number("slip", slip, 0, 1)
+        require_whole("horizon", horizon, 1)
         self.layout, self.slip, self.assignment, self.horizon = layout, float(slip), assignment, horizon
         self.reset(np.random.default_rng(0))
 

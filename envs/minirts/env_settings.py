@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from rllib_llm_comm.envs.minirts import observations, opponents
 from rllib_llm_comm.envs.minirts.names import COMMANDERS
 from rllib_llm_comm.envs.minirts.tasks import MOST
 from rllib_llm_comm.envs.told_to import check_told_to
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
 LEVELS = ("command", "red")
 DECISION_TICKS = 50
@@ -33,12 +31,9 @@ def check_values(settings: Mapping[str, Any]) -> None:
     require_choice("fair", settings["fair"], (False, True))
     opponents.parse(settings["opponent"])
     for name, low in (("max_buildings", 1), ("money", 0), ("unit_cap", 0), ("max_tick", 2 * DECISION_TICKS)):
-        value = settings[name]
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise UserError(f"`{name}` is {value!r} but must be a whole number from {low} up.")
-    shaping, numbers, observe = settings["shaping"], settings["numbers"], settings["observe"]
-    if isinstance(shaping, bool) or not isinstance(shaping, int | float) or not 0 <= shaping < np.inf:
-        raise UserError(f"`shaping` is {shaping!r} but must be a number from 0 up.")
+        require_whole(name, settings[name], low)
+    require_number("shaping", settings["shaping"], 0)
+    numbers, observe = settings["numbers"], settings["observe"]
     if isinstance(numbers, str) or not numbers or len(set(numbers)) != len(numbers) or not _numbers_fit(numbers):
         raise UserError(f"`numbers` is {numbers!r} but must be a list of different whole numbers from 1 to {MOST}.")
     if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):

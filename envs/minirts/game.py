@@ -18,7 +18,7 @@ from rllib_llm_comm.envs.minirts.compiling import compile_rules
 from rllib_llm_comm.envs.minirts.mapgen import SIZE, MapSettings
 from rllib_llm_comm.envs.minirts.order import OUTCOMES, Order, pack
 from rllib_llm_comm.envs.minirts.units import IS_BUILDING, NAMES, RESOURCE
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, require_whole
 
 UNITS_AT = 2
 """The tick at which the map and the first units appear."""
@@ -335,9 +335,7 @@ def _forget(memory: np.ndarray) -> None:
 
 def _check(settings: Settings) -> None:
     for name, low in (("money", 0), ("unit_cap", 0), ("max_tick", 0), ("frame_skip", 1)):
-        value = getattr(settings, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < low:
-            raise UserError(f"`{name}` is {value!r} but must be a whole number from {low} up.")
+        require_whole(name, getattr(settings, name), low)
     for opponent in settings.opponents:
         if opponent is not None:
             opponents.parse(opponent)

@@ -9,7 +9,7 @@ from rllib_llm_comm.envs.overcooked_ai.actions import LEVELS
 from rllib_llm_comm.envs.overcooked_ai.observations import PARTS, VECTORS
 from rllib_llm_comm.envs.overcooked_ai.wanted import WANTED
 from rllib_llm_comm.envs.told_to import ALL
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
 
 def check_values(settings: Mapping[str, Any], render_mode: str | None, render_modes: Sequence[str]) -> None:
@@ -29,11 +29,9 @@ def check_values(settings: Mapping[str, Any], render_mode: str | None, render_mo
     require_choice("wanted", settings["wanted"], WANTED)
     for name in ("commit", "mask_useless", "swap_roles", "wanted_anew"):
         require_choice(name, settings[name], (False, True))
-    horizon, shaping, observe = settings["horizon"], settings["shaping"], settings["observe"]
-    if not isinstance(horizon, int) or isinstance(horizon, bool) or not 1 <= horizon < 2**15:
-        raise UserError(f"`horizon` is {horizon!r} but must be a whole number from 1 to {2**15 - 1}.")
-    if isinstance(shaping, bool) or not isinstance(shaping, int | float) or not shaping >= 0:
-        raise UserError(f"`shaping` is {shaping!r} but must be a number from 0 up.")
+    require_whole("horizon", settings["horizon"], 1, 2**15 - 1)
+    require_number("shaping", settings["shaping"], 0)
+    observe = settings["observe"]
     if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
         raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(PARTS)}.")
     for part in observe:

@@ -128,11 +128,8 @@ from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
 from rllib_llm_comm.envs.overcooked_ai.checks import check_values
 from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
-from rllib_llm_comm.envs.overcooked_ai.observations import (
-    DEFAULT_PARTS,
-    observation_space,
-    observations,
-)
+from rllib_llm_comm.envs.overcooked_ai.layouts import name_note
+from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, observation_space, observations
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import meaning, understand
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
@@ -238,6 +235,13 @@ class OvercookedAI(Game):
         space = observation_space(self.kitchen, self._parts, vector, self.level.num_actions)
         self.observation_spaces = dict.fromkeys(self.possible_agents, space)
         self.action_spaces = {agent: spaces.Discrete(self.level.num_actions) for agent in self.possible_agents}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the kitchen's name means elsewhere."""
+        layout = self.settings["layout"]
+        note = name_note(layout) if isinstance(layout, str) else ""
+        return (note,) if note else ()
 
     # ---- episodes ----------------------------------------------------------------------------------------
 

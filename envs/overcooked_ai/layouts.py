@@ -127,6 +127,23 @@ def get_layout(layout: str | Sequence[str]) -> Layout:
     return _parse("custom", rows)
 
 
+def name_note(name: str) -> str:
+    """A sentence for a name that is not the original package's name of the kitchen, else the empty text.
+
+    Args:
+        name: A name that `get_layout` takes.
+    """
+    ours = ALIASES.get(name, name)
+    theirs = ORIGINAL_NAMES[ours]
+    if name == theirs:
+        return ""
+    if name == ours:
+        other = f"; its own {name!r} is another kitchen, with tomatoes"
+        return f"`layout` {name!r} is the kitchen called {theirs!r} in the original package{other}."
+    here = f"{ours!r} here and" if ours == theirs else f"{ours!r} here and {theirs!r}"
+    return f"`layout` {name!r} is the kitchen called {here} in the original package."
+
+
 def _unknown(name: str) -> UserError:
     listed = ", ".join(map(repr, LAYOUT_NAMES))
     return UserError(

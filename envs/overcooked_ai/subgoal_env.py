@@ -110,7 +110,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     task_subgoal,
     waited,
 )
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
 SUBGOAL_ENV_ID = "rllib_llm_comm/overcooked_ai_subgoals-v0"
 SOURCES = ("sampled", "planner")
@@ -301,11 +301,8 @@ def _check(settings: dict[str, Any]) -> None:
             f"`wanted` is {settings['wanted']!r}, but no subgoal tells where a soup is from; leave it away, or take "
             f"{OvercookedAI.env_id!r}."
         )
-    patience, soup_reward = settings["patience"], settings["soup_reward"]
-    if not isinstance(patience, int) or isinstance(patience, bool) or patience < 1:
-        raise UserError(f"`patience` is {patience!r} but must be a whole number from 1 up.")
-    if isinstance(soup_reward, bool) or not isinstance(soup_reward, int | float) or not 0 <= soup_reward < np.inf:
-        raise UserError(f"`soup_reward` is {soup_reward!r} but must be a number from 0 up.")
+    require_whole("patience", settings["patience"], 1)
+    require_number("soup_reward", settings["soup_reward"], 0)
     if not isinstance(settings["subgoal_file"], str | os.PathLike | None):
         raise UserError(f"`subgoal_file` is {settings['subgoal_file']!r} but must be the path of a JSON file, or None.")
     # Cooks that choose among goals in words have subgoals for actions already.

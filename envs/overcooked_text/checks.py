@@ -7,7 +7,7 @@ from typing import Any
 
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP
 from rllib_llm_comm.envs.told_to import ALL
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError, require_choice, require_whole
 
 
 def check_values(settings: Mapping[str, Any]) -> None:
@@ -23,12 +23,10 @@ def check_values(settings: Mapping[str, Any]) -> None:
     require_choice("advance", settings["advance"], ("decision", "game_step"))
     for name in ("mask_useless", "include_moves", "central_critic"):
         require_choice(name, settings[name], (False, True))
-    for name, never in (("max_game_steps", ""), ("wait_steps", ""), ("blocked_steps", ", or null for never")):
-        value = settings[name]
-        if never and value is None:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up{never}.")
+    for name in ("max_game_steps", "wait_steps"):
+        require_whole(name, settings[name], 1)
+    if settings["blocked_steps"] is not None:  # never
+        require_whole("blocked_steps", settings["blocked_steps"], 1)
     if settings["legacy"] is True:
         for name, only in (("told_to", ALL), ("orders", 1), ("start", MAP)):
             if settings[name] != only:

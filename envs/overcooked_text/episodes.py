@@ -24,7 +24,7 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     start_state,
 )
 from rllib_llm_comm.envs.told_to import ONE, check_told_to, draw_told
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError, require_choice, require_whole
 
 MAP, RANDOM = "map", "random"
 MOST_ORDERS = 1000
@@ -80,8 +80,7 @@ class Draws:
         self._start = start_state(map_name, layout, len(names))
         self.recipes = _recipes(recipe, layout, self._start)
         self._names, self._told_to = tuple(names), check_told_to(told_to, names, "order")
-        if isinstance(orders, bool) or not isinstance(orders, int) or not 1 <= orders <= MOST_ORDERS:
-            raise UserError(f"`orders` is {orders!r} but must be a whole number from 1 to {MOST_ORDERS}.")
+        require_whole("orders", orders, 1, MOST_ORDERS)
         require_choice("start", start, (MAP, RANDOM))
         self._orders, self._random_start, self._map_name = orders, start == RANDOM, map_name
         fixed = len(self.recipes) == 1 and self._told_to != ONE and not self._random_start

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
+from rllib_llm_comm.errors import LARGEST, UserError, did_you_mean, require_choice, require_number, require_whole
 
 SIZE = 7
 CELLS = SIZE * SIZE
@@ -208,8 +208,7 @@ def check_recipe(recipe: str, layout: str, foods: tuple[str, ...]) -> None:
 
 def check_sight(view_radius: int) -> None:
     """Raises a `UserError` unless this is a number of cells that a cook can see."""
-    if isinstance(view_radius, bool) or not isinstance(view_radius, int) or not 0 <= view_radius <= SIZE:
-        raise UserError(f"`view_radius` is {view_radius!r} but must be a whole number from 0 (sees all) to {SIZE}.")
+    require_whole("view_radius", view_radius, 0, SIZE)
 
 
 def check_flags(**flags: bool) -> None:
@@ -241,8 +240,6 @@ def check_rewards(rewards: Mapping[str, float] | None) -> dict[str, float]:
             raise UserError(
                 f"`rewards` has the key {key!r}, but only {list(full)} exist.{did_you_mean(str(key), full)}"
             )
-        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number or value - value != 0:
-            raise UserError(f"`rewards[{key!r}]` is {value!r} but must be a finite number.")
+        require_number(f"rewards[{key!r}]", value, -LARGEST)
         full[key] = float(value)
     return full

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rllib_llm_comm.cli.console import one_line
+from rllib_llm_comm.cli.console import one_line, say
 from rllib_llm_comm.cli.search_space import check_search, first_point, search_kind
 from rllib_llm_comm.envs import GAMES
 from rllib_llm_comm.errors import UserError, did_you_mean
@@ -118,12 +119,21 @@ def _try_parallel(stage: str, env: str, settings: dict[str, Any]) -> None:
     from pettingzoo.env_registry import registration
 
     try:
-        registration.make("parallel", env, **settings).close()
+        made = registration.make("parallel", env, **settings)
+        made.close()
     except UserError as error:
         raise UserError(f"In `{stage}.config.env_config`: {error}") from None
     except Exception as error:
         reason = f"{type(error).__name__}: {one_line(str(error))}"
         raise UserError(f"`{stage}.env` {env!r} cannot be made with {settings!r}: {reason}") from error
+    for note in getattr(made.unwrapped, "notes", ()):
+        _tell_once(f"In `{stage}.config.env_config`: {note}")
+
+
+@functools.cache
+def _tell_once(sentence: str) -> None:
+    """A stage is checked more than once."""
+    say(sentence)
 
 
 def _is_tune(env: str) -> bool:

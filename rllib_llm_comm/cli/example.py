@@ -16,6 +16,7 @@ from rich.table import Table
 
 from rllib_llm_comm.cli.console import out, say, short_path
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.files import write_atomically
 
 app = typer.Typer(no_args_is_help=True, help="List, copy or run the examples that come with the package.")
 
@@ -76,8 +77,7 @@ def get_command(
         target = target / source.name
     if target.exists():
         raise UserError(f"{short_path(target)} exists already; move it away or choose another place with `--out`.")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(source.read_bytes())
+    write_atomically(target, source.read_bytes())
     say(f"Copied to {short_path(target)}")
 
 

@@ -22,6 +22,7 @@ from rllib_llm_comm.cli.planning_options import (
 )
 from rllib_llm_comm.cli.ray_session import quiet_libraries
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planning_study import Study
@@ -254,6 +255,5 @@ def _draw(study: Study, path: Path) -> None:
         lines.setdefault(name, []).append((row["labels"]["random"], row["summary"]))
     with out.status("drawing"):
         picture = to_png(draw_shares(lines))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(picture)
+    write_atomically(path, picture)
     say(f"Figure: {short_path(path)}")

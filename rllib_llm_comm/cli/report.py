@@ -37,9 +37,10 @@ def write_report(folders: Sequence[Path], target: Path | None = None) -> Path:
             page = write(results, place)
     except OSError as error:
         doing = f"The report cannot be written to {short_path(place)}"
-        raise disk_error(error, doing, "or give another folder with `rllib report FOLDER --out OTHER`") from error
+        raise disk_error(error, doing, "give another folder with `rllib report FOLDER --out OTHER`") from error
     if results.missing:
-        say(f"{len(results.missing)} evaluations are not there yet; the report says so.")
+        are = "1 evaluation is" if len(results.missing) == 1 else f"{len(results.missing)} evaluations are"
+        say(f"{are} not there yet; the report says so.")
     return page
 
 

@@ -21,6 +21,7 @@ from rllib_llm_comm.cli.tune_state import StateKeeper
 if TYPE_CHECKING:
     from ray.tune import Checkpoint
     from ray.tune.experiment import Trial
+    from ray.tune.search import BasicVariantGenerator
 
     from rllib_llm_comm.cli.progress import TrainingTable
 
@@ -126,6 +127,30 @@ class SafeKeeping(Callback):
         """Copies the state of the run."""
         if trials:
             self._keeper.keep(Path(trials[0].storage.experiment_driver_staging_path))
+
+
+class EndedTrials(Callback):
+    """Tells the searcher of a run that goes on which trials have ended.
+
+    The searcher's state still counts trials as running that had ended when the command was killed. It makes no further
+    trial beyond the most that may run at once, and is done only when it has found that there is none: without this
+    Tune would wait for ever.
+
+    Args:
+        searcher: Makes the trials.
+    """
+
+    def __init__(self, searcher: BasicVariantGenerator) -> None:
+        self._searcher = searcher
+        self._told = False
+
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Tells it once, before the searcher is asked for a trial; Tune itself tells of trials that end later."""
+        if not self._told:
+            for trial in trials:
+                if trial.is_finished():
+                    self._searcher.on_trial_complete(trial.trial_id)
+            self._told = True
 
 
 def trial_name(trial: Trial) -> str:

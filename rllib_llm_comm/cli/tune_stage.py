@@ -140,12 +140,21 @@ def _run_trials(
     from ray import tune
     from ray.tune.error import TuneError
     from ray.tune.schedulers import create_scheduler
+    from ray.tune.search import BasicVariantGenerator
 
     from rllib_llm_comm.cli.curve_files import CurveRows, CurveTable
     from rllib_llm_comm.cli.sign_callback import SignCallback
-    from rllib_llm_comm.cli.tune_callback import SafeKeeping, TableCallback, catch_stop, trial_folder, trial_name
+    from rllib_llm_comm.cli.tune_callback import (
+        EndedTrials,
+        SafeKeeping,
+        TableCallback,
+        catch_stop,
+        trial_folder,
+        trial_name,
+    )
 
     experiment = stage.experiment
+    searcher = BasicVariantGenerator(max_concurrent=_side_by_side(cpus) if ray_is_local() else 0)
     with catch_stop() as interrupted:
         signing = SignCallback(stage)
         keeping = SafeKeeping(stage.folder, interrupted, say, signing.sign)
@@ -163,11 +172,11 @@ def _run_trials(
                 checkpoint_config=tune.CheckpointConfig(**experiment.checkpoint_config.model_dump()),
                 restore=restore,
                 resume="AUTO+ERRORED" if resume else None,
-                max_concurrent_trials=_side_by_side(cpus) if ray_is_local() else None,
+                search_alg=searcher,
                 trial_name_creator=trial_name,
                 trial_dirname_creator=trial_folder,
                 # The row of an iteration is in its file before its checkpoint is sealed and signed.
-                callbacks=[CurveRows(), CurveTable(), TableCallback(table), keeping, signing],
+                callbacks=[EndedTrials(searcher), CurveRows(), CurveTable(), TableCallback(table), keeping, signing],
                 raise_on_failed_trial=False,
                 verbose=0,
             )

@@ -6,7 +6,7 @@ import io
 import itertools
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,41 +22,90 @@ LABELS = {
     "length": "episode length (game steps)",
     "entropy": "entropy of the actions (nats)",
 }
+INK = "#26221d"
+"""Of the intervals on bars, on a white edge."""
+# None is grey or so dark that ink could not be seen on it; each is 20 or more from the others in Lab.
 _COLOURS = (
-    "#c2562d", "#2d6cc2", "#3c8a57", "#8a5fb0", "#c9a227", "#d1477f", "#7a4a24", "#1c1a18", "#4fb3bf", "#8c8c8c",
-    "#8ed63f", "#16208f", "#eaa0dc", "#6b0f4f",
+    "#c2562d", "#2d6cc2", "#3c8a57", "#8a5fb0", "#c9a227", "#d1477f", "#7a4a24", "#1fa9c4", "#7cb82f", "#4a2fb0",
+    "#e79a86", "#6a6a10", "#c81d25", "#0d7a80",
 )  # fmt: skip
+_LEVELS = ("00", "30", "60", "90", "c0", "f0")
+_LINES = ("-", "--", "-.", ":")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_MARKS = 8
+"""Markers on a curve, about."""
 _POINTS = 60
 # Where the longest training takes this many times the decisions of the shortest, the axis is logarithmic.
 _MUCH_LONGER = 3.0
-_LEVELS = ("10", "40", "70", "a0", "d0")
 
 
-def colours(systems: Sequence[str]) -> dict[str, str]:
-    """One colour per system, the same in all pictures, never one twice (for up to 139 systems).
+class Look(NamedTuple):
+    """How a system is drawn; colour, line and marker each tell it from most others, for eyes that miss the colour.
 
-    Beyond those that are chosen by hand each is that of a grid which is farthest from white and all before it.
+    Attributes:
+        colour: Of lines and bars, `#rrggbb`.
+        line: Matplotlib's line style.
+        marker: Matplotlib's marker.
+    """
+
+    colour: str
+    line: str
+    marker: str
+
+
+def looks(systems: Sequence[str]) -> dict[str, Look]:
+    """One look per system, the same in all pictures, never one twice (for up to 80 systems).
+
+    Beyond the colours that are chosen by hand each is that of a grid which is farthest from all before it.
 
     Args:
         systems: Their names.
     """
     chosen = list(_COLOURS)
-    grid = ["#" + "".join(parts) for parts in itertools.product(_LEVELS, repeat=3)]
+    grid = [
+        colour for colour in ("#" + "".join(parts) for parts in itertools.product(_LEVELS, repeat=3)) if _fit(colour)
+    ]
+    places = np.array([lab(colour) for colour in grid])
     while len(chosen) < len(systems):
-        taken = np.array([_rgb(colour) for colour in [*chosen, "#ffffff"]])
-        apart = [np.abs(taken - _rgb(colour)).max(axis=1).min() for colour in grid]
-        chosen.append(grid[int(np.argmax(apart))])
-    return dict(zip(systems, chosen, strict=False))
+        apart = [np.linalg.norm(places - lab(colour), axis=1) for colour in chosen]
+        chosen.append(grid[int(np.argmax(np.min(apart, axis=0)))])
+    drawn = zip(systems, chosen, itertools.cycle(_LINES), itertools.cycle(_MARKERS), strict=False)
+    return {name: Look(colour, line, marker) for name, colour, line, marker in drawn}
 
 
-def draw_curves(systems: Mapping[str, SystemResults], paint: Mapping[str, str]) -> Figure:
+def lab(colour: str) -> np.ndarray:
+    """A colour in CIE L*a*b* (D65), where distances are those that eyes see.
+
+    Source: IEC 61966-2-1 (sRGB) and CIE 15.
+
+    Args:
+        colour: `#rrggbb`.
+
+    Returns:
+        Lightness (0 to 100), green to red, blue to yellow.
+    """
+    rgb = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = to_xyz @ linear / np.array([0.9505, 1.0, 1.089])
+    x, y, z = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def _fit(colour: str) -> bool:
+    """Whether a colour is neither grey nor close to white or ink."""
+    light, *hue = lab(colour)
+    return bool(38 <= light <= 78 and np.hypot(*hue) >= 30)
+
+
+def draw_curves(systems: Mapping[str, SystemResults], paint: Mapping[str, Look]) -> Figure:
     """Median and quartiles over seeds of return, success, episode length and entropy while learning.
 
     Where some systems take many times the decisions of others, decisions are drawn on a logarithmic axis.
 
     Args:
         systems: Of one scenario.
-        paint: Colour of each.
+        paint: Look of each.
     """
     figure, axes = _subplots(2, 2, (10.5, 6.6))
     ends = [curve.decisions[-1] for system in systems.values() for curve in system.curves if curve.decisions]
@@ -74,8 +123,8 @@ def draw_curves(systems: Mapping[str, SystemResults], paint: Mapping[str, str]) 
             if not told.any():
                 continue
             low, middle, high = quartiles(table[:, told])
-            axis.plot(grid[told] / 1000, middle, color=paint[name], label=f"{system.label} ({len(lines)} seeds)")
-            axis.fill_between(grid[told] / 1000, low, high, color=paint[name], alpha=0.16, linewidth=0)
+            seeds = "1 seed" if len(lines) == 1 else f"{len(lines)} seeds"
+            _draw_band(axis, grid[told] / 1000, (low, middle, high), paint[name], f"{system.label} ({seeds})")
         _decisions_axis(axis, min(starts) / 1000 if logarithmic else None)
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
@@ -98,7 +147,9 @@ def draw_bars(rows: Sequence[tuple[str, str, Mapping[str, Interval]]], label: st
         ticks.append((place + (len(bars) - 1) / 2, name))
         for number, (suffix, figure_of) in enumerate(bars.items()):
             axis.barh(place, figure_of.value, color=colour, alpha=1.0 if number == 0 else 0.45, height=0.85)
-            axis.plot([figure_of.low, figure_of.high], [place, place], color="#26221d", linewidth=1.6)
+            ends = [figure_of.low, figure_of.high]
+            axis.plot(ends, [place, place], color="white", linewidth=4.0)
+            axis.plot(ends, [place, place], color=INK, linewidth=1.6)
             axis.annotate(
                 f" {suffix}: {figure_of.value:.2f}",
                 (max(figure_of.high, figure_of.value, 0), place),
@@ -122,12 +173,11 @@ def draw_shares(lines: Mapping[str, Sequence[tuple[float, Mapping[str, Any]]]]) 
         lines: Per name its points: the share, and a summary with `value`, `low` and `high`.
     """
     figure, axis = _subplots(1, 1, (7.0, 4.2))
-    paint = colours(list(lines))
+    paint = looks(list(lines))
     for name, points in lines.items():
         x = [share for share, _ in points]
         low, middle, high = ([summary[key] for _, summary in points] for key in ("low", "value", "high"))
-        axis.plot(x, middle, color=paint[name], marker="o", markersize=3.5, label=name.replace("_", " "))
-        axis.fill_between(x, low, high, color=paint[name], alpha=0.16, linewidth=0)
+        _draw_band(axis, x, (low, middle, high), paint[name], name.replace("_", " "))
     axis.set_xlabel("share of subgoals that are replaced by random ones")
     axis.set_ylabel("score of an episode")
     axis.set_ylim(bottom=min(0, axis.get_ylim()[0]))
@@ -148,8 +198,14 @@ def drawn_by() -> str:
     return ", ".join(f"{name} {version(name)}" for name in ("matplotlib", "pillow"))
 
 
-def _rgb(colour: str) -> np.ndarray:
-    return np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)])
+def _draw_band(axis: Any, x: Sequence[float], told: Sequence[Any], look: Look, label: str) -> None:
+    """A line in the middle of a band; `told` are the lower end, the middle and the upper end."""
+    low, middle, high = told
+    axis.plot(
+        x, middle, color=look.colour, linestyle=look.line, label=label,
+        marker=look.marker, markersize=4, markevery=max(1, len(x) // _MARKS),
+    )  # fmt: skip
+    axis.fill_between(x, low, high, color=look.colour, alpha=0.16, linewidth=0)
 
 
 def _decisions_axis(axis: Any, logarithmic_from: float | None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.evaluation.figures import colours, draw_bars, draw_curves, to_png
+from rllib_llm_comm.evaluation.figures import draw_bars, draw_curves, looks, to_png
 from rllib_llm_comm.evaluation.statistics import (
     Interval,
     bootstrap,
@@ -272,7 +272,7 @@ def _equal_messages(figures: dict[str, Any]) -> str:
 
 
 def _pictures(results: StudyResults, summary: dict[str, Any]) -> dict[str, bytes]:
-    paint = colours(list(results.study["systems"]))
+    paint = looks(list(results.study["systems"]))
     pictures = {}
     for scenario, systems in results.scenarios.items():
         told = summary["scenarios"][scenario]["systems"]
@@ -280,7 +280,7 @@ def _pictures(results: StudyResults, summary: dict[str, Any]) -> dict[str, bytes
             pictures[f"{scenario}_curves"] = to_png(draw_curves(systems, paint))
         if told:
             rows = [
-                (system["label"], paint[name], {
+                (system["label"], paint[name].colour, {
                     suffix.replace("messages_", "with "): Interval(**figures["return_mean"])
                     for suffix, figures in system["evaluations"].items()
                 })

@@ -273,7 +273,8 @@ class ChatClient:
         self._breaker.lose(why)
         if self._breaker.tripped:
             return self._down()
-        return ChatError(f"The chat model {self.model!r} gave no answer after {lost.requests} requests ({why}).")
+        asked = "1 request" if lost.requests == 1 else f"{lost.requests} requests"
+        return ChatError(f"The chat model {self.model!r} gave no answer after {asked} ({why}).")
 
     def _refused(self, refused: RefusedError) -> ChatError:
         from rllib_llm_comm.language.chat_wire import QUOTA
@@ -286,10 +287,11 @@ class ChatClient:
         return ChatError(f"The chat model {self.model!r} refused the request: {why}")
 
     def _down(self) -> ChatDownError:
+        sent = f"up to {self.max_retries + 1} times" if self.max_retries else "once"
         what = (
             "refuses to answer"
             if self._breaker.hopeless
-            else f"gave no answer to {MOST_LOST} questions in a row, each sent up to {self.max_retries + 1} times"
+            else f"gave no answer to {MOST_LOST} questions in a row, each sent {sent}"
         )
         return ChatDownError(
             f"The chat model {self.model!r} {what} ({self._breaker.why}). It is left alone for {PAUSE:g} s; once that "

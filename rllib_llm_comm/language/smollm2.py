@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.chat_cache import claim_file
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 
@@ -91,6 +92,6 @@ def _convert(gguf: Path, target: Path) -> None:
         del config.quantization_config  # the weights are whole numbers no more
         config.architectures, config.pad_token_id = [type(model).__name__], tokenizer.pad_token_id
         config.save_pretrained(scratch)
-        os.replace(scratch, target)
+        replace_folder(scratch, target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -46,6 +46,11 @@ _TABLE: list[tuple[str, str, dict[str, str]]] = [
     (_KILLED, _HERE + "test_a_killed_study", {"study": "finished stages stay, the others go on"}),
     (_KILLED, _RESUME + "test_a_killed_run_leaves_one_row_per_iteration", {"PPO": _CHECKPOINT}),
     (
+        _KILLED + " after the last checkpoints",
+        _RESUME + "test_killed_after_the_last_checkpoints_nothing_waits_for_trials_that_have_ended",
+        {"sweep": "no trial is done again, nothing waits"},
+    ),
+    (
         _KILLED + ", three times",
         _COLLECT + "test_killed_again_and_again_nothing_is_paid_twice",
         {"labels": "at most one request per kill is sent twice"},

@@ -83,12 +83,13 @@ def test_scenarios_of_other_games_are_chosen_by_name():
     assert [cell["labels"]["scenario"] for cell in cells] == ["medium", "strong"]
 
 
-def test_random_commands_are_drawn(tmp_path):
+def test_random_commands_are_drawn(tmp_path, synced):
     planning("random-commands", *SHORT, "--episodes", "1", "--shares", "0,1", "--json", "f.json", "--figure", "f.png")
     none, all_ = record(tmp_path / "f.json")["cells"]
     assert none["episodes"][0]["metrics"]["subgoals_replaced"] == 0
     assert all_["episodes"][0]["metrics"]["subgoals_replaced"] > 0 and all_["labels"]["random"] == 1.0
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+    assert any(path.name.startswith(".f.png.") for path in synced)
 
 
 def test_trials_are_played_in_rounds(tmp_path):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import signal
 from pathlib import Path
 
 import pytest
+from ray import cloudpickle
 
+from rllib_llm_comm.cli.own_work import OwnStates
 from rllib_llm_comm.cli.trial_checkpoints import SEAL, seal, whole_checkpoints
 from tests.cli.command import rllib, start_rllib
 from tests.cli.faults import disk, remount, rows, table_rows
@@ -39,12 +42,14 @@ def test_a_full_disk_takes_no_checkpoint_and_more_room_gets_out_of_it(tmp_path, 
         full = rllib(*command, cwd=tmp_path)
         assert full.returncode == 1 and "the disk is full" in full.stderr and "bug" not in full.stderr, full.stderr
         trials = sorted(stage.glob("trial_*"))
-        good = {path: contents(path) for trial in trials for path in whole_checkpoints(trial)}
+        good = {path: contents(path) for trial in trials for path in whole_checkpoints(trial)[-1:]}
         assert good
 
         still = rllib(*command, cwd=tmp_path)
         assert still.returncode == 1 and "the disk is full" in still.stderr and "bug" not in still.stderr, still.stderr
-        assert all(contents(path) == before for path, before in good.items())
+        for path, before in good.items():  # what it can go on from stays, unless a newer one became whole
+            newer = [other for other in whole_checkpoints(path.parent) if other.name > path.name]
+            assert newer or contents(path) == before, path
 
         remount(place, "size=64m")
         done = rllib(*command, cwd=tmp_path)
@@ -81,6 +86,31 @@ def cut_off(finished, tmp_path) -> Path:
 
 def tear(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def say_running(stage: Path) -> None:
+    """Makes the state that of a kill after the last checkpoints: trials, and the searcher, which limits them, run."""
+    (state,), (searcher,) = stage.glob("experiment_state-*.json"), stage.glob("basic-variant-state-*.json")
+    content = json.loads(state.read_text())
+    trials = [json.loads(description) for description, _ in content["trial_data"]]
+    told = [json.dumps({**trial, "status": "RUNNING"}) for trial in trials]
+    content["trial_data"] = [[text, metadata] for text, (_, metadata) in zip(told, content["trial_data"], strict=True)]
+    memory = pickle.loads(searcher.read_bytes())
+    memory.update(_live_trials={trial["trial_id"] for trial in trials}, _finished=False, max_concurrent=len(trials))
+    state.write_text(json.dumps(content))
+    searcher.write_bytes(cloudpickle.dumps(memory))
+    OwnStates(stage).sign([state, searcher])
+
+
+def test_killed_after_the_last_checkpoints_nothing_waits_for_trials_that_have_ended(cut_off):
+    stage = cut_off / "results/tiny/cartpole"
+    say_running(stage)
+    done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Continuing" in done.stdout and "     1 " not in done.stdout
+    trials = sorted(stage.glob("trial_*"))
+    assert len(trials) == 2 and all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in trials)
+    assert len(json.loads((stage / "stage.json").read_text())["outputs"]) == 2
 
 
 def test_a_torn_state_costs_no_trial(cut_off):

@@ -220,7 +220,7 @@ def test_a_cook_that_can_do_nothing_is_told_to_stay():
         ({"soup_reward": "much"}, "soup_reward"),
         ({"soup_reward": float("nan")}, "soup_reward"),
         ({"random_starts": "yes"}, "random_starts"),
-        ({"subgoal_file": 3}, "must be the path of a JSON file"),
+        ({"subgoal_file": 3}, "must be a path or null"),
         ({"subgoal_file": "nowhere.json"}, "cannot be read"),
         ({"action_level": "goal"}, "action_level"),
         ({"subgoals": "planner", "dynamics": "new"}, "dynamics"),

@@ -6,12 +6,13 @@ import itertools
 import json
 from dataclasses import replace
 
-import matplotlib.colors
+import numpy as np
 import pytest
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.figures import colours, draw_curves
+from rllib_llm_comm.evaluation.figures import INK, draw_bars, draw_curves, lab, looks
 from rllib_llm_comm.evaluation.report import summarise, write_report
+from rllib_llm_comm.evaluation.statistics import Interval
 from rllib_llm_comm.evaluation.study_results import FIGURES, join_results, read_results, to_plain
 
 STUDY = {
@@ -389,22 +390,39 @@ def test_figures_of_an_earlier_report_stand_in_for_runs_that_are_gone(folder):
 
 def test_systems_with_few_decisions_can_be_seen_beside_those_with_many(folder):
     systems = read_results(folder).scenarios["one"]
-    axis = draw_curves(systems, colours(list(systems))).axes[0]
+    axis = draw_curves(systems, looks(list(systems))).axes[0]
     assert axis.get_xscale() == "linear" and axis.get_xlim()[0] == 0
     few, many = systems["good"], systems["bad"]
     many.curves[:] = [replace(curve, decisions=[50 * d for d in curve.decisions]) for curve in many.curves]
-    axis = draw_curves({"good": few, "bad": many}, colours(["good", "bad"])).axes[0]
+    axis = draw_curves({"good": few, "bad": many}, looks(["good", "bad"])).axes[0]
     assert axis.get_xscale() == "log" and "logarithmic" in axis.get_xlabel()
     left, right = (axis.transAxes.inverted().transform(axis.transData.transform((x, 0)))[0] for x in (0.4, 0.8))
     short = next(line for line in axis.lines if line.get_label().startswith("good"))
     assert short.get_xdata()[-1] == pytest.approx(0.8) and right - left > 0.05 and right < 0.6
 
 
-def test_systems_have_different_colours():
-    names = [f"system {k}" for k in range(40)]
-    paint = [matplotlib.colors.to_rgb(colour) for colour in colours(names).values()]
-    for one, other in itertools.combinations([*paint, (1.0, 1.0, 1.0)], 2):
-        assert max(abs(a - b) for a, b in zip(one, other, strict=True)) > 0.15, (one, other)
+@pytest.mark.parametrize(("count", "apart"), [(14, 20), (40, 18), (80, 10)])
+def test_systems_look_different(count, apart):
+    """About 2 in Lab is the least difference that eyes see; lines are thin and bands pale."""
+    drawn = list(looks([f"system {k}" for k in range(count)]).values())
+    paint = [lab(look.colour) for look in drawn]
+    for (one, place), (other, beside) in itertools.combinations(zip(drawn, paint, strict=True), 2):
+        assert np.linalg.norm(place - beside) > apart, (one, other)
+    for look, (light, *hue) in zip(drawn, paint, strict=True):
+        assert np.hypot(*hue) > 25 and 30 < light < 80, f"{look} is grey, dark or pale"
+        assert np.linalg.norm(np.array([light, *hue]) - lab(INK)) > 35, f"{look} hides the interval"
+    assert len({(look.line, look.marker) for look in drawn[:28]}) == min(28, count)
+
+
+def test_intervals_are_seen_on_every_bar():
+    """The darkest bar, drawn: on the row of its middle there is white and ink within the interval."""
+    name, look = min(looks([f"system {k}" for k in range(40)]).items(), key=lambda drawn: lab(drawn[1].colour)[0])
+    picture = draw_bars([(name, look.colour, {"sampled": Interval(1.0, 0.4, 0.8)})], "return")
+    picture.canvas.draw()
+    axis = picture.axes[0]
+    x, y = (int(round(number)) for number in axis.transData.transform((0.6, 0.0)))
+    pixels = np.asarray(picture.canvas.buffer_rgba())[::-1][y - 4 : y + 5, x, :3].astype(float)
+    assert (pixels.sum(axis=1) > 600).any() and (pixels.sum(axis=1) < 200).any(), pixels
 
 
 def part(folder, *names, **changes):

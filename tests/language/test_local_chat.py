@@ -150,6 +150,16 @@ def test_without_the_packages_it_is_told_what_to_install(monkeypatch):
         LocalChat("smollm2").complete("Who?")
 
 
+@pytest.mark.slow
+@with_smollm2
+def test_smollm2_is_on_the_disk_before_its_folder_gets_its_name(tmp_path, monkeypatch, synced):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = smollm2.smollm2_folder()
+    early = {path.name for path in synced if path.parent.parent == folder.parent and path.parent != folder}
+    assert {"model.safetensors", "config.json"} <= {path.name for path in folder.iterdir()} <= early
+    assert synced[-1] == folder.parent
+
+
 @with_smollm2
 def test_smollm2_answers():
     model = LocalChat("smollm2", max_tokens=20)
