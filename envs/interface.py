@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,18 @@ from gymnasium import spaces
 from rllib_llm_comm.envs.setting_types import check_types
 from rllib_llm_comm.errors import UserError, did_you_mean
 
+ACTION_MASK = "action_mask"
+"""Key of an observation: 1 for each action that is allowed now."""
+SUBGOAL = "subgoal"
+"""Key of an observation: what a planner wants of the agent, in words; empty without a planner."""
+NEEDS_ACTION = "needs_action"
+"""Key of an agent's info: whether it has to choose now. Agents that are busy are not asked."""
+STEP_REWARDS = "step_rewards"
+"""Key of an agent's info: the reward of each game step of the last `step`."""
+DURATION = "duration"
+"""Key of an agent's info at a decision, set by the adapter to RLlib: game steps since its last one."""
+TEACHER_MESSAGE = "teacher_message"
+"""Key of an observation: what a teacher would say in the agent's place."""
 EPISODE_METRICS = "episode_metrics"
 """Key of an agent's info: what the game counts itself in this episode, such as the score, by name."""
 TASK_SUCCESS = "task_success"
@@ -29,6 +41,22 @@ CRITIC_TEXT = "critic_text"
 MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL, MAX_MANUAL = 1000, 100, 300, 10_000
 """Longest texts, in characters."""
 _CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
+
+
+def asked(agents: Iterable[Any], infos: Mapping[Any, Mapping[str, Any]]) -> list[Any]:
+    """The agents that have to choose now; those of games that do not say have to.
+
+    Args:
+        agents: Names of agents.
+        infos: The last infos of the environment.
+    """
+    return [agent for agent in agents if infos.get(agent, {}).get(NEEDS_ACTION, True)]
+
+
+def teacher_state(env: Any) -> Any:
+    """What a scripted teacher may see of a game that has begun: `kitchen`, `teacher_state`, or nothing."""
+    state = getattr(env, "kitchen", None)
+    return state if state is not None else getattr(env, "teacher_state", None)
 
 
 def text_spaces(num_actions: int, central_critic: bool = False) -> dict[str, spaces.Space[Any]]:

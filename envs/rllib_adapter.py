@@ -24,12 +24,10 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.envs.equal_starts import EqualStarts, Start
+from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.phases import ENV, phase
 
-NEEDS_ACTION = "needs_action"
-STEP_REWARDS = "step_rewards"
-DURATION = "duration"
 START = "start"
 ALL = "__all__"
 _MAX_SEED = 2**31 - 1

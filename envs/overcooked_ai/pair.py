@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker
 from rllib_llm_comm.envs.overcooked_ai.layouts import Cell
 from rllib_llm_comm.envs.overcooked_ai.names import find_place
@@ -56,10 +57,10 @@ class ScriptedTeam:
             infos: The last infos of the environment.
         """
         env = self._env
-        asked = [agent for agent in env.agents if infos[agent]["needs_action"]]
+        choosing = asked(env.agents, infos)
         if self._talk:
-            self.said |= {agent: word(say(env.kitchen, env.players[agent]), self._rng) for agent in asked}
-        return {agent: self._choose(agent) for agent in asked}
+            self.said |= {agent: word(say(env.kitchen, env.players[agent]), self._rng) for agent in choosing}
+        return {agent: self._choose(agent) for agent in choosing}
 
     def _choose(self, agent: str) -> int:
         player = self._env.players[agent]

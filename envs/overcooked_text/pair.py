@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_text import text
 from rllib_llm_comm.envs.overcooked_text.cook import choose, say
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, ordered_foods, understand, word
@@ -62,13 +63,13 @@ class ScriptedTeam:
         Args:
             infos: The last infos of the environment.
         """
-        asked = [agent for agent in self._env.agents if infos[agent]["needs_action"]]
+        choosing = asked(self._env.agents, infos)
         if self._talk:
-            spoken = {agent: word(say(self._view(agent), self._heard(agent)), self._rng) for agent in asked}
+            spoken = {agent: word(say(self._view(agent), self._heard(agent)), self._rng) for agent in choosing}
             self.said.update(spoken)
         self._decided = []
         actions = {}
-        for agent in asked:
+        for agent in choosing:
             actions[agent] = self._choose(agent)
             self._decided.append(agent)
         return actions

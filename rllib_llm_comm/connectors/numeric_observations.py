@@ -12,9 +12,9 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.numeric_network import (
-    ACTION_MASK,
     AUTO,
     BY_OWN,
     BY_STATE,

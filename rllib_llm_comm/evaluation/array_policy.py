@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.evaluation.decision import Decision, choose
 from rllib_llm_comm.evaluation.environments import make_environment
-from rllib_llm_comm.modules.numeric_network import ACTION_MASK
 from rllib_llm_comm.modules.policy_folder import PolicyManifest
 
 Observation = Mapping[str, Any]

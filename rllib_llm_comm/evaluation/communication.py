@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.game import Game
-from rllib_llm_comm.envs.interface import PRIVATE, secret_of
+from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, secret_of
 from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.evaluation.drift import Drift, measure_drift
 from rllib_llm_comm.evaluation.information import (
@@ -23,7 +23,6 @@ from rllib_llm_comm.evaluation.information import (
     mutual_information,
     zipf_slope,
 )
-from rllib_llm_comm.modules.encoding import ACTION_MASK
 
 Meaning = Callable[[str], str | None]
 """The meaning of a message in a game's own sayings; `None` for one that it does not understand."""

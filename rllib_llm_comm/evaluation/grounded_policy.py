@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.array_policy import ArrayPolicy, Asked
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.modules.emma_inputs import ENTITIES, MANUAL, SUBGOAL, EmmaEncoder
-from rllib_llm_comm.modules.numeric_network import ACTION_MASK, CRITIC_STATE, STATE
+from rllib_llm_comm.modules.emma_inputs import ENTITIES, MANUAL, EmmaEncoder
+from rllib_llm_comm.modules.numeric_network import CRITIC_STATE, STATE
 from rllib_llm_comm.modules.policy_folder import PolicyManifest
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.array_policy import ArrayMemory, ArrayPolicy, Asked, Observation
-from rllib_llm_comm.modules.numeric_network import ACTION_MASK, CRITIC_STATE, STATE, TEAM_VECTORS, VECTOR, team_vectors
+from rllib_llm_comm.modules.numeric_network import CRITIC_STATE, STATE, TEAM_VECTORS, VECTOR, team_vectors
 
 
 class NumericPolicy(ArrayPolicy):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.cassettes import Cassette
 from rllib_llm_comm.language.chat import ChatError
@@ -206,8 +207,8 @@ class PlannedGames:
         observations, infos = env.reset(seed=seed)
         earned = dict.fromkeys(env.possible_agents, 0.0)
         while env.agents:
-            asked = {agent: observations[agent] for agent in env.agents if infos[agent].get("needs_action", True)}
-            observations, rewards, _, _, infos = env.step(player.act(memory, asked))
+            choosing = {agent: observations[agent] for agent in asked(env.agents, infos)}
+            observations, rewards, _, _, infos = env.step(player.act(memory, choosing))
             for agent, reward in rewards.items():
                 earned[agent] += float(reward)
         env.require_plan()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, secret_of, solved, success_words
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, asked, secret_of, solved, success_words
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.evaluation.frames import frame_of
@@ -303,7 +303,7 @@ class _Game:
 
     def asked(self) -> dict[Any, Any]:
         """The observations of the agents that are asked now."""
-        return {a: self._observations[a] for a in self.env.agents if self.infos.get(a, {}).get("needs_action", True)}
+        return {agent: self._observations[agent] for agent in asked(self.env.agents, self.infos)}
 
     def secret(self) -> str:
         """What is told to anybody at the moment."""

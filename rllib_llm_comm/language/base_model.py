@@ -15,13 +15,12 @@ from typing import Any
 import torch
 
 from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.smollm2 import SMOLLM2, check_smollm2, smollm2_folder
 
 EMBEDDED = "embedded"
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-
-QUANTIZATIONS = ("none", "8bit", "4bit")
+DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
 _LOADED: dict[tuple[str, str, str, str], BaseModel] = {}
 _LOCK = threading.Lock()

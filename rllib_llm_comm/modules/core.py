@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE, AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model
@@ -18,7 +19,6 @@ from rllib_llm_comm.language.features import feature_size
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.packing import micro_batches
 from rllib_llm_comm.modules.encoding import (
-    ACTION_MASK,
     CANDIDATE_IDS,
     CANDIDATE_WORDS,
     CRITIC_IDS,

@@ -9,14 +9,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rllib_llm_comm.envs.interface import ACTION_MASK, SUBGOAL
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.text_encoder import PAD, TextEncoder
 from rllib_llm_comm.modules.emma_settings import EmmaSettings
-from rllib_llm_comm.modules.numeric_network import ACTION_MASK, AUTO, BY_STATE, CRITIC_STATE, STATE
+from rllib_llm_comm.modules.numeric_network import AUTO, BY_STATE, CRITIC_STATE, STATE
 
 ENTITIES = "entities"
 MANUAL = "manual"
-SUBGOAL = "subgoal"
 FRAMES = "frames"
 SUBGOAL_TOKENS = "subgoal_tokens"
 MANUAL_TOKENS = "manual_tokens"

@@ -10,12 +10,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.language.text_encoder import PAD, TextEncoder, padded
 from rllib_llm_comm.modules.emma_inputs import FRAMES, MANUAL_TOKENS, SUBGOAL_TOKENS, sentences
 from rllib_llm_comm.modules.emma_settings import EmmaSettings
 from rllib_llm_comm.modules.memo import Memo
-from rllib_llm_comm.modules.numeric_network import ACTION_MASK, CRITIC_STATE, FORBIDDEN
+from rllib_llm_comm.modules.numeric_network import CRITIC_STATE, FORBIDDEN
 from rllib_llm_comm.modules.value_norm import ValueNorm
 
 _MASKED = -1e9

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rllib_llm_comm.envs.interface import CRITIC_TEXT
+from rllib_llm_comm.envs.interface import ACTION_MASK, CRITIC_TEXT, SUBGOAL, TEACHER_MESSAGE
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
@@ -20,13 +20,10 @@ from rllib_llm_comm.modules.settings import LanguageModelSettings
 PROMPT_IDS = "prompt_ids"
 CANDIDATE_IDS = "candidate_ids"
 CANDIDATE_WORDS = "candidate_words"
-ACTION_MASK = "action_mask"
 CRITIC_IDS = "critic_ids"
 
 TEXT = "text"
 CANDIDATES = "candidates"
-SUBGOAL = "subgoal"
-TEACHER_MESSAGE = "teacher_message"
 
 _REMEMBERED = 16384
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.modules.settings import (
     MOST_LAYERS,
@@ -24,7 +25,6 @@ VECTOR = "vector"
 TEAM_VECTORS = "team_vectors"
 STATE = "state"  # the game's whole state, as an environment tells it
 CRITIC_STATE = "critic_state"  # the same, flat, as the connector leaves it
-ACTION_MASK = "action_mask"
 NETWORKS = ("mlp", "commnet")
 COMMUNICATION = ("hidden", "observations")
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}

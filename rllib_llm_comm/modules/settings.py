@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.language.message_server import MessageServer
+from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
 
 MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant", "menu", "swapped")
-_DTYPES = ("float32", "bfloat16", "float16")
 _ENGINES = ("fast", "plain")
-QUANTIZATIONS = ("none", "8bit", "4bit")
 AUTOCASTS = ("none", "bfloat16")
 _NORMALIZATIONS = ("sum", "token", "word")
 
@@ -139,7 +138,7 @@ class LanguageModelSettings(FromMapping):
         for name in ("base_model", "device"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise UserError(f"`{name}` is {_shown(getattr(self, name))} but must be a text that is not empty.")
-        require_choice("dtype", self.dtype, _DTYPES)
+        require_choice("dtype", self.dtype, DTYPE_NAMES)
         require_choice("engine", self.engine, _ENGINES)
         require_choice("quantization", self.quantization, QUANTIZATIONS)
         require_choice("autocast", self.autocast, AUTOCASTS)

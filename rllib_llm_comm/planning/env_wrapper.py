@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 from pettingzoo import ParallelEnv
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.accounts import ChatCounters, count_scope
 from rllib_llm_comm.language.chat import ChatError
@@ -26,7 +26,6 @@ from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker, check_pat
 
 logger = logging.getLogger(__name__)
 
-STEP_REWARDS = "step_rewards"
 REPLAN = ("any", "all")
 
 

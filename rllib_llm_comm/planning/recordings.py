@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs import overcooked_ai
+from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
@@ -97,8 +98,8 @@ def played_plans(model: ChatModel, how: PlanRecording, plans: int) -> Iterator[P
     last, made = env.plan, 1
     yield last
     while made < plans and env.agents:
-        asked = {agent: seen for agent, seen in observations.items() if infos[agent]["needs_action"]}
-        observations, _, _, _, infos = env.step(_obeyed(game, asked))
+        choosing = {agent: observations[agent] for agent in asked(observations, infos)}
+        observations, _, _, _, infos = env.step(_obeyed(game, choosing))
         metrics = infos[next(iter(infos))]["episode_metrics"] if infos else {}
         if metrics.get("plans", 0) + metrics.get("plans_failed", 0) > made:
             made += 1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, asked, solved
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.accounts import ChatCounters, count_scope
 from rllib_llm_comm.language.chat_answers import AnswerError
@@ -257,8 +257,8 @@ class ReflectivePlay:
 
     def _step(self, attempt: Attempt) -> None:
         seen = self._seen()
-        asked = {a: seen[a] for a in self.env.agents if self._infos.get(a, {}).get("needs_action", True)}
-        actions = self.player.act(self._memory, asked)
+        choosing = {agent: seen[agent] for agent in asked(self.env.agents, self._infos)}
+        actions = self.player.act(self._memory, choosing)
         self._watch(attempt, seen, self._infos, self._rewards, actions)
         self._actions.append(actions)
         self._observations, self._rewards, self._terminated, _, self._infos = self.env.step(actions)

@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rllib_llm_comm.envs.interface import MAX_SUBGOAL
+from rllib_llm_comm.envs.interface import MAX_SUBGOAL, SUBGOAL
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.game import PlanningGame
 
-SUBGOAL, VECTOR = "subgoal", "vector"
+VECTOR = "vector"
 
 
 class SubgoalTeller:

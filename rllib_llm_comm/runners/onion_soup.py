@@ -23,10 +23,11 @@ from ray.rllib.utils.metrics import (
     NUM_MODULE_STEPS_SAMPLED_LIFETIME,
 )
 
+from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS
 from rllib_llm_comm.learners.gae import gae_of_steps
-from rllib_llm_comm.modules.numeric_network import ACTION_MASK, VECTOR
+from rllib_llm_comm.modules.numeric_network import VECTOR
 from rllib_llm_comm.phases import ENV, phase
 
 AGENTS = ("alice", "bob")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.envs.interface import asked, teacher_state
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest, make_teacher, teacher_identity
@@ -234,9 +235,9 @@ class _Collector:
         while games:
             turns = []
             for episode, env, observations, infos in games:
-                asked = [a for a in observations if infos.get(a, {}).get("needs_action", True)]
-                self._label(episode, env, observations, infos, asked, rng)
-                turns.append(asked)
+                choosing = asked(observations, infos)
+                self._label(episode, env, observations, infos, choosing, rng)
+                turns.append(choosing)
             actions = self._act(games, turns, rng)
             following = []
             for (episode, env, _, _), chosen in zip(games, actions, strict=True):
@@ -257,22 +258,21 @@ class _Collector:
         env: Any,
         observations: Mapping[str, Any],
         infos: Mapping[str, Any],
-        asked: list[str],
+        choosing: list[str],
         rng: np.random.Generator,
     ) -> None:
         game = env.unwrapped
-        state = getattr(game, "kitchen", None)
         request = TeacherRequest(
             agents=tuple(observations),
             observations={a: str(o["text"]) for a, o in observations.items()},
             task=getattr(game, "task", ""),
             brief=getattr(game, "brief", ""),
-            state=state if state is not None else getattr(game, "teacher_state", None),
+            state=teacher_state(game),
         )
-        messages = self._teacher.messages(request, rng=rng) if asked else {}
-        if asked:
+        messages = self._teacher.messages(request, rng=rng) if choosing else {}
+        if choosing:
             self._watch(messages)
-        for agent in asked:
+        for agent in choosing:
             message = limit_words(messages.get(agent, ""), self._settings["max_message_words"])
             if message:
                 self._store.add(
@@ -302,8 +302,8 @@ class _Collector:
     ) -> list[dict[str, int]]:
         actions: list[dict[str, int]] = [{} for _ in games]
         open_turns = []
-        for number, ((_, env, observations, _), asked) in enumerate(zip(games, turns, strict=True)):
-            for agent in asked:
+        for number, ((_, env, observations, _), choosing) in enumerate(zip(games, turns, strict=True)):
+            for agent in choosing:
                 self.decisions += 1
                 draw = rng.random()
                 choice: int | None = None

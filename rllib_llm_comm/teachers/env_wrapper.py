@@ -10,9 +10,8 @@ import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, TEACHER_MESSAGE, asked, teacher_state
 
-TEACHER_MESSAGE = "teacher_message"
 _MAX_CHARACTERS = 400
 
 
@@ -105,9 +104,9 @@ class TeacherMessages(ParallelEnv):
     def _with_messages(
         self, observations: dict[Any, Any], infos: Mapping[Any, Any], over: Mapping[Any, bool]
     ) -> dict[Any, Any]:
-        asked = [a for a in observations if infos.get(a, {}).get("needs_action", True) and not over.get(a, False)]
+        choosing = [agent for agent in asked(observations, infos) if not over.get(agent, False)]
         messages: dict[str, str] = {}
-        if asked:
+        if choosing:
             from rllib_llm_comm.teachers.base import TeacherRequest
 
             request = TeacherRequest(
@@ -119,10 +118,10 @@ class TeacherMessages(ParallelEnv):
             )
             said = self.teacher.messages(request, rng=self._rng)
             messages = {agent: message[:_MAX_CHARACTERS] for agent, message in said.items()}
-            spoken = sum(bool(messages.get(agent)) for agent in asked)
-            self._said, self._silent = self._said + spoken, self._silent + len(asked) - spoken
+            spoken = sum(bool(messages.get(agent)) for agent in choosing)
+            self._said, self._silent = self._said + spoken, self._silent + len(choosing) - spoken
         return {
-            agent: {**observation, TEACHER_MESSAGE: messages.get(agent, "") if agent in asked else ""}
+            agent: {**observation, TEACHER_MESSAGE: messages.get(agent, "") if agent in choosing else ""}
             for agent, observation in observations.items()
         }
 
@@ -132,9 +131,3 @@ class TeacherMessages(ParallelEnv):
         return {
             agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
         }
-
-
-def teacher_state(env: Any) -> Any:
-    """What a scripted teacher may see of a game that has begun: `kitchen`, `teacher_state`, or nothing."""
-    state = getattr(env, "kitchen", None)
-    return state if state is not None else getattr(env, "teacher_state", None)

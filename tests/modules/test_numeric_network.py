@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.numeric_network import (
-    ACTION_MASK,
     CRITIC_STATE,
     TEAM_VECTORS,
     VECTOR,
