@@ -266,7 +266,7 @@ def test_a_request_that_failed_is_told_in_a_sentence(tmp_path):
     chat = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "max_retries": 0}
     asked = ["--planner", json.dumps({"name": "chat", "chat": chat}), "--layouts", "cramped_room"]
     told = rllib("planning", "rewards", "--code", "code", *asked, "--steps", "5", cwd=tmp_path)
-    assert told.returncode == 1 and "gave no answer after 1 requests (no connection)." in told.stderr
+    assert told.returncode == 1 and "gave no answer after 1 request (no connection)." in told.stderr
     assert "bug" not in told.stderr and "ChatError" not in told.stderr
 
 

@@ -379,7 +379,7 @@ def test_the_nearest_free_counter_has_floor_before_it():
         ({"view_radius": -1}, "`view_radius` is -1"),
         ({"rewards": {"chops": 1}}, "Did you mean 'chop'"),
         ({"rewards": {"chop": "much"}}, r"`rewards\['chop'\]` is 'much'"),
-        ({"rewards": {"chop": float("nan")}}, "finite"),
+        ({"rewards": {"chop": float("nan")}}, "is nan but must be a number"),
         ({"rewards": [1]}, "dictionary"),
         ({"legacy": "yes"}, "`legacy` is 'yes'"),
     ],

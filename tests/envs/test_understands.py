@@ -6,8 +6,8 @@ from rllib_llm_comm.envs import door, frozen_lake, minirts, overcooked_ai, overc
 
 SENTENCES = {
     overcooked_text: ["i wait here", "i have nothing to do", "Please bring the bowl.", "make a onion salad"],
-    door: ["the red door", "which door"],
-    referential: ["take the red circle", "which one"],
+    door: ["the plum door", "what door is right"],
+    referential: ["take the plum bowl", "which one"],
     overcooked_ai: ["use the left pot", "which pot pays"],
     minirts: ["i wait", "i train archers"],
 }
@@ -21,8 +21,8 @@ def test_own_sentences_are_told_from_words_that_name_things(game):
         "",
         "xyzzy",
         "bowl bowl onion",
-        "red red door",
-        "the red red circle",
+        "plum plum door",
+        "the plum plum bowl",
         "train train archers",
         "caf\ufffd",
     ):
