@@ -147,6 +147,8 @@ def _parameters() -> Mapping[str, Any]:
 
 class _OnCheckpoint(PlainStage):
     default_episodes: ClassVar[int] = 1
+    of_others: ClassVar[dict[str, str]] = {}
+    """Settings that would have no effect here -> the `run` that has them."""
 
     def settings(self, stage: Stage) -> CheckpointStageSettings:
         """The checked `config:`."""
@@ -160,6 +162,9 @@ class _OnCheckpoint(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and checkpoints that should be there by now."""
+        for key, run in self.of_others.items():
+            if key in stage.experiment.config:
+                raise UserError(f"`{stage.name}.config.{key}` is for `run: {run}` alone; remove it.")
         settings = self.settings(stage)
         checkpoint = settings.checkpoint
         try:
@@ -190,6 +195,7 @@ class Evaluate(_OnCheckpoint):
 
     name = "evaluate"
     default_episodes = 50
+    of_others = {"counterfactuals": "replay", "animation": "replay"}
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes `evaluation.json`."""
@@ -211,6 +217,7 @@ class Replay(_OnCheckpoint):
     """`run: replay`: episodes of a checkpoint as a page to open in a browser."""
 
     name = "replay"
+    of_others = {"communication": "evaluate", "reference": "evaluate"}
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes one page per checkpoint."""

@@ -270,6 +270,14 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
             {"run": "evaluate", "config": {"checkpoint": "${sft}", "reference": "gone", "communication": True}},
             ["no checkpoint at 'gone'"],
         ),
+        (
+            {"run": "replay", "config": {"checkpoint": "${sft}", "communication": True}},
+            ["`last.config.communication` is for `run: evaluate` alone"],
+        ),
+        (
+            {"run": "evaluate", "config": {"checkpoint": "${sft}", "animation": True}},
+            ["`last.config.animation` is for `run: replay` alone"],
+        ),
         ({"run": "evaluate", "config": {"checkpoint": "tests/data"}}, ["In `last.config`", "has no `policy/"]),
         ({"run": "replay", "config": {"checkpoint": ["${sft}", "README.md"]}}, ["In `last.config`", "is no folder"]),
         ({"run": "replay", "config": {"checkpoint": "${sft}"}, "num_samples": 2}, ["`last.num_samples`"]),
