@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import openai
 
 _MAX_BODY_BYTES = 1 << 20
+_MOST_TOKENS = 2**40
 _MAX_SHOWN = 4096  # much more than errors show in the end, so that no key is cut in two
 _LATE = "time-out"
 _LARGE = f"an answer larger than {_MAX_BODY_BYTES >> 20} MiB"
@@ -159,7 +160,9 @@ class _Http(openai.DefaultHttpxClient):
     exchange: _Exchange
 
     def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
-        return self.exchange.run(request, lambda: super(_Http, self).send(request, **{**options, "stream": True}))
+        return self.exchange.run(
+            request, lambda: super(_Http, self).send(request, **{**options, "stream": True, "follow_redirects": False})
+        )
 
 
 class _Exchange:
@@ -221,6 +224,12 @@ class _Exchange:
         """Status and body for the package, and whether the request is free."""
         status = int(response.status_code)
         body, trouble = _read(response, deadline)
+        if 300 <= status < 400:
+            # A request that is sent on is paid for once more, and unseen by the meter; the question goes to anybody.
+            where = response.headers.get("location", "nowhere")
+            text = f"it sends requests on to {where[:_MAX_SHOWN]}; if you trust that address, give it as `base_url`"
+            self.trouble, self._refused = f"HTTP {status}: {text}", RefusedError(status, "", text)
+            return status, body, True
         if status >= 400:
             code, text = _told(body)
             self.trouble = f"HTTP {status}: {text}"
@@ -299,7 +308,8 @@ def read_completion(body: bytes) -> Completion | None:
         return None
     usage = usage if isinstance(usage, dict) else {}
     return Completion(
-        text=text if isinstance(text, str) else "",  # a refusal or a tool call has no content
+        # A refusal or a tool call has no content. JSON may hold half a surrogate pair, which no file takes.
+        text=text.encode("utf-8", "replace").decode() if isinstance(text, str) else "",
         cut=choice.get("finish_reason") == "length",
         sent=_count(usage.get("prompt_tokens")),
         received=_count(usage.get("completion_tokens")),
@@ -307,7 +317,8 @@ def read_completion(body: bytes) -> Completion | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    counts = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
+    return value if counts else None
 
 
 def _told(body: bytes) -> tuple[str, str]:
