@@ -165,6 +165,41 @@ class _Http(openai.DefaultHttpxClient):
         )
 
 
+class BoundedHttp(openai.DefaultHttpxClient):
+    """The package's own HTTP client with a bound on each answer's size and time; what cannot be used is asked again.
+
+    Args:
+        timeout: Seconds until a request counts as lost, whatever trickles in.
+        usable: Whether a body is what was asked for.
+    """
+
+    def __init__(self, timeout: float, usable: Callable[[bytes], bool]) -> None:
+        limits = type(openai.DEFAULT_CONNECTION_LIMITS)(max_keepalive_connections=0)
+        super().__init__(timeout=timeout, limits=limits)
+        self._longest, self._usable = timeout, usable
+
+    def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
+        """Sends a request, to nowhere else than it says."""
+        guard = _Deadline(self._longest)
+        request.extensions = {**request.extensions, "trace": guard.trace}
+        try:
+            deadline = time.monotonic() + self._longest
+            response = super().send(request, **{**options, "stream": True, "follow_redirects": False})
+            try:
+                body, trouble = _read(response, deadline)
+            finally:
+                response.close()
+        finally:
+            guard.cancel()
+        status = int(response.status_code)
+        if status < 300 and (trouble or not self._usable(body)):
+            status, body = (408 if trouble == _LATE else 502), b""
+        dropped = _BODY_HEADERS | {"content-type"}
+        headers = [(name, value) for name, value in response.headers.items() if name.lower() not in dropped]
+        headers.append(("content-type", "application/json"))
+        return type(response)(status, headers=headers, content=body, request=request)
+
+
 class _Exchange:
     """A question, with as many requests as the package sends for it.
 
