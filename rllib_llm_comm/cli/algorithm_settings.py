@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.cli.console import cause_of, one_line, state
 from rllib_llm_comm.cli.ray_session import quiet_loggers
-from rllib_llm_comm.cli.search_space import check_search, first_point, search_kind
+from rllib_llm_comm.cli.search_space import check_by_seed, check_search, first_point, search_kind, seeds_of
 from rllib_llm_comm.cli.validation import check_type, fits
 from rllib_llm_comm.errors import UserError, did_you_mean
 
@@ -137,6 +137,7 @@ def check_config(
         for single in values:
             check_type(setting, single, annotation)
             _check_range(setting, attribute, single)
+    check_by_seed(f"{stage}.config", config, seeds_of(config))
     return _build(stage, default, first_point(dict(config)), list(unresolved))
 
 

@@ -79,6 +79,32 @@ def seeds_of(config: Mapping[str, Any]) -> list[Any]:
     return list(seed[GRID]) if search_kind(seed) == GRID else []
 
 
+def check_by_seed(setting: str, value: Any, seeds: Sequence[Any]) -> None:
+    """Checks that every `by_seed` in a config has one value per seed.
+
+    Args:
+        setting: Full name of the config, for messages.
+        value: The config, or a value in it.
+        seeds: From `seeds_of`.
+
+    Raises:
+        UserError: If one has more or fewer.
+    """
+    if search_kind(value) == BY_SEED:
+        if not seeds:
+            raise UserError(
+                f"`{setting}.{BY_SEED}` gives a value per seed, but `seed` lists none; write for example "
+                f"`seed: {{{GRID}: [0, 1]}}`."
+            )
+        if len(value[BY_SEED]) != len(seeds):
+            raise UserError(
+                f"`{setting}.{BY_SEED}` has {len(value[BY_SEED])} values but `seed` lists {len(seeds)}; give one each."
+            )
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            check_by_seed(f"{setting}.{key}", item, seeds)
+
+
 def to_tune(value: Any, seeds: Sequence[Any] = ()) -> Any:
     """Replaces distributions in plain data by Tune's objects; `grid_search` stays, Tune reads it itself.
 

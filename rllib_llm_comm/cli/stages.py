@@ -122,8 +122,11 @@ class Stage:
 
 def read_record(folder: Path) -> StageRecord | None:
     """The stage record of a folder, or `None`."""
+    path = folder / MARKER
     try:
-        return StageRecord.model_validate_json((folder / MARKER).read_text(encoding="utf-8"))
+        if not path.is_file():  # a pipe would be waited for without end
+            return None
+        return StageRecord.model_validate_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, ValidationError):
         return None
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rllib_llm_comm.cli.experiment_file import NAME_PATTERN, Experiment, ExperimentFile, load_file, make_experiment
-from rllib_llm_comm.cli.search_space import GRID
+from rllib_llm_comm.cli.search_space import BY_SEED, GRID, search_kind
 from rllib_llm_comm.cli.validation import one_sentence
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.modules.settings import MESSAGE_MODES
@@ -81,6 +81,7 @@ class StudySystem(BaseModel):
         for key, remedy in _GIVEN.items():
             if key in config:
                 raise UserError(f"`{key}` is given by the study; remove it here and {remedy}.")
+        _refuse_search(config)
         return config
 
     @field_validator("interventions")
@@ -165,6 +166,9 @@ def read_study(path: Path) -> Study:
     if study.baseline is not None and study.baseline not in study.systems:
         hint = did_you_mean(study.baseline, study.systems)
         raise UserError(f"`baseline` is {study.baseline!r} but must be one of {', '.join(study.systems)}.{hint}")
+    for name in study.shared:
+        if f"${{{name}}}" in (_ENV, _SCENARIO, _SEEDS):
+            raise UserError(f"`shared.{name}` cannot be referred to, as `${{{name}}}` is given; choose another name.")
     _check_scenarios(study)
     return study
 
@@ -230,6 +234,18 @@ def _filled(value: Any, places: Mapping[str, Any]) -> Any:
     if isinstance(value, list):
         return [_filled(item, places) for item in value]
     return copy.deepcopy(places.get(value, value)) if isinstance(value, str) else value
+
+
+def _refuse_search(value: Any, place: str = "") -> None:
+    """Refuses search spaces: a report takes every trial of a system for another seed of the same system."""
+    if search_kind(value) not in (None, BY_SEED) or value == _SEEDS:
+        raise UserError(
+            f"`{place}` is searched through, but every trial of a system counts as a seed of it; give one value, and "
+            "compare several as several systems."
+        )
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_search(item, f"{place}.{key}" if place else str(key))
 
 
 def _check_scenarios(study: Study) -> None:

@@ -63,9 +63,13 @@ class JsonValue:
         """A finite number."""
         if isinstance(self.content, bool) or not isinstance(self.content, int | float):
             raise self.wrong("a number")
-        if not math.isfinite(self.content):
+        try:
+            number = float(self.content)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
             raise self.wrong("a finite number")
-        return float(self.content)
+        return number
 
     def whole(self) -> int:
         """A whole number."""

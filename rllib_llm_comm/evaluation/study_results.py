@@ -25,8 +25,32 @@ METRICS = ("return", "success_rate", "length", "entropy", "message_words")
 FIGURES = ("return_mean", "success_rate", "length_mean", "collisions_mean", "message_words_mean", "vocabulary")
 # Told of shuffled messages only, and not by evaluations that were made before it was counted.
 SHUFFLED_SAME = "shuffled_same_share"
+# What an evaluation tells of talk, if the study measures it.
+TALK = "communication"
+# Also of agents in silence: a cue without words.
+FIRST_CHOICE = "first_choice"
+MEASURES = {
+    "signalling": "Signalling (nats)",
+    "listening": "Listening (nats)",
+    FIRST_CHOICE: "First choice (nats)",
+    "obeyed": "Obeyed",
+    "obeyed_chance": "By chance",
+    "vocabulary": "Vocabulary",
+    "understood": "Understood",
+    "unprintable": "Unprintable",
+}
+DRIFT = {
+    "drift.kl": "Drift (nats per message)",
+    "drift.new_words": "New words",
+    "drift.new_words_reference": "New words, taught",
+    "drift.unreadable": "Unreadable",
+    "drift.unreadable_reference": "Unreadable, taught",
+}
+"""What `evaluation.drift` adds for systems whose messages were trained; shown where one was."""
 # What Tune writes for some that are not a number.
 _NO_NUMBER = (None, "null")
+# Scenarios and systems name folders and pictures, so that a foreign file must not say "../../elsewhere".
+_NAME = re.compile(r"[A-Za-z0-9][\w+-]*")
 _STUDY_AGAIN = "type the command of the study again, which writes it anew"
 _STAGE_AGAIN = "remove it and type the command of the study again"
 _REPORT_AGAIN = "make it again with `rllib report` from the folder of the study"
@@ -180,12 +204,19 @@ def _checked_study(study: JsonValue) -> dict[str, Any]:
     """A study that has all that is read of it."""
     study["title"].text()
     study["env"].text()
-    for settings in study["scenarios"].items(least=1).values():
+    for name, settings in study["scenarios"].items(least=1).items():
+        _require_name(settings, name)
         settings.items()
     systems = study["systems"].items(least=1)
-    for system in systems.values():
+    for name, system in systems.items():
+        _require_name(system, name)
         if "label" in system:
             system["label"].text()
+        if "config" in system:
+            system["config"].items()
+        if "scenarios" in system and system["scenarios"].content is not None:
+            for scenario in system["scenarios"].elements():
+                scenario.text()
         for mode in system["interventions"].elements():
             mode.text()
     if "baseline" in study and study["baseline"].content is not None and study["baseline"].text() not in systems:
@@ -196,6 +227,12 @@ def _checked_study(study: JsonValue) -> dict[str, Any]:
     for mode in study["evaluation"]["modes"].elements(least=1):
         mode.text()
     return dict(study.content)
+
+
+def _require_name(value: JsonValue, name: str) -> None:
+    if not _NAME.fullmatch(name):
+        what = f"{name!r} in `{value.place.removesuffix(f'.{name}')}` must be made of letters, digits, '_', '+' and '-'"
+        raise damaged(value.file, what, value.remedy)
 
 
 def _kept_results(path: Path) -> StudyResults:
@@ -267,7 +304,24 @@ def _checked_run(run: JsonValue, recorded: Collection[str] = ()) -> dict[str, An
         run[SHUFFLED_SAME].number()
     if "common_messages" in run:
         _check_messages(run["common_messages"])
+    if TALK in run and run[TALK].content:
+        _check_talk(run[TALK])
     return dict(run.content)
+
+
+def _check_talk(talk: JsonValue) -> None:
+    talk["messages"].whole()
+    for name in (*MEASURES, *DRIFT):
+        found = talk
+        for key in name.split("."):
+            if found.content is None or key not in found:  # earlier versions measured less
+                break
+            found = found[key]
+        else:
+            if isinstance(found.content, Mapping):
+                found = found["corrected"]
+            if found.content is not None:
+                found.number()
 
 
 def _check_messages(messages: JsonValue) -> None:

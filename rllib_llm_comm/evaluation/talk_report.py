@@ -9,34 +9,13 @@ import numpy as np
 
 from rllib_llm_comm.evaluation.information import holm
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean, permutation_test
-from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults
+from rllib_llm_comm.evaluation.study_results import DRIFT, FIRST_CHOICE, MEASURES, TALK, StudyResults, SystemResults
 
-TALK = "communication"
 _SAMPLED = "sampled"
 _FEW = 4
 _LEVEL = 0.95
 # The ends of a corrected interval lie far out.
 _DRAWS = 20_000
-# Also of agents in silence: a cue without words.
-_CHOICE = "first_choice"
-MEASURES = {
-    "signalling": "Signalling (nats)",
-    "listening": "Listening (nats)",
-    _CHOICE: "First choice (nats)",
-    "obeyed": "Obeyed",
-    "obeyed_chance": "By chance",
-    "vocabulary": "Vocabulary",
-    "understood": "Understood",
-    "unprintable": "Unprintable",
-}
-DRIFT = {
-    "drift.kl": "Drift (nats per message)",
-    "drift.new_words": "New words",
-    "drift.new_words_reference": "New words, taught",
-    "drift.unreadable": "Unreadable",
-    "drift.unreadable_reference": "Unreadable, taught",
-}
-"""What `evaluation.drift` adds for systems whose messages were trained; shown where one was."""
 
 
 def measures_talk(results: StudyResults) -> bool:
@@ -56,7 +35,7 @@ def talk_of(system: SystemResults) -> dict[str, Any] | None:
     """
     runs = [run[TALK] for run in system.evaluations.get(_SAMPLED, []) if run.get(TALK)]
     shown = {**MEASURES, **DRIFT} if any(run.get("drift") for run in runs) else MEASURES
-    told = shown if any(run["messages"] for run in runs) else [_CHOICE]
+    told = shown if any(run["messages"] for run in runs) else [FIRST_CHOICE]
     found = {name: _interval([_value(run, name) for run in runs]) if name in told else None for name in shown}
     return found if any(found.values()) else None
 
@@ -77,7 +56,8 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
     Args:
         told: Scenario -> system -> its part of a report. `against_baseline` gets the `p_value` of a permutation test,
             and `p_corrected`, the same after Holm's correction. `corrected` gets the return with an interval after
-            Bonferroni, and whether it overlaps that of the baseline.
+            Bonferroni, and whether it overlaps that of the baseline (`None` if that was not judged in
+            the scenario).
         results: The study.
     """
     compared = [(scenario, name) for scenario in told for name in told[scenario] if _is_compared(told[scenario][name])]
@@ -100,7 +80,9 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
     for (scenario, name), found in intervals.items():
         told[scenario][name]["corrected"] = {
             **_rounded(found),
-            "overlaps_baseline": found.overlaps(intervals[scenario, results.baseline]),
+            "overlaps_baseline": None
+            if (base := intervals.get((scenario, results.baseline))) is None
+            else found.overlaps(base),
             "comparisons": len(compared),
         }
 

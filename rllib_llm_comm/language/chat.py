@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_CHARACTERS_PER_TOKEN = 16
 _HINTS = {401: "is the key right?", 403: "is the key allowed this?", 404: "is the model's name right?"}
-# What no other question would change: a wrong key, an empty account, an unknown model.
-_HOPELESS = frozenset({401, 402, 404})
+# What no other question would change: an address that is left, a wrong key, an empty account, an unknown model.
+_HOPELESS = frozenset({301, 302, 307, 308, 401, 402, 404})
 _OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_lock", "_next_start", "_breaker")
 
 

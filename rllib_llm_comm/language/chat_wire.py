@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import openai
 
 _MAX_BODY_BYTES = 1 << 20
+_MOST_TOKENS = 2**40
 _MAX_SHOWN = 4096  # much more than errors show in the end, so that no key is cut in two
 _LATE = "time-out"
 _LARGE = f"an answer larger than {_MAX_BODY_BYTES >> 20} MiB"
@@ -159,7 +160,44 @@ class _Http(openai.DefaultHttpxClient):
     exchange: _Exchange
 
     def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
-        return self.exchange.run(request, lambda: super(_Http, self).send(request, **{**options, "stream": True}))
+        return self.exchange.run(
+            request, lambda: super(_Http, self).send(request, **{**options, "stream": True, "follow_redirects": False})
+        )
+
+
+class BoundedHttp(openai.DefaultHttpxClient):
+    """The package's own HTTP client with a bound on each answer's size and time; what cannot be used is asked again.
+
+    Args:
+        timeout: Seconds until a request counts as lost, whatever trickles in.
+        usable: Whether a body is what was asked for.
+    """
+
+    def __init__(self, timeout: float, usable: Callable[[bytes], bool]) -> None:
+        limits = type(openai.DEFAULT_CONNECTION_LIMITS)(max_keepalive_connections=0)
+        super().__init__(timeout=timeout, limits=limits)
+        self._longest, self._usable = timeout, usable
+
+    def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
+        """Sends a request, to nowhere else than it says."""
+        guard = _Deadline(self._longest)
+        request.extensions = {**request.extensions, "trace": guard.trace}
+        try:
+            deadline = time.monotonic() + self._longest
+            response = super().send(request, **{**options, "stream": True, "follow_redirects": False})
+            try:
+                body, trouble = _read(response, deadline)
+            finally:
+                response.close()
+        finally:
+            guard.cancel()
+        status = int(response.status_code)
+        if status < 300 and (trouble or not self._usable(body)):
+            status, body = (408 if trouble == _LATE else 502), b""
+        dropped = _BODY_HEADERS | {"content-type"}
+        headers = [(name, value) for name, value in response.headers.items() if name.lower() not in dropped]
+        headers.append(("content-type", "application/json"))
+        return type(response)(status, headers=headers, content=body, request=request)
 
 
 class _Exchange:
@@ -221,6 +259,12 @@ class _Exchange:
         """Status and body for the package, and whether the request is free."""
         status = int(response.status_code)
         body, trouble = _read(response, deadline)
+        if 300 <= status < 400:
+            # A request that is sent on is paid for once more, and unseen by the meter; the question goes to anybody.
+            where = response.headers.get("location", "nowhere")
+            text = f"it sends requests on to {where[:_MAX_SHOWN]}; if you trust that address, give it as `base_url`"
+            self.trouble, self._refused = f"HTTP {status}: {text}", RefusedError(status, "", text)
+            return status, body, True
         if status >= 400:
             code, text = _told(body)
             self.trouble = f"HTTP {status}: {text}"
@@ -299,7 +343,8 @@ def read_completion(body: bytes) -> Completion | None:
         return None
     usage = usage if isinstance(usage, dict) else {}
     return Completion(
-        text=text if isinstance(text, str) else "",  # a refusal or a tool call has no content
+        # A refusal or a tool call has no content. JSON may hold half a surrogate pair, which no file takes.
+        text=text.encode("utf-8", "replace").decode() if isinstance(text, str) else "",
         cut=choice.get("finish_reason") == "length",
         sent=_count(usage.get("prompt_tokens")),
         received=_count(usage.get("completion_tokens")),
@@ -307,7 +352,8 @@ def read_completion(body: bytes) -> Completion | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    counts = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
+    return value if counts else None
 
 
 def _told(body: bytes) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -92,10 +93,12 @@ class MessageServer:
     def _ask(self, prompts: list[str], max_words: int, temperature: float, seed: int | None) -> list[str]:
         import openai
 
+        from rllib_llm_comm.language.chat_wire import BoundedHttp
+
         secret = read_key(self.api_key_env, self.base_url)
         client = openai.OpenAI(
             api_key=secret, base_url=self.base_url, timeout=self.timeout,
-            max_retries=self.max_retries,
+            max_retries=self.max_retries, http_client=BoundedHttp(self.timeout, _holds_texts),
         )  # fmt: skip
         try:
             with client:
@@ -111,10 +114,20 @@ class MessageServer:
         texts = {choice.index: choice.text for choice in answer.choices or []}
         if sorted(texts) != list(range(len(prompts))) or not all(isinstance(text, str) for text in texts.values()):
             raise self._failed(f"gave {len(texts)} texts for {len(prompts)} prompts")
-        return [texts[index] for index in range(len(prompts))]
+        # JSON may hold half a surrogate pair, which no tokenizer takes.
+        return [texts[index].encode("utf-8", "replace").decode() for index in range(len(prompts))]
 
     def _failed(self, what: str) -> UserError:
         return UserError(
             f"`message_server` at {self.base_url} {what}; start it with the base model and the message adapter under "
             f"the name {self.model!r}, or leave `message_server` out."
         )
+
+
+def _holds_texts(body: bytes) -> bool:
+    """Whether a body is an answer of OpenAI's completions protocol; how many texts are in it is another matter."""
+    try:
+        choices = json.loads(body)["choices"]
+        return all(type(choice["index"]) is int and isinstance(choice["text"], str) for choice in choices or ())
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False

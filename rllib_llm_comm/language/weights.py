@@ -21,6 +21,8 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    if path.exists() and not path.is_file():  # a pipe would be waited for without end
+        raise UserError(f"{str(path)!r} is no ordinary file; save the checkpoint again.")
     try:
         return load_file(str(path))
     except (OSError, SafetensorError) as error:

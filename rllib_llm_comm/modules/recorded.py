@@ -118,7 +118,12 @@ def reaches_outside(manifest: PolicyManifest) -> bool:
 
 def _model_stays_inside(model: Any, packaged: tuple[str, ...]) -> bool:
     # Reading a folder runs nothing and fetches nothing: only safetensors, no code of the model's own.
-    return isinstance(model, str) and (model in packaged or Path(model).expanduser().is_dir())
+    if not isinstance(model, str):
+        return False
+    try:
+        return model in packaged or Path(model).expanduser().is_dir()
+    except (OSError, RuntimeError):  # a name that is too long, or the home of a user whom nobody knows
+        return False
 
 
 def _teacher_stays_inside(teacher: Any) -> bool:

@@ -133,6 +133,10 @@ class LanguageModelSettings(FromMapping):
             object.__setattr__(self, "critic_hiddens", tuple(self.critic_hiddens))
         elif self.train_critic is True:
             raise UserError("`critic_hiddens` is None but PPO trains a critic; set it to [128, 128], for example.")
+        if not isinstance(self.trainable_roles, list | tuple):
+            raise UserError(
+                f"`trainable_roles` is {_shown(self.trainable_roles)} but must be a list such as ['action']."
+            )
         object.__setattr__(self, "trainable_roles", tuple(self.trainable_roles))
         self._check_targets()
         for name in ("base_model", "device"):

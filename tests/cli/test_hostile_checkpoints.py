@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from hostile import COOKS, SECRET, SOUPS, Ear, change, write_checkpoint
@@ -267,3 +270,24 @@ def test_no_text_breaks_the_reader(text, place):
     (place[COOKS] / "policy" / "policy.json").write_text(text)
     with pytest.raises(UserError, match="cannot be read"):
         load_policy(place[COOKS])
+
+
+@pytest.mark.parametrize("model", ["m" * 5000, "~nobody_of_this_name/model", "\x00"])
+def test_a_base_model_that_can_be_no_folder_is_withheld(model, place):
+    change(place[COOKS], "model_config", base_model=model)
+    with pytest.raises(UserError, match="recorded `base_model`"):
+        load_policy(place[COOKS])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@pytest.mark.parametrize("name", ["policy/critic.safetensors", "stage.json"])
+def test_nobody_waits_for_a_pipe_in_place_of_a_file(name, place):
+    path = place[COOKS] / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    code = "from rllib_llm_comm.cli.main import app; app()"
+    command = [sys.executable, "-c", code, "evaluate", str(place[COOKS]), "--episodes", "1"]
+    # Another process, killed: one that waits for a pipe hears no signal of Python's.
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    told = " ".join(done.stderr.split())
+    assert done.returncode and ("no ordinary file" in told or "is damaged" in told), done.stderr

@@ -89,6 +89,22 @@ def test_systems_may_be_compared_in_some_scenarios(tmp_path):
             lambda s: s["systems"]["constant"]["config"].update(seed=3),
             "constant.config`: `seed` is given by the study; remove it here and .* in `seeds`",
         ),
+        (
+            lambda s: s["systems"]["constant"]["config"].update(lr={"grid_search": [0.1, 0.2]}),
+            "constant.config`: `lr` is searched through, but every trial of a system counts as a seed",
+        ),
+        (
+            lambda s: s["systems"]["constant"]["config"].update(env_runners={"x": {"choice": [1, 2]}}),
+            "constant.config`: `env_runners.x` is searched through",
+        ),
+        (
+            lambda s: s["systems"]["constant"]["config"].update(lr="${seeds}"),
+            "constant.config`: `lr` is searched through",
+        ),
+        (
+            lambda s: s["shared"].update(seeds=s["shared"]["labels"]),
+            r"`shared.seeds` cannot be referred to, as `\$\{seeds\}` is given",
+        ),
         (lambda s: s.update(baseline="nobody"), "`baseline` is 'nobody' but must be one of"),
         (
             lambda s: s.update(shared={"constant": {"run": "MessageSFT"}}),

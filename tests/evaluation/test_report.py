@@ -467,3 +467,38 @@ def test_systems_are_also_judged_over_all_scenarios(folder):
     write_report(results, folder / "two")
     assert "## All scenarios" in (folder / "two/report.md").read_text()
     assert "All scenarios" in (folder / "two/report.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/tmp/outside", "a/b", ""])
+@pytest.mark.parametrize("kind", ["scenarios", "systems"])
+def test_names_of_a_foreign_report_lead_nowhere(folder, kind, name):
+    place = folder / "kept" / "deep"
+    write_report(read_results(folder), place)
+    kept = json.loads((place / "results.json").read_text())
+    old = next(iter(kept["study"][kind]))
+    kept["study"][kind][name] = kept["study"][kind].pop(old)
+    for holder in [kept["scenarios"]] if kind == "scenarios" else kept["scenarios"].values():
+        holder[name] = holder.pop(old)
+    kept["study"]["baseline"] = next(iter(kept["study"]["systems"]))
+    (place / "results.json").write_text(json.dumps(kept))
+    with pytest.raises(UserError, match="damaged or incomplete: .* must be made of letters"):
+        read_results(place)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (put([1], "systems", "good", "config"), "`systems.good.config` is [1] but must be a mapping"),
+        (put(None, "systems", "good", "config"), "`systems.good.config` is None but must be a mapping"),
+        (put(5, "systems", "good", "scenarios"), "`systems.good.scenarios` is 5 but must be a list"),
+        (put([5], "systems", "good", "scenarios"), "`systems.good.scenarios.0` is 5 but must be a text"),
+    ],
+)
+def test_settings_of_a_damaged_study_are_refused(folder, change, says):
+    refused(folder, "study.json", change, says)
+
+
+def test_a_number_beyond_all_bounds_is_damage(folder):
+    refused(
+        folder, "one.good.sampled/evaluation.json", put(10**400, "checkpoints", 0, "return_mean"), "must be a finite"
+    )

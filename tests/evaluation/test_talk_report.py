@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.report import summarise, write_report
 from rllib_llm_comm.evaluation.statistics import permutation_test
 from rllib_llm_comm.evaluation.study_results import read_results
@@ -148,3 +149,31 @@ def test_permutation_test_agrees_with_scipy():
     assert permutation_test(one, one) == 1.0
     shares = [permutation_test(np.array([*a]), np.array([b])) for *a, b in itertools.permutations([1.0, 2.0, 9.0])]
     assert min(shares) == pytest.approx(1 / 3)
+
+
+def test_a_scenario_whose_baseline_is_not_judged_yet_spoils_no_report(folder):
+    (folder / "study.json").write_text(json.dumps({**STUDY, "scenarios": {"one": {}, "two": {}}}))
+    shutil.copytree(folder / "one.talk.sampled", folder / "two.talk.sampled")
+    told = summarise(read_results(folder))["scenarios"]
+    assert told["two"]["systems"]["talk"]["corrected"]["overlaps_baseline"] is None
+    assert told["one"]["systems"]["talk"]["corrected"]["overlaps_baseline"] is False
+    write_report(read_results(folder), folder / "report")
+
+
+@pytest.mark.parametrize(
+    ("talk", "says"),
+    [
+        (5, "`checkpoints.0.communication` is 5 but must be a mapping"),
+        ({"signalling": 1}, "`checkpoints.0.communication.messages` is missing"),
+        ({"messages": 1, "listening": "x"}, "`checkpoints.0.communication.listening` is 'x' but must be a number"),
+        ({"messages": 1, "signalling": {}}, "`checkpoints.0.communication.signalling.corrected` is missing"),
+        ({"messages": 1, "drift": 5}, "`checkpoints.0.communication.drift` is 5 but must be a mapping"),
+    ],
+)
+def test_damaged_measures_are_refused(talk, says, folder):
+    path = folder / "one.talk.sampled" / "evaluation.json"
+    content = json.loads(path.read_text())
+    content["checkpoints"][0]["communication"] = talk
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=f"damaged or incomplete: {says}"):
+        read_results(folder)

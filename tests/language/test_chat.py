@@ -262,3 +262,30 @@ def test_the_servers_words_are_shown_bounded_and_without_keys():
     told = shown(f"bad\x1b[31m header\nAuthorization: Bearer {KEY} and sk-proj-abcdef***wxyz " + "x" * 9999, KEY)
     assert told.startswith("bad [31m header Authorization: [key] and [key] xxx") and len(told) < 310
     assert KEY not in shown("x" * 290 + KEY, KEY) and "sk-v" not in shown("x" * 290 + KEY, KEY)
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_requests_are_not_sent_on_to_elsewhere(status):
+    with ChatServer("from elsewhere") as elsewhere:
+        reply = (status, {"location": f"{elsewhere.url}/chat/completions"})
+        with (
+            ChatServer(reply) as server,
+            pytest.raises(ChatError, match=f"HTTP {status}: it sends requests on to http"),
+        ):
+            client(server).complete("hi")
+        assert len(server.requests) == 1 and not elsewhere.requests
+
+
+def test_a_count_beyond_all_bounds_is_none():
+    body = json.loads(completion("hello"))
+    body["usage"] = {"prompt_tokens": 10**400, "completion_tokens": 10**400}
+    with ChatServer(json.dumps(body).encode()) as server:
+        asked = client(server, price_per_million_input=10.0, price_per_million_output=10.0, budget=1.0)
+        assert asked.complete("hi") == "hello" and 0 < asked.counters.cost < 1
+
+
+def test_an_answer_can_be_written_to_a_file(tmp_path):
+    with ChatServer(b'{"choices": [{"message": {"content": "a \\ud800 b"}}]}') as server:
+        answer = client(server).complete("hi")
+    (tmp_path / "answer").write_text(answer, encoding="utf-8")
+    assert answer == "a ? b"

@@ -7,7 +7,9 @@ import time
 
 import pytest
 
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.chat import ChatClient, ChatError
+from rllib_llm_comm.language.message_server import MessageServer
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
@@ -54,3 +56,12 @@ def test_the_time_out_holds(begin, drop, monkeypatch):
         with pytest.raises(ChatError, match="time-out"):
             client.complete("hi")
         assert time.monotonic() - before < 6.0
+
+
+def test_a_message_server_that_trickles_counts_as_lost():
+    begin = HEAD + b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n"
+    with trickling(begin, b" ") as url:
+        begun = time.monotonic()
+        with pytest.raises(UserError, match="`message_server` at"):
+            MessageServer(url, timeout=0.5, max_retries=0).write(["abc"])
+    assert time.monotonic() - begun < 5

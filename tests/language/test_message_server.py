@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from completion_server import CompletionServer
+from local_server import LocalServer
 
 from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker
 from rllib_llm_comm.errors import UserError
@@ -82,3 +83,41 @@ def test_a_dead_server_is_told():
 def test_wrong_settings_are_told(settings, told):
     with pytest.raises(UserError, match=told):
         CommunicationSettings(message_server=settings)
+
+
+class OddServer(LocalServer):
+    """Sends the same body under a status to everybody."""
+
+    def __init__(self, status, headers, body):
+        self._answer = status, headers, body
+        super().__init__()
+
+    def reply(self, path, headers, body):
+        return self._answer
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html>", b'{"choices": [{"ind', b"[]", b"3", b'{"choices": "abc"}', b'{"choices": [1]}', b"[" * 10**5,
+        b'{"choices": [{"index": [1], "text": "x"}]}', b'{"choices": [{"index": "a", "text": "x"}]}',
+        b'{"choices": [{"index": 0, "text": "' + b"a" * (1 << 20) + b'"}]}',
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_is_asked_again_and_told(body):
+    with OddServer(200, {}, body) as server, pytest.raises(UserError, match="`message_server` at .* status 502"):
+        MessageServer(server.url, max_retries=1).write(["abc"])
+    assert len(server.requests) == 2
+
+
+def test_messages_are_not_asked_of_somebody_else():
+    with CompletionServer(words) as elsewhere:
+        headers = {"location": f"{elsewhere.url}/completions"}
+        with OddServer(307, headers, b"") as server, pytest.raises(UserError, match="status 307"):
+            MessageServer(server.url, max_retries=0).write(["abc"])
+    assert len(server.requests) == 1 and not elsewhere.requests
+
+
+def test_half_a_surrogate_pair_is_no_message():
+    with OddServer(200, {}, b'{"choices": [{"index": 0, "text": "a\\ud800b c"}]}') as server:
+        assert MessageServer(server.url).write(["abc"]) == ["a?b c"]

@@ -20,6 +20,8 @@ from rllib_llm_comm.modules.settings import CommunicationSettings, LanguageModel
         ({"lora_r": 2.5}, "whole number"),
         ({"lora_dropout": 1.0}, "in \\[0, 1\\)"),
         ({"trainable_roles": ["critic"]}, "trainable_roles"),
+        ({"trainable_roles": None}, "`trainable_roles` is None but must be a list"),
+        ({"trainable_roles": 3}, "`trainable_roles` is 3 but must be a list"),
         ({"max_prompt_token": 5}, "Did you mean 'max_prompt_tokens'"),
         ({"critic_hiddens": [0]}, "critic_hiddens"),
     ],
