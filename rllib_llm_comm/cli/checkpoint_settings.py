@@ -38,8 +38,8 @@ class CheckpointStageSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     checkpoint: str | list[str] = Field(examples=["checkpoint: ${verco}"])
-    episodes: int = Field(1, ge=1)
-    seed: int = Field(0, ge=0)
+    episodes: int = Field(1, ge=1, le=1_000_000)
+    seed: int = Field(0, ge=0, le=2**31 - 1)
     greedy: bool = False
     env_config: dict[str, Any] = Field(default_factory=dict)
     messages: str | None = None

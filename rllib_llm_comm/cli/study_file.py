@@ -46,8 +46,8 @@ class StudyEvaluation(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    episodes: int = Field(default=100, ge=1)
-    seed: int = Field(default=1000, ge=0)
+    episodes: int = Field(default=100, ge=1, le=1_000_000)
+    seed: int = Field(default=1000, ge=0, le=2**31 - 1)
     communication: bool = False
     modes: Annotated[list[Literal["sampled", "greedy"]], _Different] = Field(
         default=["sampled", "greedy"], min_length=1

@@ -115,6 +115,7 @@ def test_systems_may_be_compared_in_some_scenarios(tmp_path):
             lambda s: s["evaluation"].update(episodes=0),
             "`study.yaml.evaluation.episodes` is 0 but must be greater than",
         ),
+        (lambda s: s["evaluation"].update(seed=10**30), "`study.yaml.evaluation.seed` is 1000.* must be less than"),
         (lambda s: s["evaluation"].update(modes=["best"]), "modes.0` is 'best' but must be 'sampled' or 'greedy'"),
         (
             lambda s: s["systems"]["constant"].update(scenarios=["b"]),
