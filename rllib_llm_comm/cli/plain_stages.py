@@ -183,7 +183,10 @@ def _check_checkpoint(stage: str, path: str) -> None:
     from rllib_llm_comm.modules.policy_folder import find_policy
 
     if not Path(path).expanduser().exists():
-        raise UserError(f"`{stage}.config.checkpoint` is {path!r} but nothing is there.")
+        raise UserError(
+            f"`{stage}.config.checkpoint` is {path!r} but nothing is there; give a path that exists, or the "
+            "`${NAME}` of a stage above."
+        )
     try:
         find_policy(find_checkpoint(path))
     except UserError as error:

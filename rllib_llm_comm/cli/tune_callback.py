@@ -15,7 +15,7 @@ from ray.tune.result import SHOULD_CHECKPOINT
 from ray.tune.utils.util import SafeFallbackEncoder
 
 from rllib_llm_comm.cli.console import StoppedError
-from rllib_llm_comm.cli.trial_checkpoints import remove_incomplete, seal
+from rllib_llm_comm.cli.trial_checkpoints import SEAL, remove_incomplete, seal
 from rllib_llm_comm.cli.tune_state import StateKeeper
 
 if TYPE_CHECKING:
@@ -92,13 +92,15 @@ class SafeKeeping(Callback):
             OSError: If the disk fails; Tune does not count the checkpoint then.
         """
         metrics = {key: value for key, value in (trial.last_result or {}).items() if key != "config"}
+        place = Path(checkpoint.path)
         try:
-            seal(Path(checkpoint.path), json.loads(json.dumps(metrics, cls=SafeFallbackEncoder)))
-            self._sign(Path(checkpoint.path))
+            seal(place, json.loads(json.dumps(metrics, cls=SafeFallbackEncoder)))
+            self._sign(place)
         except OSError as error:  # Tune only logs it
             self._fault = error
+            (place / SEAL).unlink(missing_ok=True)  # else one without a signature would count as whole
             raise
-        remove_incomplete(Path(checkpoint.path).parent)
+        remove_incomplete(place.parent)
         if self._interrupted.is_set():
             self._saved.add(trial.trial_id)
 

@@ -378,7 +378,10 @@ def _check_paths(stage: str, config: Mapping[str, Any], unresolved: tuple[str, .
         if not isinstance(value, str) or value in unresolved or value == "sampler":
             continue
         if "://" not in value and "*" not in value and not Path(value).expanduser().exists():
-            raise UserError(f"`{stage}.config.{key}` is {value!r} but nothing is there.")
+            raise UserError(
+                f"`{stage}.config.{key}` is {value!r} but nothing is there; give a path that exists, or the "
+                "`${NAME}` of a stage above."
+            )
 
 
 def _check_resources(stage: str, resources: Mapping[str, Any]) -> None:

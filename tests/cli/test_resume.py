@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
 import shutil
 import signal
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ray import cloudpickle
+from ray.tune import Checkpoint
 
 from rllib_llm_comm.cli.own_work import OwnStates
 from rllib_llm_comm.cli.trial_checkpoints import SEAL, seal, whole_checkpoints
+from rllib_llm_comm.cli.tune_callback import SafeKeeping
 from tests.cli.command import rllib, start_rllib
 from tests.cli.faults import disk, remount, rows, table_rows
 
@@ -42,14 +47,12 @@ def test_a_full_disk_takes_no_checkpoint_and_more_room_gets_out_of_it(tmp_path, 
         full = rllib(*command, cwd=tmp_path)
         assert full.returncode == 1 and "the disk is full" in full.stderr and "bug" not in full.stderr, full.stderr
         trials = sorted(stage.glob("trial_*"))
-        good = {path: contents(path) for trial in trials for path in whole_checkpoints(trial)[-1:]}
+        good = {path: contents(path) for trial in trials for path in whole_checkpoints(trial)}
         assert good
 
         still = rllib(*command, cwd=tmp_path)
         assert still.returncode == 1 and "the disk is full" in still.stderr and "bug" not in still.stderr, still.stderr
-        for path, before in good.items():  # what it can go on from stays, unless a newer one became whole
-            newer = [other for other in whole_checkpoints(path.parent) if other.name > path.name]
-            assert newer or contents(path) == before, path
+        assert all(contents(path) == before for path, before in good.items())
 
         remount(place, "size=64m")
         done = rllib(*command, cwd=tmp_path)
@@ -180,6 +183,23 @@ def test_a_sealed_checkpoint_counts_only_with_all_of_its_files(tmp_path):
     assert [path.name for path in whole_checkpoints(tmp_path)] == ["checkpoint_000000", "checkpoint_000001"]
     (tmp_path / "checkpoint_000001/sub/weights.bin").write_bytes(b"x" * 99)
     assert [path.name for path in whole_checkpoints(tmp_path)] == ["checkpoint_000000"]
+
+
+def test_a_checkpoint_that_the_disk_has_no_room_to_sign_is_not_whole(tmp_path):
+    older, newer = (tmp_path / "trial_0" / f"checkpoint_00000{number}" for number in range(2))
+    for path in (older, newer):
+        path.mkdir(parents=True)
+        (path / "weights.bin").write_bytes(b"x" * 100)
+    seal(older, {"training_iteration": 1})
+
+    def no_room(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    keeping = SafeKeeping(tmp_path, threading.Event(), print, no_room)
+    trial = SimpleNamespace(last_result={"training_iteration": 2}, trial_id="0")
+    with pytest.raises(OSError, match="No space left"):
+        keeping.on_checkpoint(2, [], trial, Checkpoint(str(newer)))
+    assert whole_checkpoints(tmp_path / "trial_0") == [older] and (newer / "weights.bin").is_file()
 
 
 def test_a_killed_run_leaves_one_row_per_iteration(tmp_path):
