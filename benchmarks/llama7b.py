@@ -18,16 +18,16 @@ import torch
 from scoring import padded, questions
 
 from harness import Row, main
+from rllib_llm_comm.agents.encoding import CANDIDATE_IDS, CANDIDATE_WORDS, PROMPT_IDS
+from rllib_llm_comm.agents.label_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
+from rllib_llm_comm.agents.language_agent import LLMCommCore
+from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
 from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.scoring import score_candidates
 from rllib_llm_comm.learners.optimizers import adamw
-from rllib_llm_comm.modules.core import LLMCommCore
-from rllib_llm_comm.modules.encoding import CANDIDATE_IDS, CANDIDATE_WORDS, PROMPT_IDS
-from rllib_llm_comm.modules.message_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
-from rllib_llm_comm.modules.settings import LanguageModelSettings
 
 GOAL_GB = 24.0
 ROWS = 32

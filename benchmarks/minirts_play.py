@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts.commanders import NAMES, make_commander
+from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, make_commander
 from rllib_llm_comm.envs.minirts.env import MAX_TICK
 
 OPPONENTS = ("simple", "medium", "medium2", "medium3", "medium_tower", "strong")

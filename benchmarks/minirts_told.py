@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.envs import minirts
+from rllib_llm_comm.envs.minirts.commanders.pair import ScriptedTeam
+from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, SCOUT, Command
+from rllib_llm_comm.envs.minirts.engine.units import PEASANT
 from rllib_llm_comm.envs.minirts.env import MAX_TICK
-from rllib_llm_comm.envs.minirts.pair import ScriptedTeam
-from rllib_llm_comm.envs.minirts.tasks import NOTHING, SCOUT, Command
-from rllib_llm_comm.envs.minirts.units import PEASANT
 from rllib_llm_comm.files import write_atomically
 
 OPPONENTS = ("medium", "medium_tower", "medium2")

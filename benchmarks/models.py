@@ -6,7 +6,7 @@ import torch
 
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
-from rllib_llm_comm.pretraining.train import build_model
+from tools.embedded_model.train import build_model
 
 # Layers, hidden size, heads; the embedded model's vocabulary.
 SIZES = {"0.5M": (2, 128, 4), "2.6M": (3, 256, 4), "6M": (6, 288, 6)}

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rllib_llm_comm.agents.load_policy import load_policy
     from rllib_llm_comm.algorithms.commnet import CommNet, CommNetConfig
     from rllib_llm_comm.algorithms.emma import EMMA, EMMAConfig
     from rllib_llm_comm.algorithms.mappo import MAPPO, MAPPOConfig
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPO, SymbolicPPOConfig
     from rllib_llm_comm.algorithms.twosome import TWOSOME, TWOSOMEConfig
     from rllib_llm_comm.algorithms.verco import Verco, VercoConfig
-    from rllib_llm_comm.evaluation.policy import load_policy
 
 __version__ = "0.1.0"
 __all__ = [
@@ -60,7 +60,7 @@ _HOMES = {
     "TWOSOMEConfig": "algorithms.twosome",
     "Verco": "algorithms.verco",
     "VercoConfig": "algorithms.verco",
-    "load_policy": "evaluation.policy",
+    "load_policy": "agents.load_policy",
     "register_all": "algorithms.registry",
 }
 

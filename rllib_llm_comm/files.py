@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import shutil
 import tempfile
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 from rllib_llm_comm.errors import UserError
 
@@ -180,3 +183,26 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def claim_file(path: Path) -> Iterator[None]:
+    """Holds a lock between processes and threads; where the system has no such locks, nothing is locked.
+
+    Args:
+        path: The lock's file; it stays and is always empty.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        lock(file)
+        yield
+
+
+def lock(file: IO[Any]) -> None:
+    """Waits until nobody else holds the file; it is let go when it is closed, also by a killed process."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        return
+    with contextlib.suppress(OSError):  # nor have some network folders
+        fcntl.flock(file, fcntl.LOCK_EX)

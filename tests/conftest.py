@@ -27,8 +27,8 @@ torch.set_num_threads(1)
 def random_base():
     """A tiny LLaMA with large random weights: every token matters, nothing is near a tie."""
     from rllib_llm_comm.language.base_model import wrap_base_model
-    from rllib_llm_comm.pretraining.corpus import documents
-    from rllib_llm_comm.pretraining.train import build_model, train_tokenizer
+    from tools.embedded_model.corpus import documents
+    from tools.embedded_model.train import build_model, train_tokenizer
 
     torch.manual_seed(0)
     tokenizer = train_tokenizer(list(documents(300, 0)), 400)

@@ -290,8 +290,8 @@ def save_tiny_model(folder: str | os.PathLike[str], hidden: int = 32, layers: in
     """Writes a tiny random LLaMA with a tokenizer that knows the toy's words."""
     import torch
 
-    from rllib_llm_comm.pretraining.corpus import Document
-    from rllib_llm_comm.pretraining.train import build_model, train_tokenizer
+    from tools.embedded_model.corpus import Document
+    from tools.embedded_model.train import build_model, train_tokenizer
 
     torch.manual_seed(0)
     texts = [
@@ -325,7 +325,7 @@ def batch_of(core, count=6) -> dict:
     """Encoded observations of the toy, as the module gets them."""
     import torch
 
-    from rllib_llm_comm.modules.encoding import ObservationEncoder, read_observation
+    from rllib_llm_comm.agents.encoding import ObservationEncoder, read_observation
 
     encoder = ObservationEncoder(core.lm.base, core.settings)
     env = ColourTalk()

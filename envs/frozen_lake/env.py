@@ -87,6 +87,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from rllib_llm_comm.envs.base_env import Game, in_turns
 from rllib_llm_comm.envs.frozen_lake import render, text
 from rllib_llm_comm.envs.frozen_lake.layouts import (
     LEAST,
@@ -99,7 +100,6 @@ from rllib_llm_comm.envs.frozen_lake.layouts import (
     random_layout,
 )
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, FIXED, NUM_ACTIONS, WALKS, Lake
-from rllib_llm_comm.envs.game import Game, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings, text_spaces
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 

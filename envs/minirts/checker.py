@@ -11,12 +11,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rllib_llm_comm.envs.minirts.commanders import enemy_types
-from rllib_llm_comm.envs.minirts.executor import Executor
-from rllib_llm_comm.envs.minirts.names import COMMANDERS, KIND_OF, KIND_PATTERN
-from rllib_llm_comm.envs.minirts.side import Side, types_of
-from rllib_llm_comm.envs.minirts.tasks import ATTACK, DEFEND, SCOUT, parse_command
-from rllib_llm_comm.envs.minirts.units import (
+from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
+from rllib_llm_comm.envs.minirts.commanders.executor import Executor
+from rllib_llm_comm.envs.minirts.commanders.tasks import ATTACK, DEFEND, SCOUT, parse_command
+from rllib_llm_comm.envs.minirts.engine.units import (
     ARMY,
     ATTACK_TICKS,
     BUILDINGS,
@@ -28,6 +26,8 @@ from rllib_llm_comm.envs.minirts.units import (
     PEASANT,
     TOWN_HALL,
 )
+from rllib_llm_comm.envs.minirts.side import Side, types_of
+from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KIND_OF, KIND_PATTERN
 
 LONGEST = 600
 """Longer texts are not read."""

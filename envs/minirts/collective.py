@@ -15,13 +15,22 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.minirts import order, tactics
-from rllib_llm_comm.envs.minirts.game import Unit
-from rllib_llm_comm.envs.minirts.mapgen import SIZE
-from rllib_llm_comm.envs.minirts.order import Order
+from rllib_llm_comm.envs.minirts.engine import tactics
+from rllib_llm_comm.envs.minirts.engine import unit_order as order
+from rllib_llm_comm.envs.minirts.engine.game import Unit
+from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
+from rllib_llm_comm.envs.minirts.engine.state import CELLS
+from rllib_llm_comm.envs.minirts.engine.unit_order import Order
+from rllib_llm_comm.envs.minirts.engine.units import (
+    CAN_ATTACK,
+    COST,
+    GUARD_TOWER,
+    IS_MOBILE,
+    MADE_BY,
+    NUM_TYPES,
+    PEASANT,
+)
 from rllib_llm_comm.envs.minirts.side import Side, distance
-from rllib_llm_comm.envs.minirts.state import CELLS
-from rllib_llm_comm.envs.minirts.units import CAN_ATTACK, COST, GUARD_TOWER, IS_MOBILE, MADE_BY, NUM_TYPES, PEASANT
 from rllib_llm_comm.errors import UserError
 
 MOST_UNITS = 50

@@ -114,20 +114,22 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.game import Game as ParallelGame
-from rllib_llm_comm.envs.game import in_turns
+from rllib_llm_comm.envs.base_env import Game as ParallelGame
+from rllib_llm_comm.envs.base_env import in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, check_settings, text_spaces
-from rllib_llm_comm.envs.minirts import collective, observations, render, sayings, text, told
+from rllib_llm_comm.envs.minirts import collective, told
+from rllib_llm_comm.envs.minirts.commanders import sayings
+from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
+from rllib_llm_comm.envs.minirts.commanders.sayings import understand
+from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
+from rllib_llm_comm.envs.minirts.engine.game import Game, Settings, Snapshot
+from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
+from rllib_llm_comm.envs.minirts.engine.unit_order import Order
+from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
 from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, check_values
-from rllib_llm_comm.envs.minirts.executor import Done, Executor
-from rllib_llm_comm.envs.minirts.game import Game, Settings, Snapshot
-from rllib_llm_comm.envs.minirts.mapgen import MapSettings
-from rllib_llm_comm.envs.minirts.names import COMMANDERS
-from rllib_llm_comm.envs.minirts.order import Order
-from rllib_llm_comm.envs.minirts.sayings import understand
 from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
-from rllib_llm_comm.envs.minirts.tasks import all_commands
-from rllib_llm_comm.envs.minirts.units import IS_ARMY, IS_BUILDING
+from rllib_llm_comm.envs.minirts.view import observations, render, text
+from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import draw_told
 from rllib_llm_comm.errors import require_choice
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rllib_llm_comm.envs.minirts import observations, opponents
-from rllib_llm_comm.envs.minirts.names import COMMANDERS
-from rllib_llm_comm.envs.minirts.tasks import MOST
+from rllib_llm_comm.envs.minirts.commanders.tasks import MOST
+from rllib_llm_comm.envs.minirts.engine import opponents
+from rllib_llm_comm.envs.minirts.view import observations
+from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import check_told_to
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 

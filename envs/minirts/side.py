@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rllib_llm_comm.envs.minirts.game import Game, Unit
-from rllib_llm_comm.envs.minirts.state import FINISHED
-from rllib_llm_comm.envs.minirts.units import (
+from rllib_llm_comm.envs.minirts.engine.game import Game, Unit
+from rllib_llm_comm.envs.minirts.engine.state import FINISHED
+from rllib_llm_comm.envs.minirts.engine.units import (
     ARMY,
     COST,
     GUARD_TOWER,

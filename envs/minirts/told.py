@@ -11,12 +11,12 @@ from itertools import combinations
 
 import numpy as np
 
-from rllib_llm_comm.envs.minirts import opponents
-from rllib_llm_comm.envs.minirts.commanders import COUNTER, enemy_types
-from rllib_llm_comm.envs.minirts.executor import Executor
-from rllib_llm_comm.envs.minirts.names import COMMANDERS, army_words, listing
+from rllib_llm_comm.envs.minirts.commanders.command_level import COUNTER, enemy_types
+from rllib_llm_comm.envs.minirts.commanders.executor import Executor
+from rllib_llm_comm.envs.minirts.engine import opponents
+from rllib_llm_comm.envs.minirts.engine.units import ARMY, MADE_BY
 from rllib_llm_comm.envs.minirts.side import PRODUCERS, Side
-from rllib_llm_comm.envs.minirts.units import ARMY, MADE_BY
+from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, army_words, listing
 from rllib_llm_comm.envs.told_to import ALL, ONE
 
 NUMBERS = len(ARMY)

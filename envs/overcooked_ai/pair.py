@@ -13,7 +13,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import Cell
 from rllib_llm_comm.envs.overcooked_ai.names import find_place
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.sayings import PotSaying, guessed_pots, pot_in_use, say, understand, word
-from rllib_llm_comm.envs.overcooked_ai.scripted import towards
+from rllib_llm_comm.envs.overcooked_ai.scripted_player import towards
 
 
 class ScriptedTeam:

@@ -139,7 +139,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.game import Game, in_turns
+from rllib_llm_comm.envs.base_env import Game, in_turns
 from rllib_llm_comm.envs.interface import (
     CRITIC_TEXT,
     EPISODE_METRICS,

@@ -60,11 +60,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rllib_llm_comm.envs.game import in_turns
+from rllib_llm_comm.envs.base_env import in_turns
 from rllib_llm_comm.envs.interface import check_settings
 from rllib_llm_comm.envs.referential.sayings import COLOURS, SHAPES, understand
 from rllib_llm_comm.envs.referential.sayings import meaning as meaning_of
-from rllib_llm_comm.envs.telling import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
+from rllib_llm_comm.envs.told_game import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
 from rllib_llm_comm.errors import UserError, require_choice
 
 ENV_ID = "rllib_llm_comm/referential-v0"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.algorithms.environments import agents_of, ensure_registered
+from rllib_llm_comm.agents.policy_manifest import names_a_folder
+from rllib_llm_comm.algorithms.env_registration import agents_of, ensure_registered
 from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.modules.policy_manifest import names_a_folder
 
 if TYPE_CHECKING:
     from typing import Self

@@ -9,8 +9,8 @@ from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 
 if TYPE_CHECKING:
     from typing import Self

@@ -10,14 +10,14 @@ from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.agents.emma_settings import EmmaSettings
 from rllib_llm_comm.algorithms.mappo import MAPPOConfig
 from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.connectors.emma_observations import EmmaObservations
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
 from rllib_llm_comm.language.text_encoder import check_text_encoder
 from rllib_llm_comm.modules.emma import EmmaModule
-from rllib_llm_comm.modules.emma_settings import EmmaSettings
 
 if TYPE_CHECKING:
     from typing import Self

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.callbacks.equal_starts import StartAlike
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.learners.group_advantages import ADVANTAGES, EPISODE, GAE, GROUPINGS, PROMPT
 from rllib_llm_comm.learners.message_credit import SPEAKER
-from rllib_llm_comm.modules.settings import LanguageModelSettings
 
 if TYPE_CHECKING:
     from typing import Self

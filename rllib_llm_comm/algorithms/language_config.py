@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ray.rllib.algorithms.algorithm_config import NotProvided
 
+from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
-from rllib_llm_comm.modules.settings import CommunicationSettings, LanguageModelSettings
 
 if TYPE_CHECKING:
     from typing import Self

@@ -16,20 +16,20 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 
-from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.agents.encoding import encoded_space
+from rllib_llm_comm.agents.language_agent import resolve_device
+from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.algorithms.message_labels import MessageLabels, MessagePreLearner
+from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.strict_config import SHARED_POLICY
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.learners.sft_learner import SFTLearner
-from rllib_llm_comm.modules.core import resolve_device
-from rllib_llm_comm.modules.encoding import encoded_space
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
-from rllib_llm_comm.modules.settings import LanguageModelSettings
-from rllib_llm_comm.teachers.requests import same_request
+from rllib_llm_comm.teachers.message_meaning import same_request
 
 if TYPE_CHECKING:
     from typing import Self

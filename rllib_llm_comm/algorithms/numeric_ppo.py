@@ -9,11 +9,11 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.algorithms.comm_ppo import CommPPOConfig
+from rllib_llm_comm.agents.numeric_network import NumericSettings
+from rllib_llm_comm.algorithms.multi_agent_ppo import CommPPOConfig
 from rllib_llm_comm.connectors.numeric_observations import NumericObservations
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
 from rllib_llm_comm.modules.numeric import NumericModule
-from rllib_llm_comm.modules.numeric_network import NumericSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

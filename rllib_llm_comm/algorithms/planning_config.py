@@ -11,9 +11,9 @@ from ray.rllib.utils import force_list
 from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
 from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.env_wrapper import check_planning
+from rllib_llm_comm.planning.planned_env import check_planning
 from rllib_llm_comm.planning.planners import make_planner
-from rllib_llm_comm.planning.subgoal_rewards import EXACT, make_rewards
+from rllib_llm_comm.planning.rewards.subgoal_rewards import EXACT, make_rewards
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 if TYPE_CHECKING:

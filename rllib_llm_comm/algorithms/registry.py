@@ -39,7 +39,7 @@ def register_all() -> None:
     """Registers our algorithms and environments with Tune. Doing it again changes nothing."""
     from ray.tune.registry import register_trainable
 
-    from rllib_llm_comm.algorithms.environments import ensure_registered
+    from rllib_llm_comm.algorithms.env_registration import ensure_registered
 
     for name in NAMES:
         register_trainable(name, algorithm_class(name))

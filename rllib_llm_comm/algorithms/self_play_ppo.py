@@ -21,11 +21,11 @@ from ray.rllib.utils.metrics import (
     TIMERS,
 )
 
-from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.env_runners.overcooked_ai import OnionSoupEnvRunner
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.runners.onion_soup import OnionSoupEnvRunner
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

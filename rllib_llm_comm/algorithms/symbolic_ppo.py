@@ -7,8 +7,8 @@ from typing import ClassVar
 from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 
 
 class SymbolicPPOConfig(NumericPPOConfig):

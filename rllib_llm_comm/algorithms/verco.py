@@ -12,9 +12,9 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.algorithms.agent_policies import AgentPoliciesMixin
-from rllib_llm_comm.algorithms.checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.algorithms.comm_ppo import CommPPOConfig
 from rllib_llm_comm.algorithms.group_baselines import GroupBaselinesMixin
+from rllib_llm_comm.algorithms.multi_agent_ppo import CommPPOConfig
+from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder

@@ -9,7 +9,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from rllib_llm_comm.envs.rllib_adapter import wrap_games
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.teachers.env_wrapper import TeacherMessages
+from rllib_llm_comm.teachers.taught_env import TeacherMessages
 
 
 class AddTeacherMessages(RLlibCallback):

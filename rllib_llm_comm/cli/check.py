@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from rllib_llm_comm.cli.console import one_line, say
-from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.cli.options import Imports
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import one_line, say
+from rllib_llm_comm.experiments.experiment_file import load_json_option
 
 app = typer.Typer(no_args_is_help=True, help="Check an environment, or a golden file against our games.")
 

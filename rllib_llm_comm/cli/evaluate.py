@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rllib_llm_comm.cli.checkpoints import find_checkpoint
-from rllib_llm_comm.cli.console import print_table, say, short_path
-from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.cli.loading import (
     AS_RECORDED,
     BaseModelOption,
@@ -24,7 +21,6 @@ from rllib_llm_comm.cli.loading import (
     TeacherOption,
 )
 from rllib_llm_comm.cli.options import TrustRecorded
-from rllib_llm_comm.cli.outputs import require_writable
 from rllib_llm_comm.cli.planner_options import (
     PatienceOption,
     PlannerOption,
@@ -32,14 +28,18 @@ from rllib_llm_comm.cli.planner_options import (
     TrialsOption,
     planning_of_options,
 )
-from rllib_llm_comm.cli.progress import counting_bar
-from rllib_llm_comm.cli.ray_session import quiet_libraries
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import print_table, say, short_path
+from rllib_llm_comm.experiments.experiment_file import load_json_option
+from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
+from rllib_llm_comm.experiments.outputs import require_writable
+from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.array_policy import ArrayPolicy
-    from rllib_llm_comm.evaluation.policy import Policy
+    from rllib_llm_comm.agents.array_policy import ArrayPolicy
+    from rllib_llm_comm.agents.load_policy import Policy
     from rllib_llm_comm.evaluation.rollout import Episode
 
 _TRIAL = re.compile(r"^trial_\d+_|^\d+_")

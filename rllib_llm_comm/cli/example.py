@@ -14,8 +14,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from rllib_llm_comm.cli.console import out, say, short_path
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.files import write_atomically
 
 app = typer.Typer(no_args_is_help=True, help="List, copy or run the examples that come with the package.")
@@ -98,7 +98,7 @@ def run_command(
     if path.suffix == ".py":
         code = subprocess.run([sys.executable, str(path), *context.args], check=False, env=dict(os.environ)).returncode
         raise typer.Exit(code)
-    from rllib_llm_comm.cli.study_file import is_study
+    from rllib_llm_comm.experiments.study_file import is_study
 
     context.find_root().command(["study" if is_study(path) else "train", "file", str(path), *context.args])
 

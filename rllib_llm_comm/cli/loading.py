@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from rllib_llm_comm.cli.checkpoints import find_checkpoint
-from rllib_llm_comm.cli.experiment_file import load_json_option
-from rllib_llm_comm.cli.own_work import is_own_checkpoint
+from rllib_llm_comm.experiments.experiment_file import load_json_option
+from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
+from rllib_llm_comm.experiments.signatures import is_own_checkpoint
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.array_policy import ArrayPolicy
-    from rllib_llm_comm.evaluation.policy import Policy
+    from rllib_llm_comm.agents.array_policy import ArrayPolicy
+    from rllib_llm_comm.agents.load_policy import Policy
 
 MessagesOption = Annotated[
     str | None, Option(help="Another message mode: none, student, teacher, shuffled, constant, menu or swapped.")

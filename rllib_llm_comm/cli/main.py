@@ -9,11 +9,11 @@ from typing import Annotated, NoReturn
 import typer
 
 import rllib_llm_comm
+from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.cli import check, evaluate, example, manual, planning, replay, report, study, train
-from rllib_llm_comm.cli.console import StoppedError, err, say, say_error, state
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import StoppedError, err, say, say_error, state
 from rllib_llm_comm.files import disk_fault
-from rllib_llm_comm.language.chat import ChatError
 
 cli = typer.Typer(
     name="rllib",

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from rllib_llm_comm.cli.console import out, say, short_path
-from rllib_llm_comm.cli.experiment_file import load_json_option
-from rllib_llm_comm.cli.outputs import require_writable
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import out, say, short_path
+from rllib_llm_comm.experiments.experiment_file import load_json_option
+from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.files import write_atomically
 
 
@@ -48,10 +48,10 @@ def command(
 
         rllib manual docs/manuals/onion_soup.tex --chat '{"local": "smollm2"}' --batch 1
     """
-    from rllib_llm_comm.language.cassettes import open_chat
-    from rllib_llm_comm.language.purposes import MANUAL, TOKENS
-    from rllib_llm_comm.planning.latex import read_latex, split_latex
-    from rllib_llm_comm.planning.manual import ManualSettings, make_manual
+    from rllib_llm_comm.chat.cassettes import open_chat
+    from rllib_llm_comm.chat.purposes import MANUAL, TOKENS
+    from rllib_llm_comm.planning.manuals.latex import read_latex, split_latex
+    from rllib_llm_comm.planning.manuals.manual import ManualSettings, make_manual
 
     require_writable({"--out": target, "--json": figures})
     settings = ManualSettings(batch, words)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from rllib_llm_comm.cli.experiment_file import load_json_option
+from rllib_llm_comm.experiments.experiment_file import load_json_option
 
 Imports = Annotated[
     list[str] | None,

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.experiment_file import load_json_option
 
 PlannerOption = Annotated[
     str | None,

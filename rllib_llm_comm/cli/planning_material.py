@@ -10,9 +10,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from rllib_llm_comm.cli.check import import_modules
-from rllib_llm_comm.cli.console import print_table, say, short_path
 from rllib_llm_comm.cli.options import Imports
-from rllib_llm_comm.cli.outputs import require_writable
 from rllib_llm_comm.cli.planning_options import (
     SCRIPTED,
     JsonFile,
@@ -22,9 +20,11 @@ from rllib_llm_comm.cli.planning_options import (
     read_planner,
     require_prompts,
 )
-from rllib_llm_comm.cli.progress import counting_bar
-from rllib_llm_comm.cli.ray_session import quiet_libraries
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import print_table, say, short_path
+from rllib_llm_comm.experiments.outputs import require_writable
+from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.files import write_atomically
 
 
@@ -117,8 +117,8 @@ def subgoals(
     import_modules(modules)
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
     from rllib_llm_comm.evaluation.planning_study import markdown
+    from rllib_llm_comm.planning.kitchen.subgoal_dataset import SubgoalDataset
     from rllib_llm_comm.planning.planners import planner_model
-    from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset
 
     asked = read_planner(planner)
     model = planner_model(asked)

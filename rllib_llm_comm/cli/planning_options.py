@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from rllib_llm_comm.cli.checkpoints import find_checkpoint
-from rllib_llm_comm.cli.console import print_table, say, short_path
-from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.cli.loading import Loading
 from rllib_llm_comm.cli.options import Imports, TrustRecorded
-from rllib_llm_comm.cli.progress import counting_bar
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import print_table, say, short_path
+from rllib_llm_comm.experiments.experiment_file import load_json_option
+from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
+from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class PlanningOptions:
 
     def has_skills(self) -> bool:
         """Whether the games that are played have skill graphs."""
-        from rllib_llm_comm.planning.game import planning_game
+        from rllib_llm_comm.planning.planning_game import planning_game
 
         games = (executor.env(next(iter(executor.scenarios.values()))) for executor in self._executors().values())
         return all(planning_game(game).has_skills for game in games)
@@ -142,7 +142,7 @@ class PlanningOptions:
         Raises:
             UserError: If two do, in the first scenario of an executor.
         """
-        from rllib_llm_comm.planning.game import planning_game
+        from rllib_llm_comm.planning.planning_game import planning_game
         from rllib_llm_comm.planning.prompt_check import require_different_prompts
 
         for executor in self._executors().values():
@@ -167,7 +167,7 @@ class PlanningOptions:
 
 def _digest(checkpoint: str) -> str:
     """Of the weights: a checkpoint of another training under the same path is another executor."""
-    from rllib_llm_comm.modules.policy_folder import find_policy
+    from rllib_llm_comm.agents.policy_folder import find_policy
 
     found = hashlib.sha256()
     for path in sorted(find_policy(checkpoint).rglob("*.safetensors")):

@@ -9,9 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from rllib_llm_comm.cli.checkpoints import find_checkpoint
-from rllib_llm_comm.cli.console import out, say, short_path
-from rllib_llm_comm.cli.experiment_file import load_json_option
 from rllib_llm_comm.cli.loading import (
     AS_RECORDED,
     BaseModelOption,
@@ -21,7 +18,6 @@ from rllib_llm_comm.cli.loading import (
     TeacherOption,
 )
 from rllib_llm_comm.cli.options import TrustRecorded
-from rllib_llm_comm.cli.outputs import require_writable
 from rllib_llm_comm.cli.planner_options import (
     PatienceOption,
     PlannerOption,
@@ -29,8 +25,12 @@ from rllib_llm_comm.cli.planner_options import (
     TrialsOption,
     planning_of_options,
 )
-from rllib_llm_comm.cli.ray_session import quiet_libraries
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import out, say, short_path
+from rllib_llm_comm.experiments.experiment_file import load_json_option
+from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
+from rllib_llm_comm.experiments.outputs import require_writable
+from rllib_llm_comm.experiments.ray_session import quiet_libraries
 
 
 def replay_checkpoint(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rllib_llm_comm.cli.console import out, say, short_path
+from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.files import disk_error
 
 REPORT = "report"

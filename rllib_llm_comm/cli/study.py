@@ -9,10 +9,10 @@ import typer
 from typer import Argument, Option
 
 from rllib_llm_comm.cli.check import import_modules
-from rllib_llm_comm.cli.console import say, short_path, state
 from rllib_llm_comm.cli.options import Imports, TrainOptions, Trust
-from rllib_llm_comm.cli.study_file import Study, expand, read_study
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import say, short_path, state
+from rllib_llm_comm.experiments.study_file import Study, expand, read_study
 
 app = typer.Typer(no_args_is_help=True, help="Run a comparison: systems x scenarios x seeds, from one file.")
 
@@ -49,7 +49,7 @@ def study_file(
 
         rllib study file tuned_examples/study.yaml
     """
-    from rllib_llm_comm.cli.ray_session import quiet_libraries
+    from rllib_llm_comm.experiments.ray_session import quiet_libraries
 
     state.verbosity = verbose
     quiet_libraries(verbose)
@@ -61,7 +61,7 @@ def study_file(
         ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, trust=trust, verbose=verbose,
     )  # fmt: skip
 
-    from rllib_llm_comm.cli.pipeline import DEFAULT_STORAGE, run_file
+    from rllib_llm_comm.experiments.pipeline import DEFAULT_STORAGE, run_file
 
     folder = Path(storage_path or DEFAULT_STORAGE).expanduser() / experiments.name
     failed = run_file(experiments, options, before=lambda: _write_record(spec, folder), keep_going=True)

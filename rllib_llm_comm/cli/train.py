@@ -10,8 +10,10 @@ import typer
 from typer import Argument, Option
 
 from rllib_llm_comm.cli.check import import_modules
-from rllib_llm_comm.cli.console import state
-from rllib_llm_comm.cli.experiment_file import (
+from rllib_llm_comm.cli.options import TrainOptions, takes_options
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.console import state
+from rllib_llm_comm.experiments.experiment_file import (
     NAME_PATTERN,
     Experiment,
     ExperimentFile,
@@ -19,9 +21,7 @@ from rllib_llm_comm.cli.experiment_file import (
     make_experiment,
     read_experiment_file,
 )
-from rllib_llm_comm.cli.options import TrainOptions, takes_options
-from rllib_llm_comm.cli.study_file import is_study
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.study_file import is_study
 
 app = typer.Typer(
     invoke_without_command=True,
@@ -96,7 +96,7 @@ def start(source: ExperimentFile | Path, options: TrainOptions, stage: str | Non
         UserError: If anything is wrong with them.
         StoppedError: After ctrl-C.
     """
-    from rllib_llm_comm.cli.ray_session import quiet_libraries
+    from rllib_llm_comm.experiments.ray_session import quiet_libraries
 
     state.verbosity = options.verbose
     quiet_libraries(options.verbose)
@@ -112,7 +112,7 @@ def start(source: ExperimentFile | Path, options: TrainOptions, stage: str | Non
         )
     file = apply_options(file, options, stage)
 
-    from rllib_llm_comm.cli.pipeline import run_file
+    from rllib_llm_comm.experiments.pipeline import run_file
 
     run_file(file, options)
 
@@ -128,7 +128,7 @@ def apply_options(file: ExperimentFile, options: TrainOptions, stage: str | None
     Raises:
         UserError: If it is unclear or unknown which experiment is meant, or a value is impossible.
     """
-    from rllib_llm_comm.cli.plain_stages import KINDS
+    from rllib_llm_comm.experiments.plain_stages import KINDS
 
     training = [name for name, experiment in file.experiments.items() if experiment.run not in KINDS]
     listed = ", ".join(training) or "none"

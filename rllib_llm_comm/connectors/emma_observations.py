@@ -11,10 +11,10 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.agents.emma_inputs import ENTITIES, EmmaEncoder, emma_space
+from rllib_llm_comm.agents.emma_settings import EmmaSettings
+from rllib_llm_comm.agents.numeric_network import CRITIC_STATE
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.modules.emma_inputs import ENTITIES, EmmaEncoder, emma_space
-from rllib_llm_comm.modules.emma_settings import EmmaSettings
-from rllib_llm_comm.modules.numeric_network import CRITIC_STATE
 
 EARLIER_FRAMES = "rllib_llm_comm/earlier_frames"
 

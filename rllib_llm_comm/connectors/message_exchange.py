@@ -14,13 +14,7 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.connectors.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
-from rllib_llm_comm.envs.interface import secret_of
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.base_model import load_base_model
-from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.modules.core import resolve_device
-from rllib_llm_comm.modules.encoding import (
+from rllib_llm_comm.agents.encoding import (
     CANDIDATES,
     TEXT,
     ObservationEncoder,
@@ -29,11 +23,17 @@ from rllib_llm_comm.modules.encoding import (
     is_text_observation,
     read_observation,
 )
-from rllib_llm_comm.modules.settings import CommunicationSettings, LanguageModelSettings
-from rllib_llm_comm.modules.speech import SPEECH_LOGP, SpeechEncoder
+from rllib_llm_comm.agents.language_agent import resolve_device
+from rllib_llm_comm.agents.message_actions import SPEECH_LOGP, SpeechEncoder
+from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
+from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.envs.interface import secret_of
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.phases import TEXT as PROMPTS
 from rllib_llm_comm.phases import phase
-from rllib_llm_comm.teachers.requests import is_understood
+from rllib_llm_comm.teachers.message_meaning import is_understood
 
 MAILBOX = "rllib_llm_comm/mailbox"
 METRICS_WINDOW = 100

@@ -12,9 +12,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.modules.numeric_network import (
+from rllib_llm_comm.agents.numeric_network import (
     AUTO,
     BY_OWN,
     BY_STATE,
@@ -25,6 +23,8 @@ from rllib_llm_comm.modules.numeric_network import (
     VECTOR,
     team_vectors,
 )
+from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.errors import UserError
 
 LATEST_VECTORS = "rllib_llm_comm/latest_vectors"
 

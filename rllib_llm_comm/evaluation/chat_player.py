@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.agents.decision import Decision
+from rllib_llm_comm.agents.encoding import read_observation
+from rllib_llm_comm.chat.cassettes import open_chat
+from rllib_llm_comm.chat.chat_model import cut_at
+from rllib_llm_comm.chat.client import ChatDownError, ChatError
+from rllib_llm_comm.chat.purposes import PLAY, asking_for
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.decision import Decision
-from rllib_llm_comm.language.cassettes import open_chat
-from rllib_llm_comm.language.chat import ChatDownError, ChatError
-from rllib_llm_comm.language.chat_model import cut_at
-from rllib_llm_comm.language.purposes import PLAY, asking_for
-from rllib_llm_comm.modules.encoding import read_observation
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.game import Game
+from rllib_llm_comm.agents.decision import Decision
+from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, secret_of
-from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.evaluation.drift import Drift, measure_drift
 from rllib_llm_comm.evaluation.information import (
     MutualInformation,

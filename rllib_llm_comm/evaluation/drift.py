@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from rllib_llm_comm.agents.encoding import TextObservation, read_observation
+from rllib_llm_comm.agents.language_agent import LLMCommCore
+from rllib_llm_comm.agents.message_actions import SpeechEncoder
+from rllib_llm_comm.agents.settings import CommunicationSettings
 from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
-from rllib_llm_comm.modules.core import LLMCommCore
-from rllib_llm_comm.modules.encoding import TextObservation, read_observation
-from rllib_llm_comm.modules.settings import CommunicationSettings
-from rllib_llm_comm.modules.speech import SpeechEncoder
 
 PROMPTS = 400
 """Message prompts of the played episodes that are judged at most; of more, so many are drawn (ours)."""

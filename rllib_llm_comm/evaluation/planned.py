@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rllib_llm_comm.agents.decision import Decision
+from rllib_llm_comm.agents.policy_env import planning_of
+from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
-from rllib_llm_comm.evaluation.decision import Decision
-from rllib_llm_comm.evaluation.environments import planning_of
 from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.rollout import (
     COLLISION,
@@ -21,8 +23,6 @@ from rllib_llm_comm.evaluation.rollout import (
     record,
     shuffled_same,
 )
-from rllib_llm_comm.language.chat import ChatError
-from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.plans import no_plan

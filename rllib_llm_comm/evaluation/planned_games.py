@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.agents.recorded_settings import granted
+from rllib_llm_comm.chat.cassettes import Cassette
+from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.cassettes import Cassette
-from rllib_llm_comm.language.chat import ChatError
-from rllib_llm_comm.modules.recorded import granted
-from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
-from rllib_llm_comm.planning.game import planning_game
+from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import make_planner, planner_model
+from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import no_plan
 from rllib_llm_comm.planning.player import Player, PolicyPlayer
 from rllib_llm_comm.planning.random_planners import DisturbedPlanner
 from rllib_llm_comm.planning.reflection import ReflectedEpisode, ReflectivePlay
-from rllib_llm_comm.planning.shipped import find_recording
+from rllib_llm_comm.planning.shipped_cassettes import find_recording
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 SCRIPTED = "scripted"

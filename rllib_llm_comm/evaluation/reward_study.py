@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import rllib_llm_comm
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.manual import manual
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS
@@ -19,11 +21,9 @@ from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, library, subgoal_text
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.language.chat_answers import AnswerError
-from rllib_llm_comm.language.chat_model import ChatModel
-from rllib_llm_comm.planning.agreement import Agreement, Transition, kitchen_steps, measure_agreement
-from rllib_llm_comm.planning.rewards import CodeReward, write_reward
-from rllib_llm_comm.planning.sandbox import RefusedCodeError
+from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, Transition, kitchen_steps, measure_agreement
+from rllib_llm_comm.planning.rewards.reward_code import CodeReward, write_reward
+from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
 
 STUDY = "rewards"
 _FORMAT = 1

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, asked, secret_of, solved, success_words
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
-from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.evaluation.frames import frame_of
 
 COLLISION = "blocked"

@@ -14,8 +14,7 @@ import tempfile
 from pathlib import Path
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import replace_folder
-from rllib_llm_comm.language.chat_cache import claim_file
+from rllib_llm_comm.files import claim_file, replace_folder
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 
 SMOLLM2 = "smollm2"

@@ -19,9 +19,9 @@ from ray.rllib.utils.typing import EpisodeType, ModuleID
 
 from rllib_llm_comm.envs.rllib_adapter import START
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.learners.comm_ppo_learner import CommPPOLearner
 from rllib_llm_comm.learners.group_baselines import GroupAdvantages, group_advantages, length_weights, returns_to_go
 from rllib_llm_comm.learners.minibatches import TEXT_GROUP
+from rllib_llm_comm.learners.multi_agent_ppo_learner import CommPPOLearner
 from rllib_llm_comm.learners.semi_markov_gae import RAW_ADVANTAGES, decisions_only, in_order, rewards_of
 
 GAE, RLOO, GRPO = "gae", "rloo", "grpo"

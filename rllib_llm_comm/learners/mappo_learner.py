@@ -9,8 +9,8 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import ModuleID
 
-from rllib_llm_comm.learners.comm_ppo_learner import CommPPOLearner
-from rllib_llm_comm.modules.value_norm import moments
+from rllib_llm_comm.agents.value_norm import moments
+from rllib_llm_comm.learners.multi_agent_ppo_learner import CommPPOLearner
 
 
 class MAPPOLearner(CommPPOLearner):

@@ -15,8 +15,8 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType
 
+from rllib_llm_comm.agents.message_actions import SPEECH_MOMENT
 from rllib_llm_comm.learners.semi_markov_gae import LEAST_STD, RAW_ADVANTAGES, in_order
-from rllib_llm_comm.modules.speech import SPEECH_MOMENT
 
 MESSAGE_ADVANTAGES = "message_advantages"
 SPEAKER, TEAM, LISTENERS = "speaker", "team", "listeners"

@@ -18,11 +18,11 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType
 
+from rllib_llm_comm.agents.encoding import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.envs.interface import ACTION_MASK, DURATION, STEP_REWARDS
 from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.learners.gae import discounted_sum, semi_markov_gae
 from rllib_llm_comm.learners.minibatches import TEXT_GROUP
-from rllib_llm_comm.modules.encoding import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.modules.llm_comm import CRITIC_FEATURES
 
 RAW_ADVANTAGES = "raw_advantages"

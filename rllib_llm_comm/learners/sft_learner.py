@@ -9,10 +9,10 @@ from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import ModuleID, TensorType
 
+from rllib_llm_comm.agents.label_loss import IGNORED, MESSAGE_LABELS
 from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
 from rllib_llm_comm.modules.llm_comm import MESSAGE_HITS, MESSAGE_LOG_PROBS
-from rllib_llm_comm.modules.message_loss import IGNORED, MESSAGE_LABELS
 
 
 class SFTLearner(WholeEpochsMixin, TorchLearner):

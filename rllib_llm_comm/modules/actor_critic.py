@@ -13,8 +13,8 @@ from ray.rllib.core.rl_module.torch import TorchRLModule
 from ray.rllib.utils.annotations import override
 from torch import nn
 
-from rllib_llm_comm.modules.policy_folder import PolicyExport
-from rllib_llm_comm.modules.value_norm import ValueNorm
+from rllib_llm_comm.agents.policy_folder import PolicyExport
+from rllib_llm_comm.agents.value_norm import ValueNorm
 
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")

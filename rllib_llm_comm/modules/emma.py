@@ -8,14 +8,14 @@ from typing import Any
 import gymnasium as gym
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.agents.emma_inputs import FRAMES, MANUAL_TOKENS, SUBGOAL_TOKENS
+from rllib_llm_comm.agents.emma_network import EmmaNetwork
+from rllib_llm_comm.agents.emma_settings import EmmaSettings
+from rllib_llm_comm.agents.numeric_network import AUTO, BY_OWN, BY_STATE, CRITIC_STATE
+from rllib_llm_comm.agents.policy_folder import GROUNDED, PolicyExport, network_file
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 from rllib_llm_comm.modules.actor_critic import ActorCriticModule
-from rllib_llm_comm.modules.emma_inputs import FRAMES, MANUAL_TOKENS, SUBGOAL_TOKENS
-from rllib_llm_comm.modules.emma_network import EmmaNetwork
-from rllib_llm_comm.modules.emma_settings import EmmaSettings
-from rllib_llm_comm.modules.numeric_network import AUTO, BY_OWN, BY_STATE, CRITIC_STATE
-from rllib_llm_comm.modules.policy_folder import GROUNDED, PolicyExport, network_file
 
 
 class EmmaModule(ActorCriticModule):

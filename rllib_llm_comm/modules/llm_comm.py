@@ -16,19 +16,19 @@ from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 from ray.rllib.utils.typing import StateDict
 from torch import nn
 
-from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
-from rllib_llm_comm.modules.core import LLMCommCore
-from rllib_llm_comm.modules.encoding import CRITIC_IDS
-from rllib_llm_comm.modules.message_loss import MESSAGE_IDS, MESSAGE_LABELS, message_log_probs
-from rllib_llm_comm.modules.policy_folder import (
+from rllib_llm_comm.agents.encoding import CRITIC_IDS
+from rllib_llm_comm.agents.label_loss import MESSAGE_IDS, MESSAGE_LABELS, message_log_probs
+from rllib_llm_comm.agents.language_agent import LLMCommCore
+from rllib_llm_comm.agents.message_actions import SPEECH_LOGP
+from rllib_llm_comm.agents.policy_folder import (
     LANGUAGE,
     PolicyExport,
     base_model_digest,
     load_message_adapter,
     policy_files,
 )
-from rllib_llm_comm.modules.settings import LanguageModelSettings
-from rllib_llm_comm.modules.speech import SPEECH_LOGP
+from rllib_llm_comm.agents.settings import LanguageModelSettings
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,7 @@ from typing import Any
 import gymnasium as gym
 from ray.rllib.utils.annotations import override
 
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.modules.actor_critic import ActorCriticModule
-from rllib_llm_comm.modules.numeric_network import (
+from rllib_llm_comm.agents.numeric_network import (
     AUTO,
     BY_STATE,
     BY_TEAM,
@@ -19,7 +17,9 @@ from rllib_llm_comm.modules.numeric_network import (
     NumericNetwork,
     NumericSettings,
 )
-from rllib_llm_comm.modules.policy_folder import NUMERIC, PolicyExport, network_file
+from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyExport, network_file
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.modules.actor_critic import ActorCriticModule
 
 
 class NumericModule(ActorCriticModule):

@@ -10,11 +10,11 @@ from typing import Final, Literal
 
 from pydantic import BaseModel
 
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.cassettes import Cassette
+from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.accounts import ChatCounters
-from rllib_llm_comm.language.cassettes import Cassette
-from rllib_llm_comm.language.chat_answers import AnswerError
-from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.planning.rules_chat import RULES_MODEL
 
 Answerer = Literal["model", "cassette", "rules", "menu", "random", "own"]

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, field_validator
 
-from rllib_llm_comm.language.chat_answers import AnswerError, UnusableError, ask_for, read_answer
-from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for, read_answer
+from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.planning.plans import Phase
 
 Answer = TypeVar("Answer", bound=BaseModel)

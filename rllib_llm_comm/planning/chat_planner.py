@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for
+from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.usage import count_scope
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.language.accounts import count_scope
-from rllib_llm_comm.language.chat_answers import AnswerError, UnusableError, ask_for
-from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.language.templates import fill, template
 from rllib_llm_comm.planning.answered import (
     BY_RULES,
@@ -36,8 +36,7 @@ from rllib_llm_comm.planning.chat_forms import (
     same_words,
     with_entries,
 )
-from rllib_llm_comm.planning.game import BETWEEN_EXAMPLES
-from rllib_llm_comm.planning.manual import read_manual
+from rllib_llm_comm.planning.manuals.manual import read_manual
 from rllib_llm_comm.planning.matching import (
     assigned,
     assignments,
@@ -47,6 +46,7 @@ from rllib_llm_comm.planning.matching import (
     refusal_for_all,
 )
 from rllib_llm_comm.planning.nearest import Nearest, NearestByEmbedding, NearestByModel
+from rllib_llm_comm.planning.planning_game import BETWEEN_EXAMPLES
 from rllib_llm_comm.planning.plans import FailedAttempt, Phase, Plan, Planner, PlanRequest, Refusal
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from pettingzoo.utils.wrappers import BaseParallelWrapper
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS
-from rllib_llm_comm.planning.game import PlanningGame, State, planning_game
-from rllib_llm_comm.planning.subgoal_rewards import EXACT, SubgoalRewards
+from rllib_llm_comm.planning.planning_game import PlanningGame, State, planning_game
+from rllib_llm_comm.planning.rewards.subgoal_rewards import EXACT, SubgoalRewards
 
 
 class RewardCounts:

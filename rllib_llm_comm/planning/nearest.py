@@ -7,8 +7,8 @@ from typing import Protocol
 
 from pydantic import BaseModel, Field
 
-from rllib_llm_comm.language.chat_answers import AnswerError, ask_for
-from rllib_llm_comm.language.chat_model import ChatModel
+from rllib_llm_comm.chat.answers import AnswerError, ask_for
+from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.language.templates import fill
 
 

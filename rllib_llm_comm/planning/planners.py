@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import rllib_llm_comm.planning.rules_chat  # noqa: F401  (makes the chat model "rules" known)
+from rllib_llm_comm.chat.cassettes import check_chat, open_chat
+from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.language.cassettes import check_chat, open_chat
-from rllib_llm_comm.language.chat_model import ChatModel
 from rllib_llm_comm.planning.answered import BY_RULES, MENU, RULES, PhaseAnswers
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.deps import DepsPlanner
@@ -17,7 +17,7 @@ from rllib_llm_comm.planning.matching import assigned, made_possible
 from rllib_llm_comm.planning.nearest import NearestByEmbedding
 from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
 from rllib_llm_comm.planning.random_planners import DisturbedPlanner, RandomPlanner
-from rllib_llm_comm.planning.shipped import find_recording
+from rllib_llm_comm.planning.shipped_cassettes import find_recording
 from rllib_llm_comm.planning.skill_graph import share_out
 
 

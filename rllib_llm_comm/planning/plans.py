@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.planning.answered import ANSWERERS, OWN, Answerer, PhaseAnswers
-from rllib_llm_comm.planning.game import PlanningGame, State
+from rllib_llm_comm.planning.planning_game import PlanningGame, State
 
 DONE, WAITED, STUCK, LOST = "done", "waited", "stuck", "lost"
 """How subgoals end: done; waited as told; not done for too long; or no longer possible."""

@@ -7,11 +7,11 @@ from contextlib import suppress
 from itertools import combinations
 from typing import Any
 
+from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.chat import ChatError
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
-from rllib_llm_comm.planning.game import PlanningGame
 from rllib_llm_comm.planning.planners import make_planner
+from rllib_llm_comm.planning.planning_game import PlanningGame
 from rllib_llm_comm.planning.plans import PlanRequest
 from rllib_llm_comm.planning.rules_chat import RulesChat
 

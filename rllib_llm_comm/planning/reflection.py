@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.usage import ChatCounters, count_scope
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, asked, solved
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.language.accounts import ChatCounters, count_scope
-from rllib_llm_comm.language.chat_answers import AnswerError
 from rllib_llm_comm.planning.answer_counts import AnswerCounts
 from rllib_llm_comm.planning.answered import ANSWERERS, RULES, Answerer
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
-from rllib_llm_comm.planning.game import planning_game
+from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import (
     DONE,
     LOST,
@@ -33,7 +33,7 @@ from rllib_llm_comm.planning.plans import (
 from rllib_llm_comm.planning.player import Player
 from rllib_llm_comm.planning.random_planners import thinker
 from rllib_llm_comm.planning.reflectors import ChatReflector, Reflector, reflect_by_rules
-from rllib_llm_comm.planning.telling import SubgoalTeller
+from rllib_llm_comm.planning.subgoal_observations import SubgoalTeller
 from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker
 
 MOST_TRIALS = 3

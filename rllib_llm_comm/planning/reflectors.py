@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from rllib_llm_comm.language.accounts import count_scope
-from rllib_llm_comm.language.chat_answers import AnswerError, ask_for
-from rllib_llm_comm.language.purposes import REFLECTION
+from rllib_llm_comm.chat.answers import AnswerError, ask_for
+from rllib_llm_comm.chat.purposes import REFLECTION
+from rllib_llm_comm.chat.usage import count_scope
 from rllib_llm_comm.language.templates import fill
 from rllib_llm_comm.planning.answered import (
     BY_RULES,

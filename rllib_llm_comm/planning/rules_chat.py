@@ -14,9 +14,9 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from rllib_llm_comm.language.accounts import ChatCounters, count_in_scopes
-from rllib_llm_comm.language.chat import ChatError
-from rllib_llm_comm.language.local_chat import register_local_chat
+from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.local_chat import register_local_chat
+from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
 
 RULES = "rules"
 RULES_MODEL = "rules (no language model)"

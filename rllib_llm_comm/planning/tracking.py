@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.game import PlanningGame, State
+from rllib_llm_comm.planning.planning_game import PlanningGame, State
 from rllib_llm_comm.planning.plans import DONE, LOST, REMEMBERED, STUCK, WAITED, Outcome, Plan
 
 PATIENCE = 40

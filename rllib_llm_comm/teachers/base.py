@@ -73,8 +73,8 @@ class Teacher(ABC):
 
 
 _TEACHERS: dict[str, str | type[Teacher]] = {
-    "scripted": "rllib_llm_comm.teachers.scripted:ScriptedTeacher",
-    "chat": "rllib_llm_comm.teachers.chat:ChatTeacher",
+    "scripted": "rllib_llm_comm.teachers.scripted_teacher:ScriptedTeacher",
+    "chat": "rllib_llm_comm.teachers.chat_teacher:ChatTeacher",
 }
 
 

@@ -11,7 +11,7 @@ import torch
 from toys import ColourTalk, register
 
 from rllib_llm_comm import Verco
-from rllib_llm_comm.modules.encoding import ObservationEncoder, read_observation
+from rllib_llm_comm.agents.encoding import ObservationEncoder, read_observation
 
 torch.set_num_threads(1)
 ray.init(num_cpus=2, object_store_memory=2 * 10**8, include_dashboard=False, log_to_driver=False)

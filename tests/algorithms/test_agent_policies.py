@@ -9,10 +9,10 @@ import pytest
 from toys import language_model, randomise, register
 
 from rllib_llm_comm import TWOSOMEConfig, VercoConfig, load_policy
+from rllib_llm_comm.agents.policy_folder import find_policy, read_manifest
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
-from rllib_llm_comm.modules.policy_folder import find_policy, read_manifest
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from rllib_llm_comm import EMMAConfig, load_policy
+from rllib_llm_comm.agents.emma_inputs import EmmaEncoder
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import evaluate, record
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.modules.emma_inputs import EmmaEncoder
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

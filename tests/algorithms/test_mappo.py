@@ -10,10 +10,10 @@ import torch
 from toys import ColourTalk, Luck, register
 
 from rllib_llm_comm import MAPPOConfig, load_policy
+from rllib_llm_comm.agents.numeric_network import team_vectors
 from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
-from rllib_llm_comm.modules.numeric_network import team_vectors
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

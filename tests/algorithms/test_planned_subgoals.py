@@ -16,7 +16,7 @@ from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
 from rllib_llm_comm.envs.overcooked_ai.env import ENV_ID, parallel_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
-from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
+from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import ScriptedPlanner, register_planner
 
 pytestmark = pytest.mark.usefixtures("small_ray")

@@ -8,7 +8,7 @@ from toys import language_model, register
 from rllib_llm_comm import MessageSFTConfig, VercoConfig
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.learners.comm_ppo_learner import CommPPOLearner
+from rllib_llm_comm.learners.multi_agent_ppo_learner import CommPPOLearner
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
 

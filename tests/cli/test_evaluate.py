@@ -18,7 +18,7 @@ def row(name, **metrics):
 def printed(monkeypatch):
     def show(*rows):
         console = Console(width=80, record=True)
-        monkeypatch.setattr("rllib_llm_comm.cli.console.out", console)
+        monkeypatch.setattr("rllib_llm_comm.experiments.console.out", console)
         evaluate._print(rows)
         return console.export_text()
 

@@ -16,9 +16,9 @@ import pytest
 from ray import cloudpickle
 from ray.tune import Checkpoint
 
-from rllib_llm_comm.cli.own_work import OwnStates
-from rllib_llm_comm.cli.trial_checkpoints import SEAL, seal, whole_checkpoints
-from rllib_llm_comm.cli.tune_callback import SafeKeeping
+from rllib_llm_comm.experiments.signatures import OwnStates
+from rllib_llm_comm.experiments.trial_checkpoints import SEAL, seal, whole_checkpoints
+from rllib_llm_comm.experiments.tune_callback import SafeKeeping
 from tests.cli.command import rllib, start_rllib
 from tests.cli.faults import disk, remount, rows, table_rows
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rllib_llm_comm.cli import pipeline
 from rllib_llm_comm.cli.example import examples
-from rllib_llm_comm.cli.experiment_file import read_experiment_file
-from rllib_llm_comm.cli.stages import make_stages
-from rllib_llm_comm.cli.study_file import is_study
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments import pipeline
+from rllib_llm_comm.experiments.experiment_file import read_experiment_file
+from rllib_llm_comm.experiments.stages import make_stages
+from rllib_llm_comm.experiments.study_file import is_study
 
 FILES = [path for path in examples().values() if path.suffix == ".yaml"]
 STUDIES = [path for path in FILES if is_study(path)]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
+from rllib_llm_comm.agents.emma_settings import EmmaSettings
 from rllib_llm_comm.connectors.emma_observations import EmmaObservations
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.modules.emma_settings import EmmaSettings
 
 
 def spaces(env):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pettingzoo.env_registry import registration
 
-from rllib_llm_comm.cli.env_settings import check_environment
 from rllib_llm_comm.envs import GAMES
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.env_settings import check_environment
 
 NEVER = [
     math.nan, math.inf, -math.inf, 10**30, -(10**30), 1e308, "", "no such value", "x" * 300, b"x", [], [[]], [["x"]],

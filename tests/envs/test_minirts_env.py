@@ -7,10 +7,21 @@ import pytest
 from minirts_play import played
 
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts import collective, observations, tasks
-from rllib_llm_comm.envs.minirts.commanders import make_commander
-from rllib_llm_comm.envs.minirts.tasks import ATTACK, BUILD, MINE, TRAIN, Command, all_commands, parse_command, phrase
-from rllib_llm_comm.envs.minirts.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
+from rllib_llm_comm.envs.minirts import collective
+from rllib_llm_comm.envs.minirts.commanders import tasks
+from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
+from rllib_llm_comm.envs.minirts.commanders.tasks import (
+    ATTACK,
+    BUILD,
+    MINE,
+    TRAIN,
+    Command,
+    all_commands,
+    parse_command,
+    phrase,
+)
+from rllib_llm_comm.envs.minirts.engine.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
+from rllib_llm_comm.envs.minirts.view import observations
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env
 

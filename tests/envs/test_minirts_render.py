@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from minirts_play import moments, played
 
+from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.drawing import COOK_COLOURS
-from rllib_llm_comm.envs.minirts import render
-from rllib_llm_comm.envs.minirts.commanders import make_commander
-from rllib_llm_comm.envs.minirts.names import KINDS
-from rllib_llm_comm.envs.minirts.sprites import sprite
-from rllib_llm_comm.evaluation.decision import Decision
+from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
+from rllib_llm_comm.envs.minirts.view import render
+from rllib_llm_comm.envs.minirts.view.names import KINDS
+from rllib_llm_comm.envs.minirts.view.sprites import sprite
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import record
 

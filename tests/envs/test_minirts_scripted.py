@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rllib_llm_comm.envs.minirts import opponents, order
-from rllib_llm_comm.envs.minirts.game import Game
-from rllib_llm_comm.envs.minirts.units import (
+from rllib_llm_comm.envs.minirts.engine import opponents
+from rllib_llm_comm.envs.minirts.engine import unit_order as order
+from rllib_llm_comm.envs.minirts.engine.game import Game
+from rllib_llm_comm.envs.minirts.engine.units import (
     ARCHER,
     BARRACK,
     BLACKSMITH,

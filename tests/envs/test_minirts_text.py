@@ -11,9 +11,9 @@ from minirts_play import moments, played
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.interface import MAX_PHRASE, MAX_TEXT
 from rllib_llm_comm.envs.minirts.checker import check_sentence, duel_ticks
-from rllib_llm_comm.envs.minirts.names import COMMANDERS, KIND_OF, KINDS, PLURAL, SINGULAR
-from rllib_llm_comm.envs.minirts.text import manual, observation_text
-from rllib_llm_comm.envs.minirts.units import ARCHER, CATAPULT, CAVALRY, DRAGON, SPEARMAN, SWORDMAN
+from rllib_llm_comm.envs.minirts.engine.units import ARCHER, CATAPULT, CAVALRY, DRAGON, SPEARMAN, SWORDMAN
+from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KIND_OF, KINDS, PLURAL, SINGULAR
+from rllib_llm_comm.envs.minirts.view.text import manual, observation_text
 
 
 def every_moment():

@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 from minirts_play import played
 
+from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.interface import PRIVATE, TASK_SUCCESS, secret_of, telling_words
-from rllib_llm_comm.envs.minirts import observations
 from rllib_llm_comm.envs.minirts.checker import check_sentence
-from rllib_llm_comm.envs.minirts.commanders import enemy_types
-from rllib_llm_comm.envs.minirts.pair import ScriptedTeam
-from rllib_llm_comm.envs.minirts.sayings import CommanderSaying, EnemySaying, say, understand, word
-from rllib_llm_comm.envs.minirts.scripted import advise, messages
+from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
+from rllib_llm_comm.envs.minirts.commanders.pair import ScriptedTeam
+from rllib_llm_comm.envs.minirts.commanders.sayings import CommanderSaying, EnemySaying, say, understand, word
+from rllib_llm_comm.envs.minirts.commanders.scripted_player import advise, messages
+from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, Command
+from rllib_llm_comm.envs.minirts.engine.units import ARMY, BARRACK, DRAGON, SPEARMAN, STABLE
 from rllib_llm_comm.envs.minirts.side import PRODUCERS
-from rllib_llm_comm.envs.minirts.tasks import BUILD, Command
-from rllib_llm_comm.envs.minirts.units import ARMY, BARRACK, DRAGON, SPEARMAN, STABLE
+from rllib_llm_comm.envs.minirts.view import observations
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.communication import TurnRecorder, communication_figures
-from rllib_llm_comm.evaluation.decision import Decision
-from rllib_llm_comm.teachers.collect import collect_labels
-from rllib_llm_comm.teachers.requests import same_request
+from rllib_llm_comm.teachers.collect_labels import collect_labels
+from rllib_llm_comm.teachers.message_meaning import same_request
 from rllib_llm_comm.testing import check_env
 
 ID = "rllib_llm_comm/minirts-v0"

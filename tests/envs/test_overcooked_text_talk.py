@@ -16,8 +16,8 @@ from rllib_llm_comm.envs.overcooked_text.layouts import RECIPES
 from rllib_llm_comm.envs.overcooked_text.pair import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, meaning, order, ordered_foods, understand, word
 from rllib_llm_comm.envs.overcooked_text.view import LEFT, RIGHT, Item, Option, View
-from rllib_llm_comm.pretraining.kitchens import options, random_view
-from rllib_llm_comm.teachers.collect import collect_labels
+from rllib_llm_comm.teachers.collect_labels import collect_labels
+from tools.embedded_model.kitchens import options, random_view
 
 ONE_FOOD = ["tomato salad", "lettuce salad", "onion salad"]
 SHELF = (Item("lettuce"), Item("onion"), Item("tomato"), Item("bowl"))
@@ -133,7 +133,7 @@ def test_the_cook_has_an_answer_in_every_kitchen_whose_order_it_is_not_told(seed
 @pytest.mark.parametrize("map_name", "ABC")
 def test_labels_tell_what_the_speaker_knows(told, map_name):
     """Whoever is not told the order never names a dish, nor a food that it does not hold or have before it."""
-    from rllib_llm_comm.envs.overcooked_text.scripted import messages
+    from rllib_llm_comm.envs.overcooked_text.scripted_player import messages
 
     env = parallel_env(map_name=map_name, recipe=ONE_FOOD, told_to=told)
     rng, telling = np.random.default_rng(0), 0

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.evaluation.communication import Turn, communication_figures
-from rllib_llm_comm.evaluation.decision import Decision
 from rllib_llm_comm.evaluation.information import (
     causal_influence,
     entropy,

@@ -10,16 +10,16 @@ from chat_server import ChatServer
 from corridor import CORRIDOR, register
 from planner_model import planner
 
+from rllib_llm_comm.agents.emma_inputs import emma_space
+from rllib_llm_comm.agents.emma_network import EmmaNetwork
+from rllib_llm_comm.agents.emma_policy import GroundedPolicy
+from rllib_llm_comm.agents.emma_settings import EmmaSettings
+from rllib_llm_comm.agents.policy_folder import PolicyManifest
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.grounded_policy import GroundedPolicy
 from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, PolicyExecutor, ScriptedExecutor
 from rllib_llm_comm.evaluation.planning_study import ALL, Cell, Study, markdown, table
 from rllib_llm_comm.language.text_encoder import load_text_encoder
-from rllib_llm_comm.modules.emma_inputs import emma_space
-from rllib_llm_comm.modules.emma_network import EmmaNetwork
-from rllib_llm_comm.modules.emma_settings import EmmaSettings
-from rllib_llm_comm.modules.policy_folder import PolicyManifest
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

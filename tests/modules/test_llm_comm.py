@@ -10,10 +10,10 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from toys import batch_of, language_model, randomise
 
+from rllib_llm_comm.agents.encoding import encoded_space
+from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.modules.encoding import encoded_space
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
-from rllib_llm_comm.modules.settings import LanguageModelSettings
 
 
 def build(inference_only=False, **settings):

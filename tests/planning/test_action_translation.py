@@ -11,21 +11,21 @@ from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases
-from rllib_llm_comm.language.chat import ChatClient
-from rllib_llm_comm.language.chat_answers import AnswerError
-from rllib_llm_comm.planning.action_translation import (
+from rllib_llm_comm.planning.kitchen.action_translation import (
     effect_check,
     goal_cell_actions,
     primitive_actions,
     surroundings,
     translate_actions,
 )
-from rllib_llm_comm.planning.game import planning_game
-from rllib_llm_comm.planning.recordings import kitchen_code
+from rllib_llm_comm.planning.planning_game import planning_game
+from tools.record_cassettes import kitchen_code
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

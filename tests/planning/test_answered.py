@@ -8,18 +8,18 @@ import pytest
 from chat_server import ChatServer
 from planner_model import planner
 
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.cassettes import Cassette
+from rllib_llm_comm.chat.client import ChatClient
+from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
-from rllib_llm_comm.language.accounts import ChatCounters
-from rllib_llm_comm.language.cassettes import Cassette
-from rllib_llm_comm.language.chat import ChatClient
-from rllib_llm_comm.language.chat_answers import AnswerError
 from rllib_llm_comm.planning.answered import answerer_of, answerers_of
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
-from rllib_llm_comm.planning.env_wrapper import PlannedSubgoals
-from rllib_llm_comm.planning.game import planning_game
+from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import ScriptedPlanner, make_planner
+from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import Plan, PlanRequest
 from rllib_llm_comm.planning.rules_chat import RulesChat
 

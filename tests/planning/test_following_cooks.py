@@ -13,7 +13,7 @@ from rllib_llm_comm.envs.overcooked_ai.names import COOKS
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.game import PlanningGame, planning_game
+from rllib_llm_comm.planning.planning_game import PlanningGame, planning_game
 
 PATIENCE = 40
 

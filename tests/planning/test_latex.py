@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.latex import Paragraph, read_latex, split_latex
+from rllib_llm_comm.planning.manuals.latex import Paragraph, read_latex, split_latex
 
 PAPER = r"""
 \documentclass[10pt]{article} % not in the text

@@ -11,12 +11,12 @@ import pytest
 from chat_server import ChatServer
 from manual_reader import MANUAL, PAPER, reader
 
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.cassettes import Cassette, MissingAnswerError, open_chat
-from rllib_llm_comm.language.chat import ChatClient
-from rllib_llm_comm.language.chat_answers import AnswerError
-from rllib_llm_comm.planning.latex import Paragraph, read_latex, split_latex
-from rllib_llm_comm.planning.manual import (
+from rllib_llm_comm.planning.manuals.latex import Paragraph, read_latex, split_latex
+from rllib_llm_comm.planning.manuals.manual import (
     ManualSettings,
     collect_facts,
     make_manual,

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts.tasks import Command, all_commands
-from rllib_llm_comm.envs.minirts.units import PEASANT
+from rllib_llm_comm.envs.minirts.commanders.tasks import Command, all_commands
+from rllib_llm_comm.envs.minirts.engine.units import PEASANT
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.planned_games import PlannedGames, PlanningSetup, ScriptedExecutor
-from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import make_planner
+from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import PlanRequest
 from rllib_llm_comm.planning.reflection import ReflectivePlay
 

@@ -12,19 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from planner_model import menu, planner, said
 
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.cassettes import Cassette
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.cassettes import Cassette
-from rllib_llm_comm.language.chat import ChatClient
-from rllib_llm_comm.language.chat_answers import AnswerError
 from rllib_llm_comm.language.templates import template
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.deps import DepsPlanner
-from rllib_llm_comm.planning.game import BETWEEN_EXAMPLES, PHASES, planning_game
 from rllib_llm_comm.planning.nearest import NearestByEmbedding
 from rllib_llm_comm.planning.planners import make_planner
+from rllib_llm_comm.planning.planning_game import BETWEEN_EXAMPLES, PHASES, planning_game
 from rllib_llm_comm.planning.plans import DONE, LOST, FailedAttempt, Outcome, Plan, PlanRequest
 from rllib_llm_comm.planning.skill_graph import Skill, search
 

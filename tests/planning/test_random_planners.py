@@ -11,8 +11,8 @@ from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import ScriptedPlanner, make_planner, planner_model
+from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import FailedAttempt, PlanRequest
 from rllib_llm_comm.planning.random_planners import DRAWN, DisturbedPlanner, RandomPlanner
 

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_model import planner
 
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.chat import ChatClient
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
-from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import ScriptedPlanner
+from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import STUCK, Plan, PlanRequest
 from rllib_llm_comm.planning.reflection import ReflectivePlay
 

@@ -8,16 +8,16 @@ import pickle
 import pytest
 from chat_server import ChatServer
 
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import place_name
 from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, completed, library, parse_subgoal
-from rllib_llm_comm.language.chat import ChatClient
-from rllib_llm_comm.language.chat_answers import AnswerError
-from rllib_llm_comm.planning.agreement import Agreement, kitchen_steps, measure_agreement
-from rllib_llm_comm.planning.rewards import CodeReward, JudgeReward, write_reward
-from rllib_llm_comm.planning.sandbox import RefusedCodeError
+from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps, measure_agreement
+from rllib_llm_comm.planning.rewards.reward_code import CodeReward, JudgeReward, write_reward
+from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

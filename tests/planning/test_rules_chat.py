@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rllib_llm_comm.chat.cassettes import open_chat
+from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.cassettes import open_chat
-from rllib_llm_comm.language.chat import ChatError
-from rllib_llm_comm.planning.game import planning_game
 from rllib_llm_comm.planning.planners import make_planner
+from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import FailedAttempt, PlanRequest
-from rllib_llm_comm.planning.recordings import PlanRecording, played_plans, random_kitchen
 from rllib_llm_comm.planning.rules_chat import RulesChat
+from tools.record_cassettes import PlanRecording, played_plans, random_kitchen
 
 
 @settings(max_examples=12)

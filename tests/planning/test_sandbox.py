@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning import sandbox_worker
-from rllib_llm_comm.planning.rewards import CodeReward
-from rllib_llm_comm.planning.sandbox import Limits, RefusedCodeError, Sandbox, shared_sandbox
+from rllib_llm_comm.planning.rewards import sandbox_worker
+from rllib_llm_comm.planning.rewards.reward_code import CodeReward
+from rllib_llm_comm.planning.rewards.sandbox import Limits, RefusedCodeError, Sandbox, shared_sandbox
 
 STATE = {"before": {"x": 1}, "after": {"x": 2, "things": ["onion", "dish"]}, "agent": "alice"}
 

@@ -8,10 +8,10 @@ from chat_server import ChatServer, completion
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllib_llm_comm.chat.client import ChatDownError, ChatError
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.chat import ChatDownError, ChatError
 from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
-from rllib_llm_comm.teachers.chat import ChatTeacher, is_garbage, is_refusal, parse_messages
+from rllib_llm_comm.teachers.chat_teacher import ChatTeacher, is_garbage, is_refusal, parse_messages
 
 AGENTS = ("alice", "bob")
 REQUEST = TeacherRequest(

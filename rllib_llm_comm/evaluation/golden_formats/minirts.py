@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.minirts import mapgen, order, state, ticks
-from rllib_llm_comm.envs.minirts.game import Game, Unit
-from rllib_llm_comm.envs.minirts.units import CAN_ATTACK, COST, IS_MOBILE, NAMES, RESOURCE, TOWN_HALL, TYPE_OF
+from rllib_llm_comm.envs.minirts.engine import mapgen, state, ticks
+from rllib_llm_comm.envs.minirts.engine import unit_order as order
+from rllib_llm_comm.envs.minirts.engine.game import Game, Unit
+from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, COST, IS_MOBILE, NAMES, RESOURCE, TOWN_HALL, TYPE_OF
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden_formats import minirts_games
 from rllib_llm_comm.evaluation.golden_report import GoldenReport

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from rllib_llm_comm.envs.frozen_lake.layouts import LAYOUT_NAMES, Cell
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, WALKS
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, brief, place
-from rllib_llm_comm.planning.game import PlanningGame
 from rllib_llm_comm.planning.games.frozen_lake_player import FollowingWalkers
+from rllib_llm_comm.planning.planning_game import PlanningGame
 
 _PLACE = re.compile(r"column\s+(\d+)\s*(?:,|and)?\s*row\s+(\d+)")
 

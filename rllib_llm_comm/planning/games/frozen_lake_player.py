@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from rllib_llm_comm.envs.frozen_lake.layouts import Cell
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, STEPS, WALKS
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS
-from rllib_llm_comm.planning.game import State
+from rllib_llm_comm.planning.planning_game import State
 
 _NO_WAY = 10**6
 

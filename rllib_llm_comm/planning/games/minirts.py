@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_llm_comm.envs.minirts.commanders import strategy_of_all
-from rllib_llm_comm.envs.minirts.env import MiniRTS
-from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS
-from rllib_llm_comm.envs.minirts.executor import Executor
-from rllib_llm_comm.envs.minirts.names import COMMANDERS, SINGULAR
-from rllib_llm_comm.envs.minirts.tasks import (
+from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
+from rllib_llm_comm.envs.minirts.commanders.executor import Executor
+from rllib_llm_comm.envs.minirts.commanders.tasks import (
     ATTACK,
     BUILD,
     DEFEND,
@@ -26,11 +23,14 @@ from rllib_llm_comm.envs.minirts.tasks import (
     parse_command,
     phrase,
 )
-from rllib_llm_comm.envs.minirts.text import commander_sentences, manual, situation_sentences
-from rllib_llm_comm.envs.minirts.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
+from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
+from rllib_llm_comm.envs.minirts.env import MiniRTS
+from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS
+from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
+from rllib_llm_comm.envs.minirts.view.text import commander_sentences, manual, situation_sentences
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.game import PlanningGame
 from rllib_llm_comm.planning.games.minirts_player import FollowingCommanders
+from rllib_llm_comm.planning.planning_game import PlanningGame
 
 _LIBRARY = {phrase(command): command for command in all_commands()}
 _FAR = 5.0

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_llm_comm.envs.minirts.names import COMMANDERS
-from rllib_llm_comm.envs.minirts.tasks import parse_command
-from rllib_llm_comm.planning.game import PlanningGame
+from rllib_llm_comm.envs.minirts.commanders.tasks import parse_command
+from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
+from rllib_llm_comm.planning.planning_game import PlanningGame
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rllib_llm_comm.envs.overcooked_ai.scripted import towards
+from rllib_llm_comm.envs.overcooked_ai.scripted_player import towards
 from rllib_llm_comm.envs.overcooked_ai.subgoals import GO, Subgoal
-from rllib_llm_comm.planning.game import State
+from rllib_llm_comm.planning.planning_game import State
 
 
 class SubgoalKitchen(Protocol):

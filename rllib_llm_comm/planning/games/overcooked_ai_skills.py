@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import GO, Subgoal, library, subgoal_text
-from rllib_llm_comm.planning.game import PlanningGame, State
+from rllib_llm_comm.planning.planning_game import PlanningGame, State
 from rllib_llm_comm.planning.skill_graph import Skill, SkillProblem, own
 
 TARGET = "a delivered soup"

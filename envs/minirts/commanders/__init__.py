@@ -1,0 +1,1 @@
+"""Commands in words, and those who give them by rules."""

@@ -1,0 +1,261 @@
+"""Carries out commands in words: a scripted officer for each commander, who gives the orders to single units.
+
+A command stays in force. "mine" lets idle peasants dig from then on; "build" and "train" are jobs, done one after the
+other by age, whoever asked (so nobody's cheap wishes starve another's dear one); "attack", "defend" and "scout" tell an
+army what to do until it is told otherwise. Guard towers shoot by themselves, and who is hit strikes back, as in the
+rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, DEFEND, MINE, MOST, SCOUT, STANCES, WAIT, Command
+from rllib_llm_comm.envs.minirts.engine import places, tactics
+from rllib_llm_comm.envs.minirts.engine import unit_order as order
+from rllib_llm_comm.envs.minirts.engine.game import Unit
+from rllib_llm_comm.envs.minirts.engine.unit_order import Order
+from rllib_llm_comm.envs.minirts.engine.units import ARMY, COST, GUARD_TOWER, IS_BUILDING, MADE_BY, PEASANT
+from rllib_llm_comm.envs.minirts.side import PRODUCERS, Side, distance
+
+MOST_JOBS = 4
+"""Most jobs of a commander that are not done."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command to build or train that is not done.
+
+    Attributes:
+        command: The command.
+        since: How many jobs had been given before it, to all commanders.
+        left: How many are still to be finished.
+    """
+
+    command: Command
+    since: int
+    left: int
+
+
+@dataclass
+class Orders:
+    """What is in force for one commander.
+
+    Attributes:
+        mining: Whether its idle peasants dig.
+        stance: What its army does: "attack", "defend" or "scout".
+        jobs: What is to be built and trained, the oldest first.
+    """
+
+    mining: bool = False
+    stance: str = DEFEND
+    jobs: list[Job] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a commander's command came to: done, or given up because nobody is left who could do it."""
+
+    commander: int
+    command: Command
+    success: bool
+
+
+class Executor:
+    """The officers of all commanders of a side.
+
+    Attributes:
+        side: What they see and own.
+        orders: What is in force, per commander.
+        max_buildings: Most buildings of a type that the side may have.
+
+    Args:
+        side: The side.
+        max_buildings: As above.
+    """
+
+    def __init__(self, side: Side, max_buildings: int = 1) -> None:
+        self.side, self.max_buildings = side, max_buildings
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins a game: nothing is in force but to defend."""
+        self.orders = [Orders() for _ in range(self.side.size)]
+        self._given = 0
+        self._settled = [Counter(made) for made in self.side.made]
+
+    # ---- what may be commanded ---------------------------------------------------------------------------
+
+    def refusal(self, commander: int, command: Command) -> str:
+        """Why a command would do nothing now, in a few words; empty if it would do something.
+
+        Money does not matter: a job waits for it.
+
+        Args:
+            commander: Its number.
+            command: The command.
+        """
+        verb, mine, own = command.verb, self.orders[commander], self.side.counts(commander)
+        if verb == WAIT:
+            return ""
+        if verb == MINE:
+            return self._no_mining(mine, own)
+        if verb in STANCES:
+            if mine.stance == verb:
+                return "the army does that already"
+            fit = any(own[kind] for kind in (*ARMY, *([PEASANT] if verb == SCOUT else [])))
+            return "" if fit else "there is no army"
+        if len(mine.jobs) >= MOST_JOBS:
+            return f"{MOST_JOBS} commands wait already"
+        return (
+            self._no_building(commander, own, command) if verb == BUILD else self._no_training(commander, own, command)
+        )
+
+    def _no_mining(self, mine: Orders, own: Counter[int]) -> str:
+        if mine.mining:
+            return "the peasants mine already"
+        if not own[PEASANT]:
+            return "there are no peasants"
+        return "" if self.side.resources and self.side.halls else "there is nothing to mine"
+
+    def _no_building(self, commander: int, own: Counter[int], command: Command) -> str:
+        if command.kind in PRODUCERS and self.side.producers not in (None, commander):
+            return "another commander alone builds that"
+        if not own[PEASANT]:
+            return "there are no peasants"
+        if self.coming(command.kind) + self.side.counts()[command.kind] >= self.max_buildings:
+            return "the side has one already or builds it"
+        return ""
+
+    def _no_training(self, commander: int, own: Counter[int], command: Command) -> str:
+        if not own[int(MADE_BY[command.kind])]:
+            return "there is no building for it"
+        wanted = sum(job.left for job in self.orders[commander].jobs if job.command.kind == command.kind)
+        if own[command.kind] + wanted + command.number > MOST:
+            return f"that would be more than {MOST}"
+        return ""
+
+    def coming(self, kind: int) -> int:
+        """Buildings of a type that are commanded but not finished."""
+        return sum(job.command.kind == kind for mine in self.orders for job in mine.jobs)
+
+    # ---- what is in force --------------------------------------------------------------------------------
+
+    def command(self, commander: int, command: Command) -> None:
+        """Puts a command in force; one that would do nothing is dropped.
+
+        Args:
+            commander: Its number.
+            command: The command.
+        """
+        if command.verb == WAIT or self.refusal(commander, command):
+            return
+        mine = self.orders[commander]
+        if command.verb == MINE:
+            mine.mining = True
+        elif command.verb in STANCES:
+            mine.stance = command.verb
+        else:
+            mine.jobs.append(Job(command, self._given, command.number))
+            self._given += 1
+
+    def settle(self) -> list[Done]:
+        """Takes jobs off that are done, or that nobody can do any more; call it after each look of the side."""
+        ended = []
+        for commander, mine in enumerate(self.orders):
+            kinds = {unit.type for unit in self.side.units_of(commander)}
+            new = self.side.made[commander] - self._settled[commander]
+            kept = []
+            for job in mine.jobs:
+                taken = min(job.left, new[job.command.kind])
+                new[job.command.kind] -= taken
+                job = replace(job, left=job.left - taken)
+                if job.left == 0 or MADE_BY[job.command.kind] not in kinds:
+                    ended.append(Done(commander, job.command, job.left == 0))
+                else:
+                    kept.append(job)
+            mine.jobs = kept
+            if not self.side.army_of(commander) and mine.stance != SCOUT:
+                mine.stance = DEFEND
+        self._settled = [Counter(made) for made in self.side.made]
+        return ended
+
+    # ---- orders to units ---------------------------------------------------------------------------------
+
+    def give_orders(self) -> list[Order]:
+        """Orders for the next ticks, at most one per unit."""
+        busy: set[int] = set()
+        given: list[Order] = []
+        for one in self._all_orders(busy):
+            if one.unit not in busy:
+                busy.add(one.unit)
+                given.append(one)
+        return given
+
+    def _all_orders(self, busy: set[int]) -> Iterator[Order]:
+        yield from tactics.towers(self.side, [unit for unit in self.side.own if unit.type == GUARD_TOWER])
+        yield from self._jobs(busy)
+        for commander, mine in enumerate(self.orders):
+            yield from tactics.army(self.side, commander, mine.stance)
+            if mine.mining:
+                free = [u for u in self.side.units_of(commander, PEASANT) if u.order == "IDLE" and u.ref not in busy]
+                yield from places.mine(self.side, free)
+
+    def _jobs(self, busy: set[int]) -> Iterator[Order]:
+        """The oldest job first; what is too dear yet keeps its money for the time when it is not."""
+        budget, spots = self.side.money, list[tuple[int, int]]()
+        making = Counter((self.side.owner(unit), unit.making) for unit in self.side.own)
+        waiting = [(job.since, commander, job) for commander, mine in enumerate(self.orders) for job in mine.jobs]
+        for _, commander, job in sorted(waiting, key=lambda entry: entry[0]):
+            kind = job.command.kind
+            begun = min(job.left, making[commander, kind])
+            making[commander, kind] -= begun
+            for maker in self._makers(commander, kind, busy)[: job.left - begun]:
+                if budget >= COST[kind]:
+                    one = self._begin(maker, kind, spots, self._builders(commander, busy))
+                    if one is None:
+                        break
+                    yield one
+                budget -= COST[kind]
+
+    def _begin(self, maker: Unit, kind: int, spots: list[tuple[int, int]], builders: Sequence[Unit]) -> Order | None:
+        if not IS_BUILDING[kind]:
+            return order.train(maker, kind)
+        spot = places.building_spot(self.side, kind, spots)
+        if spot is None:
+            return None
+        spots.append(spot)
+        return order.build(min(builders, key=lambda unit: distance(unit, spot)), kind, *spot)
+
+    def _makers(self, commander: int, kind: int, busy: set[int]) -> list[Unit]:
+        """Who could begin to make something now."""
+        if IS_BUILDING[kind]:
+            return self._builders(commander, busy)
+        own = self.side.units_of(commander, int(MADE_BY[kind]))
+        return [unit for unit in own if unit.order == "IDLE" and unit.ref not in busy]
+
+    def _builders(self, commander: int, busy: set[int]) -> list[Unit]:
+        """Peasants that may be called away."""
+        peasants = self.side.units_of(commander, PEASANT)
+        return [u for u in peasants if u.order not in ("BUILD", "ATTACK") and u.ref not in busy]
+
+    # ---- to and fro --------------------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[list[Orders], int, list[Counter[int]]]:
+        """All that is remembered besides what the side remembers."""
+        return _copied(self.orders), self._given, [Counter(made) for made in self._settled]
+
+    def restore(self, snapshot: tuple[list[Orders], int, list[Counter[int]]]) -> None:
+        """Goes back.
+
+        Args:
+            snapshot: What `snapshot` gave.
+        """
+        orders, self._given, settled = snapshot
+        self.orders, self._settled = _copied(orders), [Counter(made) for made in settled]
+
+
+def _copied(orders: Sequence[Orders]) -> list[Orders]:
+    return [replace(mine, jobs=list(mine.jobs)) for mine in orders]

@@ -1,0 +1,198 @@
+"""What the scripted commanders would say to each other, and what such messages mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rllib_llm_comm.envs.minirts.commanders.tasks import ATTACK, BUILD, DEFEND, MINE, SCOUT, TRAIN, WAIT, Command
+from rllib_llm_comm.envs.minirts.engine.units import ARMY, MADE_BY
+from rllib_llm_comm.envs.minirts.view.names import (
+    COMMANDERS,
+    KIND_OF,
+    KIND_PATTERN,
+    PLURAL,
+    SINGULAR,
+    army_words,
+)
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.envs.minirts.commanders.executor import Executor
+
+_DEED = rf"(?:build|train) (?:{KIND_PATTERN})|{MINE}|{ATTACK}|{DEFEND}|{SCOUT}|{WAIT}"
+_NAME = "|".join(COMMANDERS)
+_WORDINGS = ("i {mine}, please {name} {theirs}", "i {mine}, {name} {theirs}", "{name} {theirs}, i {mine}")
+_PATTERNS = tuple(
+    re.compile(wording.format(mine=f"(?P<mine>{_DEED})", name=f"(?P<name>{_NAME})", theirs=f"(?P<theirs>{_DEED})"))
+    for wording in _WORDINGS
+)
+_ALONE = re.compile(rf"i (?P<mine>{_DEED})")
+_TELL = ("the enemy trains {types}", "they train {types}", "we meet enemy {types}")
+_ASK = ("what does the enemy train", "tell me what the enemy trains")
+_TYPES = rf"(?P<types>(?:{KIND_PATTERN})(?: and (?:{KIND_PATTERN}))*)"
+_TOLD = tuple(re.compile(wording.format(types=_TYPES)) for wording in _TELL)
+_ENEMY = re.compile(r"\b(?:enemy|enemies|they|foes?|opponent)\b")
+_KIND = re.compile(rf"\b(?:{KIND_PATTERN})\b")
+Meaning = tuple[str, int]
+"""Verb and kind of a command."""
+
+
+@dataclass(frozen=True)
+class CommanderSaying:
+    """A message: what the speaker commands next, and what it wants of another one.
+
+    Attributes:
+        mine: What the speaker commands.
+        name: The other commander; empty if there is none.
+        theirs: What it should command; ("wait", -1) if nothing.
+    """
+
+    mine: Meaning
+    name: str
+    theirs: Meaning
+
+
+@dataclass(frozen=True)
+class EnemySaying:
+    """A message about the enemy's army types.
+
+    Attributes:
+        types: The types that the speaker tells, in the order of `ARMY`; empty: the speaker asks for them.
+    """
+
+    types: tuple[int, ...]
+
+
+Saying = CommanderSaying | EnemySaying
+
+
+def say(executor: Executor, commands: Sequence[Command], commander: int) -> Saying:
+    """What a scripted commander would say now.
+
+    Where `told_to` is not set it knows what the enemy makes, and so does one that is told. One that is told while
+    others are not tells it, until the side has, or puts up, producers against all of it, which the others see. One that
+    is not told asks as long as it knows of no enemy fighter or producer and the side has no producer. Else they speak
+    of their tasks, to the next one who has something to do; one that is not told as if the enemy made what
+    `told.assumed_types` gives.
+
+    Args:
+        executor: The side's officers.
+        commands: What may be commanded.
+        commander: Its number.
+    """
+    # Late: messages of other games are compared, too, and need no compiled rules for that.
+    from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
+    from rllib_llm_comm.envs.minirts.told import assumed_types, is_prepared
+
+    types, told = assumed_types(executor, commander), executor.side.told
+    if told is not None and not all(told):
+        if told[commander] and not is_prepared(executor.side):
+            return EnemySaying(tuple(kind for kind in ARMY if kind in types))
+        if not told[commander] and not types:
+            return EnemySaying(())
+    plans = strategy_of_all(executor, commands, types)
+    size = executor.side.size
+    others = [(commander + i) % size for i in range(1, size)]
+    busy = [other for other in others if plans[other].verb != WAIT] or others
+    if not busy:
+        return CommanderSaying(_meaning(plans[commander]), "", (WAIT, -1))
+    return CommanderSaying(_meaning(plans[commander]), COMMANDERS[busy[0]], _meaning(plans[busy[0]]))
+
+
+def word(saying: Saying, rng: np.random.Generator) -> str:
+    """A message of at most ten words.
+
+    Args:
+        saying: What it means.
+        rng: Chooses among wordings.
+    """
+    if isinstance(saying, EnemySaying):
+        wordings = _TELL if saying.types else _ASK
+        return wordings[int(rng.integers(len(wordings)))].format(types=army_words(saying.types))
+    if not saying.name:
+        return f"i {_deed(saying.mine)}"
+    wording = _WORDINGS[int(rng.integers(len(_WORDINGS)))]
+    return wording.format(mine=_deed(saying.mine), name=saying.name, theirs=_deed(saying.theirs))
+
+
+def understand(message: str) -> Saying | None:
+    """The meaning of a message in one of our wordings, or `None`."""
+    plain = " ".join(message.lower().split()).rstrip(".!? ")
+    if plain in _ASK:
+        return EnemySaying(())
+    for pattern in _TOLD:
+        if match := pattern.fullmatch(plain):
+            named = _army(match["types"])
+            return EnemySaying(named) if named else None
+    for pattern in _PATTERNS:
+        if match := pattern.fullmatch(plain):
+            return CommanderSaying(_read(match["mine"]), match["name"], _read(match["theirs"]))
+    match = _ALONE.fullmatch(plain)
+    return CommanderSaying(_read(match["mine"]), "", (WAIT, -1)) if match else None
+
+
+def meaning(message: str) -> str:
+    """What a message is about, comparable with the infos' `private`.
+
+    Args:
+        message: Any text.
+
+    Returns:
+        The army types that are named after the first word for the enemy, such as "spearmen" or "spearmen and
+        dragons", in the order of `ARMY`. Without a word for the enemy what is asked of the listener, such as "train
+        swordmen", if the wording is ours, else the army types that are named. The empty text if there is nothing of
+        the kind.
+    """
+    plain = " ".join(message.lower().split())
+    if enemy := _ENEMY.search(plain):
+        return army_words(_army(plain[enemy.end() :]))
+    saying = understand(plain)
+    if isinstance(saying, CommanderSaying):
+        verb, kind = saying.theirs if saying.name else saying.mine
+        return _deed((verb, kind)) if kind >= 0 else ""
+    return army_words(_army(plain))
+
+
+def request(message: str) -> str:
+    """The things that a message asks its listener to make, as words of commands; empty if there are none.
+
+    Args:
+        message: Any text. Of the enemy's army types it asks for what beats them, and for the producers of that.
+    """
+    from rllib_llm_comm.envs.minirts.commanders.command_level import COUNTER
+
+    plain = " ".join(message.lower().split())
+    if _ENEMY.search(plain):
+        wanted = [COUNTER[KIND_OF[word]] for word in meaning(plain).split() if word in KIND_OF]
+        names = [name for kind in wanted for name in (SINGULAR[kind], PLURAL[kind], SINGULAR[int(MADE_BY[kind])])]
+    else:
+        saying = understand(plain)
+        asked = saying.theirs[1] if isinstance(saying, CommanderSaying) else -1
+        names = [SINGULAR[asked], PLURAL[asked]] if asked >= 0 else []
+    return " ".join(dict.fromkeys(names))
+
+
+def _army(words: str) -> tuple[int, ...]:
+    """Army types that are named, in the order of `ARMY`."""
+    named = {KIND_OF[word] for word in _KIND.findall(words)}
+    return tuple(kind for kind in ARMY if kind in named)
+
+
+def _meaning(command: Command) -> Meaning:
+    return command.verb, command.kind
+
+
+def _deed(meaning: Meaning) -> str:
+    verb, kind = meaning
+    if verb == BUILD:
+        return f"build {SINGULAR[kind]}"
+    return f"train {PLURAL[kind]}" if verb == TRAIN else verb
+
+
+def _read(deed: str) -> Meaning:
+    verb, _, kind = deed.partition(" ")
+    return verb, KIND_OF[kind] if kind else -1

@@ -1,0 +1,39 @@
+"""What the scripted teacher says and advises in the strategy game."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
+from rllib_llm_comm.envs.minirts.commanders.executor import Executor
+from rllib_llm_comm.envs.minirts.commanders.sayings import say, word
+from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
+from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
+
+
+def messages(state: Executor, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
+    """What each commander should say: what it commands next, and what another one should.
+
+    Args:
+        state: The side's officers.
+        agents: Names of the commanders.
+        rng: Chooses the wording.
+    """
+    commands = all_commands()
+    return {agent: word(say(state, commands, COMMANDERS.index(agent)), rng) for agent in agents}
+
+
+def advise(env: Any, agent: str) -> int | None:
+    """What the oracle would command now; nothing for RED's actions.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: Whose turn it is.
+    """
+    if env.settings["action_level"] != "command":
+        return None
+    wanted = strategy_of_all(env.executor, env.commands)[COMMANDERS.index(agent)]
+    return int(env.commands.index(wanted))

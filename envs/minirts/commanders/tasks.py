@@ -1,0 +1,129 @@
+"""Commands in words and back: what a commander can be told, and can tell its units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rllib_llm_comm.envs.minirts.engine.units import BUILDINGS, IS_BUILDING
+from rllib_llm_comm.envs.minirts.view.names import KIND_OF, KIND_PATTERN, SINGULAR, TRAINED, counted
+
+WAIT, MINE, BUILD, TRAIN, ATTACK, DEFEND, SCOUT = "wait", "mine", "build", "train", "attack", "defend", "scout"
+STANCES = (ATTACK, DEFEND, SCOUT)
+"""What an army can be told."""
+MOST = 6
+"""Most units of a type that one command asks for, and most of them that a commander has at a time."""
+LONGEST = 300
+"""Longer texts are not read."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """Something a commander tells its units.
+
+    Attributes:
+        verb: `WAIT`, `MINE`, `BUILD`, `TRAIN` or one of `STANCES`.
+        kind: Type to build or train; -1 for other verbs.
+        number: How many to train; 1 for "build", 0 for other verbs.
+    """
+
+    verb: str
+    kind: int = -1
+    number: int = 0
+
+
+NOTHING = Command(WAIT)
+_PLAIN = {
+    WAIT: "wait",
+    MINE: "mine with idle peasants",
+    ATTACK: "attack with the army",
+    DEFEND: "defend with the army",
+    SCOUT: "scout for the enemy",
+}
+
+
+def all_commands(numbers: Sequence[int] = tuple(range(1, MOST + 1))) -> tuple[Command, ...]:
+    """All commands, in the order of actions: wait, mine, build, train, attack, defend, scout.
+
+    Args:
+        numbers: How many units one command may ask for.
+    """
+    return (
+        NOTHING,
+        Command(MINE),
+        *(Command(BUILD, kind, 1) for kind in BUILDINGS),
+        *(Command(TRAIN, kind, number) for kind in TRAINED for number in numbers),
+        *(Command(stance) for stance in STANCES),
+    )
+
+
+def phrase(command: Command) -> str:
+    """A command in words: "build one barrack", "train 3 archers"; no other has the same.
+
+    Args:
+        command: The command.
+    """
+    if command.verb == BUILD:
+        return f"build one {SINGULAR[command.kind]}"
+    if command.verb == TRAIN:
+        return f"train {counted(command.kind, command.number)}"
+    return _PLAIN[command.verb]
+
+
+_NUMBERS = {word: n for n, word in enumerate(["one", "two", "three", "four", "five", "six"], 1)} | {"a": 1, "an": 1}
+_MAKE = re.compile(
+    rf"(?:build|train|make|create|recruit|construct|produce) (?:(?P<number>\d|{'|'.join(_NUMBERS)}) )?(?:more )?"
+    rf"(?P<kind>{KIND_PATTERN})(?: (?:buildings?|units?))?"
+)
+_OTHERS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (WAIT, re.compile(r"(?:wait|idle|continue|do nothing|go on|go on as before)")),
+    (
+        MINE,
+        re.compile(
+            r"(?:mine|gather|dig|collect|mine (?:for )?resources|(?:gather|collect) (?:gold|resources))"
+            r"(?: with (?:(?:all|the|my|your|all the) )?(?:idle )?peasants?)?"
+        ),
+    ),
+    (
+        ATTACK,
+        re.compile(
+            r"attack(?: (?:the )?(?:enemy|enemies|enemy base|base))?"
+            r"(?: with (?:the |my |your )?(?:army|everything|all))?"
+        ),
+    ),
+    (
+        DEFEND,
+        re.compile(r"defend(?: (?:the |our )?(?:base|town hall|town))?(?: with (?:the |my |your )?(?:army|all))?"),
+    ),
+    (SCOUT, re.compile(r"(?:scout|explore)(?: (?:for )?(?:the )?(?:enemy|enemies|enemy base|map))?")),
+)
+
+
+def parse_command(text: str) -> Command | None:
+    """The command that a text names: the reverse of `phrase`.
+
+    Reads other words, too, such as SAMA's "build 3 swordman" and "mine with all idle peasant".
+
+    Args:
+        text: One command; texts of more than 300 characters are not read.
+
+    Returns:
+        A command, or `None` if the text names none or more units than may be asked for.
+    """
+    if len(text) > LONGEST:
+        return None
+    words = " ".join(text.lower().split()).rstrip(".! ")
+    if match := _MAKE.fullmatch(words):
+        return _made(KIND_OF[match["kind"]], match["number"])
+    for verb, pattern in _OTHERS:
+        if pattern.fullmatch(words):
+            return Command(verb)
+    return None
+
+
+def _made(kind: int, number: str | None) -> Command | None:
+    many = 1 if number is None else int(number) if number.isdigit() else _NUMBERS[number]
+    if IS_BUILDING[kind]:
+        return Command(BUILD, kind, 1) if many == 1 else None
+    return Command(TRAIN, kind, many) if 1 <= many <= MOST else None

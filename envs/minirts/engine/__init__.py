@@ -1,0 +1,1 @@
+"""The game: compiled rules on flat records."""

@@ -1,0 +1,341 @@
+"""The game as an object: maps, units, orders, time. Knows nothing of agents or pictures; the rules are in `ticks`.
+
+game = Game(seed=3, settings=Settings(opponents=(None, "medium")))
+game.run(49)                                            # to the first decision
+peasant = game.units(0, kind=PEASANT)[0]
+game.step([build(peasant, BARRACK, 10, 12)], ticks=50)  # an order, and on to the next decision
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rllib_llm_comm.envs.minirts.engine import mapgen, opponents, state, ticks
+from rllib_llm_comm.envs.minirts.engine.compile_rules import compile_rules
+from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, MapSettings
+from rllib_llm_comm.envs.minirts.engine.unit_order import OUTCOMES, Order, pack
+from rllib_llm_comm.envs.minirts.engine.units import IS_BUILDING, NAMES, RESOURCE
+from rllib_llm_comm.errors import UserError, require_whole
+
+UNITS_AT = 2
+"""The tick at which the map and the first units appear."""
+_COLUMNS = ("serial", "owner", "type", "x", "y", "hp", "stage", "order", "what", "target")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What may be chosen about a game.
+
+    Attributes:
+        map: The map.
+        opponents: Per player the scripted opponent that plays, or `None` where orders come from outside; see
+            `opponents.parse`.
+        money: What each player has at the start.
+        unit_cap: Most units and buildings per player; 0 for no cap.
+        max_tick: When the game is a draw; 0 for never.
+        frame_skip: Scripted opponents act every so many ticks, >= 1.
+    """
+
+    map: MapSettings = field(default_factory=MapSettings)
+    opponents: tuple[str | None, str | None] = (None, None)
+    money: int = 500
+    unit_cap: int = 50
+    max_tick: int = 20_000
+    frame_skip: int = 50
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit, a building or a resource as it is now.
+
+    Attributes:
+        ref: What orders call it.
+        number: How many were created before it.
+        player: Its owner.
+        type: Number of its type; see `units`.
+        x: Position, in cells.
+        y: Position, in cells.
+        hp: Hit points.
+        finished: Whether it is no building under construction.
+        order: Name of its running order, "IDLE" if there is none; see `state.ORDER_NAMES`.
+        making: Type that it builds or trains, -1 if none.
+        target: Reference to what it attacks or gathers from, -1 if nothing.
+    """
+
+    ref: int
+    number: int
+    player: int
+    type: int
+    x: float
+    y: float
+    hp: int
+    finished: bool
+    order: str
+    making: int
+    target: int
+
+    @property
+    def name(self) -> str:
+        """Name of its type."""
+        return NAMES[self.type]
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """(x, y) of the cell it stands on."""
+        return int(self.x + 0.5), int(self.y + 0.5)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The exact state of a game; see `Game.snapshot`."""
+
+    record: np.ndarray
+    touched: np.ndarray
+    learned: np.ndarray
+    route: np.ndarray
+
+
+class Game:
+    """One game.
+
+    Attributes:
+        settings: The settings.
+        record: The state, `state.GAME` of shape (1,).
+        memory: What the path planners know, `state.MEMORY` of shape (1,).
+
+    Args:
+        seed: The map's seed, and the opponents' unless they get their own; any whole number.
+        settings: What is not the default.
+        opponent_seeds: Seeds of the opponents' draws.
+
+    Raises:
+        UserError: If a setting is not allowed.
+    """
+
+    def __init__(
+        self, seed: int = 0, settings: Settings | None = None, opponent_seeds: tuple[int, int] | None = None
+    ) -> None:
+        self.settings = settings or Settings()
+        _check(self.settings)
+        self.memory = state.new_memory()
+        self.record = state.new_game()
+        self.reset(seed, opponent_seeds)
+
+    def reset(self, seed: int, opponent_seeds: tuple[int, int] | None = None) -> None:
+        """Begins a new game.
+
+        Args:
+            seed: As for the class.
+            opponent_seeds: As for the class.
+        """
+        made = mapgen.generate(seed, self.settings.map)
+        self._begin(made.terrain, made.units, (self.settings.money, self.settings.money))
+        self.record["tick"] = UNITS_AT + 1
+        seeds = opponent_seeds or (seed, seed)
+        for player, name in enumerate(self.settings.opponents):
+            if name is not None:
+                opponents.enter(self.record, player, name, seeds[player], self.settings.frame_skip)
+
+    @classmethod
+    def scenario(
+        cls,
+        units: Iterable[tuple[int, int, float, float]],
+        money: tuple[int, int] = (0, 0),
+        terrain: np.ndarray | None = None,
+        settings: Settings | None = None,
+    ) -> Game:
+        """A game that starts at tick 0 with given units.
+
+        Args:
+            units: (player, type, x, y) in the order of creation.
+            money: Of both players.
+            terrain: (1024,), row by row; all grass by default.
+            settings: Cap and length of the game; the rest is not looked at.
+        """
+        game = cls.__new__(cls)
+        game.settings = settings or Settings(unit_cap=0, max_tick=0)
+        game.memory = state.new_memory()
+        game._begin(np.zeros(SIZE * SIZE, np.int8) if terrain is None else terrain, units, money)
+        return game
+
+    def _begin(
+        self, terrain: np.ndarray, units: Iterable[tuple[int, int, float, float]], money: tuple[int, int]
+    ) -> None:
+        compile_rules()
+        _forget(self.memory)
+        self.record = state.new_game()
+        g = self.record[0]
+        g["terrain"], g["money"] = terrain, money
+        g["unit_cap"], g["max_tick"] = self.settings.unit_cap, self.settings.max_tick
+        ticks.begin(g, units)
+
+    @property
+    def tick(self) -> int:
+        """The tick that comes next; after the end, the tick in which the game ended."""
+        return int(self.record["tick"][0])
+
+    @property
+    def over(self) -> bool:
+        """Whether the game has ended."""
+        return int(self.record["status"][0]) != state.RUNNING
+
+    @property
+    def broken(self) -> bool:
+        """Whether it ended in a jam: the original gives up when too many moves fail."""
+        return int(self.record["status"][0]) == state.BROKEN
+
+    @property
+    def winner(self) -> int:
+        """0 or 1; -1 while nobody has won, and after a draw."""
+        return int(self.record["winner"][0])
+
+    def money(self, player: int) -> int:
+        """What a player has."""
+        return int(self.record["money"][0, player])
+
+    def step(self, orders: Sequence[Order], ticks: int | None = None) -> list[str]:
+        """Gives orders and runs on, until the game is over or so many ticks have passed.
+
+        Args:
+            orders: In the order in which they are sent.
+            ticks: How many; `frame_skip` by default.
+
+        Returns:
+            "done" or "dropped" for each order; those that say what the unit already does, that attack a building under
+            construction or that ask a busy building to train are dropped.
+
+        Raises:
+            UserError: If an order is for another player's unit, or for one that cannot carry it out.
+        """
+        return self._run(orders, self.settings.frame_skip if ticks is None else ticks, True)
+
+    def run(self, count: int, to_the_end: bool = True) -> None:
+        """Lets time pass.
+
+        Args:
+            count: Ticks.
+            to_the_end: Whether to stop when the game is over.
+        """
+        self._run((), count, to_the_end)
+
+    def _run(self, orders: Sequence[Order], count: int, to_the_end: bool) -> list[str]:
+        given = pack(orders)
+        codes = np.zeros(len(orders), np.int32)
+        ticks.run(self.record[0], self.memory[0], given, codes, True, count, to_the_end)
+        outcomes = [OUTCOMES[code] for code in codes.tolist()]
+        if "not allowed" in outcomes:
+            wrong = orders[outcomes.index("not allowed")]
+            raise UserError(
+                f"`orders` has {wrong}, which is not for a unit of player {wrong.player} that can do it; "
+                "give orders to own finished units, by their types."
+            )
+        return outcomes
+
+    def units(self, player: int | None = None, kind: int | None = None) -> list[Unit]:
+        """Units as they are, without fog.
+
+        Args:
+            player: Only this owner's, in the order of creation; resources have owners, too. All by default.
+            kind: Only this type.
+        """
+        players = (0, 1) if player is None else (player,)
+        return [unit for unit in self._read(self._slots(*players)) if kind in (None, unit.type)]
+
+    def unit(self, ref: int) -> Unit | None:
+        """A unit by its reference, or `None` if it is gone."""
+        slot = ref % state.SLOTS
+        there = ref >= 0 and self.record["serial"][0, slot] == ref // state.SLOTS
+        return self._read(np.array([slot]))[0] if there else None
+
+    def visible(self, player: int) -> np.ndarray:
+        """bool (32, 32) by row and column: cells that a player sees now."""
+        return (self.record["sight"][0, player] > 0).reshape(SIZE, SIZE)
+
+    def explored(self, player: int) -> np.ndarray:
+        """bool (32, 32) by row and column: cells that a player has ever seen."""
+        return (self.record["seen"][0, player] > 0).reshape(SIZE, SIZE)
+
+    def seen_enemies(self, player: int) -> list[Unit]:
+        """Finished units of the other player that a player sees, and its buildings that the player remembers."""
+        return [unit for unit in self._known(player, self._slots(1 - player)) if unit.type != RESOURCE]
+
+    def seen_resources(self, player: int) -> list[Unit]:
+        """Resources that a player sees or remembers."""
+        return [unit for unit in self._known(player, self._slots(0, 1)) if unit.type == RESOURCE]
+
+    def snapshot(self) -> Snapshot:
+        """The exact state, what the path planners learned included."""
+        m = self.memory[0]
+        touched = np.argwhere(m["touched"])
+        rows = tuple(touched.T)
+        return Snapshot(self.record.copy(), touched, m["learned"][rows], m["route"][rows])
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Goes back to a state of this or of another game.
+
+        Args:
+            snapshot: What `snapshot` gave.
+        """
+        self.record = snapshot.record.copy()
+        _forget(self.memory)
+        m, rows = self.memory[0], tuple(snapshot.touched.T)
+        m["touched"][rows] = 1
+        m["learned"][rows], m["route"][rows] = snapshot.learned, snapshot.route
+
+    def _slots(self, *players: int) -> np.ndarray:
+        """Where the units of players lie, in the order of creation."""
+        g = self.record[0]
+        return np.concatenate([g["roster"][player, : g["count"][player]] for player in players])
+
+    def _read(self, slots: np.ndarray) -> list[Unit]:
+        """The units at some places, column by column, as single fields are slow to read."""
+        g = self.record[0]
+        columns = (g[name][slots].tolist() for name in _COLUMNS)
+        return [
+            Unit(
+                ref=serial * state.SLOTS + slot,
+                number=serial - 1,
+                player=player,
+                type=kind,
+                x=x,
+                y=y,
+                hp=hp,
+                finished=stage == state.FINISHED,
+                order=state.ORDER_NAMES[order],
+                making=what if order in (state.BUILD, state.TRAIN) else state.NO_ONE,
+                target=target if order in (state.ATTACK, state.GATHER) else state.NO_ONE,
+            )
+            for slot, serial, player, kind, x, y, hp, stage, order, what, target in zip(
+                slots.tolist(), *columns, strict=True
+            )
+        ]
+
+    def _known(self, player: int, slots: np.ndarray) -> list[Unit]:
+        """Those of the finished units at some places that a player sees, or remembers if they stand still."""
+        g = self.record[0]
+        known = []
+        for slot, unit in zip(slots.tolist(), self._read(slots), strict=True):
+            column, row = unit.cell
+            fixed = IS_BUILDING[unit.type] or unit.type == RESOURCE
+            seen = g["sight"][player, row * SIZE + column] > 0 or (fixed and g["known"][player, slot])
+            if unit.finished and seen:
+                known.append(unit)
+        return known
+
+
+def _forget(memory: np.ndarray) -> None:
+    """Empties what path planners know, as far as it is not empty."""
+    m = memory[0]
+    rows = tuple(np.argwhere(m["touched"]).T)
+    m["learned"][rows], m["route"][rows], m["touched"][rows] = 0, 0, 0
+
+
+def _check(settings: Settings) -> None:
+    for name, low in (("money", 0), ("unit_cap", 0), ("max_tick", 0), ("frame_skip", 1)):
+        require_whole(name, getattr(settings, name), low)
+    for opponent in settings.opponents:
+        if opponent is not None:
+            opponents.parse(opponent)

@@ -1,0 +1,136 @@
+"""Scripted opponents by name: simple, medium with one, two or three army types, strong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rllib_llm_comm.envs.minirts.engine.opponent_plan import FIXED, STRONG
+from rllib_llm_comm.envs.minirts.engine.random_stream import seed_stream
+from rllib_llm_comm.envs.minirts.engine.state import NO_ONE
+from rllib_llm_comm.envs.minirts.engine.ticks import draw
+from rllib_llm_comm.envs.minirts.engine.units import ARCHER, ARMY, CAVALRY, DRAGON, NAMES, SPEARMAN, SWORDMAN, TYPE_OF
+from rllib_llm_comm.errors import UserError, require_choice
+
+LEVELS = ("simple", "medium", "medium2", "medium3", "strong")
+"""simple attacks with three units, medium with three to five of one type, medium2 and medium3 mix two or three types,
+strong makes what beats what it sees."""
+TOWER = "_tower"
+"""Ending of a name, such as "medium_tower": up to two guard towers are built, too. strong builds them anyway."""
+DRAWN_TYPES = (SPEARMAN, SWORDMAN, CAVALRY, ARCHER, DRAGON)
+"""Army types that opponents draw, each as likely."""
+_SIMPLE_ARMY = 3
+
+
+@dataclass(frozen=True)
+class Opponent:
+    """What a name means.
+
+    Attributes:
+        level: One of `LEVELS`.
+        towers: Whether it builds guard towers.
+        types: Army types that are fixed; the others are drawn for each game.
+    """
+
+    level: str
+    towers: bool
+    types: tuple[int, ...]
+
+    @property
+    def num_types(self) -> int:
+        """How many army types it makes."""
+        return {"medium2": 2, "medium3": 3}.get(self.level, 1)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What an opponent drew for a game.
+
+    Attributes:
+        types: Its army types; none for strong.
+        least: Size of the army from which on it attacks.
+        most: Size up to which the army grows.
+    """
+
+    types: tuple[int, ...]
+    least: int
+    most: int
+
+
+def parse(name: str) -> Opponent:
+    """Reads an opponent's name.
+
+    Args:
+        name: A level, perhaps with the ending "_tower", perhaps with army types: "medium_tower:DRAGON",
+            "medium2:SPEARMAN+ARCHER".
+
+    Raises:
+        UserError: If there is no such opponent.
+    """
+    level, _, listed = str(name).partition(":")
+    towers = level.endswith(TOWER)
+    level = level.removesuffix(TOWER)
+    require_choice("opponent", level, LEVELS)
+    kinds = listed.split("+") if listed else []
+    for kind in kinds:
+        require_choice(f"opponent {name}", kind, [NAMES[army] for army in ARMY])
+    opponent = Opponent(level, towers, tuple(TYPE_OF[kind] for kind in kinds))
+    if len(kinds) > (0 if level == "strong" else opponent.num_types):
+        raise UserError(
+            f"`opponent` is {name!r} with {len(kinds)} army types, but {level!r} takes at most "
+            f"{0 if level == 'strong' else opponent.num_types}; leave some out, or take medium2 or medium3."
+        )
+    return opponent
+
+
+def enter(record: np.ndarray, player: int, name: str, seed: int, every: int) -> None:
+    """Lets a scripted opponent play from now on; it draws its types and army sizes.
+
+    Args:
+        record: The game, `state.GAME` of shape (1,).
+        player: The side it takes.
+        name: See `parse`.
+        seed: Of its random numbers; both sides may have the same.
+        every: It acts each so many ticks.
+    """
+    opponent = parse(name)
+    g = record[0]
+    seed_stream(record, player, (player << 20) + seed)
+    g["ai_kind"][player] = STRONG if opponent.level == "strong" else FIXED
+    g["ai_every"][player], g["ai_towers"][player] = every, opponent.towers
+    g["ai_queued"][player] = g["ai_last_army"][player] = NO_ONE
+    g["ai_found_base"][player] = 0
+    types = [] if opponent.level == "strong" else _types(record, player, opponent)
+    if opponent.level == "simple":
+        least = most = _SIMPLE_ARMY
+    elif opponent.level == "strong":
+        least, most = draw(record[0], player, 3, 5), draw(record[0], player, 5, 7)
+    else:
+        most, least = draw(record[0], player, 5, 7), draw(record[0], player, 3, 5)
+    count = max(1, len(types))
+    g["ai_num_types"][player], g["ai_max"][player] = count, most
+    g["ai_types"][player, : len(types)] = types
+    # The first types make up what cannot be shared out evenly.
+    g["ai_mins"][player, :count] = [least // count + (i < least % count) for i in range(count)]
+
+
+def drawn(record: np.ndarray, player: int) -> Drawn:
+    """What a scripted opponent drew.
+
+    Args:
+        record: The game, `state.GAME` of shape (1,).
+        player: Its side.
+    """
+    g = record[0]
+    count = int(g["ai_num_types"][player])
+    types = () if g["ai_kind"][player] == STRONG else tuple(g["ai_types"][player, :count].tolist())
+    return Drawn(types, int(g["ai_mins"][player, :count].sum()), int(g["ai_max"][player]))
+
+
+def _types(record: np.ndarray, player: int, opponent: Opponent) -> list[int]:
+    types = list(opponent.types)
+    while len(types) < opponent.num_types:
+        left = [kind for kind in DRAWN_TYPES if kind not in types]
+        types.append(left[draw(record[0], player, 0, len(left) - 1)])
+    return types

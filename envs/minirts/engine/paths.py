@@ -1,0 +1,236 @@
+"""How units find their ways: straight if nothing is in between, else an A* that learns. Compiled.
+
+`g` is a record `state.GAME`, `m` a record `state.MEMORY`. Ways are found per player and remembered for ten ticks by
+start and target cell, for all of the player's units. After each search the distances it found are kept for the whole
+game, and later searches to the same cell use them as lower bounds (as learning real-time A* does). All sums are
+float32.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from rllib_llm_comm.envs.minirts.engine.discs import axis_cell, clear_of_discs, distance2, passable
+from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
+from rllib_llm_comm.envs.minirts.engine.state import CELLS, NO_ONE
+
+_REMEMBERED_TICKS = 10
+_MAX_EXPANSIONS = 1000
+_STRAIGHT = CELLS
+_NO_WAY = -1
+_ROUTE = 2048
+_SAMPLES_PER_CELL = np.float32(10)
+_NEAR2 = np.float32(4)
+_STEP = np.float32(1)
+_OFF_PATH = np.float32(1e-5)
+_DX = np.array([1, 0, -1, 0], np.int32)
+_DY = np.array([0, 1, 0, -1], np.int32)
+
+
+@njit(nogil=True)
+def _known_terrain_passable(g, player, cell, kind):  # type: ignore[no-untyped-def]
+    return g.seen[player, cell] == 0 or passable(g, cell, kind)
+
+
+@njit(nogil=True)
+def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
+    """Whether a unit could walk straight to a place, as far as its player knows.
+
+    Samples lie about 0.1 cells apart; only the first in each cell between start and target is looked at, and the target
+    itself is no sample. Their number is the product with 10, rounded to float32, plus 0.5 in float64: a quotient with
+    0.1 in float32 can be one less.
+    """
+    player, kind = g.owner[slot], g.type[slot]
+    x, y = g.x[slot], g.y[slot]
+    start = axis_cell(y) * SIZE + axis_cell(x)
+    target = axis_cell(to_y) * SIZE + axis_cell(to_x)
+    dx, dy = to_x - x, to_y - y
+    length = np.float32(math.sqrt(dx * dx + dy * dy))
+    samples = int(np.float64(length * _SAMPLES_PER_CELL) + 0.5)
+    if samples < 2:
+        return True
+    apart = length / np.float32(samples)
+    # Rounded in this order, as the original does.
+    step_x, step_y = dx / length * apart, dy / length * apart
+    last = start
+    for i in range(1, samples):
+        x, y = g.x[slot] + step_x * np.float32(i), g.y[slot] + step_y * np.float32(i)
+        column, row = axis_cell(x), axis_cell(y)
+        cell = row * SIZE + column
+        if cell == last:
+            continue
+        last = cell
+        if cell in (start, target):
+            continue
+        if column < 0 or row < 0 or column >= SIZE or row >= SIZE:
+            return False
+        if not _known_terrain_passable(g, player, cell, kind) or not clear_of_discs(g, x, y, slot):
+            return False
+    return True
+
+
+@njit(nogil=True)
+def _before(m, a, b):  # type: ignore[no-untyped-def]
+    """Whether heap entry a comes before b: smaller sum, then smaller cost so far, then larger cell."""
+    if m.heap_f[a] != m.heap_f[b]:
+        return m.heap_f[a] < m.heap_f[b]
+    if m.heap_g[a] != m.heap_g[b]:
+        return m.heap_g[a] < m.heap_g[b]
+    return m.heap_cell[a] > m.heap_cell[b]
+
+
+@njit(nogil=True)
+def _swap(m, a, b):  # type: ignore[no-untyped-def]
+    m.heap_f[a], m.heap_f[b] = m.heap_f[b], m.heap_f[a]
+    m.heap_g[a], m.heap_g[b] = m.heap_g[b], m.heap_g[a]
+    m.heap_cell[a], m.heap_cell[b] = m.heap_cell[b], m.heap_cell[a]
+
+
+@njit(nogil=True)
+def _push(m, f, cost, cell):  # type: ignore[no-untyped-def]
+    at = m.heap_size
+    m.heap_f[at], m.heap_g[at], m.heap_cell[at] = f, cost, cell
+    m.heap_size = at + 1
+    while at > 0:
+        above = (at - 1) // 2
+        if not _before(m, at, above):
+            break
+        _swap(m, at, above)
+        at = above
+
+
+@njit(nogil=True)
+def _pop(m):  # type: ignore[no-untyped-def]
+    """Takes the first entry off the heap and returns its cell."""
+    cell = m.heap_cell[0]
+    last = m.heap_size - 1
+    _swap(m, 0, last)
+    m.heap_size = last
+    at = 0
+    while True:
+        first = at
+        for below in (2 * at + 1, 2 * at + 2):
+            if below < last and _before(m, below, first):
+                first = below
+        if first == at:
+            return cell
+        _swap(m, at, first)
+        at = first
+
+
+@njit(nogil=True)
+def _as_the_crow_flies(cell, target):  # type: ignore[no-untyped-def]
+    dx = np.float32(cell % SIZE - target % SIZE)
+    dy = np.float32(cell // SIZE - target // SIZE)
+    return np.float32(math.sqrt(dx * dx + dy * dy))
+
+
+@njit(nogil=True)
+def _estimate(m, player, cell, target):  # type: ignore[no-untyped-def]
+    learned = m.learned[player, target, cell]
+    return learned if learned > 0 else _as_the_crow_flies(cell, target)
+
+
+@njit(nogil=True)
+def _learn(m, player, cell, target, value):  # type: ignore[no-untyped-def]
+    m.learned[player, target, cell] = max(value, _as_the_crow_flies(cell, target))
+
+
+@njit(nogil=True)
+def _open(g, m, slot, cell):  # type: ignore[no-untyped-def]
+    """Whether a search may enter a cell; discs count only near the unit."""
+    x, y = np.float32(cell % SIZE), np.float32(cell // SIZE)
+    if not _known_terrain_passable(g, g.owner[slot], cell, g.type[slot]):
+        return False
+    return distance2(g.x[slot], g.y[slot], x, y) >= _NEAR2 or clear_of_discs(g, x, y, slot)
+
+
+@njit(nogil=True)
+def _enter(m, player, cell, parent, cost, target):  # type: ignore[no-untyped-def]
+    m.mark[cell] = m.search
+    m.cost[cell] = cost
+    m.parent[cell] = parent
+    _push(m, cost + _estimate(m, player, cell, target), cost, cell)
+
+
+@njit(nogil=True)
+def _search(g, m, slot, start, target):  # type: ignore[no-untyped-def]
+    """A* from start to target. Returns the goal (the target, or the best cell after 1000 expansions) or -1, and the
+    number of cells in `m.popped`."""
+    player = g.owner[slot]
+    m.search += 1
+    m.heap_size = 0
+    _enter(m, player, start, NO_ONE, np.float32(0), target)
+    popped = 0
+    while m.heap_size > 0:
+        cell = _pop(m)
+        m.popped[popped] = cell
+        popped += 1
+        if cell == target or popped >= _MAX_EXPANSIONS:
+            return cell, popped
+        for k in range(4):
+            column, row = cell % SIZE + _DX[k], cell // SIZE + _DY[k]
+            neighbour = row * SIZE + column
+            inside = 0 <= column < SIZE and 0 <= row < SIZE
+            if not (neighbour == target or inside) or m.mark[neighbour] == m.search:
+                continue
+            if neighbour == target or _open(g, m, slot, neighbour):
+                _enter(m, player, neighbour, cell, m.cost[cell] + _STEP, target)
+    return _NO_WAY, popped
+
+
+@njit(nogil=True)
+def _learn_from_search(m, player, target, goal, popped):  # type: ignore[no-untyped-def]
+    best = m.cost[goal] + _estimate(m, player, goal, target)
+    for i in range(popped):
+        cell = m.popped[i]
+        _learn(m, player, cell, target, best + _OFF_PATH - m.cost[cell])
+    cell = goal
+    while cell != NO_ONE:
+        _learn(m, player, cell, target, best - m.cost[cell])
+        cell = m.parent[cell]
+
+
+@njit(nogil=True)
+def _farthest_straight(g, m, slot, goal):  # type: ignore[no-untyped-def]
+    """The last cell of a path that the unit can walk to straight; at worst its own."""
+    cell = goal
+    while m.parent[cell] != NO_ONE and not straight(g, slot, np.float32(cell % SIZE), np.float32(cell // SIZE)):
+        cell = m.parent[cell]
+    return cell
+
+
+@njit(nogil=True)
+def way(g, m, slot, to_x, to_y, tick):  # type: ignore[no-untyped-def]
+    """Where a unit should walk to now in order to get to a place.
+
+    Args:
+        g: The game.
+        m: What planners know; changed.
+        slot: The unit.
+        to_x: Its target.
+        to_y: Its target.
+        tick: What the unit's order thinks is the time.
+
+    Returns:
+        A cell, or `CELLS` if it should walk straight to the target.
+    """
+    player = g.owner[slot]
+    start = axis_cell(g.y[slot]) * SIZE + axis_cell(g.x[slot])
+    target = axis_cell(to_y) * SIZE + axis_cell(to_x)
+    remembered = m.route[player, target, start]
+    if remembered > 0 and tick - (remembered // _ROUTE - 1) < _REMEMBERED_TICKS:
+        return remembered % _ROUTE
+    found = _STRAIGHT
+    if not straight(g, slot, to_x, to_y):
+        goal, popped = _search(g, m, slot, start, target)
+        if goal == _NO_WAY:
+            return _STRAIGHT
+        _learn_from_search(m, player, target, goal, popped)
+        found = _farthest_straight(g, m, slot, goal)
+    m.touched[player, target] = 1
+    m.route[player, target, start] = (tick + 1) * _ROUTE + found
+    return found

@@ -1,0 +1,1 @@
+"""Views of the game: words, numbers and pictures."""

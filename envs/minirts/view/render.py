@@ -1,0 +1,215 @@
+"""Pictures of the game: plain characters for a terminal, pixels for a person."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, Colour, font
+from rllib_llm_comm.envs.minirts.commanders.executor import Executor
+from rllib_llm_comm.envs.minirts.commanders.tasks import phrase
+from rllib_llm_comm.envs.minirts.engine.game import Game, Unit
+from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
+from rllib_llm_comm.envs.minirts.engine.units import HP, IS_BUILDING, RESOURCE
+from rllib_llm_comm.envs.minirts.side import Side
+from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KINDS, SINGULAR, group
+from rllib_llm_comm.envs.minirts.view.sprites import sprite
+
+CELL = 16
+"""Pixels per cell of the big map."""
+_SMALL = 8
+_STRIP = 64
+_MAP = SIZE * CELL
+_ENEMY: Colour = (196, 52, 52)
+_SECOND: Colour = (40, 110, 190)
+_NEUTRAL: Colour = (200, 200, 200)
+_GRASS = ((124, 168, 92), (118, 162, 88))
+_WATERS = ((86, 142, 190), (80, 136, 184))
+_LINES: dict[str, Colour] = {"ATTACK": (214, 60, 50, 150), "GATHER": (240, 200, 90, 110), "MOVE": (250, 250, 250, 110)}
+_LETTERS = dict(zip(KINDS, "PSWCDAKBLTOGH", strict=True))
+
+
+# ---- characters --------------------------------------------------------------------------------------------
+
+
+def ansi(game: Game, side: Side, executor: Executor | None = None) -> str:
+    """What a side knows of the game, in characters.
+
+    Args:
+        game: The game.
+        side: The side; capitals are its own, small letters the enemy's.
+        executor: Its officers, for what is in force.
+
+    Returns:
+        A line on top; 32 lines of 64 characters; what the commanders have; a legend.
+    """
+    terrain = game.record["terrain"][0].reshape(SIZE, SIZE)
+    seen, now = game.explored(side.player), game.visible(side.player)
+    rows = [[_ground(terrain[y, x], seen[y, x], now[y, x]) for x in range(SIZE)] for y in range(SIZE)]
+    for unit in side.resources:
+        _write(rows, unit, "$")
+    for unit in side.enemies:
+        _write(rows, unit, _LETTERS[unit.type].lower())
+    for unit in (*side.sites, *side.own):
+        _write(rows, unit, _LETTERS[unit.type], "" if unit.finished else "?")
+    lines = [f"tick {game.tick}, gold {side.money}"]
+    lines += ["".join(cell.ljust(2) for cell in row) for row in rows]
+    for commander in range(side.size):
+        lines.append(f"{COMMANDERS[commander]} has {group(side.counts(commander))}{_in_force(executor, commander)}")
+    lines.append(f"the enemy is known to have {group(side.enemy_counts())}")
+    legend = ", ".join(f"{letter} {SINGULAR[kind]}" for kind, letter in _LETTERS.items())
+    return "\n".join([*lines, f"{legend}; small letters: enemy; $ resource, ~ water, : seen before; ? building site"])
+
+
+def _ground(terrain: int, seen: bool, now: bool) -> str:
+    if not seen:
+        return " "
+    return "~" if terrain == WATER else "." if now else ":"
+
+
+def _write(rows: list[list[str]], unit: Unit, letter: str, mark: str = "") -> None:
+    x, y = unit.cell
+    if 0 <= x < SIZE and 0 <= y < SIZE:
+        rows[y][x] = letter + mark
+
+
+def _in_force(executor: Executor | None, commander: int) -> str:
+    if executor is None:
+        return ""
+    mine = executor.orders[commander]
+    words = [*(["mine"] if mine.mining else []), mine.stance, *(phrase(job.command) for job in mine.jobs)]
+    return f"; {', '.join(words)}"
+
+
+# ---- pixels ------------------------------------------------------------------------------------------------
+
+
+def rgb_array(game: Game, side: Side | None = None, executor: Executor | None = None) -> np.ndarray:
+    """The game as pixels: the whole map, darker where nobody of the side sees it; beside it what each side knows.
+
+    Args:
+        game: The game.
+        side: The side whose fog lies on the map; without one all is light.
+        executor: Its officers, for what is in force.
+
+    Returns:
+        (576, 768, 3) uint8. Units of the side have the colour of their commander, the others are red.
+    """
+    scene = Image.new("RGB", (_MAP + SIZE * _SMALL, _MAP + _STRIP), PAPER[:3])
+    own = 0 if side is None else side.player
+    scene.paste(_battlefield(game, side, own), (0, 0))
+    for row, player in enumerate((own, 1 - own)):
+        scene.paste(_known(game, player, own), (_MAP, row * SIZE * _SMALL))
+    _status(scene, game, side, executor, own)
+    return np.array(scene)
+
+
+@lru_cache(maxsize=8)
+def _terrain(cells: bytes, size: int) -> Image.Image:
+    terrain = np.frombuffer(cells, np.int32).reshape(SIZE, SIZE)
+    shade = np.add.outer(np.arange(SIZE), np.arange(SIZE)) % 2
+    grass, water = np.array(_GRASS, np.uint8)[shade], np.array(_WATERS, np.uint8)[shade]
+    pixels = np.where((terrain == WATER)[..., None], water, grass)
+    return Image.fromarray(pixels.astype(np.uint8)).resize((SIZE * size, SIZE * size), Image.Resampling.NEAREST)
+
+
+def _ground_of(game: Game, size: int) -> Image.Image:
+    return _terrain(game.record["terrain"][0].tobytes(), size).copy()
+
+
+def _darken(scene: Image.Image, shadow: np.ndarray, size: int) -> None:
+    """Lays darkness, 0 to 255 by row and column, on a map."""
+    mask = Image.fromarray(shadow.astype(np.uint8)).resize((SIZE * size, SIZE * size), Image.Resampling.NEAREST)
+    scene.paste((24, 30, 44), (0, 0), mask)
+
+
+def _battlefield(game: Game, side: Side | None, own: int) -> Image.Image:
+    scene = _ground_of(game, CELL)
+    if side is not None:
+        now, ever = game.visible(own), game.explored(own)
+        _darken(scene, np.where(now, 0, np.where(ever, 70, 130)), CELL)
+    units = game.units()
+    _lines(scene, game, units)
+    draw = ImageDraw.Draw(scene)
+    for unit in sorted(units, key=lambda u: (not IS_BUILDING[u.type], u.y)):
+        colour = _NEUTRAL if unit.type == RESOURCE else _colour(unit, side, own)
+        size = round(CELL * (1.7 if IS_BUILDING[unit.type] else 1.35))
+        picture = sprite(unit.type, colour, size, not unit.finished)
+        left, top = _pixel(unit.x) - size // 2, _pixel(unit.y) - size // 2
+        scene.paste(picture, (left, top), picture)
+        if unit.hp < HP[unit.type] and unit.type != RESOURCE:
+            share = max(0.0, unit.hp / float(HP[unit.type]))
+            draw.rectangle((left + 2, top - 2, left + size - 2, top), fill=(60, 20, 20))
+            draw.rectangle((left + 2, top - 2, left + 2 + round((size - 4) * share), top), fill=(90, 210, 90))
+    g = game.record[0]
+    for i in range(int(g["num_bullets"])):
+        x, y = _pixel(g["b_x"][i]), _pixel(g["b_y"][i])
+        draw.ellipse((x - 2, y - 2, x + 2, y + 2), fill=(250, 240, 160), outline=INK[:3])
+    return scene
+
+
+def _pixel(place: float) -> int:
+    return round((float(place) + 0.5) * CELL)
+
+
+def _colour(unit: Unit, side: Side | None, own: int) -> Colour:
+    if unit.player != own:
+        return _ENEMY
+    if side is None or not unit.finished:
+        return _SECOND
+    return COOK_COLOURS[side.owner(unit) % len(COOK_COLOURS)]
+
+
+def _lines(scene: Image.Image, game: Game, units: Sequence[Unit]) -> None:
+    """From each unit to what it attacks, digs or goes to."""
+    draw, g = ImageDraw.Draw(scene, "RGBA"), game.record[0]
+    places = {unit.ref: (unit.x, unit.y) for unit in units}
+    for unit in units:
+        if unit.order not in _LINES:
+            continue
+        slot = unit.ref % len(g["to_x"])
+        place = places.get(unit.target) if unit.order != "MOVE" else (g["to_x"][slot], g["to_y"][slot])
+        if place is not None:
+            ends = [(_pixel(unit.x), _pixel(unit.y)), (_pixel(place[0]), _pixel(place[1]))]
+            draw.line(ends, fill=_LINES[unit.order], width=1)
+
+
+def _known(game: Game, player: int, own: int) -> Image.Image:
+    """What a player knows: black where it never was, dots for what it knows of."""
+    scene = _ground_of(game, _SMALL)
+    now, ever = game.visible(player), game.explored(player)
+    _darken(scene, np.where(now, 0, np.where(ever, 110, 255)), _SMALL)
+    draw = ImageDraw.Draw(scene)
+    mine = [unit for unit in game.units(player) if unit.type != RESOURCE]
+    colours: tuple[Colour, Colour] = (_SECOND, _ENEMY) if player == own else (_ENEMY, _SECOND)
+    shown = ((game.seen_resources(player), (244, 204, 80)), (mine, colours[0]), (game.seen_enemies(player), colours[1]))
+    for units, colour in shown:
+        for unit in units:
+            x, y = (unit.x + 0.5) * _SMALL, (unit.y + 0.5) * _SMALL
+            radius = 4 if IS_BUILDING[unit.type] else 3
+            shape = draw.rectangle if IS_BUILDING[unit.type] else draw.ellipse
+            shape((x - radius, y - radius, x + radius, y + radius), fill=colour[:3], outline=(20, 20, 20))
+    draw.rectangle((0, 0, scene.width - 1, scene.height - 1), outline=colours[0][:3], width=2)
+    return scene
+
+
+def _status(scene: Image.Image, game: Game, side: Side | None, executor: Executor | None, own: int) -> None:
+    """Time and gold, what both sides have, and what is in force."""
+    draw, top = ImageDraw.Draw(scene), _MAP
+    lines = [(f"tick {game.tick}", INK)]
+    names = ("blue", "red") if side is None else ("we", "enemy")
+    for player, colour, name in ((own, _SECOND, names[0]), (1 - own, _ENEMY, names[1])):
+        units = Counter(unit.type for unit in game.units(player) if unit.type != RESOURCE and unit.finished)
+        lines.append((f"{name}: {game.money(player)} gold, {group(units)}", colour))
+    if side is not None and executor is not None:
+        for commander in range(side.size):
+            words = f"{COMMANDERS[commander]}{_in_force(executor, commander)}".replace(";", ":", 1)
+            lines.append((words, COOK_COLOURS[commander]))
+    step = _STRIP / len(lines)
+    letters = font(min(15.0, step - 1))
+    for number, (words, colour) in enumerate(lines):
+        draw.text((8, top + step * (number + 0.5)), words, fill=colour[:3], font=letters, anchor="lm")

@@ -1,0 +1,164 @@
+"""What a commander reads: what is its own, what the others have, what is seen of the enemy, and what is in force."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rllib_llm_comm.envs.minirts.commanders.executor import Executor
+from rllib_llm_comm.envs.minirts.commanders.tasks import Command, phrase
+from rllib_llm_comm.envs.minirts.engine.units import (
+    ARMY,
+    BUILDINGS,
+    COST,
+    MADE_BY,
+    PEASANT,
+    TOWN_HALL,
+)
+from rllib_llm_comm.envs.minirts.side import Side
+from rllib_llm_comm.envs.minirts.told import told_sentences
+from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KINDS, PLURAL, SINGULAR, TRAINED, counted, group, listing
+
+_DOING = {"attack": "attacks", "defend": "defends", "scout": "scouts"}
+_BEATS = (
+    "Swordmen beat spearmen, spearmen beat cavalry, cavalry beats swordmen, and all three beat archers. Archers beat "
+    "dragons, dragons beat swordmen, spearmen and cavalry. Catapults beat buildings and hurt no army but catapults."
+)
+
+
+def observation_text(executor: Executor, commander: int, max_tick: int = 0) -> str:
+    """What a commander reads at a decision; every sentence of it is true of the moment.
+
+    Args:
+        executor: The side's officers.
+        commander: Its number.
+        max_tick: When the game is a draw; 0 for never.
+    """
+    side = executor.side
+    sentences = [f"You are {COMMANDERS[commander]}.", *told_sentences(side, commander)]
+    sentences += situation_sentences(side)
+    sentences += commander_sentences(executor, commander, speaker=True)
+    for other in range(side.size):
+        if other != commander:
+            sentences.append(f"{COMMANDERS[other].capitalize()} commands {group(side.counts(other))}.")
+    sentences.append(f"It is tick {side.game.tick}{f' of {max_tick}' if max_tick else ''}.")
+    return " ".join(sentences)
+
+
+def situation_sentences(side: Side) -> list[str]:
+    """What all commanders of a side share: money, building sites, what is seen of the enemy.
+
+    Args:
+        side: The side.
+    """
+    sentences = [f"The team has {side.money} gold."]
+    coming = Counter(unit.making for unit in side.own if unit.making >= 0)
+    if any(coming[kind] for kind in BUILDINGS):
+        sentences.append(f"Peasants build {group({kind: coming[kind] for kind in BUILDINGS})}.")
+    if any(coming[kind] for kind in TRAINED):
+        sentences.append(f"Buildings train {group({kind: coming[kind] for kind in TRAINED})}.")
+    seen = side.enemy_counts()
+    sentences.append(f"You know of {group(seen)} of the enemy." if seen else "You know of no enemy.")
+    if not seen[TOWN_HALL]:
+        sentences.append("The enemy town hall is not found.")
+    if side.threats():
+        sentences.append("Enemies are near your buildings.")
+    return sentences
+
+
+def commander_sentences(executor: Executor, commander: int, speaker: bool = False) -> list[str]:
+    """What a commander has, and what is in force for its units.
+
+    Args:
+        executor: The side's officers.
+        commander: Its number.
+        speaker: Whether it is called "you".
+    """
+    side, mine = executor.side, executor.orders[commander]
+    name = COMMANDERS[commander].capitalize()
+    who, whose = ("You command", "Your") if speaker else (f"{name} commands", f"{name}'s")
+    counts = side.counts(commander)
+    sentences = [f"{who} {group(counts)}."]
+    if counts[PEASANT]:
+        idle = sum(unit.order == "IDLE" for unit in side.units_of(commander, PEASANT))
+        if idle:
+            sentences.append(f"{counted(PEASANT, idle)} of {'yours' if speaker else whose} {_be(idle)} idle.")
+        if mine.mining:
+            sentences.append(f"{whose} peasants shall mine.")
+    if any(counts[kind] for kind in ARMY):
+        sentences.append(f"{whose} army {_DOING[mine.stance]}.")
+    if mine.jobs:
+        waiting = listing(phrase(job.command) for job in mine.jobs)
+        sentences.append(f"{whose} open commands: {waiting}.")
+    return sentences
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def event_text(commander: int, command: Command, success: bool) -> str:
+    """How a command ended, in words.
+
+    Args:
+        commander: Whose it was.
+        command: The command.
+        success: Whether it was done; else it was given up.
+    """
+    how = "done" if success else "given up"
+    return f"{COMMANDERS[commander]}: {phrase(command)} {how}"
+
+
+def task() -> str:
+    """The goal of an episode in words."""
+    return "destroy the town hall of the enemy before it destroys yours"
+
+
+def brief(num_commanders: int, rules: Sequence[str] = ()) -> str:
+    """The game in a few sentences.
+
+    Args:
+        num_commanders: How many share the side.
+        rules: Further sentences.
+    """
+    who = listing(name.capitalize() for name in COMMANDERS[:num_commanders])
+    shared = (
+        f"{who} command one side together: they share gold and sight, and each has its own units."
+        if num_commanders > 1
+        else f"{who} commands one side."
+    )
+    return " ".join(["A strategy game on a map with fog.", shared, *rules, _production(), _BEATS])
+
+
+def manual() -> list[str]:
+    """The rules that a planner needs, in sentences."""
+    prices = listing(f"{SINGULAR[kind]} {COST[kind]}" for kind in KINDS)
+    return [
+        "Who destroys all town halls of the enemy wins.",
+        "Peasants dig gold out of resources and bring it to the town hall; a load is 10 gold.",
+        _production(),
+        f"Prices in gold: {prices}.",
+        _BEATS,
+        "Guard towers shoot at enemies that come near.",
+        "One sees only what is near to own units and buildings; buildings that were seen are remembered.",
+        "New units go to the commanders in turn, type by type; buildings do so as well.",
+        "To train a commander needs a building of its own that makes the unit, to build a peasant of its own.",
+    ]
+
+
+def _production() -> str:
+    made = []
+    for house in BUILDINGS:
+        kinds = [kind for kind in TRAINED if MADE_BY[kind] == house]
+        if kinds:
+            made.append(f"a {SINGULAR[house]} trains {listing(PLURAL[kind] for kind in kinds)}")
+    return f"Peasants put up buildings; {listing(made)}."
+
+
+def commands_text(commands: Sequence[Command]) -> tuple[str, ...]:
+    """Commands as candidate phrases.
+
+    Args:
+        commands: The commands.
+    """
+    return tuple(phrase(command) for command in commands)

@@ -1,0 +1,220 @@
+"""Small games in which somebody is told what somebody else must know: spaces, observations and infos."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+
+from rllib_llm_comm.envs.base_env import Game
+from rllib_llm_comm.envs.interface import PRIVATE, check_actions, text_spaces
+from rllib_llm_comm.envs.told_to import ALL, check_each_once
+from rllib_llm_comm.errors import UserError, require_choice
+
+SHARED, LISTENER = "shared", "listener"
+REWARDS = (SHARED, LISTENER)
+SPEAKER_NAME, LISTENER_NAME = AGENTS = ("alice", "bob")
+Observation = dict[str, Any]
+
+
+class Seen(NamedTuple):
+    """One agent's side of the game.
+
+    Attributes:
+        text: In sentences.
+        candidates: One phrase per action.
+        mask: Which actions are allowed.
+        vector: In numbers.
+    """
+
+    text: str
+    candidates: tuple[str, ...]
+    mask: Sequence[int]
+    vector: Sequence[float]
+
+
+class TellingGame(Game):
+    """A game of two agents: alice waits and may speak, bob chooses; a fact is told to some of them.
+
+    Attributes:
+        env_id: The registered id.
+        settings: All settings, JSON-able.
+        task: The goal in words.
+        brief: The game in a few sentences.
+        time: Steps of this episode so far.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": ["human", "ansi", "rgb_array"],
+        "is_parallelizable": True,
+        "render_fps": 1,
+    }
+    env_id: ClassVar[str]
+    task: str
+    brief: str
+    steps: ClassVar[int]
+
+    def __init__(self, settings: dict[str, Any], num_actions: int, vector_size: int, render_mode: str | None) -> None:
+        """Builds the spaces.
+
+        Args:
+            settings: Among them `told_to` and `reward`.
+            num_actions: Number of actions of either agent.
+            vector_size: Numbers of an observation.
+            render_mode: What `render` draws if it is not told.
+
+        Raises:
+            UserError: For a value that is not allowed.
+        """
+        require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
+        require_choice("reward", settings["reward"], REWARDS)
+        told_to = settings["told_to"]
+        names = [told_to] if isinstance(told_to, str) else told_to
+        if told_to != ALL and not (isinstance(names, Sequence) and names and all(name in AGENTS for name in names)):
+            raise UserError(f"`told_to` is {told_to!r} but must be {ALL!r} or a list of {', '.join(AGENTS)}.")
+        if told_to != ALL:
+            check_each_once("told_to", names)
+        self._told = set(AGENTS if told_to == ALL else names)
+        self.settings = {**settings, "told_to": told_to if isinstance(told_to, str) else list(told_to)}
+        self.render_mode = render_mode
+        self.possible_agents = list(AGENTS)
+        self.agents: list[str] = []
+        self.time = 0
+        self._num_actions = num_actions
+        self._rng = np.random.default_rng()
+        space = spaces.Dict(
+            {
+                "vector": spaces.Box(0, 1, (vector_size,), np.float32),
+                **text_spaces(num_actions),
+                "action_mask": spaces.Box(0, 1, (num_actions,), np.int8),
+            }
+        )
+        self.observation_spaces = dict.fromkeys(self.possible_agents, space)
+        self.action_spaces = {agent: spaces.Discrete(num_actions) for agent in self.possible_agents}
+
+    @property
+    def teacher_state(self) -> TellingGame:
+        """What a scripted teacher sees: everything."""
+        return self
+
+    @property
+    @abstractmethod
+    def fact(self) -> str:
+        """The private fact of this episode, a short text."""
+
+    @abstractmethod
+    def seen_by(self, agent: str) -> Seen:
+        """An agent's side of the game."""
+
+    @abstractmethod
+    def _draw(self, rng: np.random.Generator) -> None:
+        """Begins an episode."""
+
+    @abstractmethod
+    def _choose(self, action: int) -> tuple[float, list[str]]:
+        """Carries out bob's choice.
+
+        Returns:
+            What it pays, and events in words.
+        """
+
+    @property
+    @abstractmethod
+    def success(self) -> bool:
+        """True once the task is done."""
+
+    def told(self, agent: str) -> str:
+        """The private fact if an agent is told it, else the empty text."""
+        return self.fact if agent in self._told else ""
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+        """Starts an episode.
+
+        Args:
+            seed: Fixes the fact; `None` goes on with the random numbers at hand.
+            options: Accepted; there are none.
+
+        Returns:
+            Observations and infos of both agents.
+        """
+        if seed is not None:
+            self._rng = np.random.default_rng(seed)
+        self.time = 0
+        self.agents = list(self.possible_agents)
+        self._draw(self._rng)
+        return self._observations(), self._infos([], dict.fromkeys(AGENTS, 0.0), first=True)
+
+    def step(
+        self, actions: Mapping[str, int]
+    ) -> tuple[
+        dict[str, Observation],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """Plays one step.
+
+        Args:
+            actions: Action per agent; a forbidden one counts as waiting.
+
+        Returns:
+            Observations, rewards, terminations, truncations and infos of both agents; empty after the end.
+
+        Raises:
+            UserError: For an unknown agent, or a missing or impossible action.
+        """
+        if not self.agents:
+            return {}, {}, {}, {}, {}
+        chosen = check_actions(actions, self.agents, [True, True], self._num_actions)[1] or 0
+        paid, events = self._choose(chosen if self.seen_by(LISTENER_NAME).mask[chosen] else 0)
+        self.time += 1
+        over = self.time >= self.steps
+        speaker_pay = paid if self.settings["reward"] == SHARED else 0.0
+        rewards = {SPEAKER_NAME: speaker_pay, LISTENER_NAME: paid}
+        observed, infos = self._observations(), self._infos(events, rewards)
+        if over:
+            self.agents = []
+        return observed, rewards, dict.fromkeys(AGENTS, over), dict.fromkeys(AGENTS, False), infos
+
+    def _observations(self) -> dict[str, Observation]:
+        observed = {}
+        for agent in self.possible_agents:
+            seen = self.seen_by(agent)
+            observed[agent] = {
+                "vector": np.array(seen.vector, np.float32),
+                "text": seen.text,
+                "candidates": seen.candidates,
+                "subgoal": "",
+                "action_mask": np.array(seen.mask, np.int8),
+            }
+        return observed
+
+    def _infos(self, events: list[str], rewards: Mapping[str, float], first: bool = False) -> dict[str, dict[str, Any]]:
+        return {
+            agent: {
+                "needs_action": True,
+                "step_rewards": [] if first else [rewards[agent]],
+                "game_step": self.time,
+                "events": list(events) if agent == LISTENER_NAME else [],
+                "task_success": self.success,
+                PRIVATE: self.told(agent) or None,
+            }
+            for agent in self.possible_agents
+        }
+
+    def draw_rgb(self) -> np.ndarray:
+        """The game's words as pixels, uint8 (height, width, 3)."""
+        from PIL import Image, ImageDraw
+
+        lines = self.draw_ansi().split("\n")
+        image = Image.new("RGB", (360, 20 * len(lines) + 12), (250, 248, 240))
+        draw = ImageDraw.Draw(image)
+        for row, line in enumerate(lines):
+            draw.text((10, 6 + 20 * row), line, fill=(30, 30, 30))
+        return np.asarray(image, np.uint8).copy()

@@ -1,0 +1,1 @@
+"""Agents: language models, networks and policy folders; nothing here needs Ray."""

@@ -1,0 +1,155 @@
+"""What trained policies of agents that see numbers or maps have in common; needs no Ray."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.agents.decision import Decision, choose
+from rllib_llm_comm.agents.policy_env import make_environment
+from rllib_llm_comm.agents.policy_folder import PolicyManifest
+from rllib_llm_comm.envs.interface import ACTION_MASK
+
+Observation = Mapping[str, Any]
+
+
+@dataclass
+class ArrayMemory:
+    """What one episode keeps between two calls.
+
+    Attributes:
+        rng: Draws its actions.
+        seen: What each agent saw before, as its policy keeps it.
+    """
+
+    rng: np.random.Generator
+    seen: dict[str, Any] = field(default_factory=dict)
+
+
+Asked = tuple[str, ArrayMemory, Observation]
+
+
+class ArrayPolicy(ABC):
+    """Acts for all agents of one episode, or of many at once, as `Policy` does.
+
+    Args:
+        network: The network, with `logits` and `values`.
+        manifest: Where the policy comes from.
+    """
+
+    def __init__(self, network: Any, manifest: PolicyManifest) -> None:
+        self.network = network
+        self.manifest = manifest
+        self._memory = ArrayMemory(np.random.default_rng())
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begins an episode.
+
+        Args:
+            seed: Fixes sampled actions from here on; `None` goes on with the random numbers at hand.
+        """
+        self._memory = ArrayMemory(self._memory.rng) if seed is None else self.begin(seed)
+
+    def begin(self, seed: int) -> ArrayMemory:
+        """Begins an episode that is played beside others.
+
+        Args:
+            seed: Fixes its sampled actions.
+        """
+        return ArrayMemory(np.random.default_rng(seed))
+
+    def act(self, observations: Mapping[Any, Observation], explore: bool = True) -> dict[Any, Decision]:
+        """Lets agents choose.
+
+        Args:
+            observations: The environment's observations of the agents that are asked now, and only of these; in the
+                first call of an episode those of all agents.
+            explore: Whether actions are sampled; otherwise the most likely one is taken.
+
+        Returns:
+            One decision per given agent.
+
+        Raises:
+            UserError: If an observation lacks what the policy acts on.
+        """
+        return self.act_together([(self._memory, observations)], explore)[0]
+
+    def act_together(
+        self, episodes: Sequence[tuple[ArrayMemory, Mapping[Any, Observation]]], explore: bool = True
+    ) -> list[dict[Any, Decision]]:
+        """Does for several episodes what `act` does for one, in one pass of the network.
+
+        Args:
+            episodes: Per episode its memory (of `begin`) and the observations of its agents that are asked now.
+            explore: As for `act`.
+
+        Returns:
+            One decision per given agent, by episode.
+        """
+        answers: list[dict[Any, Decision]] = [{} for _ in episodes]
+        rows = [
+            (number, agent, memory, seen)
+            for number, (memory, observations) in enumerate(episodes)
+            for agent, seen in observations.items()
+        ]
+        if not rows:
+            return answers
+        asked = [(str(agent), memory, seen) for _, agent, memory, seen in rows]
+        batch = self.batch(asked)
+        with torch.no_grad():
+            chances = self.network.logits(batch).double().softmax(-1).numpy()
+            values = self.values(asked, batch)
+        allowed = batch[ACTION_MASK].numpy() != 0
+        for index, (number, agent, memory, seen) in enumerate(rows):
+            own = np.where(allowed[index], chances[index], 0.0)
+            own = own / own.sum()
+            answers[number][agent] = Decision(
+                action=choose(own, memory.rng, explore),
+                said="",
+                heard={},
+                candidates=[str(phrase) for phrase in seen.get("candidates", range(len(own)))],
+                probabilities=own,
+                value=float(values[index]),
+                prompt="",
+            )
+        return answers
+
+    @abstractmethod
+    def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
+        """What the network reads, one row per agent that is asked; notes what they see in their memories.
+
+        Args:
+            asked: Name, memory and observation of each.
+
+        Raises:
+            UserError: If an observation lacks what the policy acts on.
+        """
+
+    def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:
+        """Values of all rows.
+
+        Args:
+            asked: As of `batch`.
+            batch: What `batch` gave.
+        """
+        values: list[float] = self.network.values(batch).tolist()
+        return values
+
+    def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
+        """int8 (B, K): which actions are allowed; all where an observation says nothing."""
+        free = np.ones(int(self.manifest.model_config["actions"]))
+        return torch.from_numpy(np.stack([np.asarray(seen.get(ACTION_MASK, free), np.int8) for _, _, seen in asked]))
+
+    def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
+        """Makes the PettingZoo environment that the policy was trained on.
+
+        Args:
+            planning: Who gives subgoals, if not as in training: see `make_environment`.
+            **settings: Settings that differ from those of the training, such as `render_mode`.
+        """
+        return make_environment(self.manifest, settings, planning)

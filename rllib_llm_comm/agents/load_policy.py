@@ -1,0 +1,344 @@
+"""A trained policy to act with, message exchange included; needs no Ray."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.agents.array_policy import ArrayPolicy
+from rllib_llm_comm.agents.decision import Decision, choose
+from rllib_llm_comm.agents.emma_policy import GroundedPolicy
+from rllib_llm_comm.agents.encoding import ObservationEncoder, TextObservation, read_observation
+from rllib_llm_comm.agents.language_agent import LLMCommCore
+from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
+from rllib_llm_comm.agents.numeric_policy import NumericPolicy
+from rllib_llm_comm.agents.policy_env import make_environment
+from rllib_llm_comm.agents.policy_folder import (
+    LANGUAGE,
+    NUMERIC,
+    PolicyManifest,
+    find_policy,
+    load_core,
+    load_cores,
+    load_message_adapter,
+    load_network,
+    read_manifest,
+)
+from rllib_llm_comm.agents.recorded_settings import Withheld, granted, withhold
+from rllib_llm_comm.agents.settings import CommunicationSettings
+from rllib_llm_comm.envs.interface import secret_of, telling_words
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapters import REFERENCE
+from rllib_llm_comm.language.prompts import action_prompt
+
+
+@dataclass
+class EpisodeMemory:
+    """What one episode keeps between two calls.
+
+    Attributes:
+        rng: Draws its actions.
+        mailbox: The latest message of every speaker.
+        secret: What is told to anybody in this episode at the moment (`envs.interface.secret_of`); only controls use
+            it, agents do not.
+    """
+
+    rng: np.random.Generator
+    mailbox: dict[str, str] = field(default_factory=dict)
+    secret: str = ""
+
+
+class Policy:
+    """Acts for all agents of one episode (`reset`, `act`), or of many at once (`begin`, `act_together`).
+
+    .. code-block:: python
+
+        policy = load_policy("results/verco/checkpoint_000010")
+        env = policy.env()
+        observations, infos = env.reset(seed=0)
+        policy.reset(seed=0)
+        decisions = policy.act(observations)
+
+    Args:
+        core: The network of all agents; or, by agent, that of each.
+        communication: How agents talk.
+        manifest: Where the policy comes from.
+    """
+
+    def __init__(
+        self,
+        core: LLMCommCore | Mapping[str, LLMCommCore],
+        communication: CommunicationSettings,
+        manifest: PolicyManifest,
+    ) -> None:
+        self._cores = core
+        self.communication = communication
+        self.manifest = manifest
+        any_core = core if isinstance(core, LLMCommCore) else next(iter(core.values()))
+        self._encoder = ObservationEncoder(any_core.lm.base, any_core.settings)
+        self._protocol = MessageProtocol(communication)
+        self._memory = EpisodeMemory(np.random.default_rng())
+
+    @property
+    def core(self) -> LLMCommCore:
+        """The network that all agents share.
+
+        Raises:
+            UserError: If each has its own.
+        """
+        if not isinstance(self._cores, LLMCommCore):
+            raise UserError(
+                f"each of {', '.join(self._cores)} has a network of its own; take that of `core_of(agent)`."
+            )
+        return self._cores
+
+    def core_of(self, agent: Any) -> LLMCommCore:
+        """The network of an agent.
+
+        Raises:
+            UserError: If it has none.
+        """
+        if isinstance(self._cores, LLMCommCore):
+            return self._cores
+        if str(agent) not in self._cores:
+            raise UserError(f"agent {agent!r} has no policy here; those of {', '.join(self._cores)} were trained.")
+        return self._cores[str(agent)]
+
+    def reset(self, seed: int | None = None) -> None:
+        """Begins an episode: all mailboxes are empty.
+
+        Args:
+            seed: Fixes sampled actions and messages from here on; `None` goes on with the random numbers at
+                hand.
+        """
+        if seed is None:
+            self._memory = EpisodeMemory(self._memory.rng)
+        else:
+            self._memory = self.begin(seed)
+            self._protocol.reseed(seed)
+
+    def begin(self, seed: int) -> EpisodeMemory:
+        """Begins an episode that is played beside others.
+
+        Args:
+            seed: Fixes its sampled actions.
+        """
+        return EpisodeMemory(np.random.default_rng(seed))
+
+    def note(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
+        """Notes what is told to anybody in the episode that `act` plays; call it before `act` where messages are
+        shuffled.
+
+        Args:
+            infos: The environment's latest infos, by agent.
+        """
+        self._memory.secret = secret_of(infos)
+
+    def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
+        """Lets agents speak, listen and choose.
+
+        Args:
+            observations: The environment's observations of the agents that are asked now, and only of these.
+                An agent that is busy is left out; what it said last is still heard.
+            explore: Whether actions are sampled; otherwise the most likely one is taken.
+
+        Returns:
+            One decision per given agent.
+
+        Raises:
+            UserError: If an observation is not one in words, or a prompt is longer than in training.
+        """
+        return self.act_together([(self._memory, observations)], explore)[0]
+
+    def act_together(
+        self, episodes: Sequence[tuple[EpisodeMemory, Mapping[Any, Mapping[str, Any]]]], explore: bool = True
+    ) -> list[dict[Any, Decision]]:
+        """Does for several episodes what `act` does for one, in one pass of the network.
+
+        Args:
+            episodes: Per episode its memory (of `begin`) and the observations of its agents that are asked now.
+            explore: As for `act`.
+
+        Returns:
+            One decision per given agent, by episode.
+        """
+        rows = [
+            _Row(number, agent, memory, read_observation(seen))
+            for number, (memory, observations) in enumerate(episodes)
+            for agent, seen in observations.items()
+        ]
+        answers: list[dict[Any, Decision]] = [{} for _ in episodes]
+        if not rows:
+            return answers
+        if len({len(row.view.candidates) for row in rows}) > 1:
+            raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
+        speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret) for row in rows]
+        write = write_apart([self.core_of(row.agent).write_messages for row in rows])
+        said = self._protocol.speak(speakers, write, greedy=not explore)
+        replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
+        heard = [heard_by(str(row.agent), row.memory.mailbox) for row in rows]
+        probabilities, values = self._judge(
+            [(row.agent, row.view, ears) for row, ears in zip(rows, heard, strict=True)]
+        )
+        for index, row in enumerate(rows):
+            chances = probabilities[index]
+            answers[row.episode][row.agent] = Decision(
+                action=choose(chances, row.memory.rng, explore),
+                said=said[index],
+                heard=heard[index],
+                candidates=list(row.view.candidates),
+                probabilities=chances,
+                value=float(values[index]),
+                prompt=action_prompt(row.view.text, heard[index], row.view.subgoal),
+                replaced=replaced[index],
+            )
+        return answers
+
+    def probabilities(self, heard: Sequence[tuple[Any, Mapping[str, Any], Mapping[str, str]]]) -> np.ndarray:
+        """The chances of each candidate behind messages that are given, not written.
+
+        Args:
+            heard: Per row an agent, its observation, and the messages that it hears, by speaker.
+
+        Returns:
+            (B, K) probabilities; 0 where forbidden.
+        """
+        rows = [(agent, read_observation(seen), messages) for agent, seen, messages in heard]
+        return np.stack(self._judge(rows, with_values=False)[0])
+
+    def _judge(
+        self, rows: Sequence[tuple[Any, TextObservation, Mapping[str, str]]], with_values: bool = True
+    ) -> tuple[list[np.ndarray], list[float]]:
+        """Probabilities and value of every row, by its agent's network, in one pass of each."""
+        encoded = [self._encoder.encode(view, dict(ears)) for _, view, ears in rows]
+        cores = [self.core_of(agent) for agent, _, _ in rows]
+        probabilities, values = [np.empty(0)] * len(rows), [float("nan")] * len(rows)
+        for core in dict.fromkeys(cores):
+            own = [row for row, other in enumerate(cores) if other is core]
+            batch = {name: torch.from_numpy(np.stack([encoded[row][name] for row in own])) for name in encoded[0]}
+            with torch.no_grad():
+                chances = core.remembered_logits(batch).double().softmax(-1).numpy()
+                judged = core.values(batch).tolist() if with_values else []
+            chances = np.where(np.stack([rows[row][1].mask for row in own]), chances, 0.0)
+            chances = chances / chances.sum(1, keepdims=True)
+            for place, row in enumerate(own):
+                probabilities[row] = chances[place]
+                if judged:
+                    values[row] = judged[place]
+        return probabilities, values
+
+    def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
+        """Makes the PettingZoo environment that the policy was trained on.
+
+        Args:
+            planning: Who gives subgoals, if not as in training: see `make_environment`.
+            **settings: Settings that differ from those of the training, such as `render_mode`.
+
+        Raises:
+            UserError: If the checkpoint names none, or PettingZoo does not know it in this process.
+        """
+        env = make_environment(self.manifest, settings, planning)
+        self._protocol.telling_words = telling_words(getattr(env.unwrapped, "facts", ()))
+        if self.communication.messages == "teacher":
+            from rllib_llm_comm.teachers.taught_env import TeacherMessages
+
+            teacher = granted(self.manifest.teacher)
+            if not teacher:
+                raise UserError("`messages` is 'teacher' but no `teacher` is set; give one, for example 'scripted'.")
+            env = TeacherMessages(env, teacher)
+        return env
+
+
+@dataclass(frozen=True)
+class _Row:
+    """An agent that is asked now."""
+
+    episode: int
+    agent: Any
+    memory: EpisodeMemory
+    view: TextObservation
+
+
+def load_policy(
+    checkpoint: str | os.PathLike[str],
+    *,
+    device: str | None = None,
+    base_model: str | None = None,
+    messages: str | None = None,
+    teacher: str | Mapping[str, Any] | None = None,
+    message_server: str | Mapping[str, Any] | None = None,
+    reference: str | os.PathLike[str] | None = None,
+    trust: bool = False,
+) -> Policy | ArrayPolicy:
+    """Loads a policy from a checkpoint of one of our algorithms. Reads safetensors and JSON, never pickles.
+
+    What the checkpoint recorded of addresses, names of keys and paths is used only where the caller gives it or says
+    `trust`; see `modules.recorded`.
+
+    Args:
+        checkpoint: A checkpoint folder, its `policy/` folder, or a trial's folder (the last checkpoint is
+            taken).
+        device: Where to compute, if not as in training (then `"cpu"` where this process sees no GPU).
+        base_model: Where the base model lies, if not where it lay in training.
+        messages: Another message mode than in training: `"none"`, `"student"`, `"teacher"`, `"shuffled"`,
+            `"constant"`, `"swapped"`.
+        teacher: The teacher for `messages="teacher"`.
+        message_server: Keys of `MessageServer`, or `"none"`: the policy itself writes its messages.
+        reference: A checkpoint or PEFT folder whose message adapter is the one from which the drift of messages is
+            measured, in place of the one that the checkpoint carries if PPO trained its messages.
+        trust: Whether recorded settings that reach beyond this program (the teacher's and planner's servers, keys and
+            files, the message server, a base model's folder or hub id) are used as they are.
+
+    Raises:
+        UserError: If the path is wrong, pieces are missing, a setting is out of its range, the base model is another
+            one, or a recorded setting is needed that is neither given nor trusted.
+    """
+    folder: Path = find_policy(checkpoint)
+    manifest = read_manifest(folder)
+    if not trust:
+        manifest = withhold(manifest)
+    if manifest.kind != LANGUAGE:
+        given = {"messages": messages, "message_server": message_server, "base_model": base_model}
+        _refuse_talk(manifest, **given, reference=reference)
+        kind = NumericPolicy if manifest.kind == NUMERIC else GroundedPolicy
+        return kind(load_network(folder, manifest), manifest)
+    talk = dict(manifest.communication)
+    if messages is not None:
+        # How messages were trained says nothing about other ones.
+        trained = bool(talk.get("train_messages")) and messages == talk.get("messages")
+        talk.update(messages=messages, train_messages=trained)
+    if message_server is not None:
+        talk["message_server"] = None if message_server == "none" else message_server
+    if talk.get("messages", "student") in ("student", "shuffled", "menu", "swapped"):
+        granted(talk.get("message_server"))
+    elif isinstance(talk.get("message_server"), Withheld):
+        del talk["message_server"]  # nobody asks it
+    communication = CommunicationSettings.from_mapping(talk)
+    overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
+    if base_model is not None:
+        overrides["base_model"] = base_model
+    load = load_cores if manifest.agents else load_core
+    core = load(folder, manifest, reference=reference is not None, **overrides)
+    if reference is not None:
+        for agent, one in core.items() if isinstance(core, dict) else [(None, core)]:
+            load_message_adapter(one, reference, agent, REFERENCE)
+    if teacher is not None:
+        manifest = dataclasses.replace(manifest, teacher=teacher)
+    return Policy(core, communication, manifest)
+
+
+def _refuse_talk(manifest: PolicyManifest, **given: Any) -> None:
+    for name, value in given.items():
+        if value not in (None, "none"):
+            raise UserError(f"`{name}` is {value!r} but agents of {manifest.algorithm} say nothing; leave it away.")
+
+
+def _at_hand(device: str) -> str:
+    return device if not device.startswith("cuda") or torch.cuda.is_available() else "cpu"

@@ -1,0 +1,206 @@
+"""Who says what and who hears it, without RLlib: the rules shared by training and by a loaded policy."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_llm_comm.agents.bounded_cache import Memo
+from rllib_llm_comm.agents.encoding import TextObservation
+from rllib_llm_comm.agents.settings import CommunicationSettings
+from rllib_llm_comm.chat.message_server import MessageServer
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.phases import MESSAGES, phase
+
+WriteMessages = Callable[..., list[str]]
+_POOL = 2048
+_REMEMBERED = 32768
+_MOST_SEEDS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """One agent that is about to decide, and so to speak.
+
+    Attributes:
+        agent: Its name.
+        observation: What it is given.
+        mailbox: The messages of its episode, by speaker; shared by all agents of the episode and kept by
+            whoever keeps the episode.
+        secret: What is told to anybody in its episode at the moment (`envs.interface.secret_of`); empty for nothing.
+    """
+
+    agent: str
+    observation: TextObservation
+    mailbox: MutableMapping[str, str]
+    secret: str = ""
+
+
+def heard_by(agent: str, mailbox: Mapping[str, str]) -> dict[str, str]:
+    """The latest message of every other agent of the episode.
+
+    Args:
+        agent: The listener.
+        mailbox: Latest message by speaker.
+
+    Returns:
+        Speaker to message, sorted by name (the order in the prompt must not depend on who spoke first);
+        agents that have not spoken yet, or said nothing, are left out.
+    """
+    return {speaker: mailbox[speaker] for speaker in sorted(mailbox) if speaker != agent and mailbox[speaker]}
+
+
+def write_apart(writers: Sequence[Callable[..., list[Any]]]) -> Callable[..., list[Any]]:
+    """A writer that has every prompt answered by its own speaker's writer, in one call for each different one.
+
+    Args:
+        writers: One per prompt, in their order; `write_messages` of a network, or a function with its arguments.
+    """
+    places: dict[Any, list[int]] = {}
+    for place, writer in enumerate(writers):
+        places.setdefault(writer, []).append(place)
+
+    def write(prompts: Sequence[str], *, seed: int | None = None, **kwargs: Any) -> list[Any]:
+        written: list[Any] = [None] * len(prompts)
+        for number, (writer, own) in enumerate(places.items()):
+            # Agents that read the same prompt must not draw the same numbers.
+            drawn = writer([prompts[place] for place in own], seed=seed if seed is None else seed + number, **kwargs)
+            for place, message in zip(own, drawn, strict=True):
+                written[place] = message
+        return written
+
+    return write
+
+
+class MessageProtocol:
+    """Turns the agents that are asked in one moment into messages in their mailboxes.
+
+    All of them speak first; what they hear is read afterwards. An agent that is busy is not asked, so its
+    last message stays in the mailbox until it speaks again. A mailbox belongs to one episode.
+
+    Args:
+        settings: The message mode and its limits.
+        seed: Seed of sampled and of shuffled messages.
+
+    Attributes:
+        replaced: With shuffled or swapped messages, what each speaker of the latest `speak` would have said itself;
+            otherwise empty.
+        telling_words: The words by which private facts differ (`envs.interface.telling_words`), for swapped messages.
+    """
+
+    def __init__(self, settings: CommunicationSettings, seed: int = 0) -> None:
+        self.settings = settings
+        self.replaced: list[str] = []
+        self.telling_words: tuple[str, ...] = ()
+        self._random = random.Random(seed)
+        self._pool: deque[tuple[str, str]] = deque(maxlen=_POOL)
+        self._server = MessageServer.from_settings(settings.message_server) if settings.message_server else None
+        self._known: Memo[str] = Memo(_REMEMBERED)
+
+    def reseed(self, seed: int) -> None:
+        """Starts the random numbers anew and empties the pool of shuffled messages."""
+        self._random = random.Random(seed)
+        self._pool.clear()
+
+    def speak(self, speakers: Sequence[Speaker], write: WriteMessages, greedy: bool = False) -> list[str]:
+        """Lets all speakers of one moment (of any number of episodes) speak, in one batch.
+
+        Args:
+            speakers: Who speaks; their mailboxes are updated.
+            write: `LLMCommCore.write_messages`, or a function with its arguments.
+            greedy: Whether messages that are part of the policy (`train_messages`) are the most likely ones.
+
+        Returns:
+            One message per speaker.
+        """
+        self.replaced = []
+        said = self._messages(speakers, write, greedy)
+        for speaker, message in zip(speakers, said, strict=True):
+            speaker.mailbox[speaker.agent] = message
+        return said
+
+    def _messages(self, speakers: Sequence[Speaker], write: WriteMessages, greedy: bool) -> list[str]:
+        settings = self.settings
+        if settings.messages == "none" or not speakers:
+            return [""] * len(speakers)
+        if settings.messages == "constant":
+            return [settings.constant_message] * len(speakers)
+        if settings.messages == "teacher":
+            return [limit_words(_teacher_message(speaker), settings.max_message_words) for speaker in speakers]
+        temperature = 0.0 if greedy and settings.train_messages else settings.message_temperature
+        menu = {"menu": settings.message_menu} if settings.messages == "menu" else {}
+        written = (self._from_server if self._server else write)(
+            [message_prompt(s.observation.text, s.observation.subgoal) for s in speakers],
+            max_words=settings.max_message_words,
+            temperature=temperature,
+            seed=self._random.randrange(_MOST_SEEDS) if temperature > 0 else None,
+            **menu,
+        )
+        if settings.messages in ("student", "menu"):
+            return written
+        if settings.messages == "swapped":
+            return self._swapped(written)
+        return self._shuffled(speakers, written)
+
+    def _from_server(self, prompts: Sequence[str], *, temperature: float, **kwargs: Any) -> list[str]:
+        assert self._server is not None
+        with phase(MESSAGES):
+            if temperature > 0:
+                return self._server.write(prompts, temperature=temperature, **kwargs)
+            known = {prompt: self._known.get(prompt) for prompt in prompts}
+            missing = [prompt for prompt, message in known.items() if message is None]
+            if missing:
+                for prompt, message in zip(missing, self._server.write(missing, **kwargs), strict=True):
+                    known[prompt] = message
+                    self._known.put(prompt, message)
+            return [known[prompt] or "" for prompt in prompts]
+
+    def _shuffled(self, speakers: Sequence[Speaker], written: Sequence[str]) -> list[str]:
+        """Right words at the wrong moment: each speaker says what was said at another moment or by another agent.
+
+        The pool also holds this moment's messages of the others, so that there is something to draw from at the start.
+        Where something is told to agents, only messages of episodes in which something else was told are drawn: others
+        may say the truth. While there are none the speaker is silent.
+        """
+        fresh = [(speaker.secret, message) for speaker, message in zip(speakers, written, strict=True)]
+        before = {secret: [entry for entry in self._pool if not secret or entry[0] != secret] for secret, _ in fresh}
+        said = []
+        for index, (secret, message) in enumerate(fresh):
+            now = [entry for place, entry in enumerate(fresh) if place != index and (not secret or entry[0] != secret)]
+            choices = len(before[secret]) + len(now)
+            if choices == 0:
+                said.append("" if secret else message)
+                continue
+            drawn = self._random.randrange(choices)
+            said.append((before[secret][drawn] if drawn < len(before[secret]) else now[drawn - len(before[secret])])[1])
+        self._pool.extend(fresh)
+        self.replaced = list(written)
+        return said
+
+    def _swapped(self, written: Sequence[str]) -> list[str]:
+        """The same sentences about something else: each telling word is replaced by the next one."""
+        words = self.telling_words
+        if len(words) < 2:  # noqa: PLR2004
+            raise UserError(
+                "`messages` is 'swapped' but this environment tells no private facts that differ in words; use "
+                "'shuffled', or an environment whose agents are told different things."
+            )
+        following = dict(zip(words, (*words[1:], words[0]), strict=True))
+        self.replaced = list(written)
+        return [" ".join(following.get(word, word) for word in message.split(" ")) for message in written]
+
+
+def _teacher_message(speaker: Speaker) -> str:
+    message = speaker.observation.teacher_message
+    if message is None:
+        raise UserError(
+            f"`messages` is 'teacher' but the observation of {speaker.agent!r} has no `teacher_message`; "
+            "wrap the environment in `TeacherMessages`, as the callback `AddTeacherMessages` and "
+            "`Policy.env()` do."
+        )
+    return message

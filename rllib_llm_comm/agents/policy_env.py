@@ -1,0 +1,79 @@
+"""The environment that a policy was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyManifest
+from rllib_llm_comm.agents.recorded_settings import granted
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID, without_subgoals
+from rllib_llm_comm.errors import UserError
+
+
+def make_environment(
+    manifest: PolicyManifest, settings: Mapping[str, Any], planning: Mapping[str, Any] | None = None
+) -> Any:
+    """Makes the PettingZoo environment that a policy was trained on.
+
+    Args:
+        manifest: Of the policy.
+        settings: Settings that differ from those of the training, such as `render_mode`.
+        planning: Arguments of `PlannedSubgoals` that differ from those of the training, such as `planner`; of a game
+            that gives subgoals itself, the one without them is taken then. A `planner` of `None` leaves the subgoals
+            empty. By default who planned in the training plans here. The game waits for its plans, and pays nothing
+            for subgoals.
+
+    Raises:
+        UserError: If the checkpoint names none, PettingZoo does not know it in this process, or planners do not; or if
+            a recorded setting is withheld that the caller does not give (see `modules.recorded`).
+    """
+    from pettingzoo.env_registry import registration
+
+    import rllib_llm_comm.envs  # noqa: F401  (registers our games)
+    from rllib_llm_comm.planning.planned_env import PlannedSubgoals
+
+    env_id, merged = manifest.env, {**manifest.env_config, **settings}
+    if not env_id:
+        raise UserError("this checkpoint names no environment; make the environment yourself.")
+    if "planner" in (planning or {}) and env_id == SUBGOAL_ENV_ID:
+        env_id, merged = without_subgoals(merged)
+    try:
+        registration.spec("parallel", env_id)
+    except Exception as error:
+        raise UserError(
+            f"environment {env_id!r} of this checkpoint is not registered with PettingZoo here; import "
+            "the module that registers it first."
+        ) from error
+    try:
+        env = registration.make("parallel", env_id, **{name: granted(value) for name, value in merged.items()})
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"environment {env_id!r} cannot be made with {str(merged)[:300]} ({type(error).__name__}: {error}); give "
+            "settings of the right kind with `--env-config` (`env_config:` in a file)."
+        ) from error
+    by = planning_of(manifest, planning)
+    return env if by is None else PlannedSubgoals(env, **{"subgoal_reward": 0.0, "wait": True, **by})
+
+
+def planning_of(manifest: PolicyManifest, planning: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """How a policy is given subgoals: arguments of `PlannedSubgoals`, or `None` if nobody plans.
+
+    Args:
+        manifest: Of the policy.
+        planning: What differs from the training.
+
+    Raises:
+        UserError: If its agents read no subgoals, or the recorded planner is withheld.
+    """
+    by = {**(manifest.planning or {}), **(planning or {})}
+    if granted(by.get("planner")) is None:
+        return None
+    if manifest.kind == NUMERIC and not by.get("in_vector"):
+        raise UserError(
+            f"`planner` is {by['planner']!r} but these agents of {manifest.algorithm} were trained without one and "
+            "know of no subgoals; train them with `planner`, or leave it away."
+        )
+    return by

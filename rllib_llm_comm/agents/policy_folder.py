@@ -1,0 +1,366 @@
+"""The folder `policy/` of a checkpoint: what is needed to act, in files that anybody can open.
+
+    policy.json                  settings, environment, provenance
+    adapters/message/            PEFT adapter (adapter_config.json, adapter_model.safetensors)
+    adapters/action/             PEFT adapter
+    adapters/reference/          PEFT adapter, where PPO trained the messages: the message adapter that it began with
+    critic.safetensors           the critic's weights, if it has one
+
+or, where each agent has a policy of its own, these in a folder named after each agent; or, of agents that see
+numbers or maps, policy.json and network.safetensors.
+
+Nothing is pickled, and no base weights are in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from rllib_llm_comm.agents.emma_network import EmmaNetwork
+from rllib_llm_comm.agents.emma_settings import EmmaSettings
+from rllib_llm_comm.agents.language_agent import LLMCommCore, build_critic
+from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.agents.policy_manifest import GROUNDED, LANGUAGE, MANIFEST, NUMERIC, PolicyManifest, read_manifest
+from rllib_llm_comm.agents.recorded_settings import granted
+from rllib_llm_comm.agents.settings import LanguageModelSettings, require_whole, require_whole_numbers
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import replace_folder
+from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, read_adapter_settings, require_rank
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
+from rllib_llm_comm.language.base_model import EMBEDDED, BaseModel
+from rllib_llm_comm.language.text_encoder import load_text_encoder
+from rllib_llm_comm.language.weights import read_weights
+
+__all__ = [
+    "GROUNDED", "LANGUAGE", "NUMERIC", "POLICY_FOLDER", "PolicyExport", "PolicyManifest", "base_model_digest",
+    "find_policy", "load_core", "load_message_adapter", "load_network", "network_file", "policy_files", "read_manifest",
+    "write_policy",
+]  # fmt: skip
+
+POLICY_FOLDER = "policy"
+_CRITIC = "critic.safetensors"
+_NETWORK = "network.safetensors"
+_MOST_SIZE = 10**7
+
+
+@dataclass(frozen=True)
+class PolicyExport:
+    """A module's part of its policy folder.
+
+    Attributes:
+        kind: `"language"`, `"numeric"` or `"grounded"`.
+        files: Contents by relative path.
+        model_config: As of `PolicyManifest`.
+        base_model_digest: As of `PolicyManifest`.
+    """
+
+    kind: str
+    files: Mapping[str, bytes]
+    model_config: Mapping[str, Any]
+    base_model_digest: str = ""
+
+
+def base_model_digest(base: BaseModel) -> str:
+    """A short fingerprint of a base model: its shape and a few rows of its embedding."""
+    weight = base.model.get_input_embeddings().weight
+    sample = weight[:: max(1, len(weight) // 16)][:16].detach().float().cpu().numpy()
+    shape = [list(weight.shape), sum(p.numel() for p in base.model.parameters())]
+    return hashlib.blake2b(json.dumps(shape).encode() + sample.tobytes(), digest_size=8).hexdigest()
+
+
+def policy_files(core: LLMCommCore) -> dict[str, bytes]:
+    """Adapters and critic as file contents by relative path."""
+    from safetensors.torch import save
+
+    files: dict[str, bytes] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for role in core.lm.roles:
+            core.lm.save_adapter(role, Path(scratch) / role)
+            for path in sorted((Path(scratch) / role).iterdir()):
+                files[f"adapters/{role}/{path.name}"] = path.read_bytes()
+    if core.settings.critic_hiddens is not None:
+        files[_CRITIC] = save({name: tensor.cpu().contiguous() for name, tensor in core.critic.state_dict().items()})
+    return files
+
+
+def network_file(network: nn.Module) -> dict[str, bytes]:
+    """A network's weights as file contents by relative path."""
+    from safetensors.torch import save
+
+    return {_NETWORK: save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()})}
+
+
+def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> NumericNetwork | EmmaNetwork:
+    """Builds the network of a policy folder of agents that see numbers or maps.
+
+    Args:
+        folder: The policy folder.
+        manifest: Its manifest.
+
+    Raises:
+        UserError: If files are missing or damaged.
+    """
+    weights = read_weights(Path(folder) / _NETWORK)
+    try:
+        build = _BUILDERS[manifest.kind](dict(manifest.model_config))
+        require_shapes(build, weights)
+        network = build()
+        network.load_state_dict(weights)
+    except (KeyError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"policy folder {str(folder)!r} cannot be read ({reason}); save the checkpoint again."
+        ) from error
+    return network.eval()
+
+
+def require_shapes(build: Callable[[], nn.Module], weights: Mapping[str, torch.Tensor]) -> None:
+    """Compares what would be built with a file's weights before it takes memory and time: sizes may be anything.
+
+    Args:
+        build: Makes the network.
+        weights: From `read_weights`.
+
+    Raises:
+        RuntimeError: As of `Module.load_state_dict`, if shapes differ.
+    """
+    with torch.device("meta"):
+        planned = {name: tuple(tensor.shape) for name, tensor in build().state_dict().items()}
+    held = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    for name in {**planned, **held}:
+        if planned.get(name) != held.get(name):
+            raise RuntimeError(f"{name} has the shape {held.get(name)} but its settings want {planned.get(name)}")
+
+
+def _numeric(settings: dict[str, Any]) -> Callable[[], NumericNetwork]:
+    for name in ("size", "actions"):
+        require_whole(name, settings[name], 1, _MOST_SIZE)
+    if settings.get("critic_size") is not None:
+        require_whole("critic_size", settings["critic_size"], 1, _MOST_SIZE)
+    size, actions, critic_size = settings.pop("size"), settings.pop("actions"), settings.pop("critic_size", None)
+    checked = NumericSettings.from_mapping(settings)
+    return lambda: NumericNetwork(checked, size, actions, critic_size)
+
+
+def _grounded(settings: dict[str, Any]) -> Callable[[], EmmaNetwork]:
+    sizes = {name: settings.pop(name) for name in ("symbols", "shape", "actions", "state_size")}
+    for name in ("symbols", "actions"):
+        require_whole(name, sizes[name], 1, _MOST_SIZE)
+    require_whole("state_size", sizes["state_size"], 0, _MOST_SIZE)
+    require_whole_numbers("shape", sizes["shape"], 2, _MOST_SIZE)
+    if len(sizes["shape"]) != 2:
+        raise UserError(f"`shape` is {sizes['shape']!r} but must hold two whole numbers.")
+    checked = EmmaSettings.from_mapping({**settings, "text_encoder": granted(settings.get("text_encoder", EMBEDDED))})
+    encoder = load_text_encoder(checked.text_encoder)
+    return lambda: EmmaNetwork(checked, **sizes, encoder=encoder)
+
+
+_BUILDERS: Mapping[str, Callable[[dict[str, Any]], Callable[[], Any]]] = {NUMERIC: _numeric, GROUNDED: _grounded}
+
+
+def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], manifest: PolicyManifest) -> Path:
+    """Writes a policy folder, which appears at once or not at all; one of that name is replaced.
+
+    Args:
+        folder: Where to.
+        files: From `policy_files`.
+        manifest: The rest.
+    """
+    target = Path(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=".policy-"))
+    try:
+        for name, content in files.items():
+            path = scratch / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        (scratch / MANIFEST).write_text(manifest.to_json(), encoding="utf-8")
+        scratch.chmod(0o755)
+        replace_folder(scratch, target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return target
+
+
+def find_policy(path: str | os.PathLike[str]) -> Path:
+    """The policy folder of a checkpoint.
+
+    Args:
+        path: A policy folder, a checkpoint with a `policy/` in it, a trial's folder with `checkpoint_*` folders,
+            of which the last is taken, or the folder of a stage or Tune run with one such trial.
+
+    Raises:
+        UserError: If there is none.
+    """
+    root = Path(path).expanduser()
+    if not root.is_dir():
+        raise UserError(
+            f"checkpoint {str(path)!r} is no folder; give the folder of a checkpoint of Verco or another algorithm of "
+            "this package."
+        )
+    checkpoints = sorted(root.glob("checkpoint_*"))
+    if not checkpoints:
+        trials = sorted({found.parent for found in root.glob("*/checkpoint_*")})
+        if len(trials) > 1:
+            raise UserError(
+                f"checkpoint {str(path)!r} holds {len(trials)} trials; give the folder of one of them, such as "
+                f"{str(trials[0])!r}."
+            )
+        checkpoints = sorted(root.glob("*/checkpoint_*"))
+    for candidate in (root, root / POLICY_FOLDER, *(found / POLICY_FOLDER for found in reversed(checkpoints))):
+        if (candidate / MANIFEST).is_file():
+            return candidate
+    held = ", ".join(sorted(entry.name for entry in root.iterdir())[:8]) or "nothing"
+    raise UserError(
+        f"checkpoint {str(path)!r} has no `{POLICY_FOLDER}/{MANIFEST}` (it holds {held}); give a checkpoint "
+        "folder of Verco or MessageSFT, such as .../checkpoint_000010."
+    )
+
+
+def load_cores(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> dict[str, LLMCommCore]:
+    """Builds the networks of a policy folder whose agents have a policy each, by agent; see `load_core`."""
+    return {agent: load_core(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents}
+
+
+def load_core(
+    folder: str | os.PathLike[str], manifest: PolicyManifest, *, reference: bool = False, **overrides: Any
+) -> LLMCommCore:
+    """Builds the network of a policy folder.
+
+    Args:
+        folder: The policy folder, or that of one of its agents.
+        manifest: Its manifest.
+        reference: Whether it has a reference adapter also where the folder holds none (then a fresh one).
+        **overrides: Language-model settings to change, such as `device` or `base_model` (a new place of the
+            same model).
+
+    Raises:
+        UserError: If files are missing, the base model is withheld or another one, or weights do not fit the
+            settings.
+    """
+    values = {name: granted(value) for name, value in {**manifest.model_config, **overrides}.items()}
+    settings = LanguageModelSettings.from_mapping(values)
+    held = Path(folder) / "adapters"
+    roles = (MESSAGE, ACTION, REFERENCE) if (held / REFERENCE).is_dir() else (MESSAGE, ACTION)
+    for role in roles:
+        read_adapter_settings(held / role, role)
+        require_rank(held / role, role, settings.lora_r)
+    critic = {} if settings.critic_hiddens is None else read_weights(Path(folder) / _CRITIC)
+    _require_critic(str(folder), settings, critic)
+    core = LLMCommCore(settings, reference=reference or REFERENCE in roles)
+    _require_same_base(core.lm.base, manifest, str(folder))
+    for role in roles:
+        core.lm.load_adapter(role, held / role)
+    try:
+        core.critic.load_state_dict(critic)
+    except RuntimeError as error:
+        raise _misfit(str(folder), error) from error
+    return core
+
+
+def _require_critic(folder: str, settings: LanguageModelSettings, weights: Mapping[str, torch.Tensor]) -> None:
+    inputs = next((tensor.shape[-1] for tensor in weights.values() if tensor.dim() == 2), 1)
+    try:
+        require_shapes(lambda: build_critic(inputs, settings.critic_hiddens), weights)
+    except RuntimeError as error:
+        raise _misfit(folder, error) from error
+
+
+def _misfit(folder: str, error: RuntimeError) -> UserError:
+    return UserError(
+        f"the critic in {folder!r} does not fit its own settings ({str(error).splitlines()[0]}); save the checkpoint "
+        "again."
+    )
+
+
+def load_message_adapter(
+    core: LLMCommCore, path: str | os.PathLike[str], agent: str | None = None, role: str = MESSAGE
+) -> None:
+    """Loads the message adapter of a checkpoint, and nothing else of it.
+
+    Args:
+        core: The network it goes into.
+        path: A checkpoint (see `find_policy`), or a PEFT adapter folder.
+        agent: Whose adapter, of a checkpoint in which each agent has its own.
+        role: The network's adapter that takes its weights.
+
+    Raises:
+        UserError: If there is none, or it belongs to another base model.
+    """
+    root = Path(path).expanduser()
+    base = core.lm.base
+    if (root / ADAPTER_CONFIG).is_file():
+        trained_on = read_adapter_settings(root, MESSAGE).get("base_model_name_or_path")
+        if isinstance(trained_on, str) and trained_on and not _same_name(trained_on, base.name):
+            raise _other_base(str(root), trained_on, base.name)
+        core.lm.load_adapter(role, root)
+        return
+    folder = find_policy(root)
+    manifest = read_manifest(folder)
+    _require_same_base(base, manifest, str(path))
+    if manifest.agents:
+        if agent is None or agent not in manifest.agents:
+            listed = ", ".join(manifest.agents)
+            raise UserError(
+                f"checkpoint {str(path)!r} has a message adapter for each of {listed}, but {agent!r} is none of them; "
+                f"give one of its folders, such as {str(folder / manifest.agents[0] / 'adapters' / MESSAGE)!r}."
+            )
+        folder = folder / agent
+    core.lm.load_adapter(role, folder / "adapters" / MESSAGE)
+
+
+def check_message_adapter(path: str | os.PathLike[str], base_model: str) -> None:
+    """Finds out whether a message adapter for a base model is at a path, without loading either.
+
+    Args:
+        path: As for `load_message_adapter`.
+        base_model: The name of the base model it is to be used with.
+
+    Raises:
+        UserError: If there is none, or it belongs to another base model.
+    """
+    root = Path(path).expanduser()
+    if (root / ADAPTER_CONFIG).is_file():
+        adapters = [root]
+        trained_on = read_adapter_settings(root, MESSAGE).get("base_model_name_or_path")
+    else:
+        folder = find_policy(root)
+        manifest = read_manifest(folder)
+        adapters = [folder / agent / "adapters" / MESSAGE for agent in manifest.agents or ("",)]
+        trained_on = manifest.model_config.get("base_model")
+        if not all((adapter / ADAPTER_CONFIG).is_file() for adapter in adapters):
+            raise UserError(
+                f"checkpoint {str(path)!r} has no message adapter; give a checkpoint of MessageSFT or of Verco."
+            )
+    for adapter in adapters:
+        read_adapter_settings(adapter, MESSAGE)
+    # Two paths may be the same model; whether they are is known only when it is loaded.
+    if trained_on and {trained_on, base_model} & {"embedded", "smollm2"} and not _same_name(trained_on, base_model):
+        raise _other_base(str(path), trained_on, base_model)
+
+
+def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) -> None:
+    if manifest.base_model_digest and manifest.base_model_digest != base_model_digest(base):
+        raise _other_base(where, str(manifest.model_config.get("base_model")), base.name)
+
+
+def _same_name(one: str, other: str) -> bool:
+    return one == other or os.path.realpath(one) == os.path.realpath(other)
+
+
+def _other_base(where: str, trained_on: str, base: str) -> UserError:
+    return UserError(
+        f"the adapters in {where!r} were trained on base model {trained_on!r}, whose weights are not those "
+        f"of `base_model` {base!r}; use the base model that they were trained on, or train new ones."
+    )

@@ -1,0 +1,153 @@
+"""Settings of PPO with our learner: semi-Markov advantages, own losses, an optimizer each for actor and critic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ray.rllib.algorithms.algorithm_config import NotProvided
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.utils.annotations import override
+from ray.rllib.utils.typing import LearningRateOrSchedule
+
+from rllib_llm_comm.algorithms.env_registration import ensure_registered
+from rllib_llm_comm.algorithms.planning_config import PlanningConfigMixin
+from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
+from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
+from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.learners.losses import VALUE_CLIP_MODES
+from rllib_llm_comm.learners.multi_agent_ppo_learner import CommPPOLearner
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from ray.rllib.core.learner import Learner
+
+
+class CommPPOConfig(PlanningConfigMixin, PPOConfig):
+    """What `Verco` and the systems that it is compared with share: one policy for all agents, `CommPPOLearner`.
+
+    The same losses, advantages per game step, masks and counting of decisions for all of them, so that a comparison
+    compares what the agents see and say and nothing else.
+    """
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        """Sets the defaults that all share (ours, unless said otherwise in `training`)."""
+        super().__init__(algo_class=algo_class)
+        self._set_shared_policy()
+        self._set_planning_defaults()
+        self.critic_lr: LearningRateOrSchedule = 1e-3
+        self.anneal: int | None = None
+        self.value_clip_mode = "max"
+        self.clip_param = 0.2
+        self.vf_clip_param: float | None = 0.2
+        self.vf_loss_coeff = 0.5
+        self.entropy_coeff = 0.01
+        self.kl_target: float | None = 0.05
+        self.use_kl_loss = False
+        self.kl_coeff = 0.0
+        self.gamma = 0.99
+        self.lambda_ = 0.95
+        self.grad_clip = 0.5
+        self.grad_clip_by = "global_norm"
+        self.train_batch_size_per_learner = 1024
+        self.minibatch_size: int | None = None
+        self.num_epochs = 3
+        self.num_env_runners = 0
+        self.num_envs_per_env_runner = 16
+
+    @override(PPOConfig)
+    def training(
+        self,
+        *,
+        lr: LearningRateOrSchedule = NotProvided,
+        critic_lr: LearningRateOrSchedule = NotProvided,
+        anneal: int | None = NotProvided,
+        value_clip_mode: str = NotProvided,
+        clip_param: float = NotProvided,
+        vf_clip_param: float | None = NotProvided,
+        vf_loss_coeff: float = NotProvided,
+        entropy_coeff: float = NotProvided,
+        kl_target: float | None = NotProvided,
+        gamma: float = NotProvided,
+        lambda_: float = NotProvided,
+        grad_clip: float | None = NotProvided,
+        num_epochs: int = NotProvided,
+        minibatch_size: int | None = NotProvided,
+        train_batch_size_per_learner: int = NotProvided,
+        **kwargs: Any,
+    ) -> Self:
+        """Sets the optimisation. Verco gives no number for any of it; TWOSOME's stand for comparison.
+
+        Args:
+            lr: Learning rate of the actor (of a language model: its action adapter), > 0, or an RLlib schedule over
+                environment steps. Default for the embedded model: 2e-3 (ours); TWOSOME with LLaMA-7B: 5e-7.
+            critic_lr: Learning rate of the critic. Default 1e-3 (ours); TWOSOME: 1e-5.
+            anneal: Training iterations over which both rates fall on a line to 0, or `None` (default) for
+                constant rates. TWOSOME: the whole run.
+            value_clip_mode: `"max"` (default; TWOSOME, common PPO) or `"min"` (the paper's Eq. 5 to the
+                letter).
+            clip_param: How far the probability ratio may leave 1, > 0. Default 0.2 (TWOSOME).
+            vf_clip_param: How far a value may move from the old one before it stops to pay, > 0, or `None`
+                for the plain squared error. Default 0.2 (TWOSOME).
+            vf_loss_coeff: Weight of the critic's loss, >= 0. Default 0.5 (TWOSOME).
+            entropy_coeff: Weight of the entropy bonus, >= 0. Default 0.01 (TWOSOME).
+            kl_target: Approximate KL of a minibatch beyond which the actor rests until the next roll-out, or
+                `None`. Default 0.05 (ours); TWOSOME: 0.02.
+            gamma: Discount per game step (not per decision), in [0, 1]. Default 0.99 (TWOSOME).
+            lambda_: GAE's lambda per decision, in [0, 1]. Default 0.95 (TWOSOME).
+            grad_clip: Global gradient norm allowed, for actor and critic apart. Default 0.5 (TWOSOME).
+            num_epochs: Passes over a batch. Default 3 (ours); TWOSOME: 1.
+            minibatch_size: Decisions per gradient step, or `None` (default, ours) for the whole batch.
+            train_batch_size_per_learner: Decisions (of all agents together) per iteration. Default 1024
+                (ours);
+                TWOSOME: 128.
+            **kwargs: RLlib's other training settings.
+
+        Returns:
+            This config.
+        """
+        own = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
+        super().training(**kwargs)
+        return self._assign(own)
+
+    @override(PPOConfig)
+    def get_default_learner_class(self) -> type[Learner] | str:
+        """`CommPPOLearner`."""
+        return CommPPOLearner
+
+    @override(PPOConfig)
+    def validate(self) -> None:
+        """Checks all settings; registers the environment with RLlib if PettingZoo knows it.
+
+        Raises:
+            UserError: If a value is not allowed or settings do not fit together.
+        """
+        ensure_registered(self.env)
+        self._validate_training()
+        self._validate_planning()
+        self._add_callback(EpisodeMetrics)
+        self._add_callback(PhaseSeconds)
+        super().validate()
+
+    def _validate_training(self) -> None:
+        require_choice("value_clip_mode", self.value_clip_mode, VALUE_CLIP_MODES)
+        names = ["clip_param", "vf_loss_coeff", "gamma", "lambda_"]
+        names += [name for name in ("lr", "critic_lr", "entropy_coeff") if not isinstance(getattr(self, name), list)]
+        names += [n for n in ("vf_clip_param", "kl_target", "grad_clip", "anneal") if getattr(self, n) is not None]
+        self.require_numbers(names)
+        for name in ("clip_param", "vf_clip_param", "kl_target", "grad_clip"):
+            value = getattr(self, name)
+            if name in names and not value > 0:
+                raise UserError(f"`{name}` is {value!r} but must be larger than 0.")
+        for name in ("gamma", "lambda_"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise UserError(f"`{name}` is {getattr(self, name)!r} but must be in [0, 1].")
+        if self.anneal and (isinstance(self.lr, list) or isinstance(self.critic_lr, list)):
+            raise UserError("`anneal` is set but `lr` or `critic_lr` is a schedule already; use one of both.")
+        if self.anneal is not None and (not isinstance(self.anneal, int) or self.anneal < 0):
+            raise UserError(f"`anneal` is {self.anneal!r} but must be a whole number of iterations, or null.")
+        if self.num_learners > 1 and not self.minibatch_size:
+            raise UserError(
+                f"`minibatch_size` is {self.minibatch_size!r} with `num_learners` {self.num_learners}; "
+                "several learners must agree on the number of minibatches, so set `minibatch_size`."
+            )

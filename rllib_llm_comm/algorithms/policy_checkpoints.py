@@ -1,0 +1,174 @@
+"""Checkpoints that also hold a policy folder, and message adapters taken from checkpoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
+from ray.rllib.core.learner.learner import Learner
+from ray.rllib.utils.annotations import override
+from ray.rllib.utils.checkpoints import Checkpointable
+
+from rllib_llm_comm.agents.policy_folder import POLICY_FOLDER, PolicyExport, PolicyManifest, write_policy
+from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
+from rllib_llm_comm.algorithms.agent_policies import agents_apart
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.modules.llm_comm import LLMCommModule
+
+
+class PolicyCheckpointMixin(Algorithm):
+    """Writes `policy/` into every checkpoint of an algorithm whose module has `export_policy`."""
+
+    @override(Checkpointable)
+    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
+        """Saves as RLlib does, and the policy folder beside it."""
+        where = super().save_to_path(path, **kwargs)
+        if Path(where).is_dir():
+            self.save_policy(os.path.join(where, POLICY_FOLDER))
+        return where
+
+    def save_policy(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the policy folder alone."""
+        config = self.config
+        agents = agents_apart(config)
+        exports: dict[str, PolicyExport] = self.on_first_learner(_export, agents=agents)
+        export = next(iter(exports.values()))
+        files = {
+            f"{agent}/{name}" if agents else name: content
+            for agent, own in exports.items()
+            for name, content in own.files.items()
+        }
+        talks = hasattr(config, "communication_settings")
+        write_policy(
+            folder,
+            files,
+            PolicyManifest(
+                algorithm=type(self).__name__,
+                kind=export.kind,
+                model_config=export.model_config,
+                communication=config.communication_settings().to_dict() if talks else {},
+                base_model_digest=export.base_model_digest,
+                teacher=getattr(config, "teacher", None),
+                planning=_planning(config),
+                agents=agents,
+                provenance={"training_iteration": self.training_iteration, **self.provenance()},
+                **self.environment(),
+            ),
+        )
+
+    def environment(self) -> dict[str, Any]:
+        """Id and settings of the environment, for the policy folder."""
+        env = self.config.env
+        return {
+            "env": env if isinstance(env, str) else None,
+            "env_config": dict(self.config.env_config or {}),
+        }
+
+    def provenance(self) -> dict[str, Any]:
+        """More about how the policy came about."""
+        return {"message_checkpoint": getattr(self.config, "message_checkpoint", None)}
+
+    def load_message_adapter(self, path: str) -> None:
+        """Loads the message adapter of a checkpoint into Learners and EnvRunners.
+
+        Raises:
+            UserError: If there is none at `path`, or it belongs to another base model.
+        """
+        self.on_first_learner(_load_messages, everywhere=True, path=os.path.abspath(os.path.expanduser(path)))
+        self._sync_runners()
+
+    @override(Checkpointable)
+    def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        """Restores as RLlib does, and makes sure that all EnvRunners act with the restored weights.
+
+        RLlib unpickles what it restores: only from checkpoints whose origin you know.
+
+        Raises:
+            UserError: If the checkpoint is another algorithm's, whose weights of the same shapes mean something else.
+        """
+        self._require_own_algorithm(path)
+        if self.env_runner_group is None:  # RLlib's own would look for it
+            Checkpointable.restore_from_path(self, path, *args, **kwargs)
+        else:
+            super().restore_from_path(path, *args, **kwargs)
+            self._sync_runners()
+
+    def _require_own_algorithm(self, path: Any) -> None:
+        folder = Path(str(path)) / POLICY_FOLDER
+        if not (folder / MANIFEST).is_file():
+            return
+        wrote, own = read_manifest(folder).algorithm, type(self).__name__
+        if wrote != own:
+            raise UserError(
+                f"{str(path)!r} is a checkpoint of {wrote}, but {own} would take over its weights and optimizers as if "
+                f"they were its own; restore it into {wrote}, or take its message adapter alone with "
+                "`message_checkpoint`."
+            )
+
+    def _sync_runners(self) -> None:
+        # RLlib's own sync does not wait, and drops its request if an earlier one is still on its way, as the one
+        # from building the algorithm may be: remote runners would then act with untrained weights.
+        state = self.learner_group.get_state(
+            components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=True
+        )[COMPONENT_LEARNER]
+        weights = {COMPONENT_RL_MODULE: state[COMPONENT_RL_MODULE]}
+        for group in (self.env_runner_group, self.eval_env_runner_group):
+            if group is not None:
+                group.foreach_env_runner(lambda runner: runner.set_state(weights))
+
+    def on_first_learner(self, function: Any, *, everywhere: bool = False, **kwargs: Any) -> Any:
+        """Runs a function of a Learner there and returns its result.
+
+        Args:
+            function: Called with the Learner and `kwargs`.
+            everywhere: Run it on all Learners, not only on the first.
+            **kwargs: Passed on.
+        """
+        group = self.learner_group
+        ids = None if everywhere or group.is_local else group._worker_manager.actor_ids()[:1]
+        for result in group.foreach_learner(function, remote_actor_ids=ids, **kwargs):
+            answer = result.get()
+            if isinstance(answer, Exception):
+                cause = getattr(answer, "cause", None)
+                raise cause if isinstance(cause, UserError) else answer
+            first = answer
+            break
+        return first
+
+    @override(Checkpointable)
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The config without `message_checkpoint`: its weights are here, the old file may be gone."""
+        args, kwargs = super().get_ctor_args_and_kwargs()
+        state = dict(args[0])
+        if "message_checkpoint" in state:
+            state["message_checkpoint"] = None
+        return (state, *args[1:]), kwargs
+
+
+def _planning(config: Any) -> dict[str, Any] | None:
+    """How the policy was given subgoals, so far as a file can tell."""
+    if not isinstance(getattr(config, "planner", None), str | Mapping):
+        return None
+    settings = config.planning_settings()
+    return {name: settings[name] for name in ("planner", "patience", "replan", "in_vector")}
+
+
+def _export(learner: Learner, agents: Sequence[str]) -> dict[str, PolicyExport]:
+    """By module id the export of every agent's own module; without `agents` that of the first module that has one."""
+    exports: dict[str, PolicyExport] = {}
+    for module_id, module in learner.module._rl_modules.items():
+        if hasattr(module.unwrapped(), "export_policy") and (module_id in agents or not (agents or exports)):
+            exports[module_id] = module.unwrapped().export_policy()
+    if exports:
+        return {agent: exports[agent] for agent in agents} if agents else exports
+    raise UserError("no module of this algorithm has `export_policy`, so there is no policy folder to write.")
+
+
+def _load_messages(learner: Learner, path: str) -> None:
+    for module_id, module in learner.module._rl_modules.items():
+        if isinstance(module.unwrapped(), LLMCommModule):
+            module.unwrapped().load_message_adapter(path, agent=module_id)

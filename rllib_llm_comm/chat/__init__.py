@@ -1,0 +1,1 @@
+"""Chat models: requests with retries, caches, recordings, and models in this process."""

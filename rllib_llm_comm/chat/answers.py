@@ -1,0 +1,192 @@
+"""Answers with a form: JSON from a chat model, checked, and asked again once when it does not fit."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rllib_llm_comm.chat.chat_model import ChatModel, cut_at
+from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.purposes import PLAN, asking_for
+from rllib_llm_comm.language.templates import fill
+
+_MOST_SHOWN = 4000
+_MOST_REASONS = 10
+_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+
+Answer = TypeVar("Answer", bound=BaseModel)
+Read = TypeVar("Read")
+
+
+class UnusableError(ValueError):
+    """An answer does not fit.
+
+    Attributes:
+        reasons: What is wrong with it.
+    """
+
+    def __init__(self, *reasons: str) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = list(reasons)
+
+
+class AnswerError(ChatError):
+    """A model's answer does not fit, not even when it was told why.
+
+    Attributes:
+        answer: What it wrote last.
+        reasons: What is wrong with it.
+    """
+
+    def __init__(self, what: str, answer: str, reasons: list[str]) -> None:
+        super().__init__(f"The chat model gave no usable {what} in two tries: {'; '.join(reasons)}")
+        self.answer, self.reasons = answer, reasons
+
+
+def ask_for(
+    model: ChatModel,
+    prompt: str,
+    form: type[Answer],
+    *,
+    system: str = "",
+    check: Callable[[Answer], object] | None = None,
+    purpose: str = PLAN,
+) -> Answer:
+    """Asks for an object of a given form, and once more if the answer does not fit.
+
+    Args:
+        model: Whom to ask.
+        prompt: What is asked; the form is told after it.
+        form: A pydantic model; its JSON schema is what the language model is shown.
+        system: See `ChatClient.complete`.
+        check: Raises a `ValueError` (a `UserError` is one) if an answer of the right form is wrong for the game; its
+            words go to the language model.
+        purpose: What for, which bounds the answer's length: see `purposes.TOKENS`.
+
+    Returns:
+        The object.
+
+    Raises:
+        AnswerError: If the second answer does not fit either.
+        ChatError: If a request failed for good.
+        UserError: If the budget is spent or the key is missing.
+    """
+    schema, name = form.model_json_schema(), form.__name__
+    asked = fill(__package__, "structured", prompt=prompt, schema=json.dumps(schema))
+    with asking_for(purpose, schema, name):
+        return ask_checked(model, asked, lambda text: read_answer(text, form, check), what=name, system=system)
+
+
+def ask_checked(
+    model: ChatModel, prompt: str, read: Callable[[str], Read], *, what: str = "answer", system: str = ""
+) -> Read:
+    """Asks for something that has to be read, and once more, with the reasons, if it cannot be.
+
+    Args:
+        model: Whom to ask.
+        prompt: What is asked.
+        read: Makes of the answer what is wanted, or raises a `ValueError` whose words go to the language model.
+        what: What is wanted, for the error's text.
+        system: See `ChatClient.complete`.
+
+    Returns:
+        What `read` made of the first answer that it could read.
+
+    Raises:
+        AnswerError: If it can read neither answer.
+        ChatError: If a request failed for good.
+        UserError: If the budget is spent or the key is missing.
+    """
+    answer = model.complete(prompt, system)
+    try:
+        return read(answer)
+    except ValueError as error:
+        reasons = _reasons(error)
+    if cut_at(answer):
+        reasons.append("it was cut off, since it became too long; think and write less")
+    told = "\n".join(f"- {reason}" for reason in reasons)
+    again = fill(__package__, "repair", prompt=prompt, answer=answer[:_MOST_SHOWN], reasons=told)
+    answer = model.complete(again, system)
+    try:
+        return read(answer)
+    except ValueError as error:
+        reasons = _reasons(error)
+    if cut_at(answer):
+        reasons.append(f"it was cut off after {cut_at(answer)} tokens (raise `max_tokens`)")
+    raise AnswerError(what, answer, reasons)
+
+
+def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object] | None = None) -> Answer:
+    """The object that a text holds: the first JSON object in it that fits, whatever stands around it.
+
+    Args:
+        text: What a model wrote.
+        form: A pydantic model.
+        check: See `ask_for`.
+
+    Raises:
+        UnusableError: If none fits; it tells what is wrong with the last one.
+    """
+    reasons = ["there is no JSON object in the answer"]
+    for document in _objects(without_thoughts(text)):
+        try:
+            found = form.model_validate(document)
+            if check is not None:
+                check(found)
+        except ValidationError as error:
+            reasons = [_sentence(problem) for problem in error.errors()[:_MOST_REASONS]]
+        except ValueError as error:
+            reasons = _reasons(error)
+        else:
+            return found
+    raise UnusableError(*reasons)
+
+
+def read_yes_no(text: str) -> bool | None:
+    """Whether an answer says yes or no: by its first word, else by the only one of the two that occurs in it.
+
+    Args:
+        text: What a model wrote.
+
+    Returns:
+        `None` if it says neither, or both.
+    """
+    words = re.findall(r"[a-z]+", without_thoughts(text).lower())
+    said = words[:1] if words[:1] in (["yes"], ["no"]) else sorted({"yes", "no"} & set(words))
+    return said == ["yes"] if len(said) == 1 else None
+
+
+def without_thoughts(text: str) -> str:
+    """An answer without what a model wrote to itself before.
+
+    Args:
+        text: What it wrote.
+    """
+    return _THOUGHT.sub("", text).strip()
+
+
+def _reasons(error: ValueError) -> list[str]:
+    return list(error.reasons) if isinstance(error, UnusableError) else [" ".join(str(error).split())]
+
+
+def _objects(text: str) -> Iterator[object]:
+    """All JSON objects of a text that are not part of another one."""
+    decoder = json.JSONDecoder()
+    at = text.find("{")
+    while at >= 0:
+        try:
+            document, end = decoder.raw_decode(text, at)
+            yield document
+        except (ValueError, RecursionError):
+            end = at + 1
+        at = text.find("{", end)
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    where = ".".join(str(part) for part in problem["loc"])
+    return f"{where}: {problem['msg']}" if where else problem["msg"]

@@ -1,0 +1,243 @@
+"""Cassettes: sessions with a chat model, recorded in a file and played back without network.
+
+A cassette is a JSON Lines file. Its first line tells what it is and how it was made; each further one is a question
+(`system`, `prompt`) with its `answer` and the `model` that gave it, and `cut_at`, tokens, if it was cut off. The last
+line of a question counts. A last line without its end, as a killed process leaves it, counts for nothing. A file that
+ends in `.gz` is packed; it can only be played back.
+"""
+
+from __future__ import annotations
+
+import gzip
+import inspect
+import json
+import logging
+import os
+import zlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.chat.cache import append_line, is_document
+from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatModel, cut_at
+from rllib_llm_comm.chat.client import ChatClient
+from rllib_llm_comm.chat.local_chat import LocalChat, make_local_chat
+from rllib_llm_comm.chat.purposes import cut_too_early
+from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
+from rllib_llm_comm.errors import UserError, did_you_mean
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+PACKED = ".gz"
+_SHOWN = 80
+
+Question = tuple[str, str]
+
+
+class MissingAnswerError(UserError):
+    """A cassette has no answer to a question, and there is no client to ask."""
+
+
+class Cassette:
+    """Plays back what a chat model answered; with a client, asks it what is not recorded and records that.
+
+    The same question always gets the same answer, as from a client with a cache. Several processes may record on one
+    cassette: each line is written at once.
+
+    Attributes:
+        path: The file.
+        counters: What was asked of this cassette; answers played back count as `cached`.
+        client: Who is asked what is not recorded, or `None`.
+        header: The first line: `model`, `made` (the day) and `note` tell whose answers these are.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], client: ChatModel | None = None, note: str = "") -> None:
+        """Reads a cassette, or begins one.
+
+        Args:
+            path: The file; without a client it must exist.
+            client: Who is asked what is not recorded; `None` never asks anybody.
+            note: How a new cassette is made, for whoever reads it later.
+
+        Raises:
+            UserError: If the file is missing or is no cassette, or is packed and there is a client.
+        """
+        if client is not None and str(path).endswith(PACKED):
+            raise UserError(f"The cassette {str(path)!r} is packed and cannot grow; unpack it with gunzip to record.")
+        self.path, self.client = Path(path), client
+        self.counters = ChatCounters() if client is None else client.counters
+        self.header: dict[str, Any] = {}
+        self._answers: dict[Question, ChatAnswer] = {}
+        if self.path.exists() and (client is None or not self._torn_at_once()):
+            self._read()
+        elif client is None:
+            raise UserError(
+                f"The cassette {str(self.path)!r} does not exist; give a chat `model` to record it or correct it."
+            )
+        else:
+            self._begin(note)
+
+    def __len__(self) -> int:
+        """Number of recorded questions."""
+        return len(self._answers)
+
+    def complete(self, prompt: str, system: str = "") -> str:
+        """The recorded answer, or that of the client.
+
+        Args:
+            prompt: What the user says.
+            system: What the model is told before.
+
+        Raises:
+            MissingAnswerError: If it is not recorded and there is no client.
+            ChatError: From the client.
+        """
+        answer = self.recall(prompt, system)
+        if answer is not None:
+            return answer
+        if self.client is None:
+            raise MissingAnswerError(
+                f"The cassette {str(self.path)!r} has no answer to the question {_shown(prompt)!r}; either it was "
+                "recorded with other settings (such as kitchen, horizon, seed or examples; the `note` in its first "
+                "line tells which), so give those, or the questions have changed since it was recorded, so record it "
+                "anew by giving a chat `model`."
+            )
+        answer = self.client.complete(prompt, system)
+        self._record(prompt, system, answer)
+        return answer
+
+    def recall(self, prompt: str, system: str = "") -> str | None:
+        """The recorded answer, or `None`; also for one that was cut off where the client may now give a longer one.
+
+        Args:
+            prompt: See `complete`.
+            system: See `complete`.
+        """
+        answer = self._answers.get((system, prompt))
+        if answer is None or (
+            self.client is not None and cut_too_early(answer, getattr(self.client, "max_tokens", None))
+        ):
+            return None
+        self.counters.add(cached=1)
+        count_in_scopes(cached=1)
+        return answer
+
+    def remember(self, prompt: str, answer: str, system: str = "") -> None:
+        """Records an answer that came in another way, if this cassette records at all.
+
+        Args:
+            prompt: The question that it answers.
+            answer: The answer.
+            system: See `complete`.
+        """
+        if self.client is not None:
+            self.client.remember(prompt, answer, system)
+            self._record(prompt, system, answer)
+
+    def _record(self, prompt: str, system: str, answer: str) -> None:
+        self._answers[system, prompt] = ChatAnswer(answer, cut_at(answer))
+        line = {"model": getattr(self.client, "model", ""), "system": system, "prompt": prompt, "answer": answer}
+        append_line(self.path, {**line, "cut_at": cut_at(answer)} if cut_at(answer) else line)
+
+    def _begin(self, note: str) -> None:
+        made = datetime.now(UTC).date().isoformat()
+        header = {"cassette": FORMAT, "model": getattr(self.client, "model", ""), "made": made, "note": note}
+        append_line(self.path, header, only_first=True)
+        self.header = header
+
+    def _torn_at_once(self) -> bool:
+        """Whether the process that began this cassette was killed within the first line."""
+        with self.path.open("rb") as file:
+            first = file.readline()
+        return b'{"cassette": '.startswith(first[:13]) and not first.endswith(b"\n") and not is_document(first)
+
+    def _read(self) -> None:
+        try:
+            content = self.path.read_bytes()
+            parts = (gzip.decompress(content) if self.path.suffix == PACKED else content).split(b"\n")
+            if len(parts) > 1 and parts[-1] and not is_document(parts[-1]):
+                logger.warning("The last line of the cassette %s has no end; it is left out.", self.path)
+                parts.pop()
+            lines = [json.loads(part) for part in parts if part.strip()]
+            if not lines or lines[0]["cassette"] != FORMAT:
+                raise ValueError(f"its first line is not that of a cassette of format {FORMAT}")
+            self.header = lines[0]
+            for line in lines[1:]:
+                question, answer = (line["system"], line["prompt"]), line["answer"]
+                if not all(isinstance(text, str) for text in (*question, answer)):
+                    raise TypeError("a question or an answer is no text")
+                self._answers[question] = ChatAnswer(answer, int(line.get("cut_at", 0)))
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise UserError(
+                f"{str(self.path)!r} is no cassette ({type(error).__name__}: {error}); correct or record it anew."
+            ) from error
+
+
+def _shown(text: str) -> str:
+    """The end of a question, where prompts differ most."""
+    words = " ".join(text.split())
+    return words if len(words) <= _SHOWN else f"... {words[-_SHOWN:]}"
+
+
+def check_chat(settings: object) -> dict[str, Any]:
+    """The settings of a chat model as a dict of their own, if they can be such.
+
+    Args:
+        settings: As of `open_chat`.
+
+    Raises:
+        UserError: If they are no mapping, or `cassette` is no path.
+    """
+    if not isinstance(settings, Mapping):
+        raise UserError(
+            f"`chat` is {settings!r} but must be a mapping of the chat model's settings, such as {{'model': 'gpt-4o'}} "
+            "or {'cassette': 'recording.jsonl'}."
+        )
+    cassette = settings.get("cassette")
+    if cassette is not None and not (isinstance(cassette, str | os.PathLike) and os.fspath(cassette)):
+        raise UserError(f"`cassette` is {cassette!r} but must be the path of a recording.")
+    return dict(settings)
+
+
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    makers = [inspect.signature(ChatClient).parameters, inspect.signature(LocalChat).parameters]
+    known = list(dict.fromkeys([*(name for maker in makers for name in maker), "cassette", "note"]))
+    for key in settings:
+        if key not in known:
+            hint = did_you_mean(str(key), known)
+            raise UserError(f"`{key}` is no setting of the chat model; known are {', '.join(known)}.{hint}")
+
+
+def open_chat(settings: Mapping[str, Any]) -> ChatModel:
+    """A client, a cassette, or both, from settings as they stand in YAML files.
+
+    Args:
+        settings: Arguments of `ChatClient`, or of `LocalChat` (with `local`); or `cassette`, a path, to play back; or
+            both, to record what is missing. With a new cassette, `note` tells how it is made.
+
+    Raises:
+        UserError: If nothing says whom to ask, or a setting is not allowed.
+    """
+    given = check_chat(settings)
+    cassette, note = given.pop("cassette", None), given.pop("note", "")
+    local = given.get("local")
+    if local and given.get("model"):
+        raise UserError(f"`local` is {local!r} and `model` {given['model']!r}, but only one can be asked; give one.")
+    if not local:
+        _refuse_unknown(given)
+    if cassette is None and not local and not given.get("model"):
+        raise UserError("Nobody can be asked: give a chat `model`, or a `cassette` to play back, or a `local` model.")
+    client: ChatModel | None = None
+    try:
+        if local:
+            client = make_local_chat(**given)
+        elif given.get("model"):
+            client = ChatClient(**given)
+    except TypeError as error:
+        raise UserError(f"The settings of the chat model are not right: {error}.") from None
+    if cassette is None:
+        assert client is not None
+        return client
+    return Cassette(cassette, client, note)

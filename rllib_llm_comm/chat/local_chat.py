@@ -1,0 +1,195 @@
+"""A chat model in this process: any Hugging Face causal language model with a chat template."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from rllib_llm_comm.chat.cache import AnswerCache, request_key
+from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatModel
+from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
+from rllib_llm_comm.errors import UserError
+
+AUTO = "auto"
+_LINE_TOKENS = 48
+
+_REGISTERED: dict[str, Callable[..., ChatModel]] = {}
+
+
+class LocalChat:
+    """Asks a model that is loaded into this process when it is first needed: no network, no key, no price.
+
+    What a prompt shares with the one before (a manual, say) is read once. The same question gets the same answer.
+
+    Attributes:
+        model: Name of the model.
+        counters: What was done so far.
+    """
+
+    def __init__(
+        self,
+        local: str,
+        max_tokens: int = 200,
+        temperature: float = 0.0,
+        seed: int = 0,
+        dtype: str = "float32",
+        device: str = AUTO,
+        forms: bool = True,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Keeps the settings; nothing is loaded yet.
+
+        Args:
+            local: `"smollm2"` (see `smollm2_folder`), a folder with a Hugging Face model, or a hub id.
+            max_tokens: Most tokens that the model writes per answer, >= 1.
+            temperature: 0 (the likeliest words) to 2.
+            seed: Of sampling; each question draws on its own.
+            dtype: See `load_base_model`.
+            device: A torch device, or "auto": "cuda" where there is one, else "cpu".
+            forms: Whether an answer for which the prompt shows a JSON schema is written into that form
+                (`forms.fill_form`); otherwise the model has to write the braces itself.
+            cache_dir: Answers are kept here; `None` keeps nothing.
+
+        Raises:
+            UserError: If a setting is not allowed.
+        """
+        _check(local, max_tokens, temperature, seed, forms)
+        self.model, self.max_tokens, self.temperature, self.seed = local, max_tokens, float(temperature), seed
+        self.dtype, self.device, self.forms = dtype, device, forms
+        self.counters = ChatCounters()
+        self._cache = AnswerCache(cache_dir)
+        self._begin()
+
+    def _begin(self) -> None:
+        """What a copy in another process needs anew."""
+        self._lock = threading.RLock()
+        self._loaded: Any = None
+        self._kept: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_loaded", "_kept")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"LocalChat({self.model!r})"
+
+    def complete(self, prompt: str, system: str = "") -> str:
+        """The model's answer; calls from several threads take turns.
+
+        Args:
+            prompt: What the user says.
+            system: What the model is told before; without it, what its chat template says by itself.
+
+        Raises:
+            UserError: If the model cannot be loaded or is no chat model.
+            ChatError: If the prompt is too long for it.
+        """
+        with self._lock:
+            known = self.recall(prompt, system)
+            if known is not None:
+                return known
+            answer = self._write(prompt, system)
+            self._cache.put(self._key(prompt, system), answer)
+            return answer
+
+    def recall(self, prompt: str, system: str = "") -> str | None:
+        """See `ChatModel`."""
+        answer = self._cache.get(self._key(prompt, system))
+        if answer is not None:
+            self._count(cached=1)
+        return answer
+
+    def remember(self, prompt: str, answer: str, system: str = "") -> None:
+        """See `ChatModel`."""
+        self._cache.put(self._key(prompt, system), answer)
+
+    def _key(self, prompt: str, system: str) -> str:
+        settings = {
+            name: value for name, value in vars(self).items() if not name.startswith("_") and name != "counters"
+        }
+        return request_key({**settings, "prompt": prompt, "system": system})
+
+    def _count(self, **amounts: float) -> None:
+        self.counters.add(**amounts)
+        count_in_scopes(**amounts)
+
+    def _write(self, prompt: str, system: str) -> str:
+        from rllib_llm_comm.chat.forms import fill_form, form_in
+        from rllib_llm_comm.language.decoding import Decoding
+        from rllib_llm_comm.language.generation import row_generator
+
+        base = self._base()
+        messages = [{"role": "system", "content": system}] if system else []
+        schema, asked = form_in(prompt) if self.forms else (None, prompt)
+        messages.append({"role": "user", "content": asked})
+        shown = base.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        ids = base.tokenizer(shown, add_special_tokens=False)["input_ids"]
+        room = getattr(base.model.config, "max_position_embeddings", None)
+        # A form's own braces and names need room, too: at most about as much as what is written into it.
+        if room is not None and len(ids) + 2 * self.max_tokens > room:
+            raise ChatError(f"The prompt has {len(ids)} tokens, but {self.model!r} takes {room} with its answer.")
+        draws = row_generator(self.seed, (shown, 0)) if self.temperature else None
+        decoding = Decoding(base, ids, self._kept, self.max_tokens, self.temperature, draws)
+        answer = decoding.text() if schema is None else fill_form(decoding, schema, _LINE_TOKENS)
+        cut = not decoding.ended if schema is None else not decoding.open
+        self._count(requests=1, input_tokens=len(ids), output_tokens=decoding.written, truncated=int(cut))
+        return ChatAnswer(answer, self.max_tokens if cut else 0)
+
+    def _base(self) -> Any:
+        if self._loaded is None:
+            import torch
+
+            from rllib_llm_comm.language.base_model import load_base_model
+            from rllib_llm_comm.language.decoding import KeptPrefix
+
+            device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == AUTO else self.device
+            base = load_base_model(self.model, self.dtype, device)
+            if not base.tokenizer.chat_template:
+                raise UserError(
+                    f"`local` is {self.model!r}, which is no chat model (its tokenizer has no chat template); give "
+                    "'smollm2', or the folder or hub id of an instruction-tuned model."
+                )
+            self._loaded, self._kept = base, KeptPrefix()
+        return self._loaded
+
+
+def _check(local: Any, max_tokens: Any, temperature: Any, seed: Any, forms: Any) -> None:
+    if not isinstance(local, str) or not local.strip():
+        raise UserError(f"`local` is {local!r} but must be 'smollm2', a folder or a hub id.")
+    for name, value, least in (("max_tokens", max_tokens, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise UserError(f"`{name}` is {value!r} but must be a whole number from {least} up.")
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature <= 2:
+        raise UserError(f"`temperature` is {temperature!r} but must be a number from 0 to 2.")
+    if not isinstance(forms, bool):
+        raise UserError(f"`forms` is {forms!r} but must be true or false.")
+
+
+def register_local_chat(name: str, maker: Callable[..., ChatModel]) -> None:
+    """Makes a chat model of one's own known by name, as `local` in the settings of `open_chat`.
+
+    Args:
+        name: Its name.
+        maker: Called with the settings beside `local`.
+    """
+    _REGISTERED[name] = maker
+
+
+def make_local_chat(local: str, **settings: Any) -> ChatModel:
+    """A chat model in this process: a registered one, or a `LocalChat`.
+
+    Args:
+        local: See `LocalChat` and `register_local_chat`.
+        **settings: The other arguments.
+
+    Raises:
+        UserError: If a setting is not allowed.
+    """
+    maker = _REGISTERED.get(local)
+    return LocalChat(local, **settings) if maker is None else maker(**settings)

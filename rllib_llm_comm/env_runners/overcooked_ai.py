@@ -1,0 +1,176 @@
+"""EnvRunner that plays many onion-soup games at once and gives arrays instead of episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.core.columns import Columns
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
+from ray.rllib.evaluation.postprocessing import Postprocessing
+from ray.rllib.utils.annotations import override
+from ray.rllib.utils.metrics import (
+    NUM_AGENT_STEPS_SAMPLED,
+    NUM_AGENT_STEPS_SAMPLED_LIFETIME,
+    NUM_ENV_STEPS_SAMPLED,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_EPISODES,
+    NUM_EPISODES_LIFETIME,
+    NUM_MODULE_STEPS_SAMPLED,
+    NUM_MODULE_STEPS_SAMPLED_LIFETIME,
+)
+
+from rllib_llm_comm.agents.numeric_network import VECTOR
+from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS
+from rllib_llm_comm.learners.gae import gae_of_steps
+from rllib_llm_comm.phases import ENV, phase
+
+AGENTS = ("alice", "bob")
+_LEAST_STD = 1e-4
+
+
+class OnionSoupEnvRunner(MultiAgentEnvRunner):
+    """Plays `num_envs_per_env_runner` games with one module for both cooks.
+
+    A roll-out is made of whole arrays: compiled games, one forward pass for all cooks per game step, advantages for
+    all games together. The usual `sample` still plays the PettingZoo environment (one of it), for evaluations.
+    """
+
+    @override(MultiAgentEnvRunner)
+    def make_env(self) -> None:
+        """Makes the games, and one PettingZoo environment for spaces and evaluations."""
+        games = self.config.num_envs_per_env_runner
+        self.config.num_envs_per_env_runner = 1
+        try:
+            super().make_env()
+        finally:
+            self.config.num_envs_per_env_runner = games
+        settings = self.config.env_config
+        self._games = KitchenBatch(
+            games,
+            settings.get("layout", "cramped_room"),
+            settings.get("dynamics", "old"),
+            settings.get("horizon", HORIZON),
+        )
+        self._generator = torch.Generator()
+        self._generator.manual_seed((self.config.seed or 0) * 1000 + (self.worker_index or 0))
+        self._score = np.zeros(games)
+        self._shaped = np.zeros((games, 2))
+
+    @override(EnvRunner)
+    def make_module(self) -> None:
+        """Builds the module with its critic."""
+        env = self.env.unwrapped if self.env is not None else None
+        spec = self.config.get_multi_rl_module_spec(env=env, spaces=self.get_spaces(), inference_only=False)
+        self.module = spec.build()
+
+    def roll_out(self, steps: int, shaping: float) -> dict[str, Any]:
+        """Plays all games for some steps and computes advantages.
+
+        Args:
+            steps: T, steps per game.
+            shaping: Factor of the shaped rewards.
+
+        Returns:
+            Columns of a train batch with T * games * 2 rows.
+        """
+        network = self.module["shared"].unwrapped().network
+        games = len(self._games.states)
+        rows: list[dict[str, np.ndarray]] = []
+        with torch.no_grad():
+            for _ in range(steps):
+                with phase(ENV):
+                    seen = self._seen()
+                logits, values = _judge(network, seen)
+                chosen, log_probs = self._draw(logits)
+                with phase(ENV):
+                    sparse, shaped, done = self._games.step(chosen.reshape(games, 2))
+                rewards = sparse.sum(1, keepdims=True) + shaping * shaped
+                row = {"seen": seen, "actions": chosen, "logp": log_probs, "values": values}
+                rows.append({**row, "rewards": rewards.reshape(-1), "done": np.repeat(done, 2)})
+                rows[-1]["next"] = self._ended(network, sparse, shaped, done)
+            last = _judge(network, self._seen())[1]
+        self._count(steps * games)
+        return self._columns(rows, last)
+
+    def _seen(self) -> np.ndarray:
+        """uint8 (2 * games, V): what every cook sees, the cooks of a game beside each other."""
+        planes = self._games.lossless()
+        return planes.reshape(2 * len(planes), -1).view(np.uint8).copy()
+
+    def _draw(self, logits: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        log_probs = logits.log_softmax(-1)
+        chosen = torch.multinomial(log_probs.exp(), 1, generator=self._generator)
+        return chosen[:, 0].numpy(), log_probs.gather(1, chosen)[:, 0].numpy()
+
+    def _ended(self, network: Any, sparse: np.ndarray, shaped: np.ndarray, done: np.ndarray) -> np.ndarray:
+        """Values (2 * games,) of final states where games ended, which begin anew; 0 elsewhere."""
+        values = np.zeros(2 * len(done), np.float32)
+        self._score += sparse.sum(1)
+        self._shaped += shaped
+        if done.any():
+            # Time is up, which is no terminal state: what would have come still counts.
+            ended = np.repeat(done, 2)
+            values[ended] = _judge(network, self._seen()[ended])[1]
+            for game in np.flatnonzero(done):
+                self._log_game(int(game))
+            self._games.restart(done)
+            self._score[done], self._shaped[done] = 0.0, 0.0
+        return values
+
+    def _columns(self, rows: list[dict[str, np.ndarray]], last: np.ndarray) -> dict[str, Any]:
+        joined = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+        config = self.config
+        advantages, targets = gae_of_steps(
+            joined["rewards"], joined["values"], joined["done"], joined["next"], last, config.gamma, config.lambda_
+        )
+        flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in joined.items()}
+        advantages = (advantages - advantages.mean()) / max(_LEAST_STD, float(advantages.std()))
+        mask = np.ones((len(flat["actions"]), NUM_ACTIONS), np.int8)
+        return {
+            # As the network wants it, so that no minibatch converts it again.
+            Columns.OBS: {VECTOR: flat["seen"].astype(np.float32), ACTION_MASK: mask},
+            Columns.ACTIONS: flat["actions"],
+            Columns.ACTION_LOGP: flat["logp"],
+            Columns.VF_PREDS: flat["values"],
+            Postprocessing.ADVANTAGES: advantages.reshape(-1).astype(np.float32),
+            Postprocessing.VALUE_TARGETS: targets.reshape(-1).astype(np.float32),
+        }
+
+    def _log_game(self, game: int) -> None:
+        score = float(self._score[game])
+        returns = {agent: score for agent in AGENTS}
+        self._log_episode_metrics(
+            self._games.horizon, 2 * score, 0.0, returns, {"shared": 2 * score}, dict.fromkeys(AGENTS, 0)
+        )
+        window = self.config.metrics_num_episodes_for_smoothing
+        own = {"score": score, "soups": score / 20, "shaped": float(self._shaped[game].sum())}
+        for name, value in own.items():
+            self.metrics.log_value(name, value, window=window)
+        self.metrics.log_value(NUM_EPISODES, 1, reduce="sum")
+        self.metrics.log_value(NUM_EPISODES_LIFETIME, 1, reduce="lifetime_sum")
+
+    def _count(self, steps: int) -> None:
+        log = self.metrics.log_value
+        log(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
+        log(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum", with_throughput=True)
+        for agent in AGENTS:
+            log((NUM_AGENT_STEPS_SAMPLED, agent), steps, reduce="sum")
+            log((NUM_AGENT_STEPS_SAMPLED_LIFETIME, agent), steps, reduce="lifetime_sum")
+        log((NUM_MODULE_STEPS_SAMPLED, "shared"), 2 * steps, reduce="sum")
+        log((NUM_MODULE_STEPS_SAMPLED_LIFETIME, "shared"), 2 * steps, reduce="lifetime_sum")
+
+
+def _judge(network: Any, seen: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
+    """Logits (B, 6) and values (B,)."""
+    batch: Mapping[str, torch.Tensor] = {
+        VECTOR: torch.from_numpy(seen).float(),
+        ACTION_MASK: torch.ones(len(seen), NUM_ACTIONS),
+    }
+    values: torch.Tensor = network.values(batch)
+    return network.logits(batch), values.numpy()

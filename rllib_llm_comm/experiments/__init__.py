@@ -1,0 +1,1 @@
+"""Experiment files, stages, pipelines and studies."""

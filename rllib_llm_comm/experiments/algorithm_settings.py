@@ -1,0 +1,214 @@
+"""Checks an algorithm's name and `config:` before anything starts.
+
+RLlib sets unknown keys of a config dict silently, so a typo would train with the default. Here every key must
+be a setting of that algorithm's `AlgorithmConfig`, and every plain value must fit the setting's type.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import typing
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.console import cause_of, one_line, state
+from rllib_llm_comm.experiments.ray_session import quiet_loggers
+from rllib_llm_comm.experiments.search_space import check_by_seed, check_search, first_point, search_kind, seeds_of
+from rllib_llm_comm.experiments.validation import check_type, fits
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+
+# Settings of RLlib's old API stack and what took their place.
+_RENAMED = {
+    "num_sgd_iter": "num_epochs",
+    "sgd_minibatch_size": "minibatch_size",
+    "num_envs_per_worker": "num_envs_per_env_runner",
+    "num_gpus_per_worker": "num_gpus_per_env_runner",
+    "num_cpus_per_worker": "num_cpus_per_env_runner",
+    "num_rollout_workers": "num_env_runners",
+    "evaluation_num_workers": "evaluation_num_env_runners",
+    "num_gpus": "num_gpus_per_learner",
+    "num_learner_workers": "num_learners",
+    "num_gpus_per_learner_worker": "num_gpus_per_learner",
+    "num_cpus_per_learner_worker": "num_cpus_per_learner",
+}
+# What RLlib itself does not check: (setting, smallest, largest value).
+_RANGES = (
+    (
+        re.compile(
+            r"(.*_)?batch_size(_.*)?|minibatch_size|num_epochs|num_envs_per_env_runner|rollout_fragment_length"
+            r"|evaluation_duration|metrics_num_episodes_for_smoothing"
+        ),
+        1,
+        math.inf,
+    ),
+    (
+        re.compile(r"(.*_)?num_.*|lr|.*_lr|.*clip(_param)?|kl_target|vf_loss_coeff|evaluation_interval"),
+        0,
+        math.inf,
+    ),
+    (re.compile(r"gamma|lambda_"), 0, 1),
+)
+_STACK_SWITCHES = ("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2")
+# Written differently in a dict than as an attribute.
+_ALIASES = ("callbacks", "framework", "lambda", "input", "num_workers", "num_cpus_for_driver")
+
+
+def algorithm_names() -> list[str]:
+    """Names that `run:` may hold for an algorithm: ours, then RLlib's."""
+    from ray.rllib.algorithms.registry import ALGORITHMS
+
+    from rllib_llm_comm.algorithms.registry import NAMES
+
+    return [*NAMES, *ALGORITHMS]
+
+
+def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
+    """The algorithm class of a name.
+
+    Args:
+        name: One of ours, one of RLlib's, or one that was registered with Tune (by `--import`).
+        others: Names of other things that can run, for the hint.
+
+    Raises:
+        UserError: If no algorithm has this name.
+    """
+    from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.rllib.algorithms.registry import ALGORITHMS
+    from ray.tune.registry import TRAINABLE_CLASS, _global_registry
+
+    from rllib_llm_comm.algorithms.registry import NAMES, algorithm_class
+
+    quiet_loggers(state.verbosity)
+    if name in NAMES:
+        return algorithm_class(name)
+    if name in ALGORITHMS:
+        # Not `get_trainable_cls`, which imports every algorithm of RLlib.
+        return typing.cast("type[Algorithm]", ALGORITHMS[name]()[0])
+    if _global_registry.contains(TRAINABLE_CLASS, name):
+        found = _global_registry.get(TRAINABLE_CLASS, name)
+        if isinstance(found, type) and issubclass(found, Algorithm):
+            return found
+        raise UserError(f"`run` is {name!r}, which is registered but is no RLlib Algorithm.")
+    known = [*algorithm_names(), *others]
+    raise UserError(f"`run` is {name!r} but must be one of {', '.join(known)}.{did_you_mean(name, known)}")
+
+
+def check_config(
+    stage: str, algorithm: type[Algorithm], config: Mapping[str, Any], unresolved: Iterable[str] = ()
+) -> AlgorithmConfig:
+    """Checks all keys and values of a `config:`.
+
+    Args:
+        stage: Name of the experiment, for messages.
+        algorithm: The algorithm that gets the config.
+        config: Its settings as plain data, with `env` in it; search spaces are allowed.
+        unresolved: Paths in values at which nothing is yet; a complaint about them is ignored.
+
+    Returns:
+        The algorithm's config object with these settings (of a search space: its first point).
+
+    Raises:
+        UserError: At the first unknown key or impossible value.
+    """
+    default = algorithm.get_default_config()
+    known = _settings(default)
+    annotations = _annotations(type(default))
+    for key, value in config.items():
+        _check_key(stage, algorithm.__name__, key, known, default)
+        if key in _STACK_SWITCHES and value is not True:
+            raise UserError(
+                f"`{stage}.config.{key}` is {value!r} but must be true: only the new API stack is supported."
+            )
+        if key == "framework" and value not in ("torch", None):
+            raise UserError(f"`{stage}.config.framework` is {value!r} but must be 'torch'.")
+        setting = f"{stage}.config.{key}"
+        values = check_search(setting, value) if search_kind(value) else [value]
+        attribute = default._translate_special_keys(key, warn_deprecated=False)
+        annotation = annotations.get(attribute)
+        # Some of RLlib's annotations are wrong about RLlib's own defaults.
+        if not fits(getattr(default, attribute, None), annotation):
+            annotation = None
+        for single in values:
+            check_type(setting, single, annotation)
+            _check_range(setting, attribute, single)
+    check_by_seed(f"{stage}.config", config, seeds_of(config))
+    return _build(stage, default, first_point(dict(config)), list(unresolved))
+
+
+def _settings(default: AlgorithmConfig) -> list[str]:
+    """Names that are settings: public attributes, and properties that can be set."""
+    from ray._common.deprecation import DEPRECATED_VALUE
+
+    attributes = [
+        name
+        for name, value in vars(default).items()
+        if not name.startswith("_")
+        and name not in ("algo_class", "in_evaluation", "fake_sampler", "env_task_fn")
+        and not (isinstance(value, int) and value == DEPRECATED_VALUE)
+    ]
+    properties = [
+        name
+        for name, value in inspect.getmembers(type(default), lambda member: isinstance(member, property))
+        if value.fset is not None and not name.startswith("_")
+    ]
+    return [*attributes, *properties, *_ALIASES]
+
+
+def _check_key(stage: str, algorithm: str, key: str, known: list[str], default: AlgorithmConfig) -> None:
+    if key in _RENAMED and _RENAMED[key] in known:
+        raise UserError(
+            f"`{stage}.config.{key}` is a setting of RLlib's old API stack. Did you mean {_RENAMED[key]!r}?"
+        )
+    if key in known or default._translate_special_keys(key, warn_deprecated=False) in known:
+        return
+    if key in vars(default):
+        raise UserError(f"`{stage}.config.{key}` is not for users (or of RLlib's old API stack); remove it.")
+    hint = did_you_mean(str(key), known)
+    raise UserError(f"`{stage}.config.{key}` is no setting of {algorithm}.{hint}")
+
+
+def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolved: list[str]) -> AlgorithmConfig:
+    try:
+        config.update_from_dict(values)
+        config.validate()
+    except Exception as error:
+        if any(text in str(error) for text in unresolved):
+            return config
+        name, message = cause_of(error)
+        prefix = "" if name in ("UserError", "ValueError") else f"{name}: "
+        message = message.split(" To suppress all validation errors")[0]
+        raise UserError(f"In `{stage}.config`: {prefix}{one_line(message)}") from error
+    return config
+
+
+def _annotations(config_class: type[AlgorithmConfig]) -> dict[str, Any]:
+    """Setting -> annotation of the parameter of that name in the config's fluent methods."""
+    found: dict[str, Any] = {}
+    for base in reversed(config_class.__mro__):
+        namespace = vars(inspect.getmodule(base)) if inspect.getmodule(base) else {}
+        for method in vars(base).values():
+            if not inspect.isfunction(method) or method.__name__.startswith("_"):
+                continue
+            for name, annotation in method.__annotations__.items():
+                if isinstance(annotation, str):
+                    try:
+                        annotation = eval(annotation, dict(namespace), vars(typing))
+                    except Exception:  # a name that only type checkers see: not checked
+                        annotation = Any
+                found[name] = annotation
+    return found
+
+
+def _check_range(setting: str, attribute: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    for pattern, low, high in _RANGES:
+        if pattern.fullmatch(attribute) and not low <= value <= high:
+            allowed = f"at least {low}" if high == math.inf else f"in [{low}, {high}]"
+            raise UserError(f"`{setting}` is {value!r} but must be {allowed}.")

@@ -1,0 +1,163 @@
+"""What the user sees: two consoles and one-sentence errors."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console, JustifyMethod
+from rich.markup import escape
+from rich.table import Table
+
+from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.errors import UserError
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+# The last line of a traceback, as Ray hands it on from another process: "package.SomeError: what happened".
+_TRACEBACK_END = re.compile(r"^\s*(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt))(?:\([\w.]+\))?: (.+)$", re.MULTILINE)
+
+
+@dataclass
+class State:
+    """What a command told about itself, for whoever prints its errors.
+
+    Attributes:
+        verbosity: 0, 1 (`-v`) or 2 (`-vv`).
+    """
+
+    verbosity: int = 0
+
+
+state = State()
+
+
+class StoppedError(Exception):
+    """The user stopped the run (ctrl-C); its results so far are kept."""
+
+
+class StageFailedError(UserError):
+    """A stage went wrong for a reason that is not a setting: one sentence, and the full traceback for `-vv`.
+
+    Attributes:
+        details: The traceback of the process in which it happened.
+    """
+
+    def __init__(self, sentence: str, details: str = "") -> None:
+        super().__init__(sentence)
+        self.details = details
+
+
+def say(text: str, style: str | None = None) -> None:
+    """Prints one line that may be longer than the terminal is wide; `text` is plain, never markup."""
+    out.print(escape(text), style=style, soft_wrap=True)
+
+
+def print_table(lines: Sequence[Sequence[str]], caption: str | None = None) -> None:
+    """Prints a table of texts; one that is wider than the terminal is turned if that makes it narrower.
+
+    Args:
+        lines: The first one names the columns.
+        caption: What stands below it.
+    """
+    turned = [list(column) for column in zip(*lines, strict=True)]
+    if len(lines) == 2:
+        turned = [["figure", ""], *turned]
+    if (width := _table_width(lines)) > out.width and _table_width(turned) < width:
+        lines = turned
+    table = _table(lines)
+    table.caption = caption
+    out.print(table)
+
+
+def _table(lines: Sequence[Sequence[str]]) -> Table:
+    """Words stand to the left, figures to the right."""
+    table = Table()
+    for name, *column in zip(*lines, strict=True):
+        justify: JustifyMethod = "right" if all(map(_is_figure, column)) else "left"
+        heading = textwrap.fill(name, _least_width((name, *column)) or 1)
+        table.add_column(escape(heading), justify=justify, overflow="fold")
+    for line in lines[1:]:
+        table.add_row(*map(escape, line))
+    return table
+
+
+def _table_width(lines: Sequence[Sequence[str]]) -> int:
+    """Each column has three characters of frame, and the table one more."""
+    return sum(_least_width(column) + 3 for column in zip(*lines, strict=True)) + 1
+
+
+def _least_width(column: Sequence[str]) -> int:
+    """Headings may be broken between words, cells not at all."""
+    return max(map(len, (*column[0].split(), *column[1:])))
+
+
+def _is_figure(text: str) -> bool:
+    return bool(re.match(r"[-+]?\d", text)) or text == ""
+
+
+def say_error(error: BaseException, verbosity: int = 0) -> None:
+    """Prints an error as one sentence, with its traceback at verbosity 2.
+
+    Args:
+        error: What was raised.
+        verbosity: 0, 1 (`-v`) or 2 (`-vv`).
+    """
+    if verbosity >= 2:
+        details = error.details if isinstance(error, StageFailedError) and error.details else ""
+        err.print(escape(details or "".join(traceback.format_exception(error))), soft_wrap=True)
+    if isinstance(error, UserError):
+        sentence = str(error)
+    else:
+        name = "" if isinstance(error, ChatError) else f"{type(error).__name__}: "
+        sentence = f"{name}{one_line(str(error))}"
+    err.print(f"[bold red]Error:[/] {escape(sentence)}", soft_wrap=True)
+
+
+def one_line(text: str, most: int = 400) -> str:
+    """A text without line breaks, cut to `most` characters."""
+    joined = " ".join(text.split())
+    return joined if len(joined) <= most else f"{joined[:most].rstrip()} ..."
+
+
+def cause_of(error: BaseException | str) -> tuple[str, str]:
+    """Finds what really happened below the wrappers that Ray and Tune put around an error.
+
+    Args:
+        error: An exception, or the text of a traceback from another process.
+
+    Returns:
+        Name of the innermost error's class, and its message on one line.
+    """
+    if isinstance(error, BaseException):
+        seen = error
+        while True:
+            if isinstance(seen, UserError):
+                break
+            inner = getattr(seen, "cause", None) or seen.__cause__
+            if not isinstance(inner, BaseException):
+                break
+            seen = inner
+        if isinstance(seen, UserError) and not type(seen).__name__.startswith("RayTaskError"):
+            return "UserError", str(seen)
+        error = str(seen) if "Traceback" in str(seen) else f"{type(seen).__name__}: {one_line(str(seen))}"
+    ends = _TRACEBACK_END.findall(error)
+    if not ends:
+        return "Error", one_line(error)
+    users = [end for end in ends if end[0] == "UserError"]
+    name, message = users[-1] if users else ends[-1]
+    return name, one_line(message)
+
+
+def short_path(path: str | Path) -> str:
+    """A path relative to the current folder where it lies below it."""
+    absolute = Path(path).absolute()
+    try:
+        return str(absolute.relative_to(Path.cwd()))
+    except ValueError:
+        return str(absolute)

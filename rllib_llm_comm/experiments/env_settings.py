@@ -1,0 +1,168 @@
+"""Checks an environment's id and settings before anything starts."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rllib_llm_comm.envs import GAMES
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.console import one_line, say
+from rllib_llm_comm.experiments.search_space import check_search, first_point, search_kind
+
+
+def check_environment(stage: str, env: Any, env_config: Mapping[str, Any]) -> None:
+    """Checks that an environment exists and, for PettingZoo's parallel ones, can be made with these settings.
+
+    Args:
+        stage: Name of the experiment, for messages.
+        env: An id, a class, or `None` (nothing to check).
+        env_config: The environment's settings; search spaces are allowed.
+
+    Raises:
+        UserError: If the id is unknown or the environment refuses a setting.
+    """
+    if env is None or not isinstance(env, str):
+        return
+    if is_parallel(env):
+        for settings in _points(stage, env_config):
+            _try_parallel(stage, env, settings)
+    elif not (_is_tune(env) or _is_gymnasium(stage, env) or _is_class_path(env)):
+        known = known_environments()
+        raise UserError(
+            f"`{stage}.env` is {env!r}, which is neither registered with PettingZoo, Gymnasium or Tune nor a "
+            f"class path; ours: {', '.join(GAMES)} (`--import MODULE` loads yours).{did_you_mean(env, known)}"
+        )
+
+
+def check_planned_environment(stage: str, config: Any) -> None:
+    """Checks that a planner knows the game and finds a place for its subgoals, if the config has one.
+
+    Args:
+        stage: Name of the experiment, for messages.
+        config: The checked config of an algorithm.
+
+    Raises:
+        UserError: If it does not.
+    """
+    from pettingzoo.env_registry import registration
+
+    from rllib_llm_comm.planning.planned_env import PlannedSubgoals
+
+    if getattr(config, "planner", None) is None or not isinstance(config.env, str) or not is_parallel(config.env):
+        return
+    settings = {**config.planning_settings(), "planner": "scripted"}  # the real one has been checked
+    try:
+        PlannedSubgoals(registration.make("parallel", config.env, **config.env_config), **settings).close()
+    except UserError as error:
+        raise UserError(f"In `{stage}.config`: {error}") from None
+
+
+def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> None:
+    """Checks that an environment tells its observations in words, as language models and label collection need.
+
+    Args:
+        stage: Name of the experiment, for messages.
+        env: The id of an environment that can be made with the settings.
+        env_config: Its settings.
+
+    Raises:
+        UserError: If it has one agent, or observations without `text` and `candidates`.
+    """
+    from pettingzoo.env_registry import registration
+
+    if not is_parallel(env):
+        raise UserError(
+            f"`{stage}.env` is {env!r}, which is no PettingZoo parallel environment; ours: {', '.join(GAMES)}."
+        )
+    made = registration.make("parallel", env, **env_config)
+    try:
+        spaces = {agent: made.observation_space(agent) for agent in made.possible_agents}
+    finally:
+        made.close()
+    for agent, space in spaces.items():
+        shown = list(getattr(space, "spaces", {}))
+        if not {"text", "candidates"} <= set(shown):
+            raise UserError(
+                f"`{stage}.env` {env!r} shows agent {agent!r} {', '.join(shown) or 'numbers'}, but `text` and "
+                "`candidates` are needed; choose them in its `env_config` (`observe`), or another environment."
+            )
+
+
+def is_parallel(env: str) -> bool:
+    """Whether PettingZoo's registry of parallel environments knows an id."""
+    from pettingzoo.env_registry import registration
+
+    return env in registration.parallel_registry
+
+
+def known_environments() -> list[str]:
+    """Ids of all registered environments: PettingZoo's parallel ones (with ours), then Gymnasium's."""
+    import gymnasium
+    from pettingzoo.env_registry import registration
+
+    return [*registration.parallel_registry, *gymnasium.registry]
+
+
+def _points(stage: str, env_config: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    base = first_point(dict(env_config))
+    yield base
+    for key, value in env_config.items():
+        if search_kind(value):
+            for choice in check_search(f"{stage}.config.env_config.{key}", value)[1:]:
+                yield {**base, key: choice}
+
+
+def _try_parallel(stage: str, env: str, settings: dict[str, Any]) -> None:
+    from pettingzoo.env_registry import registration
+
+    try:
+        made = registration.make("parallel", env, **settings)
+        made.close()
+    except UserError as error:
+        raise UserError(f"In `{stage}.config.env_config`: {error}") from None
+    except Exception as error:
+        reason = f"{type(error).__name__}: {one_line(str(error))}"
+        raise UserError(f"`{stage}.env` {env!r} cannot be made with {settings!r}: {reason}") from error
+    for note in getattr(made.unwrapped, "notes", ()):
+        _tell_once(f"In `{stage}.config.env_config`: {note}")
+
+
+@functools.cache
+def _tell_once(sentence: str) -> None:
+    """A stage is checked more than once."""
+    say(sentence)
+
+
+def _is_tune(env: str) -> bool:
+    from ray.tune.registry import ENV_CREATOR, _global_registry
+
+    return bool(_global_registry.contains(ENV_CREATOR, env))
+
+
+def _is_gymnasium(stage: str, env: str) -> bool:
+    import gymnasium
+
+    module, _, name = env.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UserError(f"`{stage}.env` is {env!r} but module {module!r} cannot be imported: {error}.") from None
+    try:
+        gymnasium.spec(name)
+    except gymnasium.error.Error:
+        return False
+    return True
+
+
+def _is_class_path(env: str) -> bool:
+    module, _, name = env.rpartition(".")
+    if not module:
+        return False
+    try:
+        return hasattr(importlib.import_module(module), name)
+    except ImportError:
+        return False

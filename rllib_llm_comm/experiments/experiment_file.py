@@ -1,0 +1,360 @@
+"""Experiment files (YAML, JSON, Python) in the format of RLlib's old command line, read and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import runpy
+import sys
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.console import one_line
+from rllib_llm_comm.experiments.validation import one_sentence
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.+-]*")
+# Keys of still older files and what they are called inside `checkpoint_config`.
+_OLD_CHECKPOINT_KEYS = {
+    "checkpoint_freq": "checkpoint_frequency",
+    "checkpoint_at_end": "checkpoint_at_end",
+    "keep_checkpoints_num": "num_to_keep",
+    "checkpoint_score_attr": "checkpoint_score_attribute",
+}
+# Result keys of the old API stack, which never appear in results of the new one.
+_OLD_RESULTS = {
+    "episode_reward_mean": "env_runners/episode_return_mean",
+    "episode_len_mean": "env_runners/episode_len_mean",
+    "timesteps_total": "num_env_steps_sampled_lifetime",
+    "agent_timesteps_total": "num_agent_steps_sampled_lifetime",
+    "episodes_total": "env_runners/num_episodes_lifetime",
+    "sampler_results/episode_reward_mean": "env_runners/episode_return_mean",
+}
+_RESULT_ROOTS = (
+    "training_iteration",
+    "time_total_s",
+    "time_this_iter_s",
+    "num_env_steps_sampled_lifetime",
+    "num_training_step_calls_per_iteration",
+    "done",
+    "env_runners",
+    "learners",
+    "evaluation",
+    "timers",
+    "perf",
+    "custom_metrics",
+)
+# Results that count up from 0, so that another limit is a mistake.
+_COUNTERS = (
+    "training_iteration",
+    "time_total_s",
+    "num_env_steps_sampled_lifetime",
+    "env_runners/num_env_steps_sampled_lifetime",
+    "env_runners/num_episodes_lifetime",
+)
+
+
+class CheckpointSettings(BaseModel):
+    """When checkpoints are written and which are kept (Ray's `CheckpointConfig`).
+
+    Attributes:
+        checkpoint_frequency: Training iterations between two checkpoints; 0 for none. After `kill -9` about
+            this many iterations are done again.
+        num_to_keep: How many checkpoints stay on disk, or `None` for all.
+        checkpoint_score_attribute: Result key by which the kept ones are chosen; by default the newest stay.
+        checkpoint_score_order: Whether a large or a small score is good.
+        checkpoint_at_end: Whether the end of a run is saved in any case.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    checkpoint_frequency: int = Field(default=2, ge=0)
+    num_to_keep: int | None = Field(default=3, ge=1)
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: Literal["max", "min"] = "max"
+    checkpoint_at_end: bool = True
+
+
+class Experiment(BaseModel):
+    """One entry of an experiment file: what runs, on what, until when.
+
+    Attributes:
+        run: A registered algorithm, or `collect_labels`, `evaluate` or `replay`.
+        env: Environment id, where the thing that runs needs one.
+        stop: Result key -> value at which a trial ends; the first that is reached counts.
+        config: Settings of the algorithm or stage.
+        checkpoint_config: See `CheckpointSettings`.
+        num_samples: Trials per point of the search space.
+        storage_path: Folder above the results.
+        scheduler: Name of a Tune trial scheduler.
+        scheduler_config: Arguments of the scheduler.
+        resources_per_trial: `{"cpu": ..., "gpu": ...}` of the process that holds the learner.
+        restore: Checkpoint from which every trial starts.
+        max_failures: How often a crashed trial is started again from its last checkpoint.
+        time_budget_s: Longest duration of the experiment in seconds.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+
+    run: str = Field(min_length=1, examples=["run: PPO"])
+    env: str | type | None = None
+    stop: dict[str, Any] = Field(default_factory=dict)
+    config: dict[str, Any] = Field(default_factory=dict)
+    checkpoint_config: CheckpointSettings = Field(default_factory=lambda: CheckpointSettings())
+    num_samples: int = Field(default=1, ge=1)
+    storage_path: str | None = None
+    scheduler: str = "FIFO"
+    scheduler_config: dict[str, Any] = Field(default_factory=dict)
+    resources_per_trial: dict[str, Any] = Field(default_factory=dict)
+    restore: str | None = None
+    max_failures: int = Field(default=0, ge=-1)
+    time_budget_s: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_old_spelling(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        data = {key: value for key, value in data.items() if value is not None}
+        old = {_OLD_CHECKPOINT_KEYS[key]: data.pop(key) for key in list(data) if key in _OLD_CHECKPOINT_KEYS}
+        if old and isinstance(data.get("checkpoint_config", {}), Mapping):
+            data["checkpoint_config"] = {**old, **data.get("checkpoint_config", {})}
+        if "env" in (config := data.get("config") or {}) and isinstance(config, Mapping):
+            data.setdefault("env", config["env"])
+            data["config"] = {key: value for key, value in config.items() if key != "env"}
+        return data
+
+    @model_validator(mode="after")
+    def _check_stop(self) -> Experiment:
+        # Callbacks may report results of any name.
+        custom = any(key.startswith("callbacks") and value is not None for key, value in self.config.items())
+        self.stop = check_stop(self.stop, any_root=custom)
+        return self
+
+
+@dataclass(frozen=True)
+class ExperimentFile:
+    """The experiments of one file.
+
+    Attributes:
+        name: Default name of the results' folder.
+        experiments: Name -> experiment, in the order of the file.
+        checked_by_python: Whether the settings come from an `AlgorithmConfig` object of a Python file.
+        digest: Digest of a Python file's text, which stands for its settings (they may hold objects that have
+            no text of their own); empty for YAML and JSON.
+    """
+
+    name: str
+    experiments: dict[str, Experiment]
+    checked_by_python: bool = False
+    digest: str = ""
+
+
+def read_experiment_file(path: Path) -> ExperimentFile:
+    """Reads a YAML, JSON or Python file.
+
+    Raises:
+        UserError: If the file is missing, is not what its ending says, or holds an unknown key or bad value.
+    """
+    _require_file(path)
+    if path.suffix.lower() == ".py":
+        return _read_python(path)
+    return ExperimentFile(path.stem, parse_experiments(load_file(path, or_else=".py"), str(path)))
+
+
+def load_file(path: Path, or_else: str | None = None) -> Any:
+    """The content of a YAML or JSON file.
+
+    Args:
+        path: The file.
+        or_else: Another ending that is allowed where this is called, for the message.
+
+    Raises:
+        UserError: If the file is missing or is not what its ending says.
+    """
+    _require_file(path)
+    endings = [".yaml", ".yml", ".json", *([or_else] if or_else else [])]
+    if path.suffix.lower() not in (".yaml", ".yml", ".json"):
+        listed = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        raise UserError(f"{str(path)!r} ends in {path.suffix.lower()!r} but must end in {listed}.")
+    return _load_text(path)
+
+
+def _require_file(path: Path) -> None:
+    if not path.exists():
+        near = did_you_mean(path.name, [p.name for p in path.parent.glob("*")] if path.parent.is_dir() else [])
+        raise UserError(f"There is no file {str(path)!r}; give the path of a YAML, JSON or Python file.{near}")
+    if path.is_dir():
+        raise UserError(f"{str(path)!r} is a folder; give the path of a YAML, JSON or Python file in it.")
+
+
+def parse_experiments(data: Any, source: str) -> dict[str, Experiment]:
+    """Checks the parsed content of an experiment file.
+
+    Args:
+        data: What the file holds: name -> experiment.
+        source: The file's name, for messages.
+
+    Raises:
+        UserError: At the first unknown key or impossible value.
+    """
+    if not isinstance(data, Mapping) or not data:
+        raise UserError(f"{source} must hold `name: {{run: ..., env: ..., stop: ..., config: ...}}` but does not.")
+    experiments: dict[str, Experiment] = {}
+    for name, spec in data.items():
+        if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
+            raise UserError(f"{name!r} in {source} cannot name a folder; use letters, digits, '_', '-', '.' and '+'.")
+        if not isinstance(spec, Mapping):
+            hint = (
+                did_you_mean(name, Experiment.model_fields) if len(data) > 1 or name in Experiment.model_fields else ""
+            )
+            raise UserError(
+                f"`{name}` in {source} is {one_line(repr(spec), 60)} but must be an experiment with keys "
+                f"such as `run` and `config`: the top level of the file holds names of experiments.{hint}"
+            )
+        experiments[name] = make_experiment(name, spec)
+    return experiments
+
+
+def make_experiment(name: str, spec: Mapping[str, Any]) -> Experiment:
+    """Checks one experiment.
+
+    Raises:
+        UserError: In one sentence that names the setting as `name.key`.
+    """
+    if "local_dir" in spec:
+        raise UserError(f"`{name}.local_dir` was removed from Ray; write `storage_path` instead.")
+    try:
+        return Experiment.model_validate(dict(spec))
+    except ValidationError as error:
+        raise UserError(one_sentence(name, error, Experiment)) from None
+
+
+def check_stop(stop: Mapping[str, Any], prefix: str = "", any_root: bool = False) -> dict[str, Any]:
+    """Flattens and checks stop criteria.
+
+    Args:
+        stop: Result key -> number or bool, possibly nested.
+        prefix: Path of the outer keys.
+        any_root: Whether results of any name may occur.
+
+    Raises:
+        UserError: If a key belongs to no result of the new API stack or a value is no number.
+    """
+    flat: dict[str, Any] = {}
+    for key, value in stop.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            flat |= check_stop(value, f"{path}/", any_root)
+            continue
+        if path in _OLD_RESULTS:
+            raise UserError(f"`stop` key {path!r} is of RLlib's old API stack; write {_OLD_RESULTS[path]!r} instead.")
+        if not any_root and path.split("/")[0] not in _RESULT_ROOTS:
+            known = [*_RESULT_ROOTS, "env_runners/episode_return_mean"]
+            raise UserError(
+                f"`stop` key {path!r} is in no result; use for example 'training_iteration', "
+                f"'num_env_steps_sampled_lifetime' or 'env_runners/episode_return_mean'.{did_you_mean(path, known)}"
+            )
+        if not isinstance(value, int | float):
+            raise UserError(f"`stop` value of {path!r} is {value!r} but must be a number or true.")
+        if path in _COUNTERS and (isinstance(value, bool) or value <= 0):
+            raise UserError(f"`stop` value of {path!r} is {value!r} but must be larger than 0.")
+        flat[path] = value
+    return flat
+
+
+def load_json_option(option: str, text: str) -> dict[str, Any]:
+    """Parses a command-line option that holds a JSON (or YAML flow) mapping.
+
+    Raises:
+        UserError: If it is none.
+    """
+    try:
+        value = yaml.load(text, _Loader)
+    except yaml.YAMLError:
+        value = None
+    if not isinstance(value, dict):
+        raise UserError(f"`{option}` is {text!r} but must be a JSON object such as '{{\"key\": 1}}'.")
+    return value
+
+
+def _read_python(path: Path) -> ExperimentFile:
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+
+    sys.path.insert(0, str(path.parent.absolute()))
+    try:
+        content = runpy.run_path(str(path))
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{path} failed with {type(error).__name__}: {one_line(str(error))}.") from error
+    config = content.get("config")
+    if not isinstance(config, AlgorithmConfig):
+        raise UserError(
+            f"{path} must define `config`, an AlgorithmConfig such as `PPOConfig().environment(...)`, and "
+            f"optionally `stop`; its `config` is {one_line(repr(config), 60)}."
+        )
+    if config.algo_class is None:
+        raise UserError(f"`config` of {path} is a bare AlgorithmConfig; take an algorithm's own, such as PPOConfig.")
+    settings = config.to_dict()
+    if settings["num_cpus_for_main_process"] == AlgorithmConfig().num_cpus_for_main_process:
+        # Not given, so it is for `rllib train` to choose, as with the other kinds of files.
+        del settings["num_cpus_for_main_process"]
+    spec = {
+        "run": config.algo_class.__name__,
+        "env": settings.pop("env", None),
+        "config": settings,
+        "stop": dict(content.get("stop") or {}),
+    }
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    name = path.stem if NAME_PATTERN.fullmatch(path.stem) else "experiment"
+    return ExperimentFile(path.stem, {name: make_experiment(name, spec)}, checked_by_python=True, digest=digest)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML whose `1e-4` is a number (as in YAML 1.2) and whose keys may not be given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue
+            if key_node.value in seen:
+                line = key_node.start_mark.line + 1
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key_node.value!r} is given twice (line {line})", None
+                )
+            seen.add(key_node.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:\d[\d_]*\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
+
+
+def _load_text(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is no text file (UTF-8).") from None
+    if path.suffix.lower() == ".json":
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UserError(f"{path} is no valid JSON: {error.msg} (line {error.lineno}).") from None
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        where = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
+        raise UserError(f"{path} is no valid YAML: {error.problem}{where}.") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is no valid YAML: {one_line(str(error))}.") from None

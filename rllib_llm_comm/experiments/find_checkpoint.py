@@ -1,0 +1,49 @@
+"""Finds the checkpoint that a user means by a path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.stages import MARKER, read_record, require_readable
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """The checkpoint folder of a checkpoint, a trained stage, or a run with trained stages.
+
+    Args:
+        path: What the user typed: a checkpoint or trial folder, a stage's folder, or the folder above the
+            stages (of which the one trained last is taken).
+
+    Raises:
+        UserError: If nothing is there, or a stage has several checkpoints or none.
+    """
+    folder = Path(path).expanduser()
+    if not folder.exists():
+        parent = folder.parent
+        near = [entry.name for entry in parent.iterdir() if entry.is_dir()] if parent.is_dir() else []
+        raise UserError(
+            f"There is no checkpoint at {str(path)!r}; give a checkpoint, a trial, a stage or a run, such as "
+            f"results/verco.{did_you_mean(folder.name, near)}"
+        )
+    require_readable(folder)
+    record = read_record(folder)
+    if record is None:
+        below = sorted(folder.glob(f"*/{MARKER}"), key=lambda marker: marker.stat().st_mtime) if folder.is_dir() else []
+        trained = [marker.parent for marker in below if _outputs(marker.parent)]
+        return find_checkpoint(trained[-1]) if trained else folder
+    outputs = _outputs(folder)
+    if not outputs:
+        raise UserError(f"Stage {str(path)!r} has no finished checkpoint; it is {record.run} and {record.status}.")
+    if len(outputs) > 1:
+        listed = ", ".join(str(output) for output in outputs)
+        raise UserError(f"Stage {str(path)!r} is a sweep with {len(outputs)} checkpoints; give one of {listed}.")
+    return outputs[0]
+
+
+def _outputs(stage: Path) -> list[Path]:
+    """The checkpoints that a stage ended with."""
+    record = read_record(stage)
+    if record is None or record.status != "finished":
+        return []
+    return [stage / path for path in record.outputs if "checkpoint_" in Path(path).name]

@@ -1,0 +1,353 @@
+"""Runs the stages of a file one after the other, skipping those whose results are there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+
+from rllib_llm_comm.cli.options import TrainOptions
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments import plain_stages, tune_stage
+from rllib_llm_comm.experiments.console import StoppedError, out, say, short_path
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile
+from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
+from rllib_llm_comm.experiments.prerequisites import check_base_models
+from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
+from rllib_llm_comm.experiments.resume import unsigned_parts
+from rllib_llm_comm.experiments.search_space import grid_points, seeds_of
+from rllib_llm_comm.experiments.stages import (
+    MARKER,
+    Stage,
+    StageRecord,
+    make_stages,
+    read_record,
+    require_readable,
+    resolve,
+)
+from rllib_llm_comm.files import disk_error, disk_fault, move_aside, remove_scratch
+
+# Settings that may be a trained stage's folder instead of the checkpoint in it.
+_CHECKPOINTS = ("checkpoint", "message_checkpoint")
+_WHOLE_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+DEFAULT_STORAGE = "results"
+
+
+def run_file(
+    file: ExperimentFile,
+    options: TrainOptions,
+    before: Callable[[], None] = lambda: None,
+    keep_going: bool = False,
+) -> list[str]:
+    """Checks all stages, then runs them.
+
+    Args:
+        file: The experiments.
+        options: The command line's.
+        before: Called when all is checked and nothing runs yet.
+        keep_going: Whether a stage that fails is told and passed over, together with those that use it.
+
+    Returns:
+        The stages that failed or were passed over.
+
+    Raises:
+        UserError: If anything in the file is wrong (before anything runs), or a stage fails and `keep_going` is off.
+        StoppedError: After ctrl-C or SIGTERM.
+    """
+
+    def folder(name: str, experiment: Any) -> Path:
+        storage = options.storage_path or experiment.storage_path or DEFAULT_STORAGE
+        return Path(storage).expanduser() / file.name / name
+
+    made = make_stages(file.experiments, folder, file.digest, plain_stages.config_identity)
+    stages = [replace(stage, trust=options.trust) for stage in made]
+    records = _finished(stages, options.resume)
+    to_run = [stage.name for stage in stages if stage.name not in records]
+    failed: list[str] = []
+    with out.status("checking all settings"):
+        many_cpus = bool(options.ray_address or options.ray_num_cpus)
+        cpus = check_stages(stages, records, file.checked_by_python, many_cpus)
+        for stage in stages:
+            if stage.name in to_run and options.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
+                unsigned_parts(stage)
+    # Where all is done nothing is written, so that results on a read-only disk can be told once more.
+    with _lock({stage.folder.parent for stage in stages if to_run}), _session(options, cpus) as ray:
+        before()
+        for number, stage in enumerate(stages, 1):
+            title = f"{stage.name} ({stage.experiment.run})"
+            if stage.name not in to_run:
+                say(
+                    f"[{number}/{len(stages)}] {title}: already there, skipped ({short_path(stage.folder)})",
+                    "dim",
+                )
+                continue
+            if lost := sorted(set(stage.uses) & set(failed)):
+                say(f"[{number}/{len(stages)}] {title}: left out, as it needs {', '.join(lost)}", "dim")
+                failed.append(stage.name)
+                continue
+            say(f"[{number}/{len(stages)}] {title}", "bold")
+            if not any(_needs_ray(later) for later in stages[number - 1 :] if later.name in to_run):
+                ray.stop()
+            try:
+                resolved = _resolved(stage, _outputs(stages, records), _seed_sweeps(stages))
+                records[stage.name] = _run(stage, resolved, ray, options)
+            except UserError as error:
+                if not keep_going:
+                    raise
+                say(f"{stage.name} failed: {error}", "red")
+                failed.append(stage.name)
+    _show_end([stage for stage in stages if stage.name in records], records)
+    return failed
+
+
+def _run(stage: Stage, resolved: Stage, ray: RaySession, options: TrainOptions) -> StageRecord:
+    start = time.monotonic()
+    try:
+        _make_room(stage, options.resume)
+        remove_scratch(stage.folder)
+        stage.write()
+        if _needs_ray(stage):
+            result = tune_stage.run(resolved, ray)
+        else:
+            result = plain_stages.KINDS[stage.experiment.run].run(resolved)
+        return stage.write(result, time.monotonic() - start)
+    except KeyboardInterrupt:
+        raise StoppedError from None
+    except OSError as error:
+        if disk_fault(error) is None:
+            raise
+        raise disk_error(error, f"`{stage.name}` stopped") from error
+
+
+def _needs_ray(stage: Stage) -> bool:
+    return stage.experiment.run not in plain_stages.KINDS
+
+
+def _finished(stages: list[Stage], resume: bool) -> dict[str, StageRecord]:
+    """The stages that need not run: those with a result, unless a stage that they use has to run.
+
+    Raises:
+        UserError: If what a stage says of its result is damaged.
+    """
+    finished: dict[str, StageRecord] = {}
+    for stage in stages:
+        if resume:
+            require_readable(stage.folder)
+        record = stage.finished()
+        if resume and record is not None and set(stage.uses) <= set(finished):
+            finished[stage.name] = record
+    return finished
+
+
+def check_stages(
+    stages: list[Stage], finished: Mapping[str, StageRecord], trusted: bool = False, many_cpus: bool = False
+) -> int:
+    """Checks all stages that will run, with their references replaced by the paths that there will be.
+
+    Args:
+        stages: All stages of the file.
+        finished: Records of those that need not run.
+        trusted: Whether settings come from `AlgorithmConfig` objects, whose setters have seen them.
+        many_cpus: Whether Ray may have more CPUs than this machine has cores.
+
+    Returns:
+        Logical CPUs that a local Ray should have.
+
+    Raises:
+        UserError: At the first unknown key or impossible value.
+    """
+    outputs: dict[str, list[str]] = {}
+    seeds = _seed_sweeps(stages)
+    missing: tuple[str, ...] = ()
+    cpus = available_cpus()
+    check_base_models(_base_models(stages))
+    for stage in stages:
+        resolved = _resolved(stage, outputs, seeds)
+        if stage.name not in finished:
+            if _needs_ray(stage):
+                tune_stage.check(resolved, tuple(plain_stages.KINDS), missing, trusted, many_cpus)
+                cpus = max(cpus, tune_stage.cpus_needed(resolved))
+            else:
+                plain_stages.KINDS[stage.experiment.run].check(resolved, missing)
+            future = str(stage.folder.absolute() / "(not there yet)")
+            missing = (*missing, future)
+            outputs[stage.name] = [future] * max(1, len(seeds.get(stage.name, ())))
+        else:
+            outputs[stage.name] = _absolute(stage, finished[stage.name].outputs)
+    return cpus
+
+
+def _base_models(stages: list[Stage]) -> dict[str, tuple[str, str | None]]:
+    """Stage -> its `base_model` and the stage whose message adapter it takes over; of stages with a base model."""
+    found: dict[str, tuple[str, str | None]] = {}
+    for stage in filter(_needs_ray, stages):
+        config = stage.experiment.config
+        base = config.get("base_model", getattr(tune_stage.default_config(stage), "base_model", None))
+        source = _WHOLE_REFERENCE.fullmatch(str(config.get("message_checkpoint")))
+        if isinstance(base, str):
+            found[stage.name] = (base, source.group(1) if source else None)
+    return found
+
+
+def _seed_sweeps(stages: list[Stage]) -> dict[str, list[Any]]:
+    """Stage -> its seeds, of the stages that train one trial per seed and vary nothing else."""
+    seeds = {stage.name: seeds_of(stage.experiment.config) for stage in stages if _needs_ray(stage)}
+    points = {stage.name: stage.experiment.num_samples * grid_points(stage.experiment.config) for stage in stages}
+    return {name: found for name, found in seeds.items() if found and points[name] == len(found)}
+
+
+def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str, list[Any]]) -> Stage:
+    """A stage with paths for its references.
+
+    Args:
+        stage: The stage.
+        outputs: Stage -> its outputs.
+        seeds: Of sweeps over seeds; where a stage refers to a sweep over its own seeds, like goes with like.
+    """
+    many = stage.experiment.run in plain_stages.KINDS
+    own = seeds_of(stage.experiment.config)
+    same_seeds = [name for name in stage.uses if own and seeds.get(name) == own]
+    config = resolve(stage.experiment.config, outputs, many, same_seeds)
+    changes = {
+        "config": {key: _checkpoint_of(value) if key in _CHECKPOINTS else value for key, value in config.items()},
+        "restore": _checkpoint_of(resolve(stage.experiment.restore, outputs)),
+    }
+    return replace(stage, experiment=stage.experiment.model_copy(update=changes))
+
+
+def _checkpoint_of(value: Any) -> Any:
+    """The checkpoint of a stage that is given by its folder; anything else as it is."""
+    return str(find_checkpoint(value)) if isinstance(value, str) and read_record(Path(value)) else value
+
+
+def _outputs(stages: list[Stage], records: Mapping[str, StageRecord]) -> dict[str, list[str]]:
+    return {stage.name: _absolute(stage, records[stage.name].outputs) for stage in stages if stage.name in records}
+
+
+def _absolute(stage: Stage, paths: list[str]) -> list[str]:
+    return [os.path.normpath(stage.folder.absolute() / path) for path in paths]
+
+
+def _make_room(stage: Stage, resume: bool) -> None:
+    """Moves results of other settings out of the way; those of these settings stay and are continued."""
+    if not stage.folder.exists() or not any(stage.folder.iterdir()):
+        return
+    record = stage.record()
+    if record is None and not (stage.folder / MARKER).exists():
+        raise UserError(
+            f"{short_path(stage.folder)} exists but was not written by this command (it has no {MARKER}); "
+            "choose another `--experiment-name` or move it away."
+        )
+    if resume and _is_unfinished(stage, record):
+        return
+    if record is not None and record.status == "running" and _needs_ray(stage) and not _has_results(stage.folder):
+        shutil.rmtree(stage.folder)  # it failed before there was anything to keep
+        return
+    aside = move_aside(stage.folder, f"{stage.folder.name}.old")
+    say(f"Results of earlier settings were moved to {short_path(aside)}.", "dim")
+
+
+def _is_unfinished(stage: Stage, record: StageRecord | None) -> bool:
+    """Whether a stage was begun with these settings and has not ended."""
+    return record is not None and record.fingerprint == stage.fingerprint and record.status == "running"
+
+
+def _has_results(folder: Path) -> bool:
+    """Whether a stage that trains has left anything: a checkpoint, whole or not, or the row of an iteration."""
+    rows = (path for path in folder.glob("*trial_*/result.json") if path.stat().st_size)
+    return any(True for _ in folder.glob("*trial_*/*checkpoint_*")) or any(True for _ in rows)
+
+
+@contextlib.contextmanager
+def _lock(folders: set[Path]) -> Iterator[None]:
+    """Keeps two commands from writing into the same results; a killed one leaves no lock behind."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        for folder in sorted(folders):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                handle = stack.enter_context((folder / ".lock").open("a"))
+            except OSError as error:
+                doing = f"`storage_path`: no results can be written to {short_path(folder)}"
+                raise disk_error(error, doing, "give another place with `--storage-path`") from error
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(
+                    f"Another `rllib train` is writing to {short_path(folder)}; wait for it, or choose "
+                    "another `--experiment-name`."
+                ) from None
+        yield
+
+
+def _session(options: TrainOptions, cpus: int) -> RaySession:
+    if options.ray_address and (options.ray_num_cpus is not None or options.ray_num_gpus is not None):
+        raise UserError(
+            "`--ray-num-cpus` and `--ray-num-gpus` are for a local Ray; leave them out with `--ray-address`."
+        )
+    return RaySession(
+        cpus=options.ray_num_cpus if options.ray_num_cpus is not None else cpus,
+        gpus=options.ray_num_gpus,
+        address=options.ray_address,
+        verbosity=options.verbose,
+    )
+
+
+def _show_end(stages: list[Stage], records: Mapping[str, StageRecord]) -> None:
+    """The panel with where everything lies and what to type next."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    trained: list[tuple[Stage, Path]] = []
+    for stage in stages:
+        record = records[stage.name]
+        results = [Path(place) for place in _absolute(stage, record.outputs)]
+        for place in results:
+            table.add_row(escape(stage.name), escape(short_path(place)))
+        if _needs_ray(stage):
+            trained.append((stage, results[-1]))
+            if (results[-1] / "policy" / "adapters").is_dir():
+                table.add_row("  adapters", escape(short_path(results[-1] / "policy" / "adapters")))
+        for name, file in record.files.items():
+            table.add_row(f"  {escape(name)}", escape(short_path(stage.folder / file)))
+        figures = _figures(record.summary)
+        if figures:
+            table.add_row("", f"[dim]{escape(figures)}[/]")
+    out.print(Panel(table, title="Everything lies here", title_align="left", expand=False))
+    if trained:
+        _say_next(*trained[-1], alone=len(records[trained[-1][0].name].outputs) == 1)
+
+
+def _say_next(stage: Stage, checkpoint: Path, alone: bool) -> None:
+    from rllib_llm_comm.agents.policy_manifest import read_manifest
+    from rllib_llm_comm.agents.recorded_settings import reaches_outside
+
+    where = short_path(stage.folder if alone else checkpoint)
+    if (checkpoint / "policy").is_dir():
+        trust = " --trust" if reaches_outside(read_manifest(checkpoint / "policy")) else ""
+        say(f"Next: rllib evaluate {where}{trust}\n      rllib replay {where}{trust}")
+    say(f"Curves: tensorboard --logdir {short_path(stage.folder)}")
+
+
+def _figures(summary: Mapping[str, Any]) -> str:
+    """A few figures of a stage on one line."""
+    numbers = {
+        key: value
+        for key, value in summary.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and key != "seed"
+    }
+    return ", ".join(f"{k.replace('_', ' ')} {round(v, 3) + 0:g}" for k, v in list(numbers.items())[:8])

@@ -1,0 +1,348 @@
+"""Stages that need no Ray: collecting labels, evaluating and replaying a checkpoint, play by a chat model."""
+
+from __future__ import annotations
+
+import json
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
+from rllib_llm_comm.cli.replay import replay_checkpoint
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.checkpoint_settings import CheckpointStageSettings
+from rllib_llm_comm.experiments.console import say, short_path
+from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
+from rllib_llm_comm.experiments.experiment_file import Experiment
+from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
+from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.stages import Stage, StageResult
+from rllib_llm_comm.experiments.validation import check_type, one_sentence
+from rllib_llm_comm.files import write_atomically
+
+# Experiment keys that mean something to these stages.
+_USED = {"run", "env", "config", "storage_path"}
+
+
+class PlainStage(ABC):
+    """One kind of stage, named in `run:`."""
+
+    name: ClassVar[str]
+    takes_env: ClassVar[bool] = False
+
+    def check(self, stage: Stage, unresolved: tuple[str, ...] = ()) -> None:
+        """Checks the stage before anything runs.
+
+        Args:
+            stage: The stage, references replaced.
+            unresolved: Paths in it at which nothing is yet.
+
+        Raises:
+            UserError: At the first unknown key or impossible value.
+        """
+        for key in stage.experiment.model_fields_set - _USED:
+            if getattr(stage.experiment, key) != Experiment.model_fields[key].get_default(call_default_factory=True):
+                raise UserError(f"`{stage.name}.{key}` means nothing to `run: {self.name}`; remove it.")
+        if stage.experiment.env is not None and not self.takes_env:
+            raise UserError(
+                f"`{stage.name}.env` means nothing to `run: {self.name}` (the checkpoint has it); remove it."
+            )
+        self.check_config(stage, unresolved)
+
+    @abstractmethod
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks `config:`."""
+
+    def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The part of `config:` that decides the result; all of it, if a stage knows no better."""
+        return config
+
+    @abstractmethod
+    def run(self, stage: Stage) -> StageResult:
+        """Does the work; what lies in the stage's folder from a killed call is used or overwritten."""
+
+
+class CollectLabels(PlainStage):
+    """`run: collect_labels`: roll-outs in which a teacher says what each agent should say."""
+
+    name = "collect_labels"
+    takes_env = True
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks the keys against the collector's parameters."""
+        config = stage.experiment.config
+        parameters = _parameters()
+        known = [name for name in parameters if name not in _NOT_SETTINGS]
+        for key, value in config.items():
+            if key not in known:
+                raise UserError(
+                    f"`{stage.name}.config.{key}` is no setting of collect_labels; known are "
+                    f"{', '.join(known)}.{did_you_mean(key, known)}"
+                )
+            check_type(f"{stage.name}.config.{key}", value, parameters[key])
+        if stage.experiment.env is None:
+            raise UserError(f"`{stage.name}.env` is missing; say where labels are collected.")
+        from rllib_llm_comm.language.base_model import check_base_model
+        from rllib_llm_comm.teachers.base import make_teacher
+        from rllib_llm_comm.teachers.collect_labels import check_limits
+
+        check_environment(stage.name, stage.experiment.env, config.get("env_config") or {})
+        check_shows_words(stage.name, str(stage.experiment.env), config.get("env_config") or {})
+        check_limits(config, f"{stage.name}.config.")
+        if config.get("policy", "base") == "base" and config.get("base_model") not in unresolved:
+            check_base_model(config.get("base_model", "embedded"))
+        make_teacher(config.get("teacher", "scripted"))
+
+    def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Without the teacher's time-outs, prices and the like: more budget or patience continues a collection.
+
+        `max_decisions` is left out, too: a finished collection has its `target_labels` whatever the limit was.
+        """
+        from rllib_llm_comm.teachers.base import teacher_identity
+
+        teacher = config.get("teacher", "scripted")
+        if not isinstance(teacher, str | Mapping):
+            return config  # refused later, with the name of the setting
+        deciding = {key: value for key, value in config.items() if key not in _PATIENCE}
+        return {**deciding, "teacher": teacher_identity(teacher)}
+
+    def run(self, stage: Stage) -> StageResult:
+        """Collects the labels into `labels/` of the stage's folder."""
+        from rllib_llm_comm.teachers.collect_labels import collect_labels
+
+        folder = stage.folder / "labels"
+        with counting_bar("collecting labels") as progress:
+            report = collect_labels(str(stage.experiment.env), folder, progress=progress, **stage.experiment.config)
+        if not report.labels:
+            raise UserError(
+                f"`{stage.name}` found no label in {report.decisions} decisions; mend `config.teacher`, or raise "
+                "`config.max_decisions`."
+            )
+        if not report.complete:
+            raise UserError(
+                f"`{stage.name}` found only {report.labels} labels in {report.decisions} decisions; raise "
+                "`config.max_decisions` to go on from them, or lower `config.target_labels` to collect anew."
+            )
+        figures = {key: value for key, value in report.to_json().items() if key != "output"}
+        say(f"{report.labels} labels of {report.prompts} different observations, {report.decisions} decisions")
+        return StageResult([folder], summary=figures)
+
+
+# Settings of the collector that say how long it tries, not which labels are wanted.
+_PATIENCE = ("max_decisions", "max_empty_moments")
+# Parameters of the collector that the stage itself gives.
+_NOT_SETTINGS = ("env", "output", "progress", "return")
+
+
+def _parameters() -> Mapping[str, Any]:
+    """Settings of the collector with their annotations."""
+    from rllib_llm_comm.teachers.collect_labels import collect_labels
+
+    return typing.get_type_hints(collect_labels)
+
+
+class _OnCheckpoint(PlainStage):
+    default_episodes: ClassVar[int] = 1
+    of_others: ClassVar[dict[str, str]] = {}
+    """Settings that would have no effect here -> the `run` that has them."""
+
+    def settings(self, stage: Stage) -> CheckpointStageSettings:
+        """The checked `config:`."""
+        try:
+            return CheckpointStageSettings.model_validate(
+                {"episodes": self.default_episodes, **stage.experiment.config}
+            )
+        except ValidationError as error:
+            sentence = one_sentence(f"{stage.name}.config", error, CheckpointStageSettings)
+            raise UserError(sentence) from None
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks keys, values, and checkpoints that should be there by now."""
+        for key, run in self.of_others.items():
+            if key in stage.experiment.config:
+                raise UserError(f"`{stage.name}.config.{key}` is for `run: {run}` alone; remove it.")
+        settings = self.settings(stage)
+        checkpoint = settings.checkpoint
+        try:
+            settings.played()
+        except UserError as error:
+            if not any(path in str(error) for path in unresolved):
+                raise UserError(f"In `{stage.name}.config`: {error}") from None
+        for path in [checkpoint] if isinstance(checkpoint, str) else checkpoint:
+            if path not in unresolved:
+                _check_checkpoint(stage.name, path)
+        if settings.reference is not None and settings.reference not in unresolved:
+            find_checkpoint(settings.reference)
+
+
+def _check_checkpoint(stage: str, path: str) -> None:
+    from rllib_llm_comm.agents.policy_folder import find_policy
+
+    if not Path(path).expanduser().exists():
+        raise UserError(
+            f"`{stage}.config.checkpoint` is {path!r} but nothing is there; give a path that exists, or the "
+            "`${NAME}` of a stage above."
+        )
+    try:
+        find_policy(find_checkpoint(path))
+    except UserError as error:
+        raise UserError(f"In `{stage}.config`: {error}") from None
+
+
+class Evaluate(_OnCheckpoint):
+    """`run: evaluate`: episodes of a checkpoint, figures as JSON; under a planner also all that was planned."""
+
+    name = "evaluate"
+    default_episodes = 50
+    of_others = {"counterfactuals": "replay", "animation": "replay"}
+
+    def run(self, stage: Stage) -> StageResult:
+        """Plays the episodes and writes `evaluation.json`."""
+        settings = self.settings(stage)
+        path = stage.folder / "evaluation.json"
+        paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
+        log = stage.folder / "plans.jsonl"
+        figures = evaluate_checkpoints(
+            paths,
+            **settings.played(stage.trust),
+            communication=settings.communication,
+            json_path=path,
+            log_path=log,
+        )
+        return StageResult([path], {"plans": log} if log.exists() else {}, summary=figures)
+
+
+class Replay(_OnCheckpoint):
+    """`run: replay`: episodes of a checkpoint as a page to open in a browser."""
+
+    name = "replay"
+    of_others = {"communication": "evaluate", "reference": "evaluate"}
+
+    def run(self, stage: Stage) -> StageResult:
+        """Plays the episodes and writes one page per checkpoint."""
+        settings = self.settings(stage)
+        paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
+        written: list[Path] = []
+        for number, checkpoint in enumerate(paths):
+            page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
+            picture = page.with_suffix(".gif") if settings.animation else None
+            replay_checkpoint(
+                checkpoint,
+                page,
+                counterfactuals=settings.counterfactuals,
+                animation=picture,
+                **settings.played(stage.trust),
+            )
+            written += [page] if picture is None else [page, picture]
+            say(f"Open {short_path(page)} in a browser.")
+        return StageResult(written)
+
+
+class ChatPlaySettings(BaseModel):
+    """`config:` of `run: chat_play`.
+
+    Attributes:
+        chat: Who is asked, as for `open_chat`: `model`, `base_url`, `budget`, `cache_dir`, ...; `local`; `cassette`.
+        episodes: How many episodes are played.
+        seed: Seed of the first episode; the others count up.
+        env_config: Settings of the environment.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
+    episodes: int = Field(default=10, ge=1)
+    seed: int = Field(default=0, ge=0)
+    env_config: dict[str, Any] = Field(default_factory=dict)
+
+
+class ChatPlay(PlainStage):
+    """`run: chat_play`: episodes in which a chat model chooses every action."""
+
+    name = "chat_play"
+    takes_env = True
+
+    def settings(self, stage: Stage) -> ChatPlaySettings:
+        """The checked `config:`."""
+        try:
+            return ChatPlaySettings.model_validate(stage.experiment.config)
+        except ValidationError as error:
+            raise UserError(one_sentence(f"{stage.name}.config", error, ChatPlaySettings)) from None
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks keys, values, the environment and who is asked."""
+        settings = self.settings(stage)
+        if stage.experiment.env is None:
+            raise UserError(f"`{stage.name}.env` is missing; say what is played.")
+        check_environment(stage.name, stage.experiment.env, settings.env_config)
+        check_shows_words(stage.name, str(stage.experiment.env), settings.env_config)
+        if not settings.chat.get("local") and {"model", "cassette"}.isdisjoint(settings.chat):
+            raise UserError(
+                f"`{stage.name}.config.chat.model` is missing; name the model at the server, or give `local` or "
+                "`cassette`."
+            )
+        self._check_chat(stage.name, settings.chat)
+
+    def _check_chat(self, name: str, chat: Mapping[str, Any]) -> None:
+        """Refuses unknown settings; nothing is loaded and no recording is begun."""
+        from rllib_llm_comm.chat.cassettes import open_chat
+        from rllib_llm_comm.chat.client import ChatClient
+
+        if "model" in chat:
+            known = [key for key in typing.get_type_hints(ChatClient.__init__) if key != "return"]
+            known += ["cassette", "note"]
+            for key in chat:
+                if key not in known:
+                    hint = did_you_mean(key, known)
+                    raise UserError(f"`{name}.config.chat.{key}` is no setting; known are {', '.join(known)}.{hint}")
+        asks = "model" in chat or "local" in chat
+        open_chat({key: value for key, value in chat.items() if key != "cassette" or not asks})
+
+    def run(self, stage: Stage) -> StageResult:
+        """Plays the episodes and writes `evaluation.json`."""
+        from pettingzoo.env_registry import registration
+
+        from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer
+        from rllib_llm_comm.evaluation.rollout import evaluate
+
+        settings = self.settings(stage)
+        env = registration.make("parallel", str(stage.experiment.env), **settings.env_config)
+        player = ChatPlayer(
+            _kept(settings.chat, stage.folder / "chat_cache"), getattr(env, "task", ""), getattr(env, "brief", "")
+        )
+        with counting_bar(f"playing {settings.episodes} episodes") as progress:
+            result = evaluate(player, episodes=settings.episodes, seed=settings.seed, env=env, progress=progress)
+        player.require_answers()
+        counters = player.client.counters.__dict__
+        answers = {way: player.counts[way] for way in (*WAYS, "failures", "truncated")}
+        figures = {**result.to_json(), "answers": answers, "chat": dict(counters)}
+        path = stage.folder / "evaluation.json"
+        write_atomically(path, json.dumps(figures, indent=2) + "\n")
+        say(
+            f"return {result.return_mean:.3f}, solved {result.success_rate:.2f}; answers understood as "
+            + ", ".join(f"{way} {count}" for way, count in answers.items() if count)
+            + f"; cost {player.client.counters.cost:.4g}"
+        )
+        return StageResult([path], summary=figures)
+
+
+def _kept(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Settings of a chat model that keeps its answers in a folder by default: a killed stage pays for none twice.
+
+    Above temperature 0 it keeps none: the same question then has several answers.
+    """
+    asks = "model" in chat and "cassette" not in chat and not chat.get("temperature")
+    return {**chat, "cache_dir": str(folder)} if asks and chat.get("cache_dir") is None else dict(chat)
+
+
+KINDS: dict[str, PlainStage] = {kind.name: kind() for kind in (CollectLabels, Evaluate, Replay, ChatPlay)}
+
+
+def config_identity(experiment: Experiment) -> Mapping[str, Any]:
+    """The part of an experiment's `config:` that decides its result."""
+    kind = KINDS.get(experiment.run)
+    return kind.config_identity(experiment.config) if kind else experiment.config

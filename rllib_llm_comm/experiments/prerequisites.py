@@ -1,0 +1,160 @@
+"""What a stage needs beside right settings: a fitting environment, models, adapters, labels, cores."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import one_line
+from rllib_llm_comm.experiments.env_settings import is_parallel
+from rllib_llm_comm.experiments.ray_session import available_cpus
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+
+
+def check_prerequisites(stage: str, run: str, config: AlgorithmConfig, unresolved: tuple[str, ...] = ()) -> None:
+    """Checks what an algorithm would miss only when it is built, or later.
+
+    Args:
+        stage: Name of the experiment, for messages.
+        run: Name of the algorithm.
+        config: Its checked config.
+        unresolved: Paths in it at which nothing is yet.
+
+    Raises:
+        UserError: At the first thing that is missing or does not fit.
+    """
+    try:
+        _check_environment(stage, run, config)
+        _check_models(config, unresolved)
+        _check_labels(config, unresolved)
+    except UserError as error:
+        sentence = str(error)
+        raise UserError(sentence if f"`{stage}." in sentence else f"In `{stage}.config`: {sentence}") from error
+
+
+def check_cores(stage: str, config: AlgorithmConfig) -> None:
+    """Refuses more EnvRunners than this machine has cores for.
+
+    Args:
+        stage: Name of the experiment, for messages.
+        config: Its checked config.
+    """
+    cores = available_cpus()
+    for setting in ("num_env_runners", "evaluation_num_env_runners"):
+        runners = getattr(config, setting, 0) or 0
+        if runners > max(cores, 1):
+            raise UserError(
+                f"`{stage}.config.{setting}` is {runners} but there are {cores} cores here, on which so many processes "
+                f"would only wait for each other; set at most {cores} (and more `num_envs_per_env_runner`), or say "
+                "with `--ray-num-cpus` how many Ray may count."
+            )
+
+
+def check_base_models(stages: Mapping[str, tuple[str, str | None]]) -> None:
+    """Checks that stages that hand on an adapter use the same base model.
+
+    Args:
+        stages: Stage -> its `base_model` and the stage whose message adapter it takes over.
+
+    Raises:
+        UserError: If two of them differ for certain.
+    """
+    for name, (base, source) in stages.items():
+        other = stages[source][0] if source is not None and source in stages else base
+        # Two paths, or a path and a hub id, may be the same model.
+        if other != base and {other, base} & {"embedded", "smollm2"}:
+            raise UserError(
+                f"`{name}.config.base_model` is {base!r}, but the message adapter that it takes over from `{source}` "
+                f"is trained on {other!r}; give both stages the same."
+            )
+
+
+def _check_environment(stage: str, run: str, config: AlgorithmConfig) -> None:
+    from rllib_llm_comm.algorithms.multi_agent_ppo import CommPPOConfig
+
+    if not config.is_offline and config.env is None:
+        raise UserError(f"`{stage}.env` is missing; say where {run} plays.")
+    if not isinstance(config, CommPPOConfig):
+        return
+    if isinstance(config.env, str) and is_parallel(config.env):
+        _check_observations(stage, run, config)
+    elif _has_one_agent(config.env):
+        raise UserError(
+            f"`{stage}.env` is {config.env!r}, in which one agent plays alone, but {run} trains several that play "
+            "together; give a PettingZoo parallel environment, or use PPO."
+        )
+
+
+def _has_one_agent(env: Any) -> bool:
+    import gymnasium as gym
+    from ray.rllib.env.multi_agent_env import MultiAgentEnv
+
+    if inspect.isclass(env):
+        return issubclass(env, gym.Env) and not issubclass(env, MultiAgentEnv)
+    return isinstance(env, str) and env.rpartition(":")[2] in gym.registry
+
+
+def _check_observations(stage: str, run: str, config: Any) -> None:
+    """Lets the algorithm's own connectors say whether the environment tells what they need."""
+    import gymnasium as gym
+    from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
+
+    env = _make(config)
+    try:
+        seen = {agent: env.observation_space(agent) for agent in env.possible_agents}
+        acts = gym.spaces.Dict({agent: env.action_space(agent) for agent in env.possible_agents})
+    finally:
+        env.close()
+    spaces = (gym.spaces.Dict(seen), acts)
+    try:
+        config.build_env_to_module_connector(spaces={INPUT_ENV_SPACES: spaces, INPUT_ENV_SINGLE_SPACES: spaces})
+    except UserError as error:
+        reason = str(error)
+        for space in seen.values():
+            names = ", ".join(f"`{name}`" for name in getattr(space, "spaces", {})) or type(space).__name__
+            reason = reason.replace(str(space), f"a Dict of {names}")
+        hint = " (`env_config.observe` chooses)" if "observe" in (config.env_config or {}) else ""
+        raise UserError(
+            f"`{stage}.env` {config.env!r} does not show what {run} needs{hint}: {one_line(reason)}"
+        ) from error
+
+
+def _make(config: Any) -> Any:
+    from pettingzoo.env_registry import registration
+
+    from rllib_llm_comm.planning.planned_env import PlannedSubgoals
+
+    env = registration.make("parallel", config.env, **(config.env_config or {}))
+    if getattr(config, "planner", None) is None:
+        return env
+    return PlannedSubgoals(env, **{**config.planning_settings(), "planner": "scripted"})
+
+
+def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
+    from rllib_llm_comm.agents.policy_folder import check_message_adapter
+    from rllib_llm_comm.language.base_model import check_base_model
+
+    base = getattr(config, "base_model", None)
+    if base is None:
+        return
+    if base not in unresolved:
+        check_base_model(str(base))
+    adapter = getattr(config, "message_checkpoint", None)
+    if adapter and adapter not in unresolved:
+        check_message_adapter(adapter, str(base))
+
+
+def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:
+    from rllib_llm_comm.algorithms.message_labels import check_labels
+    from rllib_llm_comm.algorithms.message_sft import MessageSFTConfig
+
+    labels = config.input_
+    if isinstance(config, MessageSFTConfig) and isinstance(labels, str) and labels not in unresolved:
+        path = Path(labels).expanduser()
+        if path.exists():  # a pattern or an address is for Ray Data
+            check_labels(path)

@@ -1,0 +1,173 @@
+"""Ray for one command: quiet, small, started once when the first stage needs it, always shut down."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import warnings
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import one_line, out
+
+OBJECT_STORE_BYTES = 300_000_000
+# Read by Ray and Tune in this process and, by inheritance, in all that a local Ray starts.
+_QUIET = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
+# Paths in a config mean the folder where the command was typed, not Tune's working folder of a trial.
+# A state of the experiment that is seconds old is what a killed run continues from.
+# Some metrics are missing in the first results (no episode has ended yet); schedulers then wait, Tune would give up.
+_NEEDED = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_GLOBAL_CHECKPOINT_S": "2",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+}
+
+
+def available_cpus() -> int:
+    """CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def quiet_libraries(verbosity: int) -> None:
+    """Silences deprecation and progress noise of Ray and its dependencies; call before they are imported.
+
+    Args:
+        verbosity: 0 for silence, 2 for everything.
+    """
+    for name, value in {**_QUIET, **_NEEDED}.items():
+        os.environ.setdefault(name, value)
+    if verbosity == 0:
+        os.environ.setdefault("PYTHONWARNINGS", "ignore")
+        warnings.filterwarnings("ignore")
+    elif verbosity >= 2:
+        logging.basicConfig(level=logging.INFO)
+
+
+def quiet_loggers(verbosity: int) -> None:
+    """Sets the levels of Ray's loggers; call after Ray was imported, which sets them too.
+
+    Args:
+        verbosity: 0: nothing below critical; 1: warnings; 2: everything.
+    """
+    level = {0: logging.CRITICAL, 1: logging.WARNING}.get(verbosity, logging.INFO)
+    for library in ("ray", "ray.rllib", "ray.tune", "ray.train", "ray.data"):
+        logging.getLogger(library).setLevel(level)
+
+
+@dataclass
+class RaySession:
+    """Starts Ray when first asked and shuts it down at the end of a `with` block.
+
+    Attributes:
+        cpus: Logical CPUs that Ray may hand out; more than there are cores is allowed.
+        gpus: GPUs, or `None` to let Ray look.
+        address: Of a running cluster, or `None` for a local Ray.
+        verbosity: 0, 1 or 2.
+    """
+
+    cpus: int
+    gpus: int | None = None
+    address: str | None = None
+    verbosity: int = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts or joins Ray, if that has not happened yet.
+
+        Raises:
+            UserError: If there is no cluster at the address.
+        """
+        import ray
+
+        if ray.is_initialized():
+            return
+        level = {0: "CRITICAL", 1: "WARNING"}.get(self.verbosity, "INFO")
+        on_termination = signal.getsignal(signal.SIGTERM)
+        common = {"log_to_driver": self.verbosity > 0, "logging_level": level, "ignore_reinit_error": True}
+        with out.status("starting Ray"):
+            if self.address:
+                _require_server(self.address)
+                try:
+                    ray.init(address=self.address, **common)
+                except (ConnectionError, ValueError, RuntimeError) as error:
+                    raise UserError(_no_cluster(self.address, error)) from error
+            else:
+                ray.init(
+                    num_cpus=self.cpus,
+                    num_gpus=self.gpus,
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    **common,
+                )
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_termination)  # Ray's own handler ends the process at once
+        quiet_loggers(self.verbosity)
+        if self.verbosity == 0:
+            _mute_worker_errors()
+
+    def stop(self) -> None:
+        """Shuts Ray down, if it runs; its idle processes would take cores from what follows."""
+        if "ray" in sys.modules:
+            import ray
+
+            if ray.is_initialized():
+                ray.shutdown()
+
+    def require(self, stage: str, cpus: float, gpus: float) -> None:
+        """Raises a `UserError` if one trial needs more than this Ray has (Tune would wait for ever)."""
+        import ray
+
+        have = ray.cluster_resources()
+        for name, needed, option in (("CPU", cpus, "--ray-num-cpus"), ("GPU", gpus, "--ray-num-gpus")):
+            if needed > have.get(name, 0):
+                raise UserError(
+                    f"A trial of `{stage}` needs {needed:g} {name}s but Ray has {have.get(name, 0):g}; lower "
+                    f"what its config asks for or raise `{option}`."
+                )
+
+
+def _mute_worker_errors() -> None:
+    """Stops Ray from printing workers' tracebacks, of which `log_to_driver=False` leaves some."""
+    from ray._private.ray_logging import global_worker_stdstream_dispatcher
+
+    global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
+
+
+def _require_server(address: str) -> None:
+    """Raises a `UserError` if nothing answers at `[ray://]host:port`; Ray itself would try for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not (host and port.isdigit()):
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(_no_cluster(address, error)) from None
+
+
+def _no_cluster(address: str, error: Exception) -> str:
+    return f"`--ray-address` is {address!r} but no Ray cluster answers there: {one_line(str(error))}."

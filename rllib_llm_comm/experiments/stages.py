@@ -1,0 +1,268 @@
+"""Stages of an experiment file: how they feed each other, and how one knows that its result is already there.
+
+A stage's folder holds `stage.json`, written when the stage starts and again, with its outputs, when it has
+ended. Its fingerprint covers the stage's settings and the fingerprints of the stages it uses, so a changed
+setting makes this stage and those behind it run again, while moving the results' folder changes nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.experiment_file import Experiment
+from rllib_llm_comm.experiments.search_space import BY_SEED
+from rllib_llm_comm.files import write_atomically
+
+MARKER = "stage.json"
+_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+# Keys that change how a run is kept or where it lies, not what comes out of it.
+_WITHOUT_EFFECT = {"storage_path", "checkpoint_config", "max_failures"}
+
+
+class StageRecord(BaseModel):
+    """What `stage.json` holds.
+
+    Attributes:
+        stage: Name of the stage.
+        run: What ran.
+        status: Whether the stage has ended.
+        fingerprint: Digest of everything that decides its result.
+        outputs: What `${stage}` stands for: paths relative to the stage's folder; one per trial.
+        files: Further results worth knowing, name -> relative path.
+        summary: Key figures, JSON-able.
+        seconds: How long it took (the last call's part of it, if it was interrupted).
+        settings: The experiment as it ran, for the reader.
+    """
+
+    stage: str
+    run: str
+    status: Literal["running", "finished"] = "running"
+    fingerprint: str
+    outputs: list[str] = []
+    files: dict[str, str] = {}
+    summary: dict[str, Any] = {}
+    seconds: float = 0.0
+    settings: dict[str, Any] = {}
+
+
+@dataclass
+class StageResult:
+    """What running a stage brings.
+
+    Attributes:
+        outputs: Absolute paths that `${stage}` stands for.
+        files: Further results, name -> absolute path.
+        summary: Key figures.
+    """
+
+    outputs: list[Path]
+    files: dict[str, Path] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Stage:
+    """One experiment of a file and its place on disk.
+
+    Attributes:
+        name: Key in the file.
+        experiment: Its settings; values may hold `${other}`.
+        folder: Where its results go.
+        uses: Names of the stages it refers to.
+        fingerprint: See `StageRecord`.
+        trust: Whether the user trusts what it goes on from or plays, wherever that was written.
+    """
+
+    name: str
+    experiment: Experiment
+    folder: Path
+    uses: tuple[str, ...] = ()
+    fingerprint: str = ""
+    trust: bool = False
+
+    def record(self) -> StageRecord | None:
+        """What `stage.json` says, or `None` if there is none (or none that can be read)."""
+        return read_record(self.folder)
+
+    def finished(self) -> StageRecord | None:
+        """The record, if the stage has ended with exactly these settings and its outputs are still there."""
+        record = self.record()
+        if record is None or record.status != "finished" or record.fingerprint != self.fingerprint:
+            return None
+        return record if all((self.folder / path).exists() for path in record.outputs) else None
+
+    def write(self, result: StageResult | None = None, seconds: float = 0.0) -> StageRecord:
+        """Writes `stage.json`, without a result when the stage starts."""
+        record = StageRecord(
+            stage=self.name,
+            run=self.experiment.run,
+            status="running" if result is None else "finished",
+            fingerprint=self.fingerprint,
+            settings=_plain(self.experiment.model_dump()),
+        )
+        if result is not None:
+            record.outputs = [os.path.relpath(path, self.folder) for path in result.outputs]
+            record.files = {name: os.path.relpath(path, self.folder) for name, path in result.files.items()}
+            record.summary = _plain(result.summary)
+            record.seconds = round(seconds, 1)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / MARKER, record.model_dump_json(indent=2) + "\n")
+        return record
+
+
+def read_record(folder: Path) -> StageRecord | None:
+    """The stage record of a folder, or `None`."""
+    path = folder / MARKER
+    try:
+        if not path.is_file():  # a pipe would be waited for without end
+            return None
+        return StageRecord.model_validate_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ValidationError):
+        return None
+
+
+def require_readable(folder: Path) -> None:
+    """Raises a `UserError` if a folder has a `stage.json` that cannot be read."""
+    if (folder / MARKER).exists() and read_record(folder) is None:
+        raise UserError(
+            f"{str(folder / MARKER)!r} is damaged, so nobody knows which settings the results beside it have; move "
+            f"{str(folder)!r} away (its checkpoints can still be evaluated) or do the stage again with `--no-resume`."
+        )
+
+
+def make_stages(
+    experiments: Mapping[str, Experiment],
+    folder: Callable[[str, Experiment], Path],
+    digest: str = "",
+    config_identity: Callable[[Experiment], Mapping[str, Any]] = lambda experiment: experiment.config,
+) -> list[Stage]:
+    """Puts experiments in order and links them.
+
+    Args:
+        experiments: Name -> experiment, in the order in which they run.
+        folder: Gives each stage's folder.
+        digest: Stands for settings that have no text of their own (Python files).
+        config_identity: Gives the part of a stage's `config:` that decides its result.
+
+    Raises:
+        UserError: If a reference is unknown, points forwards, or stages wait for each other.
+    """
+    uses = {name: _references(experiment) for name, experiment in experiments.items()}
+    _check_references(uses)
+    stages: list[Stage] = []
+    fingerprints: dict[str, str] = {}
+    for name, experiment in experiments.items():
+        settings = experiment.model_dump(exclude=_WITHOUT_EFFECT | {"config"})
+        settings["config"] = {} if digest else dict(config_identity(experiment))
+        upstream = {used: fingerprints[used] for used in uses[name]}
+        text = _canonical({"settings": settings, "uses": upstream, "digest": digest})
+        fingerprints[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
+        stages.append(Stage(name, experiment, folder(name, experiment), uses[name], fingerprints[name]))
+    return stages
+
+
+def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, same_seeds: Collection[str] = ()) -> Any:
+    """Replaces `${stage}` by the stage's output path.
+
+    Args:
+        value: A config value: text, list, dict or anything else (left alone).
+        outputs: Stage -> its output paths.
+        many: Whether a text that is nothing but a reference may become a list of several paths.
+        same_seeds: Sweeps over the seeds of the one who refers: each of its trials takes the result of its own seed.
+
+    Raises:
+        UserError: If a stage has several outputs where one is needed.
+    """
+    if isinstance(value, dict):
+        return {key: resolve(item, outputs, many, same_seeds) for key, item in value.items()}
+    if isinstance(value, list):
+        return [resolve(item, outputs, many, same_seeds) for item in value]
+    if not isinstance(value, str):
+        return value
+    whole = _REFERENCE.fullmatch(value)
+    if whole and many and len(outputs[whole.group(1)]) > 1:
+        return list(outputs[whole.group(1)])
+    if whole and whole.group(1) in same_seeds:
+        return {BY_SEED: list(outputs[whole.group(1)])}
+
+    def path_of(match: re.Match[str]) -> str:
+        paths = outputs[match.group(1)]
+        if len(paths) != 1:
+            raise UserError(
+                f"`{match.group(0)}` stands for {len(paths)} results (a sweep), but {value!r} needs one; "
+                "name the one you want by its path."
+            )
+        return paths[0]
+
+    return _REFERENCE.sub(path_of, value)
+
+
+def _references(experiment: Experiment) -> tuple[str, ...]:
+    found: list[str] = []
+
+    def search(value: Any) -> None:
+        if isinstance(value, str):
+            found.extend(name for name in _REFERENCE.findall(value) if name not in found)
+        elif isinstance(value, dict):
+            for item in value.values():
+                search(item)
+        elif isinstance(value, list | tuple):
+            for item in value:
+                search(item)
+
+    search(experiment.model_dump())
+    return tuple(found)
+
+
+def _check_references(uses: Mapping[str, tuple[str, ...]]) -> None:
+    names = list(uses)
+    for name, references in uses.items():
+        for reference in references:
+            if reference not in uses:
+                others = [other for other in names if other != name]
+                listed = ", ".join(others) or "none"
+                raise UserError(
+                    f"`{name}` uses `${{{reference}}}`, but no other stage of the file has this name (there "
+                    f"are: {listed}).{did_you_mean(reference, others)}"
+                )
+    for name in names:
+        circle = _circle(name, uses)
+        if circle:
+            raise UserError(f"Stages wait for each other: {' uses '.join(f'`{stage}`' for stage in circle)}.")
+    for position, name in enumerate(names):
+        for reference in uses[name]:
+            if names.index(reference) > position:
+                raise UserError(f"`{name}` uses `${{{reference}}}`, which comes later in the file; move it up.")
+
+
+def _circle(start: str, uses: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """A path of references from a stage back to itself, or an empty list."""
+    paths = [[start]]
+    while paths:
+        path = paths.pop()
+        for reference in uses.get(path[-1], ()):
+            if reference == start:
+                return [*path, start]
+            if reference not in path:
+                paths.append([*path, reference])
+    return []
+
+
+def _canonical(value: Any) -> str:
+    """The same text for the same settings, whatever their order."""
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """What JSON can hold; other objects as their text."""
+    return dict(json.loads(json.dumps(value, default=str)))

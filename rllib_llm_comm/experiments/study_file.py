@@ -1,0 +1,270 @@
+"""Study files: systems x scenarios x seeds, written down once and expanded into the stages of an experiment file."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from rllib_llm_comm.agents.settings import MESSAGE_MODES
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.experiment_file import (
+    NAME_PATTERN,
+    Experiment,
+    ExperimentFile,
+    load_file,
+    make_experiment,
+)
+from rllib_llm_comm.experiments.search_space import BY_SEED, GRID, search_kind
+from rllib_llm_comm.experiments.validation import one_sentence
+
+_ENV, _SCENARIO, _SEEDS = "${env}", "${scenario}", "${seeds}"
+# Settings that the study gives to every system -> how it is told them.
+_GIVEN = {
+    "env": "write it as `env` of the study",
+    "env_config": "write the settings of the environment in `scenarios`",
+    "seed": "write all seeds in `seeds`",
+}
+
+
+def _different(values: list[Any]) -> list[Any]:
+    for value in values:
+        if values.count(value) > 1:
+            raise UserError(f"{value!r} is given twice; leave one out.")
+    return values
+
+
+_Different = AfterValidator(_different)
+
+
+class StudyEvaluation(BaseModel):
+    """How every trained policy is judged.
+
+    Attributes:
+        episodes: Episodes per checkpoint and mode.
+        seed: Seed of the first episode; the others count up.
+        modes: Whether actions are sampled, the most likely ones, or both, one after the other.
+        communication: Whether talk is measured (`evaluation.communication`), with sampled actions.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    episodes: int = Field(default=100, ge=1, le=1_000_000)
+    seed: int = Field(default=1000, ge=0, le=2**31 - 1)
+    communication: bool = False
+    modes: Annotated[list[Literal["sampled", "greedy"]], _Different] = Field(
+        default=["sampled", "greedy"], min_length=1
+    )
+
+
+class StudySystem(BaseModel):
+    """One system that is compared: an experiment without `env`, `env_config` and `seed`, which the study gives.
+
+    Attributes:
+        run: A registered algorithm.
+        label: Its name in the report.
+        config: Its settings; `${stage}` is the result of a shared stage.
+        stop: When a trial ends; at least one criterion.
+        interventions: Message modes with which its trained policies are played as well, to see whether they listen.
+        scenarios: The scenarios in which it is compared; all by default.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    run: str = Field(min_length=1, examples=["run: Verco"])
+    label: str = ""
+    config: dict[str, Any] = Field(default_factory=dict)
+    stop: dict[str, Any] = Field(min_length=1, examples=["stop: {training_iteration: 16}"])
+    interventions: Annotated[list[str], _Different] = Field(default_factory=list)
+    scenarios: Annotated[list[str], _Different] | None = Field(default=None, min_length=1)
+
+    @field_validator("config")
+    @classmethod
+    def _nothing_that_is_given(cls, config: dict[str, Any]) -> dict[str, Any]:
+        for key, remedy in _GIVEN.items():
+            if key in config:
+                raise UserError(f"`{key}` is given by the study; remove it here and {remedy}.")
+        _refuse_search(config)
+        return config
+
+    @field_validator("interventions")
+    @classmethod
+    def _known_modes(cls, modes: list[str]) -> list[str]:
+        for mode in modes:
+            if mode not in MESSAGE_MODES:
+                hint = did_you_mean(mode, MESSAGE_MODES)
+                raise UserError(f"{mode!r} is no message mode; known are {', '.join(MESSAGE_MODES)}.{hint}")
+        return modes
+
+
+class Study(BaseModel):
+    """What a study file says.
+
+    Attributes:
+        title: Heading of the report.
+        env: Environment id of all runs.
+        scenarios: Name -> settings of the environment.
+        shared: Stages that run once per scenario before the systems, such as labels and the message adapter.
+            `${env}` and `${scenario}` stand for the environment's id and its settings. With `seed: ${seeds}` a stage
+            is trained once per seed, and a trial of a system takes the result of its own seed.
+        systems: Name -> system.
+        baseline: The system with which the others are compared; the first by default.
+        seeds: One trial each; different, >= 0.
+        evaluation: How the trained policies are judged.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    title: str = "Study"
+    env: str = Field(min_length=1, examples=["env: rllib_llm_comm/overcooked_text-v0"])
+    scenarios: dict[str, dict[str, Any]] = Field(min_length=1, examples=["scenarios: {B: {map_name: B}}"])
+    shared: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    systems: dict[str, StudySystem] = Field(
+        min_length=1, examples=["systems: {verco: {run: Verco, stop: {training_iteration: 16}}}"]
+    )
+    baseline: str | None = None
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], _Different] = Field(default=[0, 1, 2, 3], min_length=1)
+    evaluation: StudyEvaluation = Field(default_factory=lambda: StudyEvaluation())
+
+    def label(self, system: str) -> str:
+        """A system's name in the report."""
+        return self.systems[system].label or system
+
+    def compared_in(self, scenario: str) -> list[str]:
+        """The systems that are compared in a scenario."""
+        return [key for key, system in self.systems.items() if system.scenarios is None or scenario in system.scenarios]
+
+
+def stage_name(scenario: str, system: str, *more: str) -> str:
+    """The stage (and folder) of a system in a scenario, or of one of its evaluations."""
+    return ".".join((scenario, system, *more))
+
+
+def is_study(path: Path) -> bool:
+    """Whether a file that can be read holds a study, not experiments."""
+    data = load_file(path) if path.suffix.lower() in (".yaml", ".yml", ".json") else None
+    return isinstance(data, Mapping) and {"systems", "scenarios"} <= set(data)
+
+
+def read_study(path: Path) -> Study:
+    """Reads a YAML or JSON file.
+
+    Raises:
+        UserError: If the file is missing or damaged, or holds an unknown key or bad value.
+    """
+    data = load_file(path)
+    if not isinstance(data, Mapping):
+        raise UserError(f"{path} must hold the keys of a study (`env`, `scenarios`, `systems`, ...) but does not.")
+    try:
+        study = Study.model_validate(dict(data))
+    except ValidationError as error:
+        raise UserError(one_sentence(str(path.name), error, Study)) from None
+    for kind in ("scenarios", "shared", "systems"):
+        for name in getattr(study, kind):
+            if not NAME_PATTERN.fullmatch(name) or "." in name:
+                raise UserError(f"`{kind}.{name}` cannot name a folder; use letters, digits, '_' and '-'.")
+    both = set(study.shared) & set(study.systems)
+    if both:
+        raise UserError(f"`{min(both)}` is among `shared` and among `systems`; give one of them another name.")
+    if study.baseline is not None and study.baseline not in study.systems:
+        hint = did_you_mean(study.baseline, study.systems)
+        raise UserError(f"`baseline` is {study.baseline!r} but must be one of {', '.join(study.systems)}.{hint}")
+    for name in study.shared:
+        if f"${{{name}}}" in (_ENV, _SCENARIO, _SEEDS):
+            raise UserError(f"`shared.{name}` cannot be referred to, as `${{{name}}}` is given; choose another name.")
+    _check_scenarios(study)
+    return study
+
+
+def expand(study: Study, name: str) -> ExperimentFile:
+    """The stages of a study, as an experiment file.
+
+    Args:
+        study: The study.
+        name: Default name of the results' folder.
+
+    Raises:
+        UserError: If a stage is no valid experiment.
+    """
+    experiments: dict[str, Experiment] = {}
+
+    def add(stage: str, spec: Mapping[str, Any]) -> None:
+        experiments[stage] = make_experiment(stage, spec)
+
+    for scenario, env_config in study.scenarios.items():
+        stages = {f"${{{other}}}": f"${{{stage_name(scenario, other)}}}" for other in study.shared}
+        places = {**stages, _ENV: study.env, _SCENARIO: env_config, _SEEDS: {GRID: study.seeds}}
+        for shared, spec in study.shared.items():
+            add(stage_name(scenario, shared), _filled(spec, places))
+        for key in study.compared_in(scenario):
+            add(stage_name(scenario, key), _system(study, study.systems[key], places))
+            for suffix, settings in evaluations(study, key).items():
+                checkpoint = f"${{{stage_name(scenario, key)}}}"
+                add(
+                    stage_name(scenario, key, suffix),
+                    {"run": "evaluate", "config": {"checkpoint": checkpoint, **settings}},
+                )
+    return ExperimentFile(name, experiments)
+
+
+def evaluations(study: Study, system: str) -> dict[str, dict[str, Any]]:
+    """Suffix -> settings of the evaluations of a system: per mode, and per intervention with sampled actions."""
+    how = study.evaluation
+    common: dict[str, Any] = {"episodes": how.episodes, "seed": how.seed}
+    found: dict[str, dict[str, Any]] = {mode: {**common, "greedy": mode == "greedy"} for mode in how.modes}
+    if how.communication and "sampled" in found:
+        found["sampled"]["communication"] = True
+    for messages in study.systems[system].interventions:
+        found[f"messages_{messages}"] = {**common, "greedy": False, "messages": messages}
+    return found
+
+
+def _system(study: Study, system: StudySystem, places: Mapping[str, Any]) -> dict[str, Any]:
+    given = {"env_config": places[_SCENARIO], **system.config, "seed": places[_SEEDS]}
+    return {
+        "run": system.run,
+        "env": study.env,
+        "stop": dict(system.stop),
+        "checkpoint_config": {"checkpoint_frequency": 10, "num_to_keep": 1, "checkpoint_at_end": True},
+        "config": _filled(given, places),
+    }
+
+
+def _filled(value: Any, places: Mapping[str, Any]) -> Any:
+    """A copy of a value with the placeholders of one scenario filled in."""
+    if isinstance(value, Mapping):
+        return {key: _filled(item, places) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, places) for item in value]
+    return copy.deepcopy(places.get(value, value)) if isinstance(value, str) else value
+
+
+def _refuse_search(value: Any, place: str = "") -> None:
+    """Refuses search spaces: a report takes every trial of a system for another seed of the same system."""
+    if search_kind(value) not in (None, BY_SEED) or value == _SEEDS:
+        raise UserError(
+            f"`{place}` is searched through, but every trial of a system counts as a seed of it; give one value, and "
+            "compare several as several systems."
+        )
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_search(item, f"{place}.{key}" if place else str(key))
+
+
+def _check_scenarios(study: Study) -> None:
+    for key, system in study.systems.items():
+        for scenario in system.scenarios or ():
+            if scenario not in study.scenarios:
+                raise UserError(
+                    f"`systems.{key}.scenarios` names {scenario!r} but must name some of {', '.join(study.scenarios)}."
+                    f"{did_you_mean(scenario, study.scenarios)}"
+                )
+    baseline = study.baseline or next(iter(study.systems))
+    if lacking := [scenario for scenario in study.scenarios if baseline not in study.compared_in(scenario)]:
+        raise UserError(
+            f"`systems.{baseline}.scenarios` lacks {lacking[0]!r}, but {baseline!r} is the baseline, with which all "
+            "others are compared in every scenario; leave `scenarios` out there or name another `baseline`."
+        )

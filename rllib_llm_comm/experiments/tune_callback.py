@@ -1,0 +1,204 @@
+"""What Tune calls back: the table, safe-keeping, names and folders of trials. Imports Ray: import it late."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ray.tune.callback import Callback
+from ray.tune.result import SHOULD_CHECKPOINT
+from ray.tune.utils.util import SafeFallbackEncoder
+
+from rllib_llm_comm.experiments.console import StoppedError
+from rllib_llm_comm.experiments.trial_checkpoints import SEAL, remove_incomplete, seal
+from rllib_llm_comm.experiments.tune_state import StateKeeper
+
+if TYPE_CHECKING:
+    from ray.tune import Checkpoint
+    from ray.tune.experiment import Trial
+    from ray.tune.search import BasicVariantGenerator
+
+    from rllib_llm_comm.experiments.progress import TrainingTable
+
+
+class TableCallback(Callback):
+    """Prints every result of every trial.
+
+    Args:
+        table: Where.
+    """
+
+    def __init__(self, table: TrainingTable) -> None:
+        self._table = table
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Prints the result."""
+        self._table.show(str(trial), result)
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """Counts the trial."""
+        self._table.finish(str(trial), trial.last_result)
+
+
+class SafeKeeping(Callback):
+    """Sees to it that a run can go on: seals checkpoints, copies Tune's state, saves before it stops.
+
+    Args:
+        folder: The stage's folder.
+        interrupted: Set when the run should stop (ctrl-C, SIGTERM).
+        notify: Called once with a sentence when the stop is noticed.
+        sign: Signs a sealed checkpoint, to which nothing is added any more.
+
+    Attributes:
+        stopped: Whether the run was ended before its trials were done.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        interrupted: threading.Event,
+        notify: Callable[[str], None],
+        sign: Callable[[Path], None],
+    ) -> None:
+        self.stopped = False
+        self._keeper = StateKeeper(folder)
+        self._interrupted = interrupted
+        self._notify = notify
+        self._sign = sign
+        self._told = False
+        self._saved: set[str] = set()
+        self._fault: OSError | None = None
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Asks for a checkpoint of this result if the run should stop."""
+        if self._interrupted.is_set() and trial.trial_id not in self._saved:
+            result[SHOULD_CHECKPOINT] = True
+
+    def on_checkpoint(
+        self, iteration: int, trials: list[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any
+    ) -> None:
+        """Seals and signs a checkpoint; Tune deletes older ones only after this.
+
+        Raises:
+            OSError: If the disk fails; Tune does not count the checkpoint then.
+        """
+        metrics = {key: value for key, value in (trial.last_result or {}).items() if key != "config"}
+        place = Path(checkpoint.path)
+        try:
+            seal(place, json.loads(json.dumps(metrics, cls=SafeFallbackEncoder)))
+            self._sign(place)
+        except OSError as error:  # Tune only logs it
+            self._fault = error
+            (place / SEAL).unlink(missing_ok=True)  # else one without a signature would count as whole
+            raise
+        remove_incomplete(place.parent)
+        if self._interrupted.is_set():
+            self._saved.add(trial.trial_id)
+
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Ends the run when a checkpoint could not be sealed, or when all trials are saved after ctrl-C.
+
+        Raises:
+            OSError: If the disk failed.
+            StoppedError: After ctrl-C, where Tune cannot be told to end by itself.
+        """
+        if self._fault is not None:
+            raise self._fault
+        if not self._interrupted.is_set():
+            return
+        waiting = [trial for trial in trials if trial.status == trial.RUNNING and trial.trial_id not in self._saved]
+        if not waiting:
+            self.stopped = True
+            if not hasattr(signal, "SIGUSR1"):
+                raise StoppedError
+            signal.raise_signal(signal.SIGUSR1)  # Tune writes its state and ends
+        elif not self._told:
+            self._notify("Stopping: a checkpoint is written after this iteration. Ctrl-C once more stops at once.")
+            self._told = True
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Copies the state of the run."""
+        if trials:
+            self._keeper.keep(Path(trials[0].storage.experiment_driver_staging_path))
+
+
+class EndedTrials(Callback):
+    """Tells the searcher of a run that goes on which trials have ended.
+
+    The searcher's state still counts trials as running that had ended when the command was killed. It makes no further
+    trial beyond the most that may run at once, and is done only when it has found that there is none: without this
+    Tune would wait for ever.
+
+    Args:
+        searcher: Makes the trials.
+    """
+
+    def __init__(self, searcher: BasicVariantGenerator) -> None:
+        self._searcher = searcher
+        self._told = False
+
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Tells it once, before the searcher is asked for a trial; Tune itself tells of trials that end later."""
+        if not self._told:
+            for trial in trials:
+                if trial.is_finished():
+                    self._searcher.on_trial_complete(trial.trial_id)
+            self._told = True
+
+
+def trial_name(trial: Trial) -> str:
+    """The place of the trial in its sweep and what was varied, such as `0_lr=1e-05,seed=1`."""
+    place = str(trial.experiment_tag or "0").split("_", 1)[0]
+    varied = ",".join(f"{key.rsplit('/', 1)[-1]}={_short(value)}" for key, value in sorted(_varied(trial).items()))
+    return (f"{place}_{varied}" if varied else place)[:60]
+
+
+def _varied(trial: Trial) -> dict[str, Any]:
+    """What distinguishes the trial; absolute paths are too long for a name, and most follow from the seed."""
+    evaluated = trial.evaluated_params or {}
+    return {str(key): value for key, value in evaluated.items() if not str(value).startswith("/")}
+
+
+def _short(value: Any) -> str:
+    """A value as a folder may be called; small numbers keep their digits, as Tune's own names do not."""
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return "".join(sign if sign.isalnum() or sign in "+-._" else "-" for sign in text)
+
+
+def trial_folder(trial: Trial) -> str:
+    """`trial_` and the trial's name; the same when the sweep is run again."""
+    return f"trial_{trial_name(trial)}"
+
+
+@contextlib.contextmanager
+def catch_stop() -> Iterator[threading.Event]:
+    """Turns the first ctrl-C or SIGTERM into a set event; a second one works as usual."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def interrupt(number: int, frame: Any) -> None:
+        interrupted.set()
+        restore()
+
+    for number in before:
+        signal.signal(number, interrupt)
+    try:
+        yield interrupted
+    finally:
+        restore()

@@ -1,0 +1,392 @@
+"""A stage that trains a registered algorithm through Tune, and continues where a killed one stopped."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
+from rllib_llm_comm.experiments.console import StageFailedError, StoppedError, cause_of, say, short_path
+from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
+from rllib_llm_comm.experiments.experiment_file import Experiment
+from rllib_llm_comm.experiments.prerequisites import check_cores, check_prerequisites
+from rllib_llm_comm.experiments.progress import TrainingTable, lookup, summary_of
+from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
+from rllib_llm_comm.experiments.resume import check_restore, put_unsigned_aside
+from rllib_llm_comm.experiments.search_space import first_point, grid_points, has_search, seeds_of, to_tune
+from rllib_llm_comm.experiments.signatures import OwnStates, make_key
+from rllib_llm_comm.experiments.stages import Stage, StageResult
+from rllib_llm_comm.experiments.trial_checkpoints import sealed_metrics, whole_checkpoints
+from rllib_llm_comm.experiments.tune_state import find_state, repair_state
+from rllib_llm_comm.files import disk_fault, disk_fault_now, move_aside
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+    from ray.tune.experiment import Trial
+
+# Settings that are paths of something that must be there.
+_PATH_SETTINGS = ("input", "input_", "message_checkpoint")
+# Names under which everybody knows them.
+_SCHEDULERS = {"asha": "asynchyperband"}
+# Ray Data reads labels in tasks of their own, beside the trial.
+_CPUS_FOR_DATA = 2
+
+
+def check(
+    stage: Stage,
+    kinds: tuple[str, ...],
+    unresolved: tuple[str, ...] = (),
+    trusted: bool = False,
+    many_cpus: bool = False,
+) -> None:
+    """Checks everything about the stage that can be checked before Ray starts.
+
+    Args:
+        stage: The stage, its references replaced by paths.
+        kinds: Names of other things that can run, for the hint.
+        unresolved: Those of the paths at which nothing is yet.
+        trusted: Whether the config comes from an `AlgorithmConfig` object, whose setters have seen it.
+        many_cpus: Whether Ray may have more CPUs than this machine: those of a cluster, or as many as the user says.
+
+    Raises:
+        UserError: At the first unknown key or impossible value.
+    """
+    experiment = stage.experiment
+    algorithm = find_algorithm(experiment.run, kinds)
+    _check_scheduler(stage.name, experiment)
+    _check_resources(stage.name, experiment.resources_per_trial)
+    if experiment.restore and experiment.restore not in unresolved and not Path(experiment.restore).is_dir():
+        raise UserError(f"`{stage.name}.restore` is {experiment.restore!r} but no checkpoint folder is there.")
+    if experiment.restore not in unresolved:
+        check_restore(stage, algorithm)
+    _check_paths(stage.name, experiment.config, unresolved)
+    if not trusted:
+        env_config = experiment.config.get("env_config") or {}
+        if isinstance(env_config, dict):
+            check_environment(stage.name, experiment.env, env_config)
+        config = check_config(stage.name, algorithm, _plain_config(experiment), unresolved)
+        check_planned_environment(stage.name, config)
+        check_prerequisites(stage.name, experiment.run, config, unresolved)
+        if not many_cpus:
+            check_cores(stage.name, config)
+
+
+def default_config(stage: Stage) -> AlgorithmConfig | None:
+    """The default settings of a stage's algorithm; `None` if its name is unknown, which its check tells."""
+    try:
+        return find_algorithm(stage.experiment.run).get_default_config()
+    except UserError:
+        return None
+
+
+def cpus_needed(stage: Stage) -> int:
+    """Logical CPUs that Ray should have for a checked stage: of one trial, of those that read data of all at once."""
+    algorithm = find_algorithm(stage.experiment.run)
+    try:
+        config = tune_config(stage.experiment, algorithm)
+        cpus, for_data, _ = _demand(algorithm, config)
+    except ValueError:  # it misses a result of an earlier stage, which is not there yet
+        return available_cpus()
+    # What Ray Data does lasts moments; trials need not wait for each other's.
+    trials = min(grid_points(config) * stage.experiment.num_samples, _side_by_side(cpus)) if for_data else 1
+    return math.ceil((cpus + for_data) * trials)
+
+
+def run(stage: Stage, ray: RaySession) -> StageResult:
+    """Trains all trials of a stage.
+
+    Args:
+        stage: The stage with its references replaced.
+        ray: Starts Ray when needed.
+
+    Returns:
+        The trials' checkpoints and result files.
+
+    Raises:
+        StoppedError: After ctrl-C or SIGTERM; a checkpoint of each trial was written then.
+        StageFailedError: If a trial failed.
+        UserError: If a trial failed because of a setting, or Ray is too small for one.
+    """
+    from rllib_llm_comm.algorithms.registry import register_all
+
+    algorithm = find_algorithm(stage.experiment.run)
+    if stage.uses:  # what they left could not be checked before they had run
+        plain = check_config(stage.name, algorithm, _plain_config(stage.experiment))
+        check_prerequisites(stage.name, stage.experiment.run, plain)
+    check_restore(stage, algorithm)
+    make_key()
+    config = tune_config(stage.experiment, algorithm)
+    ray.start()
+    register_all()
+    cpus, for_data, gpus = _demand(algorithm, config)
+    ray.require(stage.name, cpus + for_data, gpus)
+    count = stage.experiment.num_samples * grid_points(config)
+    resume, restore = _what_to_continue(stage, count)
+    with TrainingTable(stage.experiment.stop, count) as table:
+        trials = _run_trials(stage, config, table, resume, restore, cpus)
+    _raise_failures(stage, trials)
+    _say_best(stage.experiment, trials)
+    return _collect(stage, trials)
+
+
+def _run_trials(
+    stage: Stage, config: dict[str, Any], table: TrainingTable, resume: bool, restore: str | None, cpus: float
+) -> list[Trial]:
+    from ray import tune
+    from ray.tune.error import TuneError
+    from ray.tune.schedulers import create_scheduler
+    from ray.tune.search import BasicVariantGenerator
+
+    from rllib_llm_comm.experiments.curve_files import CurveRows, CurveTable
+    from rllib_llm_comm.experiments.sign_callback import SignCallback
+    from rllib_llm_comm.experiments.tune_callback import (
+        EndedTrials,
+        SafeKeeping,
+        TableCallback,
+        catch_stop,
+        trial_folder,
+        trial_name,
+    )
+
+    experiment = stage.experiment
+    searcher = BasicVariantGenerator(max_concurrent=_side_by_side(cpus) if ray_is_local() else 0)
+    with catch_stop() as interrupted:
+        signing = SignCallback(stage)
+        keeping = SafeKeeping(stage.folder, interrupted, say, signing.sign)
+        try:
+            analysis = tune.run(
+                experiment.run,
+                name=stage.folder.name,
+                storage_path=str(stage.folder.parent.absolute()),
+                config=config,
+                stop=experiment.stop or None,
+                num_samples=experiment.num_samples,
+                time_budget_s=experiment.time_budget_s,
+                max_failures=experiment.max_failures,
+                scheduler=create_scheduler(_scheduler(experiment), **experiment.scheduler_config),
+                checkpoint_config=tune.CheckpointConfig(**experiment.checkpoint_config.model_dump()),
+                restore=restore,
+                resume="AUTO+ERRORED" if resume else None,
+                search_alg=searcher,
+                trial_name_creator=trial_name,
+                trial_dirname_creator=trial_folder,
+                # The row of an iteration is in its file before its checkpoint is sealed and signed.
+                callbacks=[EndedTrials(searcher), CurveRows(), CurveTable(), TableCallback(table), keeping, signing],
+                raise_on_failed_trial=False,
+                verbose=0,
+            )
+        except TuneError as error:
+            raise _failure_of_tune(stage, error) from error
+    trials = sorted(analysis.trials, key=lambda trial: int(str(trial.experiment_tag or 0).split("_")[0]))
+    if keeping.stopped and all(trial.status != "ERROR" for trial in trials):
+        raise StoppedError  # Tune calls all trials done, whyever they ended
+    return trials
+
+
+def _side_by_side(cpus: float) -> int:
+    """Trials that run at once on this machine: Ray may have more logical CPUs than there are cores to share."""
+    return max(1, int(available_cpus() // max(cpus, 1)))
+
+
+def _failure_of_tune(stage: Stage, error: Exception) -> Exception:
+    """What the user is told when Tune itself, not a trial, has failed; the error as it is if it is a fault of ours."""
+    _, message = cause_of(str(error))
+    if fault := disk_fault(message):
+        return StageFailedError(f"`{stage.name}` stopped because {fault} and type the same command again.", str(error))
+    return error
+
+
+def ray_is_local() -> bool:
+    """Whether all of Ray runs on this machine."""
+    import ray
+
+    return len(ray.nodes()) == 1
+
+
+def _plain_config(experiment: Experiment) -> dict[str, Any]:
+    """The `config:` with `env` in it, and the CPUs and GPUs that `resources_per_trial` asks for."""
+    config = dict(experiment.config)
+    if experiment.env is not None:
+        config["env"] = experiment.env
+    if "cpu" in experiment.resources_per_trial:
+        config["num_cpus_for_main_process"] = experiment.resources_per_trial["cpu"]
+    if "gpu" in experiment.resources_per_trial:
+        config["num_gpus_per_learner"] = experiment.resources_per_trial["gpu"]
+    return config
+
+
+def tune_config(experiment: Experiment, algorithm: type[Algorithm]) -> dict[str, Any]:
+    """The config for Tune: with Tune's search spaces, and all cores for a trial that works in one process.
+
+    Ray gives a process as many threads (`OMP_NUM_THREADS`) as it reserves CPUs for it.
+    """
+    config = _plain_config(experiment)
+    default = algorithm.get_default_config()
+    alone = all(not config.get(key, getattr(default, key)) for key in ("num_env_runners", "num_learners"))
+    one_trial = experiment.num_samples == 1 and not has_search(config)
+    if alone and one_trial and not {"num_cpus_for_main_process", "num_cpus_for_driver"} & set(config):
+        config["num_cpus_for_main_process"] = available_cpus()
+    seeds = seeds_of(config)
+    return {key: to_tune(value, seeds) for key, value in config.items()}
+
+
+def _demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> tuple[float, float, float]:
+    """CPUs of one trial, CPUs that it needs beside for reading data, and its GPUs."""
+    values = first_point(dict(config))
+    request = algorithm.default_resource_request(values)
+    cpus = sum(bundle.get("CPU", 0) for bundle in request.bundles)
+    gpus = sum(bundle.get("GPU", 0) for bundle in request.bundles)
+    offline = bool(algorithm.get_default_config().update_from_dict(values).is_offline)
+    return cpus, _CPUS_FOR_DATA if offline else 0, gpus
+
+
+def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:
+    """Whether Tune can continue this stage, or else the checkpoint from which to start.
+
+    Where no state is left that can be read, a single trial goes on from its newest whole checkpoint. Nothing is
+    deleted: what cannot be used is renamed.
+    """
+    for sentence in put_unsigned_aside(stage):
+        say(sentence)
+    states = OwnStates(stage.folder)
+    if state := find_state(stage.folder, trials, lambda path: stage.trust or states.holds(path)):
+        for sentence in repair_state(state, stage.folder):
+            say(sentence)
+        states.sign([state])
+        say("Continuing where the last call stopped.")
+        return True, None
+    folders = [path for path in stage.folder.glob("trial_*") if path.is_dir()]
+    kept = [move_aside(path, f"lost_{path.name}") for path in folders]
+    whole = [checkpoint for path in kept for checkpoint in whole_checkpoints(path)]
+    if not whole or trials != 1:
+        if whole:
+            say(
+                f"The state of the trials cannot be read; they begin anew. Their checkpoints are kept, such as "
+                f"{short_path(whole[-1])}."
+            )
+        return False, stage.experiment.restore
+    say(f"Continuing from {short_path(whole[-1])}.")
+    _keep_rows(whole[-1], folders[kept.index(whole[-1].parent)])
+    return False, str(whole[-1])
+
+
+def _keep_rows(checkpoint: Path, trial: Path) -> None:
+    """Gives a trial the rows of the one whose checkpoint it goes on from."""
+    from rllib_llm_comm.experiments.curve_files import RESULTS, drop_rows
+
+    if (checkpoint.parent / RESULTS).exists():
+        trial.mkdir()
+        shutil.copyfile(checkpoint.parent / RESULTS, trial / RESULTS)
+        drop_rows(trial / RESULTS, (sealed_metrics(checkpoint) or {}).get("training_iteration"))
+
+
+def _raise_failures(stage: Stage, trials: list[Trial]) -> None:
+    failed = [trial for trial in trials if trial.status == "ERROR"]
+    if failed:
+        trial = failed[0]
+        report = Path(trial.path) / "error.txt"
+        text = report.read_text(encoding="utf-8") if report.exists() else str(trial.get_error() or "")
+        name, message = cause_of(text)
+        if name == "UserError":
+            raise UserError(f"In `{stage.name}`: {message}")
+        # A full disk often has no room for the traceback either.
+        if fault := disk_fault(message) or (None if message else disk_fault_now(stage.folder)):
+            raise StageFailedError(
+                f"`{stage.name}` stopped because {fault} and type the same command again: {_going_on(trials)}", text
+            )
+        where = f" (traceback: {short_path(report)}, or run again with -vv)" if report.exists() else ""
+        raise StageFailedError(f"`{stage.name}` failed with {name}: {message}{where}", text)
+    if not trials or any(trial.status != "TERMINATED" for trial in trials):
+        raise StoppedError
+
+
+def _going_on(trials: list[Trial]) -> str:
+    """From where the trials that have failed will go on."""
+    whole = [checkpoints[-1] for trial in trials if (checkpoints := whole_checkpoints(Path(trial.path)))]
+    if not whole:
+        return "there is no checkpoint yet, so it begins anew."
+    if len(trials) == 1:
+        return f"it goes on from {short_path(whole[0])}."
+    return f"{len(whole)} of {len(trials)} trials have a checkpoint and go on from it."
+
+
+def _say_best(experiment: Experiment, trials: list[Trial]) -> None:
+    """The trial that the scheduler's metric likes best, or a warning if no result had this metric."""
+    metric = experiment.scheduler_config.get("metric")
+    if not metric or len(trials) < 2:
+        return
+    found = {trial: lookup(trial.last_result or {}, str(metric)) for trial in trials}
+    known = {trial: value for trial, value in found.items() if value is not None and math.isfinite(value)}
+    if not known:
+        say(f"No last result has `scheduler_config.metric` {metric!r}, so the scheduler had nothing to compare.")
+        return
+    choose = min if experiment.scheduler_config.get("mode") == "min" else max
+    best = choose(known, key=known.__getitem__)
+    say(f"Best of {len(trials)} by {metric}: {best} ({known[best]:.4g}), in {short_path(Path(best.path))}")
+
+
+def _collect(stage: Stage, trials: list[Trial]) -> StageResult:
+    settings = stage.experiment.checkpoint_config
+    outputs: list[Path] = []
+    for trial in trials:
+        best = trial.run_metadata.checkpoint_manager.best_checkpoint_result
+        newest = trial.checkpoint
+        chosen = best.checkpoint if settings.checkpoint_score_attribute and best else newest
+        outputs.append(Path(chosen.path) if chosen else Path(trial.path))
+    files = {"metrics": Path(trials[0].path) / "result.json"} if len(trials) == 1 else {}
+    summaries = {trial.trial_id: summary_of(trial.last_result) for trial in trials}
+    if len(trials) == 1:
+        return StageResult(outputs, files, next(iter(summaries.values())))
+    by_trial = {str(trial): summaries[trial.trial_id] for trial in trials}
+    return StageResult(outputs, {}, {"trials": by_trial})
+
+
+def _scheduler(experiment: Experiment) -> str:
+    """Tune's name of the scheduler."""
+    name = experiment.scheduler.lower()
+    return _SCHEDULERS.get(name, name)
+
+
+def _check_scheduler(stage: str, experiment: Experiment) -> None:
+    from ray._common.utils import get_function_args
+    from ray.tune.schedulers import SCHEDULER_IMPORT
+
+    names = [*SCHEDULER_IMPORT, *_SCHEDULERS]
+    if experiment.scheduler.lower() not in names:
+        hint = did_you_mean(experiment.scheduler.lower(), names)
+        raise UserError(f"`{stage}.scheduler` is {experiment.scheduler!r} but must be one of {', '.join(names)}.{hint}")
+    kind = SCHEDULER_IMPORT[_scheduler(experiment)]
+    if isinstance(kind, type):
+        arguments = [name for name in get_function_args(kind) if name != "self"]
+        for key in experiment.scheduler_config:
+            if key not in arguments:
+                listed = ", ".join(arguments) or "none"
+                raise UserError(
+                    f"`{stage}.scheduler_config.{key}` is no argument of {kind.__name__} ({listed})."
+                    f"{did_you_mean(key, arguments)}"
+                )
+
+
+def _check_paths(stage: str, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
+    for key in _PATH_SETTINGS:
+        value = config.get(key)
+        if not isinstance(value, str) or value in unresolved or value == "sampler":
+            continue
+        if "://" not in value and "*" not in value and not Path(value).expanduser().exists():
+            raise UserError(
+                f"`{stage}.config.{key}` is {value!r} but nothing is there; give a path that exists, or the "
+                "`${NAME}` of a stage above."
+            )
+
+
+def _check_resources(stage: str, resources: Mapping[str, Any]) -> None:
+    for key, value in resources.items():
+        if key not in ("cpu", "gpu"):
+            raise UserError(f"`{stage}.resources_per_trial.{key}` is no known key; known are cpu, gpu.")
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise UserError(f"`{stage}.resources_per_trial.{key}` is {value!r} but must be a number of at least 0.")

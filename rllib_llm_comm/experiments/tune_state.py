@@ -1,0 +1,189 @@
+"""The state that a stage's trials go on from: kept whole, put right after a kill or a full disk.
+
+Ray Tune copies its state into the results' folder file by file and in place, so a kill or a full disk can leave half a
+file. A copy of our own, replaced at once, lies beside it. Imports Ray late: unpickling a state is part of a resume.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.experiments.trial_checkpoints import (
+    highest_number,
+    pickle_ends,
+    put_incomplete_aside,
+    sealed_metrics,
+    whole_checkpoints,
+)
+from rllib_llm_comm.files import move_aside, write_atomically
+
+if TYPE_CHECKING:
+    from ray.tune.experiment import Trial
+
+STATE_COPY = "tune_state.json.gz"
+STATE_FILES = "experiment_state-*.json"
+# What else Tune wants of an earlier call (pickles, whatever they are called): the trials that are still to be made, and
+# what its callbacks remember.
+_OTHER_FILES = ("basic-variant-state-*.json", "search_gen_state-*.json", "callback-states-*.pkl")
+
+
+class StateKeeper:
+    """Copies Tune's state whenever Tune has written it anew.
+
+    Args:
+        folder: The stage's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = 0
+
+    def keep(self, scratch: Path) -> None:
+        """Copies the state if it is a new one.
+
+        Args:
+            scratch: The folder that Tune writes its state to.
+
+        Raises:
+            OSError: If the disk fails; the copy before stays.
+        """
+        states = sorted(scratch.glob(STATE_FILES))
+        if not states or (written := states[-1].stat().st_mtime_ns) == self._seen:
+            return
+        files = [states[-1], *(sorted(scratch.glob(form))[-1] for form in _OTHER_FILES if list(scratch.glob(form)))]
+        packed = {path.name: base64.b64encode(path.read_bytes()).decode() for path in files}
+        write_atomically(self._folder / STATE_COPY, gzip.compress(json.dumps(packed).encode(), compresslevel=1))
+        self._seen = written
+
+
+def find_state(folder: Path, trials: int, may_use: Callable[[Path], bool]) -> Path | None:
+    """The newest state in a stage's folder that can be read; damaged ones are moved out of Tune's sight.
+
+    Args:
+        folder: The stage's folder.
+        trials: How many trials the stage has.
+        may_use: Whether a file may be unpickled; asked of all that the copy brings back.
+    """
+    for path in (path for form in _OTHER_FILES for path in folder.glob(form)):
+        if not pickle_ends(path):
+            move_aside(path, f"damaged_{path.name}")
+    copy = _read_copy(folder)
+    kept = next((name for name in sorted(copy) if name.startswith("experiment_state-")), "")
+    for path in sorted(folder.glob(STATE_FILES), reverse=True):
+        if path.name < kept:
+            break
+        if _trial_data(path):
+            if _knows_all_trials(folder, path, trials):
+                return path
+            break
+        move_aside(path, f"damaged_{path.name}")
+    for name, content in copy.items():
+        write_atomically(folder / name, content)
+        if not may_use(folder / name):
+            move_aside(folder / name, f"unsigned_{name}")
+    state = folder / kept
+    if kept and _trial_data(state):
+        return state
+    for path in folder.glob(STATE_FILES):
+        move_aside(path, f"damaged_{path.name}")
+    return None
+
+
+def repair_state(path: Path, folder: Path) -> list[str]:
+    """Makes the trials of a state go on from their newest whole checkpoints.
+
+    Args:
+        path: A state that can be read.
+        folder: The stage's folder, wherever it was when the state was written.
+
+    Returns:
+        Sentences about checkpoints that were passed over.
+    """
+    from ray.tune.experiment import Trial
+
+    content = json.loads(path.read_text(encoding="utf-8"))
+    told: list[str] = []
+    repaired: list[tuple[str, str]] = []
+    for description, metadata in content["trial_data"]:
+        trial = Trial.from_json_state(description)
+        trial.restore_run_metadata(metadata)
+        told += _repair_trial(trial, folder / trial.storage.trial_dir_name)
+        trial.invalidate_json_state()
+        trial.run_metadata.invalidate_cache()
+        repaired.append(trial.get_json_state())
+    write_atomically(path, json.dumps({**content, "trial_data": repaired}))
+    return told
+
+
+def _repair_trial(trial: Trial, place: Path) -> list[str]:
+    from ray.train._internal.checkpoint_manager import _CheckpointManager
+    from ray.train._internal.session import _TrainingResult
+    from ray.tune import Checkpoint, CheckpointConfig
+
+    number = highest_number(place)
+    aside = put_incomplete_aside(place)
+    whole = whole_checkpoints(place)
+    manager = trial.run_metadata.checkpoint_manager
+    known = {Path(found.checkpoint.path).name: found.metrics for found in manager.best_checkpoint_results}
+    if latest := manager.latest_checkpoint_result:
+        known[Path(latest.checkpoint.path).name] = latest.metrics
+    settings = manager.checkpoint_config
+    fresh = _CheckpointManager(
+        CheckpointConfig(
+            checkpoint_score_attribute=settings.checkpoint_score_attribute,
+            checkpoint_score_order=settings.checkpoint_score_order,
+        )
+    )
+    for checkpoint in whole:
+        metrics = known.get(checkpoint.name) or sealed_metrics(checkpoint) or {}
+        # Tune itself puts the present place of the results for the one that they had.
+        before = Checkpoint(f"{trial.storage.trial_fs_path}/{checkpoint.name}", trial.storage.storage_filesystem)
+        fresh.register_checkpoint(_TrainingResult(checkpoint=before, metrics=metrics))
+    fresh._checkpoint_config = settings  # only now, as it would delete what is too many
+    trial.run_metadata.checkpoint_manager = fresh
+    trial.storage.current_checkpoint_index = max(number, trial.storage.current_checkpoint_index)
+    _set_status(trial, whole, known)
+    return [f"{path.parent.name}/{path.name} is not whole and is passed over." for path in aside]
+
+
+def _set_status(trial: Trial, whole: list[Path], known: Iterable[str]) -> None:
+    """A trial is done if its newest checkpoint was written at its end, and is not if that one is lost."""
+    newest = whole[-1].name if whole else ""
+    last = sealed_metrics(whole[-1]) if whole else None
+    if last is not None and last.get("done") and trial.status != trial.TERMINATED:
+        trial.run_metadata.last_result = {**last, "config": trial.config}
+        trial.status = trial.TERMINATED
+    elif trial.status == trial.TERMINATED and max(known, default="") > newest:
+        trial.status = trial.PENDING
+
+
+def _knows_all_trials(folder: Path, state: Path, trials: int) -> bool:
+    """Whether trials that are not in a state can still be made: Tune keeps what is to come in a file of its own."""
+    return len(_trial_data(state)) >= trials or any(list(folder.glob(form)) for form in _OTHER_FILES[:2])
+
+
+def _trial_data(path: Path) -> list[Any]:
+    content = _read(path)
+    data = content.get("trial_data") if isinstance(content, Mapping) else None
+    return data if isinstance(data, list) else []
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _read_copy(folder: Path) -> dict[str, bytes]:
+    """Name -> content of the files of the copy; empty if there is none, or another program's."""
+    try:
+        packed = json.loads(gzip.decompress((folder / STATE_COPY).read_bytes()))
+        return {Path(name).name: base64.b64decode(content) for name, content in packed.items()}
+    except (OSError, EOFError, ValueError, AttributeError, TypeError):
+        return {}

@@ -1,0 +1,145 @@
+"""Checks of values by their annotations, and what pydantic found wrong in one sentence."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.console import one_line
+
+
+def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> str:
+    """The first problem of a validation as one sentence that names the setting.
+
+    Args:
+        name: Full name of what was validated, such as `verco` or `verco.config`.
+        error: What pydantic raised.
+        model: The model that was validated.
+    """
+    # An unknown key explains a missing one, so it comes first; of a union the option that fits best goes deepest.
+    first = min(error.errors(), key=lambda problem: (problem["type"] != "extra_forbidden", -len(problem["loc"])))
+    path, holder, annotation = _follow(model, first["loc"])
+    setting = ".".join([name, *path])
+    if path[-1:] == ["[key]"]:
+        where = ".".join([name, *path[:-2]])
+        return f"`{where}` has the key {first['input']!r}, which must be a text; write it in quotes."
+    if first["type"] == "extra_forbidden":
+        known = list(holder.model_fields)
+        return f"`{setting}` is no known key; known are {', '.join(known)}.{did_you_mean(path[-1], known)}"
+    if first["type"] == "missing":
+        examples = holder.model_fields[path[-1]].examples or []
+        return f"`{setting}` is missing{f'; write for example `{examples[0]}`' if examples else ''}."
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, UserError):
+        return f"In `{setting}`: {cause}"
+    return f"`{setting}` is {one_line(repr(first['input']), 80)} but must be {_demand(first, annotation)}."
+
+
+def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list[str], type[BaseModel], Any]:
+    """Where a problem is: its keys, the innermost model around it and the annotation of the value.
+
+    Among the keys pydantic names which option of a union it tried; that is left out.
+    """
+    path: list[str] = []
+    holder: type[BaseModel] = model
+    annotation: Any = model
+    tried = False
+    for part in location:
+        options = _options(annotation)
+        if len(options) > 1 and not tried:
+            tried = True
+            continue
+        tried = False
+        path.append(str(part))
+        annotation = Any
+        for option in options:
+            if isinstance(option, type) and issubclass(option, BaseModel):
+                holder = option
+                field = option.model_fields.get(str(part))
+                annotation = field.annotation if field else Any
+            elif arguments := typing.get_args(option):
+                annotation = arguments[-1]  # of a mapping its values, of a list its elements
+    return path, holder, annotation
+
+
+def _demand(problem: ErrorDetails, annotation: Any) -> str:
+    """What a value must be, in words."""
+    if problem.get("ctx", {}).get("min_length") == 1:
+        return f"{_describe(annotation)} that is not empty"
+    if problem["type"] == "model_type":
+        return f"a mapping with keys such as {', '.join(f'`{key}`' for key in list(annotation.model_fields)[:3])}"
+    if problem["type"].endswith("_type"):
+        return _describe(annotation)
+    return problem["msg"].removeprefix("Input should be ")
+
+
+def _options(annotation: Any) -> list[Any]:
+    """What an annotation allows beside `None`."""
+    if typing.get_origin(annotation) is Annotated:
+        annotation = typing.get_args(annotation)[0]
+    if typing.get_origin(annotation) in (Union, types.UnionType):
+        return [option for option in typing.get_args(annotation) if option is not type(None)]
+    return [annotation]
+
+
+def check_type(setting: str, value: Any, annotation: Any) -> None:
+    """Raises a `UserError` unless a plain value may be meant by an annotation; see `fits`.
+
+    Args:
+        setting: Full name of the setting.
+        value: What the user wrote.
+        annotation: The annotation of the parameter or field.
+    """
+    if not fits(value, annotation):
+        raise UserError(f"`{setting}` is {one_line(repr(value), 80)} but must be {_describe(annotation)}.")
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """Whether a value may be meant by an annotation; `True` for those that are not about plain values."""
+    if value is None or not isinstance(value, bool | int | float | str | list | dict):
+        return True
+    origin = typing.get_origin(annotation)
+    if origin is Union or origin is types.UnionType:
+        return any(fits(value, option) for option in typing.get_args(annotation))
+    if origin is Literal:
+        return value in typing.get_args(annotation)
+    if annotation is type(None):
+        return False
+    if annotation is bool:
+        return isinstance(value, bool)
+    if annotation is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if annotation is str:
+        return isinstance(value, str)
+    if annotation is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
+        return isinstance(value, dict)
+    if annotation in (list, tuple) or origin in (list, tuple):
+        return isinstance(value, list)
+    return True
+
+
+def _describe(annotation: Any) -> str:
+    words: list[str] = []
+    for option in _options(annotation):
+        origin = typing.get_origin(option)
+        if origin is Literal:
+            word = f"one of {', '.join(repr(a) for a in typing.get_args(option))}"
+        elif option in (int, float, bool, str):
+            word = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[option]
+        elif option is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
+            word = "a mapping"
+        elif option is type:
+            word = "a class"
+        else:
+            word = "a list"
+        if word not in words:
+            words.append(word)
+    return " or ".join(words)

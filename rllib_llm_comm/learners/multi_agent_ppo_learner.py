@@ -1,0 +1,299 @@
+"""PPO for language-model agents: Verco's losses, an optimizer each for actor and critic, a stop on KL."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from typing import Any
+
+import torch
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core import ALL_MODULES
+from ray.rllib.core.columns import Columns
+from ray.rllib.core.learner.torch.torch_learner import TorchLearner
+from ray.rllib.evaluation.postprocessing import Postprocessing
+from ray.rllib.utils.annotations import override
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
+
+from rllib_llm_comm.agents.message_actions import SPEECH_LOGP
+from rllib_llm_comm.learners import message_credit
+from rllib_llm_comm.learners.losses import approximate_kl, explained_variance, policy_loss, value_loss
+from rllib_llm_comm.learners.message_drift import adapted_kl_coeff, first_kl_coeff
+from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
+from rllib_llm_comm.learners.optimizers import adamw, annealed
+from rllib_llm_comm.learners.semi_markov_gae import SemiMarkovGAE
+from rllib_llm_comm.modules.llm_comm import SPEECH_ENTROPY, SPEECH_KL, SPEECH_LOG_PROBS
+from rllib_llm_comm.phases import PHASE_SECONDS, UPDATE, phase
+
+logger = logging.getLogger(__name__)
+
+ACTOR = "actor"
+SPEAKER = "speaker"
+CRITIC = "critic"
+_RATES = {ACTOR: "lr", SPEAKER: "message_lr", CRITIC: "critic_lr"}
+_RIGID = 1e-3
+
+
+class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
+    """Trains the action adapter and the critic of `LLMCommModule`s.
+
+    Minimises -L_clip + `vf_loss_coeff` * L_V - `entropy_coeff` * H (Verco Eq. 4-6, with the signs that make
+    it a minimisation). Action adapter, message adapter and critic share no trained weight, so each has its own
+    AdamW and its gradients are clipped apart. When the approximate KL of a minibatch exceeds `kl_target`, the
+    adapters stay as they are for the rest of this update and are not even computed; the critic, which stands on
+    frozen features and costs next to nothing, goes on.
+
+    Where the message adapter is trained, what was said is part of the action (see `docs/algorithms/verco.md`): with
+    the credit `"speaker"` the ratio is that of both together; otherwise the message has a clipped surrogate objective
+    of its own, with advantages of `MessageCredit`. Its loss has two terms more, the exact entropy of its tokens and its
+    KL divergence from the reference.
+
+    Settings read from the config, beside PPO's: `critic_lr`, `message_lr`, `value_clip_mode`, `kl_target`, `anneal`,
+    `message_credit`, `message_entropy_coeff`, `message_kl_coeff`, `message_kl_target`.
+    """
+
+    @override(PPOTorchLearner)
+    def build(self) -> None:
+        """Builds as PPO does and puts the semi-Markov GAE in place of RLlib's."""
+        self._stopped: set[ModuleID] = set()
+        self._checked_entropy = False
+        self._minibatches: dict[ModuleID, int] = defaultdict(int)
+        self._policy_steps: dict[ModuleID, int] = defaultdict(int)
+        self._message_kls: dict[ModuleID, list[float]] = defaultdict(list)
+        super().build()
+        pipeline = self._learner_connector
+        if pipeline is not None and self.config.add_default_connectors_to_learner_pipeline:
+            pipeline.remove("GeneralAdvantageEstimation")
+            credit = getattr(self.config, "message_credit", message_credit.SPEAKER)
+            apart = bool(getattr(self.config, "train_messages", False)) and credit != message_credit.SPEAKER
+            pipeline.append(self._advantage_piece(keep_raw=apart))
+            if apart:
+                pipeline.append(message_credit.MessageCredit(credit=credit))
+
+    def _advantage_piece(self, keep_raw: bool = False) -> ConnectorV2:
+        """The connector that computes advantages; with `keep_raw` also those that are not standardised."""
+        return SemiMarkovGAE(gamma=self.config.gamma, lambda_=self.config.lambda_, keep_raw=keep_raw)
+
+    @override(TorchLearner)
+    def update(self, *args: Any, **kwargs: Any) -> Any:
+        """As RLlib's; what it spends outside of other phases counts as the phase `update`."""
+        with phase(UPDATE):
+            return super().update(*args, **kwargs)
+
+    @override(TorchLearner)
+    def get_parameters(self, module: Any) -> list[torch.nn.Parameter]:
+        """Only what is trained."""
+        return [parameter for parameter in module.parameters() if parameter.requires_grad]
+
+    @override(TorchLearner)
+    def configure_optimizers_for_module(self, module_id: ModuleID, config: Any = None) -> None:
+        """One AdamW for the action adapter, one for the critic, and one for the message adapter if it is trained."""
+        module = self._module[module_id].unwrapped()
+        for name, parameters, rate in (
+            (ACTOR, module.actor_parameters(), config.lr),
+            (SPEAKER, module.speaker_parameters(), getattr(config, "message_lr", None)),
+            (CRITIC, module.critic_parameters(), config.critic_lr),
+        ):
+            if parameters:
+                self.register_optimizer(
+                    module_id=module_id,
+                    optimizer_name=name,
+                    optimizer=adamw(parameters, rate),
+                    params=parameters,
+                    # With a rate given here RLlib would set it again after every update.
+                    lr_or_lr_schedule=None if config.anneal else rate,
+                )
+
+    @override(PPOTorchLearner)
+    def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Starts an update: nothing is stopped, learning rates as annealed."""
+        super().before_gradient_based_update(timesteps=timesteps)
+        self._stopped.clear()
+        for counts in (self._minibatches, self._policy_steps, self._message_kls):
+            counts.clear()  # type: ignore[attr-defined]
+        for name, optimizer in self._named_optimizers.items():
+            config = self.config.get_config_for_module(self._optimizer_name_to_module[name])
+            rate = getattr(config, _RATES[name.rsplit("_", 1)[1]])
+            if isinstance(rate, int | float):
+                # Also without annealing: a restored optimizer brings the rate of the run that it comes from.
+                self._set_optimizer_lr(optimizer, annealed(rate, self._weights_seq_no, config.anneal))
+
+    @override(TorchLearner)
+    def _uncompiled_update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
+        with phase(UPDATE, whole=True):
+            return self._step(batch)
+
+    def _step(self, batch: dict[str, Any]) -> tuple[Any, Any, Any]:
+        self._compute_off_policyness(batch)
+        # With several Learners DDP wants every trained weight in every loss, so there the actor is computed
+        # anyway and its loss multiplied by 0.
+        live = {m: rows for m, rows in batch.items() if m not in self._stopped or self.config.num_learners > 1}
+        outputs = self.module.forward_train(live) if live else {}
+        outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
+        losses = self.compute_losses(fwd_out=outputs, batch=batch)
+        self.apply_gradients(self.postprocess_gradients(self.compute_gradients(losses)))
+        return outputs, losses, {}
+
+    @override(TorchLearner)
+    def compute_gradients(self, loss_per_module: dict[ModuleID, TensorType], **kwargs: Any) -> ParamDict:
+        """As RLlib's, without the parameters that took no part (those of a stopped actor)."""
+        gradients = super().compute_gradients(loss_per_module, **kwargs)
+        return {ref: gradient for ref, gradient in gradients.items() if gradient is not None}
+
+    @override(PPOTorchLearner)
+    def compute_loss_for_module(
+        self, *, module_id: ModuleID, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
+    ) -> TensorType:
+        """Verco Eq. 6 of one minibatch."""
+        module = self.module[module_id].unwrapped()
+        loss = self._critic_loss(module_id, module, config, batch)
+        if Columns.ACTION_DIST_INPUTS in fwd_out:
+            loss = loss + self._actor_loss(module_id, module, config, batch, fwd_out)
+        self._minibatches[module_id] += 1
+        return loss
+
+    def _critic_loss(self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any]) -> torch.Tensor:
+        """The critic's part of Eq. 6."""
+        outputs, targets = self._critic_terms(module_id, module, batch)
+        critic_loss = value_loss(
+            outputs,
+            batch[Columns.VF_PREDS],
+            targets,
+            config.vf_clip_param,
+            config.value_clip_mode,
+            getattr(config, "huber_delta", None),
+        )
+        self._log(module_id, vf_loss=critic_loss, vf_explained_var=explained_variance(targets, outputs.detach()))
+        weighted: torch.Tensor = config.vf_loss_coeff * critic_loss
+        return weighted
+
+    def _critic_terms(
+        self, module_id: ModuleID, module: Any, batch: dict[str, Any]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the critic says of a minibatch and what it should say (B,), in the units that it learns."""
+        return module.compute_values(batch), batch[Postprocessing.VALUE_TARGETS]
+
+    def _actor_loss(
+        self,
+        module_id: ModuleID,
+        module: Any,
+        config: Any,
+        batch: dict[str, Any],
+        fwd_out: dict[str, TensorType],
+    ) -> TensorType:
+        distribution = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
+        log_ratio = distribution.logp(batch[Columns.ACTIONS]) - batch[Columns.ACTION_LOGP]
+        action_ratio = log_ratio.exp()
+        entropy = distribution.entropy().mean()
+        terms = torch.zeros((), device=log_ratio.device)
+        message_ratio = None
+        if SPEECH_LOG_PROBS in fwd_out:  # what was said is part of the action
+            of_message = fwd_out[SPEECH_LOG_PROBS] - batch[Columns.OBS][SPEECH_LOGP][:, 0]
+            log_ratio = log_ratio + of_message
+            message_ratio = of_message.exp()
+            terms = self._message_terms(module_id, module, config, fwd_out)
+        ratio = log_ratio.exp()
+        advantages = batch[Postprocessing.ADVANTAGES]
+        if message_ratio is None or message_credit.MESSAGE_ADVANTAGES not in batch:
+            surrogate = policy_loss(ratio, advantages, config.clip_param)
+        else:
+            credited = batch[message_credit.MESSAGE_ADVANTAGES]
+            surrogate = policy_loss(action_ratio, advantages, config.clip_param)
+            surrogate = surrogate + policy_loss(message_ratio, credited, config.clip_param)
+        kl = self._mean_over_learners(approximate_kl(log_ratio.detach()))
+        self._log(
+            module_id,
+            policy_loss=surrogate,
+            entropy=entropy,
+            kl=kl,
+            clip_fraction=((ratio - 1.0).abs() > config.clip_param).float().mean(),
+        )
+        if self._minibatches[module_id] == 0:
+            self._log_first_ratio(module_id, action_ratio.detach(), batch.get(WEIGHTS_SEQ_NO))
+            self._warn_if_rigid(float(entropy.detach()))
+        if config.kl_target is not None and float(kl) > config.kl_target:
+            self._stopped.add(module_id)
+        weight = 1.0
+        if module_id in self._stopped:
+            if self.config.num_learners <= 1:
+                return torch.zeros((), device=ratio.device)
+            weight = 0.0
+        else:
+            self._policy_steps[module_id] += 1
+        coefficient = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
+        return weight * (surrogate - coefficient * entropy + terms)
+
+    def _message_terms(
+        self, module_id: ModuleID, module: Any, config: Any, fwd_out: dict[str, TensorType]
+    ) -> torch.Tensor:
+        """What is minimised of messages beside the surrogate objective: drift, and the negated entropy."""
+        entropy, drift = fwd_out[SPEECH_ENTROPY], fwd_out[SPEECH_KL]
+        coefficient = self._message_kl_coeff(module, config)
+        self._message_kls[module_id].append(float(self._mean_over_learners(drift.detach())))
+        self._log(module_id, message_entropy=entropy, message_kl=drift, message_kl_coeff=coefficient)
+        openness = getattr(config, "message_entropy_coeff", None)
+        if openness is None:
+            openness = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
+        loss: torch.Tensor = coefficient * drift - openness * entropy
+        return loss
+
+    def _message_kl_coeff(self, module: Any, config: Any) -> float:
+        adapted = module.message_kl_coeff if getattr(config, "message_kl_target", None) is not None else None
+        return first_kl_coeff(config) if adapted is None else float(adapted)
+
+    def _adapt_message_kl(self) -> None:
+        for module_id, drifts in self._message_kls.items():
+            config = self.config.get_config_for_module(module_id)
+            target = getattr(config, "message_kl_target", None)
+            if target is not None and drifts:
+                module = self.module[module_id].unwrapped()
+                before = self._message_kl_coeff(module, config)
+                module.message_kl_coeff = adapted_kl_coeff(before, sum(drifts) / len(drifts), target)
+
+    def _log_first_ratio(self, module_id: ModuleID, ratio: torch.Tensor, weights_seq_no: torch.Tensor | None) -> None:
+        # Before the first step the ratio must be 1. The exception is honest: an action that lasted from one
+        # roll-out into the next was chosen by older weights. (So were the messages with which a roll-out begins, so
+        # only the actions are looked at.)
+        if weights_seq_no is not None:
+            newest = weights_seq_no >= self._weights_seq_no - 1
+            self._log(module_id, older_weights_share=1.0 - newest.float().mean())
+            ratio = ratio[newest]
+        if len(ratio):
+            self._log(module_id, ratio_first_minibatch=(ratio - 1.0).abs().max())
+
+    def _warn_if_rigid(self, entropy: float) -> None:
+        # The usual trap with a language model that has never read a game's phrases.
+        if not self._checked_entropy and entropy < _RIGID:
+            logger.warning(
+                "The untrained policy takes the same action nearly always (entropy %.1e), so it will hardly learn: the "
+                "language model finds one candidate far likelier than the others. Raise `temperature`, or set "
+                "`score_normalization` to 'token' or 'word'.",
+                entropy,
+            )
+        self._checked_entropy = True
+
+    def _mean_over_learners(self, value: torch.Tensor) -> torch.Tensor:
+        # All Learners must stop together.
+        return self._sum_over_learners(value) / max(1, self.config.num_learners)
+
+    def _sum_over_learners(self, value: torch.Tensor) -> torch.Tensor:
+        if self.config.num_learners > 1 and torch.distributed.is_initialized():
+            value = value.clone()
+            torch.distributed.all_reduce(value)
+        return value
+
+    @override(PPOTorchLearner)
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Logs what the whole update did."""
+        super().after_gradient_based_update(timesteps=timesteps)
+        self._adapt_message_kl()
+        for module_id, count in self._minibatches.items():
+            self._log(module_id, minibatches=count, policy_steps=self._policy_steps[module_id])
+        for name, seconds in phase.take().items():
+            self.metrics.log_value((ALL_MODULES, PHASE_SECONDS, name), seconds, reduce="sum")
+
+    def _log(self, module_id: ModuleID, **values: Any) -> None:
+        detached = {k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in values.items()}
+        self.metrics.log_dict(detached, key=module_id, window=1)

@@ -1,0 +1,1 @@
+"""Translation, reward agreement and subgoal data sets of the onion-soup kitchens."""

@@ -1,0 +1,261 @@
+"""Data sets of subgoals: what a planner wants in many different states of a kitchen, each thing once.
+
+SAMA asks its planner for goals and subgoals in many diverse states before it trains, removes what is there twice, and
+trains the executor on what remains.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.envs import overcooked_ai
+from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
+from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.planners import make_planner
+from rllib_llm_comm.planning.planning_game import PlanningGame, State, planning_game
+from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
+
+DATA_SET = "subgoals"
+_FORMAT = 1
+_DRAWS_IN_VAIN = 2000
+_WITHOUT_EFFECT = frozenset(
+    {
+        "api_key_env", "budget", "cache_dir", "max_retries", "note", "price_per_million_input",
+        "price_per_million_output", "requests_per_minute", "timeout",
+    }
+)  # fmt: skip
+"""Settings of chat models that change no answer: with more budget the same data set goes on."""
+_SECRET = re.compile(r"(?:^|_)(?:key|token|secret|password)$")
+
+
+def diverse_states(game: PlanningGame, number: int, seed: int = 0) -> dict[str, State]:
+    """Random legal states of an onion-soup kitchen that differ in the words that planners read.
+
+    The first ones are the same for any `number`.
+
+    Args:
+        game: An onion-soup kitchen; it is left in one of the states.
+        number: How many.
+        seed: Of the states.
+
+    Returns:
+        The states by a digest of their words; fewer than `number` if 2,000 draws in a row brought nothing new.
+    """
+    rng, kitchen = np.random.default_rng(seed), game.env.unwrapped.kitchen
+    found: dict[str, State] = {}
+    in_vain = 0
+    while len(found) < number and in_vain < _DRAWS_IN_VAIN:
+        kitchen.restore(random_snapshot(kitchen.layout, kitchen.dynamics, rng))
+        state = game.state()
+        words = [game.situation(state), *(game.situation_of(state, agent) for agent in game.agents)]
+        digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+        in_vain = in_vain + 1 if digest in found else 0
+        found.setdefault(digest, state)
+    return found
+
+
+@dataclass
+class SubgoalDataset:
+    """What a planner gave in different states of a kitchen, without duplicates.
+
+    Attributes:
+        layout: The kitchen: a name, or rows of one's own.
+        planner: See `make_planner`.
+        seed: Of the states, and of planners that draw.
+        model: Whom a planner asks, in place of the one that its settings name.
+        plans: Per state what the planner gave: `state` (a digest), `goal`, `subgoals` by agent in the game's words,
+            what was `refused` and who `answered_by`; or `state` and `failed`, why there is no usable answer.
+    """
+
+    layout: str | Sequence[str] = "cramped_room"
+    planner: str | Mapping[str, Any] = "scripted"
+    seed: int = 0
+    model: ChatModel | None = None
+    plans: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Opens the kitchen.
+
+        Raises:
+            UserError: If there is no such kitchen.
+        """
+        env = overcooked_ai.parallel_env(layout=self.layout, observe=["entities"], action_level="goal_cell")
+        env.reset(seed=self.seed)
+        self._game = planning_game(env)
+
+    def made_with(self) -> dict[str, Any]:
+        """All that decides what comes of a state, JSON-able and without keys."""
+        return {"planner": _without_keys(self.planner), "seed": self.seed}
+
+    def take_over(self, text: str) -> None:
+        """Takes over what a file holds that `to_json` wrote.
+
+        Args:
+            text: Its content.
+
+        Raises:
+            UserError: If it is none, or was made otherwise.
+        """
+        try:
+            record = json.loads(text)
+            same = [record["data_set"], record["format"], record["kitchen"], record["made_with"]]
+            plans = [dict(plan) for plan in record["plans"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"The file of subgoals cannot be continued ({type(error).__name__}: {error}); give another --folder."
+            ) from error
+        if same != [DATA_SET, _FORMAT, kitchen_record(get_layout(self.layout)), self.made_with()]:
+            raise UserError("The file holds subgoals of another planner, kitchen or --seed; give another --folder.")
+        self.plans = plans
+
+    def ask(
+        self, states: int, keep: Callable[[str], None], progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> int:
+        """Asks the planner in the states in which it was not asked yet.
+
+        Args:
+            states: In how many states it is asked in all; more that were taken over stay.
+            keep: Called with the content of the file: at the end, and after each plan of a planner that may ask a
+                server.
+            progress: Called with the number of states done and that of all.
+
+        Returns:
+            In how many states it was asked in all: fewer than wanted where there are no more different ones.
+
+        Raises:
+            ChatError: If a request failed for good.
+            UserError: If what was taken over is of other states, or the user has to do something first.
+        """
+        found = list(diverse_states(self._game, max(states, len(self.plans)), self.seed).items())
+        if [plan.get("state") for plan in self.plans] != [digest for digest, _ in found[: len(self.plans)]]:
+            raise UserError("The file holds subgoals for states that are drawn otherwise now; give another --folder.")
+        missing = found[len(self.plans) :]
+        planner = make_planner(self.planner, self.model) if missing else None
+        for digest, state in missing:
+            assert planner is not None
+            self.plans.append({"state": digest, **self._asked(planner, state)})
+            if planner.slow:
+                keep(self.to_json())
+            progress(len(self.plans), len(found))
+        keep(self.to_json())
+        return len(found)
+
+    def subgoals(self) -> list[dict[str, Any]]:
+        """Each `subgoal` that was given: how often (`given`), in how many `states`, and how often to which `agents`."""
+        entries: dict[str, dict[str, Any]] = {}
+        for plan in self.plans:
+            for agent, subgoal in plan.get("subgoals", {}).items():
+                entry = entries.setdefault(subgoal, {"subgoal": subgoal, "given": 0, "states": 0, "agents": {}})
+                entry["given"] += 1
+                entry["agents"][agent] = entry["agents"].get(agent, 0) + 1
+            for subgoal in set(plan.get("subgoals", {}).values()):
+                entries[subgoal]["states"] += 1
+        return sorted(entries.values(), key=lambda entry: (-entry["given"], entry["subgoal"]))
+
+    def goals(self) -> list[dict[str, Any]]:
+        """Each `goal` and how often it was `given`; those that differ in case and marks alone are one."""
+        said = [plan["goal"] for plan in self.plans if plan.get("goal")]
+        first: dict[str, str] = {}
+        for goal in said:
+            first.setdefault(_words(goal), goal)
+        return [{"goal": first[words], "given": given} for words, given in Counter(map(_words, said)).most_common()]
+
+    def refused(self) -> list[dict[str, Any]]:
+        """What the planner proposed that was not taken, as `Refusal` tells it, and how often (`given`)."""
+        said = [json.dumps(refusal) for plan in self.plans for refusal in plan.get("refused", [])]
+        return [{**json.loads(text), "given": given} for text, given in Counter(said).most_common()]
+
+    def summary(self) -> dict[str, Any]:
+        """How many there are of each.
+
+        Returns:
+            `states`; of these `failed`, without a usable answer; different `subgoals`; subgoals in the `library` of the
+            kitchen; the `share` of these that was given; different `goals`; `refused` proposals; subgoals by who wanted
+            them (`answered_by`); and assignments by who gave them out (`assigned_by`).
+        """
+        library = {subgoal for agent in self._game.agents for subgoal in self._game.library(agent)}
+        different = len(self.subgoals())
+        told = [plan["answered_by"] for plan in self.plans if "answered_by" in plan]
+        return {
+            "states": len(self.plans),
+            "failed": sum("failed" in plan for plan in self.plans),
+            "subgoals": different,
+            "library": len(library),
+            "share": round(different / len(library), 4),
+            "goals": len(self.goals()),
+            "refused": sum(refusal["given"] for refusal in self.refused()),
+            "answered_by": dict(Counter(who for by in told for who in by["subgoals"].values())),
+            "assigned_by": dict(Counter(by["assignment"] for by in told)),
+        }
+
+    def to_json(self) -> str:
+        """The data set as JSON."""
+        record = {
+            "data_set": DATA_SET,
+            "format": _FORMAT,
+            "version": importlib.metadata.version("rllib_llm_comm"),
+            "kitchen": kitchen_record(get_layout(self.layout)),
+            "made_with": self.made_with(),
+            "summary": self.summary(),
+            "subgoals": self.subgoals(),
+            "goals": self.goals(),
+            "refused": self.refused(),
+            "plans": self.plans,
+        }
+        return json.dumps(record, indent=1) + "\n"
+
+    def _asked(self, planner: Planner, state: State) -> dict[str, Any]:
+        """What a planner gives in a state, whatever it was asked before."""
+        planner.begin()
+        planner.reseed(int(np.random.SeedSequence([self.seed, len(self.plans)]).generate_state(1)[0]))
+        try:
+            plan = planner.plan(PlanRequest(self._game, state))
+        except AnswerError as error:
+            return {"failed": str(error)}
+        refused = list(plan.refused)
+        subgoals = self._known(plan, refused)
+        by = {one.agent: one.answered_by for one in plan.subgoals}
+        return {
+            "goal": plan.goal,
+            "subgoals": subgoals,
+            "refused": [one.model_dump() for one in refused],
+            "answered_by": {**plan.answered_by.model_dump(), "subgoals": by},
+        }
+
+    def _known(self, plan: Plan, refused: list[Refusal]) -> dict[str, str]:
+        """The subgoals of a plan in the game's words; what is none, as planners of one's own may say, is refused."""
+        known = {}
+        for agent, text in plan.by_agent().items():
+            subgoal = self._game.parse(text)
+            if subgoal is None:
+                refused.append(Refusal(phase="assignment", subgoal=text, reason="it is no subgoal"))
+            else:
+                known[agent] = subgoal
+        return known
+
+
+def _words(goal: str) -> str:
+    return " ".join(re.findall(r"\w+", goal.lower()))
+
+
+def _without_keys(settings: Any) -> Any:
+    """Settings as they may be told, as JSON gives them back."""
+    if isinstance(settings, Mapping):
+        kept = [name for name in settings if name not in _WITHOUT_EFFECT and not _SECRET.search(str(name).lower())]
+        return {name: _without_keys(settings[name]) for name in kept}
+    if isinstance(settings, Sequence) and not isinstance(settings, str):
+        return [_without_keys(value) for value in settings]
+    return settings if isinstance(settings, str | int | float | None) else str(settings)

@@ -1,0 +1,1 @@
+"""Manuals of games, made from papers' LaTeX sources."""

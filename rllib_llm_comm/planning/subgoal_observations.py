@@ -1,0 +1,86 @@
+"""How agents learn of their subgoals: as words in their observations, or as numbers behind their vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rllib_llm_comm.envs.interface import MAX_SUBGOAL, SUBGOAL
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.planning_game import PlanningGame
+
+VECTOR = "vector"
+
+
+class SubgoalTeller:
+    """Writes subgoals into observations: as the text `subgoal`, and for agents that read numbers behind `vector`.
+
+    Args:
+        game: The game; its observations have the text `subgoal`, or for `in_vector` the Box `vector`.
+        in_vector: Whether `vector` gets one number more per subgoal of the game: 1 for the agent's own, else 0.
+
+    Raises:
+        UserError: If the observations have no place for subgoals, or have subgoals of the game's own.
+    """
+
+    def __init__(self, game: PlanningGame, in_vector: bool = False) -> None:
+        self._env, self._in_vector = game.env, in_vector
+        known = [subgoal for agent in game.agents for subgoal in game.library(agent)] if in_vector else []
+        self._numbers = {subgoal: number for number, subgoal in enumerate(dict.fromkeys(known))}
+        for agent in self._env.possible_agents:
+            _check(agent, self._env.observation_space(agent), in_vector)
+
+    def space(self, agent: Any) -> gym.Space:
+        """The space of what an agent is told and sees.
+
+        Args:
+            agent: Its name.
+        """
+        space = self._env.observation_space(agent)
+        if not self._in_vector:
+            return space
+        box, more = space.spaces[VECTOR], len(self._numbers)
+        low, high = np.append(box.low, np.zeros(more)), np.append(box.high, np.ones(more))
+        longer = gym.spaces.Box(low.astype(box.dtype), high.astype(box.dtype), dtype=box.dtype)
+        return gym.spaces.Dict({**space.spaces, VECTOR: longer})
+
+    def told(self, seen: Mapping[str, Any], subgoal: str) -> dict[str, Any]:
+        """What an agent sees, with its subgoal.
+
+        Args:
+            seen: Its observation.
+            subgoal: What it is to do; empty for nothing.
+        """
+        said = dict(seen)
+        if SUBGOAL in said:
+            said[SUBGOAL] = subgoal[:MAX_SUBGOAL]
+        if self._in_vector:
+            own = np.zeros(len(self._numbers), said[VECTOR].dtype)
+            if subgoal in self._numbers:
+                own[self._numbers[subgoal]] = 1
+            said[VECTOR] = np.append(said[VECTOR], own)
+        return said
+
+
+def _check(agent: Any, space: gym.Space, in_vector: bool) -> None:
+    parts = space.spaces if isinstance(space, gym.spaces.Dict) else {}
+    if "subgoal_id" in parts:
+        raise UserError(
+            "The environment gives subgoals itself, so that no planner can; use the game without them, such as "
+            "'rllib_llm_comm/overcooked_ai-v0'."
+        )
+    if in_vector:
+        box = parts.get(VECTOR)
+        if not isinstance(box, gym.spaces.Box) or len(box.shape) != 1:
+            raise UserError(
+                f"The observations of {agent!r} have no row of numbers `{VECTOR}` behind which a planner could write; "
+                "let the environment observe 'vector'."
+            )
+    elif SUBGOAL not in parts:
+        raise UserError(
+            f"The observations of {agent!r} have no `{SUBGOAL}` that a planner could fill; let the environment observe "
+            "'text' or 'entities'."
+        )

@@ -1,0 +1,190 @@
+"""Recorded sessions: made once with a server, played back without."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import socket
+
+import pytest
+from chat_server import ChatServer, completion
+
+from rllib_llm_comm.chat.batch import ask_batch
+from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat
+from rllib_llm_comm.chat.chat_model import cut_at
+from rllib_llm_comm.chat.client import ChatClient, ChatError
+from rllib_llm_comm.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
+
+def settings(server: ChatServer, path, **more) -> dict:
+    return {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "cassette": str(path), **more}
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+
+
+@pytest.fixture
+def tape(tmp_path):
+    path = tmp_path / "tapes" / "session.jsonl"
+    with ChatServer(lambda prompt: f"re: {prompt}") as server:
+        recorder = open_chat(settings(server, path, note="by the tests' server"))
+        assert recorder.complete("hi") == "re: hi" and recorder.complete("hi") == "re: hi"
+        assert recorder.complete("hi", system="s") == "re: hi"
+        assert len(server.requests) == 2 and recorder.counters.requests == 2 and recorder.counters.cached == 1
+    return path
+
+
+def test_a_session_plays_back_without_network(tape, no_network):
+    player = Cassette(tape)
+    assert len(player) == 2 and player.complete("hi") == "re: hi" and player.complete("hi", "s") == "re: hi"
+    assert (player.counters.requests, player.counters.cached, player.counters.cost) == (0, 2, 0)
+    assert pickle.loads(pickle.dumps(player)).complete("hi") == "re: hi"
+
+
+def test_a_packed_session_plays_back_and_cannot_grow(tape):
+    packed = tape.with_suffix(".jsonl.gz")
+    packed.write_bytes(gzip.compress(tape.read_bytes()))
+    assert Cassette(packed).complete("hi", "s") == "re: hi"
+    with pytest.raises(UserError, match="is packed and cannot grow"):
+        Cassette(packed, ChatClient("tiny"))
+    packed.write_bytes(packed.read_bytes()[:40])
+    with pytest.raises(UserError, match="is no cassette"):
+        Cassette(packed)
+
+
+def test_the_file_tells_how_it_was_made(tape):
+    header, *lines = [json.loads(line) for line in tape.read_text().splitlines()]
+    assert header["cassette"] == 1 and header["model"] == "tiny" and header["note"] == "by the tests' server"
+    assert [(line["system"], line["prompt"], line["answer"]) for line in lines] == [
+        ("", "hi", "re: hi"),
+        ("s", "hi", "re: hi"),
+    ]
+
+
+def test_a_missing_question_is_one_clear_error(tape, no_network):
+    player = Cassette(tape)
+    told = r"no answer to the question 'ho'; .* other settings .* `note` .* record it anew"
+    with pytest.raises(MissingAnswerError, match=told) as caught:
+        player.complete("ho")
+    assert isinstance(caught.value, UserError) and player.recall("ho") is None
+    with pytest.raises(MissingAnswerError, match=r"\.\.\. x{80}'"):
+        player.complete("x" * 5000)
+
+
+def test_recording_goes_on_where_it_stopped(tape):
+    with ChatServer("new") as server:
+        recorder = open_chat(settings(server, tape))
+        assert [recorder.complete(q) for q in ("hi", "ho")] == ["re: hi", "new"] and len(server.requests) == 1
+    assert Cassette(tape).complete("ho") == "new"
+
+
+def test_failures_are_not_recorded(tape):
+    with ChatServer(400) as server, pytest.raises(ChatError):
+        open_chat(settings(server, tape)).complete("ho")
+    assert len(Cassette(tape)) == 2
+
+
+def test_batches_play_back_in_any_size(tmp_path):
+    path = tmp_path / "batch.jsonl"
+    with ChatServer("[1] one\n[2] two\n[3] three") as server:
+        ask_batch(open_chat(settings(server, path)), ["a", "b", "c"], context="C", size=3)
+        assert len(server.requests) == 1
+    assert ask_batch(Cassette(path), ["c", "a"], context="C", size=1) == ["three", "one"]
+
+
+def test_two_recorders_share_a_cassette(tmp_path):
+    path = tmp_path / "shared.jsonl"
+    with ChatServer(lambda prompt: "x" * 20_000 + prompt) as server:
+        one, two = (open_chat(settings(server, path, max_tokens=4000)) for _ in range(2))
+        for number in range(5):
+            one.complete(f"one {number}")
+            two.complete(f"two {number}")
+    assert len(Cassette(path)) == 10 and path.read_text().count('"cassette"') == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "\x00",
+        "{}\n",
+        "[1]\n",
+        '{"cassette": 2}\n',
+        '{"cassette": 1}\nhalf\n',
+        '{"cassette": 1}\n{"prompt": "a"}\n',
+        '{"cassette": 1}\n{"system": "", "prompt": "a", "answer": 3}\n',
+    ],
+)
+def test_what_is_no_cassette_is_told(tmp_path, content):
+    path = tmp_path / "broken.jsonl"
+    path.write_text(content)
+    with pytest.raises(UserError, match="is no cassette"):
+        Cassette(path)
+
+
+@pytest.mark.parametrize("torn", ['{"model": "tiny", "sys', "{", '{"model": "tiny", "prompt": "\xc3'])
+def test_a_torn_last_line_loses_that_line_only(tape, torn):
+    """As a process leaves it that was killed while it wrote."""
+    with tape.open("ab") as file:
+        file.write(torn.encode("latin-1"))
+    assert Cassette(tape).complete("hi") == "re: hi" and len(Cassette(tape)) == 2
+    with ChatServer("new") as server:
+        recorder = open_chat(settings(server, tape))
+        assert [recorder.complete(q) for q in ("hi", "ho")] == ["re: hi", "new"] and len(server.requests) == 1
+    assert len(Cassette(tape)) == 3 and Cassette(tape).complete("ho") == "new"
+    assert all(json.loads(line) for line in tape.read_text().splitlines())
+
+
+def test_a_last_line_without_its_end_is_kept_if_it_is_whole(tape):
+    tape.write_bytes(tape.read_bytes().rstrip(b"\n"))
+    with ChatServer("new") as server:
+        open_chat(settings(server, tape)).complete("ho")
+    assert len(Cassette(tape)) == 3
+
+
+@pytest.mark.parametrize("head", ["", "{", '{"cassette": 1, "mod'])
+def test_a_recorder_that_was_killed_at_once_begins_anew(tmp_path, head):
+    path = tmp_path / "new.jsonl"
+    path.write_text(head)
+    with ChatServer("hello") as server:
+        open_chat(settings(server, path)).complete("hi")
+    assert Cassette(path).complete("hi") == "hello" and Cassette(path).header["model"] == "tiny"
+
+
+def test_a_cut_answer_is_recorded_as_such_and_asked_again_where_there_is_more_room(tmp_path):
+    path = tmp_path / "cut.jsonl"
+    with ChatServer(completion("to be or", "length"), "to be or not to be") as server:
+        answer = open_chat(settings(server, path, max_tokens=5)).complete("hi")
+        assert answer == "to be or" and cut_at(answer) == 5
+        assert cut_at(Cassette(path).complete("hi")) == 5
+        assert open_chat(settings(server, path, max_tokens=5)).complete("hi") == "to be or"
+        assert len(server.requests) == 1
+        assert open_chat(settings(server, path, max_tokens=50)).complete("hi") == "to be or not to be"
+    assert Cassette(path).complete("hi") == "to be or not to be"
+
+
+def test_settings_are_checked(tmp_path):
+    with pytest.raises(UserError, match="does not exist; give a chat `model`"):
+        open_chat({"cassette": str(tmp_path / "none.jsonl")})
+    with pytest.raises(UserError, match="give a chat `model`, or a `cassette`"):
+        open_chat({})
+    for extra in ({"model": "tiny"}, {"cassette": str(tmp_path / "none.jsonl")}, {}):
+        with pytest.raises(UserError, match="`modle` is no setting of the chat model; known are .*'model'"):
+            open_chat({**extra, "modle": 3})
+    with pytest.raises(UserError, match="not right: .*dtype"):
+        open_chat({"model": "tiny", "dtype": "float32"})
+    for wrong in ("gpt-4o", ["gpt-4o"], None):
+        with pytest.raises(UserError, match="`chat` is .* but must be a mapping"):
+            open_chat(wrong)
+    for path in (5, "", ["a"]):
+        with pytest.raises(UserError, match="`cassette` is .* but must be the path of a recording"):
+            open_chat({"cassette": path})
+    assert isinstance(open_chat({"model": "tiny"}), ChatClient)

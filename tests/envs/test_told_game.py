@@ -1,0 +1,161 @@
+"""The door and the referential game: rules, what is hidden, what silence and talk can reach."""
+
+import numpy as np
+import pytest
+
+from rllib_llm_comm.envs import door, referential
+from rllib_llm_comm.envs.door import sayings as door_sayings
+from rllib_llm_comm.envs.referential import sayings as referential_sayings
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.teachers.base import TeacherRequest
+from rllib_llm_comm.teachers.message_meaning import same_request
+from rllib_llm_comm.teachers.scripted_teacher import ScriptedTeacher
+from rllib_llm_comm.testing import check_env
+
+GAMES = [door, referential]
+
+
+@pytest.mark.parametrize("game", GAMES)
+@pytest.mark.parametrize("settings", [{}, {"told_to": "all"}, {"told_to": ["bob"], "reward": "listener"}])
+def test_contract(game, settings):
+    assert all(result.ok for result in check_env(game.ENV_ID, settings=settings, steps=60))
+
+
+def finish(env, choose):
+    """Plays an episode; gives the sum of rewards per agent."""
+    total = dict.fromkeys(env.possible_agents, 0.0)
+    while env.agents:
+        _, rewards, *_ = env.step({agent: choose(env, agent) for agent in env.agents})
+        for agent, reward in rewards.items():
+            total[agent] += reward
+    return total
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_scripted_players_who_know_always_succeed(game):
+    teacher = ScriptedTeacher()
+    env = game.parallel_env()
+    for seed in range(30):
+        env.reset(seed=seed)
+        assert finish(env, teacher.advise) == {"alice": 1.0, "bob": 1.0}
+        assert env.success
+
+
+@pytest.mark.parametrize("game, silent", [(door, 0.0), (referential, 1 / 3)])
+def test_a_random_listener_gets_what_silence_can_get(game, silent):
+    rng = np.random.default_rng(0)
+    env = game.parallel_env()
+
+    def at_random(env, agent):
+        # Opens or takes always: waiting would pay 0 in either game.
+        mask = env.seen_by(agent).mask
+        return len(mask) - 1 if game is door and env.time else int(rng.choice(np.flatnonzero(mask)))
+
+    returns = []
+    for seed in range(600):
+        env.reset(seed=seed)
+        returns.append(finish(env, at_random)["bob"])
+    assert np.mean(returns) == pytest.approx(silent, abs=0.06)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_bob_sees_nothing_of_what_only_alice_is_told(game):
+    """Over all episodes the fact is evenly spread over each observation of bob's that occurs often."""
+    env = game.parallel_env(doors=3) if game is door else game.parallel_env(objects=2)
+    facts = {}
+    for seed in range(3000):
+        observations, infos = env.reset(seed=seed)
+        assert infos["bob"]["private"] is None and infos["alice"]["private"] == env.fact
+        things = frozenset(observations["bob"]["candidates"])
+        key = (observations["bob"]["text"], observations["bob"]["vector"].tobytes(), things)
+        facts.setdefault(key, []).append(env.fact)
+    assert len(facts) < 200
+    for told in facts.values():
+        if len(told) >= 40:
+            shares = [told.count(fact) / len(told) for fact in set(told)]
+            assert max(shares) < (0.45 if game is door else 0.85)
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_told_to_all_tells_everybody(game):
+    env = game.parallel_env(told_to="all")
+    observations, infos = env.reset(seed=1)
+    assert infos["alice"]["private"] == infos["bob"]["private"] == env.fact
+    assert env.fact in observations["bob"]["text"].split(".")[0]
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_only_the_listener_is_paid_where_asked_for(game):
+    env = game.parallel_env(reward="listener")
+    env.reset(seed=0)
+    assert finish(env, ScriptedTeacher().advise) == {"alice": 0.0, "bob": 1.0}
+
+
+@pytest.mark.parametrize("game, sayings", [(door, door_sayings), (referential, referential_sayings)])
+def test_the_teacher_tells_or_asks_and_is_understood(game, sayings):
+    env = game.parallel_env()
+    rng = np.random.default_rng(0)
+    for seed in range(40):
+        env.reset(seed=seed)
+        request = TeacherRequest(agents=("alice", "bob"), observations={}, state=env.teacher_state)
+        said = ScriptedTeacher().messages(request, rng=rng)
+        assert env.meaning(said["alice"]) == env.fact
+        assert sayings.understand(said["alice"]) == ("tell", env.fact)
+        assert env.meaning(said["bob"]) is None and sayings.understand(said["bob"]) == ("ask", "")
+
+
+def test_words_that_tell_facts_apart_are_single_tokens_of_the_embedded_model():
+    """Spelt words were learnt by nobody: messages of one wrong letter, and scores of phrases that differ in length."""
+    base = load_base_model("embedded")
+    for word in {word for game in GAMES for fact in game.parallel_env().facts for word in fact.split()}:
+        assert len(base.encode_after_blank(word)) == 1, word
+
+
+@pytest.mark.parametrize("sayings", [door_sayings, referential_sayings])
+def test_wordings_of_one_fact_are_the_same_request_and_of_another_not(sayings):
+    one, other = ({"colour": c, "thing": f"{c} bowl"} for c in ("lime", "plum"))
+    first = [wording.format(**one) for wording in sayings.TELL]
+    assert all(same_request(first[0], message) for message in first)
+    assert not any(same_request(first[0], wording.format(**other)) for wording in sayings.TELL)
+    assert same_request(*sayings.ASK) and not same_request(first[0], sayings.ASK[0])
+
+
+def test_questions_of_two_games_are_not_the_same_request():
+    assert not same_request(door_sayings.ASK[0], referential_sayings.ASK[0])
+
+
+def test_near_distractors_share_a_feature_so_that_one_word_does_not_do():
+    env = referential.parallel_env(objects=4)
+    for seed in range(50):
+        env.reset(seed=seed)
+        things = [phrase.removeprefix("take the ").split() for phrase in env.seen_by("bob").candidates[1:]]
+        meant = env.fact.split()
+        assert all(thing == meant or set(thing) & set(meant) for thing in things)
+
+
+def test_a_wrong_door_costs_what_makes_guessing_worth_nothing():
+    env = door.parallel_env(doors=4)
+    env.reset(seed=0)
+    wrong = next(i for i, colour in enumerate(door_sayings.COLOURS[:4]) if colour != env.fact)
+    env.step({"alice": 0, "bob": 1 + wrong})
+    _, rewards, terminations, _, infos = env.step({"alice": 0, "bob": 5})
+    assert rewards == {"alice": -1 / 3, "bob": -1 / 3} and all(terminations.values())
+    assert infos["bob"]["events"] == ["opened a wrong door"] and not infos["bob"]["task_success"]
+
+
+@pytest.mark.parametrize(
+    "game, settings, words",
+    [
+        (door, {"doors": 7}, "`doors` is 7 but must be a whole number from 2 to 6"),
+        (door, {"told_to": ["carol"]}, "`told_to` is"),
+        (door, {"told_to": []}, "`told_to` is"),
+        (referential, {"objects": 6}, "from 2 to 5 with near distractors"),
+        (referential, {"distractors": "far"}, "`distractors` is 'far'"),
+        (referential, {"reward": "team"}, "`reward` is 'team'"),
+        (door, {"door": 3}, "`door` is no setting"),
+    ],
+)
+def test_bad_settings_get_a_sentence(game, settings, words):
+    with pytest.raises(UserError, match=words):
+        game.parallel_env(**settings)

@@ -1,0 +1,112 @@
+"""`config:` is checked against the algorithm's own settings before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
+from rllib_llm_comm.experiments.env_settings import check_environment
+from rllib_llm_comm.experiments.experiment_file import make_experiment
+from rllib_llm_comm.experiments.ray_session import available_cpus
+from rllib_llm_comm.experiments.search_space import first_point, grid_points, has_search, to_tune
+from rllib_llm_comm.experiments.tune_stage import tune_config
+
+KITCHEN = "rllib_llm_comm/overcooked_text-v0"
+
+
+@pytest.fixture(scope="module")
+def ppo():
+    return find_algorithm("PPO")
+
+
+def test_settings_reach_the_config(ppo):
+    config = check_config(
+        "a",
+        ppo,
+        {
+            "env": "CartPole-v1",
+            "lambda": 0.9,
+            "framework": "torch",
+            "train_batch_size_per_learner": 256,
+            "seed": 3,
+        },
+    )
+    assert (config.lambda_, config.train_batch_size_per_learner, config.seed) == (0.9, 256, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"lrr": 1}, ["`a.config.lrr`", "PPO", "Did you mean 'lr'?"]),
+        ({"num_sgd_iter": 3}, ["'num_epochs'"]),
+        ({"lr": "fast"}, ["`a.config.lr` is 'fast'", "number"]),
+        ({"gamma": 1.5}, ["`a.config.gamma` is 1.5", "[0, 1]"]),
+        ({"num_env_runners": -1}, ["`a.config.num_env_runners` is -1", "at least 0"]),
+        ({"num_epochs": 2.5}, ["whole number"]),
+        ({"env_config": 3}, ["mapping"]),
+        ({"lr": {"grid_search": [0.1, "x"]}}, ["'x'"]),
+        ({"lr": {"uniform": [1]}}, ["list of 2 numbers"]),
+        ({"lr": {"by_seed": [0.1]}}, ["`a.config.lr.by_seed` gives a value per seed", "`seed` lists none"]),
+        ({"seed": {"grid_search": [0, 1]}, "lr": {"by_seed": [0.1]}}, ["has 1 values but `seed` lists 2"]),
+        ({"seed": {"grid_search": [0]}, "env_config": {"a": {"by_seed": [1, 2]}}}, ["`a.config.env_config.a.by_seed`"]),
+        ({"framework": "tf2"}, ["'torch'"]),
+        ({"enable_rl_module_and_learner": False}, ["new API stack"]),
+        ({"train_batch_size_per_learner": 10, "minibatch_size": 20}, ["minibatch_size", "(20)"]),
+        ({"worker_cls": 1}, ["remove it"]),
+        ({"_is_online": False}, ["`a.config._is_online`"]),
+    ],
+)
+def test_wrong_settings_are_named(ppo, settings, words):
+    with pytest.raises(UserError) as caught:
+        check_config("a", ppo, {"env": "CartPole-v1", **settings})
+    message = str(caught.value)
+    assert all(word in message for word in words), message
+    assert "\n" not in message
+
+
+def test_complaints_about_results_to_come_are_ignored():
+    algorithm = find_algorithm("MessageSFT")
+    check_config("a", algorithm, {"input_": "/labels/(not there yet)"}, ["/labels/(not there yet)"])
+
+
+def test_unknown_algorithm_gets_a_hint():
+    with pytest.raises(UserError, match=r"Did you mean 'Verco'\?"):
+        find_algorithm("Vercoo", ["evaluate"])
+
+
+def test_search_spaces():
+    config = {"lr": {"loguniform": [1e-4, 1e-2]}, "seed": {"grid_search": [0, 1, 2]}, "env_config": {"a": 1}}
+    assert has_search(config) and grid_points(config) == 3
+    assert first_point(config) == {"lr": 1e-4, "seed": 0, "env_config": {"a": 1}}
+    converted = to_tune(config)
+    assert 1e-4 <= converted["lr"].sample() <= 1e-2
+    assert converted["seed"] == {"grid_search": [0, 1, 2]}
+    assert has_search(converted) and not has_search({"env_config": {"a": {"b": 1}}})
+
+
+def test_environments():
+    check_environment("a", "CartPole-v1", {})
+    check_environment("a", KITCHEN, {"map_name": {"grid_search": ["A", "B"]}})
+    with pytest.raises(UserError, match=r"`layout` is 'ful'.*Did you mean 'full'\?"):
+        check_environment("a", KITCHEN, {"layout": "ful"})
+    with pytest.raises(UserError, match="`map_name` is 'Z'"):
+        check_environment("a", KITCHEN, {"map_name": {"grid_search": ["A", "Z"]}})
+    with pytest.raises(UserError, match=r"Did you mean 'CartPole-v1'\?"):
+        check_environment("a", "CartPol-v1", {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "cpus"),
+    [
+        ({}, available_cpus()),
+        ({"num_cpus_for_main_process": 1}, 1),
+        ({"num_env_runners": 1}, None),
+        ({"seed": {"grid_search": [0, 1]}}, None),
+    ],
+)
+def test_a_trial_in_one_process_gets_all_cores(ppo, settings, cpus):
+    experiment = make_experiment(
+        "a", {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0, **settings}}
+    )
+    assert tune_config(experiment, ppo).get("num_cpus_for_main_process") == cpus

@@ -1,0 +1,130 @@
+"""Reading experiment files: the old format is understood, every mistake is one sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.experiment_file import load_json_option, parse_experiments, read_experiment_file
+
+
+def write(folder, text, name="file.yaml"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_old_format_is_understood(tmp_path):
+    path = write(
+        tmp_path,
+        """
+cartpole-ppo:
+  run: PPO
+  env: CartPole-v1
+  stop: {env_runners: {episode_return_mean: 150}, training_iteration: 10}
+  checkpoint_freq: 5
+  config: {framework: torch, lr: 1e-4, seed: {grid_search: [0, 1]}}
+""",
+    )
+    file = read_experiment_file(path)
+    experiment = file.experiments["cartpole-ppo"]
+    assert file.name == "file"
+    assert experiment.stop == {"env_runners/episode_return_mean": 150, "training_iteration": 10}
+    assert experiment.checkpoint_config.checkpoint_frequency == 5
+    assert experiment.config["lr"] == 1e-4
+
+
+def test_json_is_the_same_as_yaml(tmp_path):
+    spec = {"a": {"run": "PPO", "env": "CartPole-v1", "config": {"lr": 0.1}}}
+    from_json = read_experiment_file(write(tmp_path, json.dumps(spec), "x.json"))
+    from_yaml = read_experiment_file(write(tmp_path, json.dumps(spec), "x.yaml"))
+    assert from_json == from_yaml
+
+
+def test_env_may_stand_in_config():
+    assert parse_experiments({"a": {"run": "PPO", "config": {"env": "E-v0"}}}, "f")["a"].env == "E-v0"
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"runn": "PPO"}, ["`a.runn`", "Did you mean 'run'?"]),
+        ({"env": "X"}, ["`a.run` is missing"]),
+        ({"run": "PPO", "num_samples": 0}, ["`a.num_samples` is 0", "greater than or equal to 1"]),
+        ({"run": "PPO", "num_samples": "2"}, ["`a.num_samples` is '2'", "must be a whole number."]),
+        (
+            {"run": "PPO", "checkpoint_config": {"num_to_kep": 1}},
+            ["`a.checkpoint_config.num_to_kep`", "'num_to_keep'"],
+        ),
+        ({"run": "PPO", "checkpoint_config": {"checkpoint_score_order": "up"}}, ["'up'", "'max' or 'min'"]),
+        ({"run": "PPO", "config": [1]}, ["`a.config` is [1]", "must be a mapping."]),
+        ({"run": "PPO", "env": 3}, ["`a.env` is 3 but must be a text or a class."]),
+        ({"run": ""}, ["`a.run` is '' but must be a text that is not empty."]),
+        ({"run": "PPO", "stop": {"episode_reward_mean": 1}}, ["'env_runners/episode_return_mean'"]),
+        ({"run": "PPO", "stop": {"training_iterations": 1}}, ["Did you mean 'training_iteration'?"]),
+        ({"run": "PPO", "stop": {"training_iteration": "ten"}}, ["'ten'", "number"]),
+        ({"run": "PPO", "local_dir": "x"}, ["storage_path"]),
+    ],
+)
+def test_wrong_keys_and_values_are_named(spec, words):
+    with pytest.raises(UserError) as caught:
+        parse_experiments({"a": spec}, "file.yaml")
+    message = str(caught.value)
+    assert all(word in message for word in words), message
+    assert "\n" not in message
+
+
+def test_results_of_own_callbacks_may_stop():
+    spec = {"run": "PPO", "stop": {"my_figure": 1}, "config": {"callbacks_on_train_result": "x"}}
+    assert parse_experiments({"a": spec}, "f")["a"].stop == {"my_figure": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        ("a: {run: PPO", "f.yaml", ["no valid YAML", "line"]),
+        ("a: {run: PPO}\na: {run: PPO}", "f.yaml", ["'a' is given twice (line 2)"]),
+        ('{"a": 1,}', "f.json", ["no valid JSON", "line 1"]),
+        ("", "f.yaml", ["must hold"]),
+        ("run: PPO\nenv: X", "f.yaml", ["`run`", "must be an experiment"]),
+        ("../up: {run: PPO}", "f.yaml", ["cannot name a folder"]),
+        ("a: {run: PPO}", "f.txt", [".yaml, .yml, .json or .py"]),
+        ("config = 3", "f.py", ["AlgorithmConfig"]),
+        ("import nothing_of_this_name", "f.py", ["ModuleNotFoundError"]),
+    ],
+)
+def test_unreadable_files(tmp_path, text, name, words):
+    with pytest.raises(UserError) as caught:
+        read_experiment_file(write(tmp_path, text, name))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_missing_file_suggests_a_near_one(tmp_path):
+    write(tmp_path, "a: {run: PPO}", "verco.yaml")
+    with pytest.raises(UserError, match=r"no file .*Did you mean 'verco.yaml'\?"):
+        read_experiment_file(tmp_path / "verko.yaml")
+
+
+def test_python_file(tmp_path):
+    path = write(
+        tmp_path,
+        """
+from ray.rllib.algorithms.ppo import PPOConfig
+config = PPOConfig().environment("CartPole-v1").training(lr=0.5)
+stop = {"training_iteration": 3}
+""",
+        "mine.py",
+    )
+    file = read_experiment_file(path)
+    experiment = file.experiments["mine"]
+    assert (experiment.run, experiment.env, experiment.config["lr"]) == ("PPO", "CartPole-v1", 0.5)
+    assert experiment.stop == {"training_iteration": 3}
+    assert file.checked_by_python and file.digest
+
+
+def test_json_option():
+    assert load_json_option("--stop", '{"a": 1e-3}') == {"a": 0.001}
+    with pytest.raises(UserError, match="`--stop`"):
+        load_json_option("--stop", "[1]")

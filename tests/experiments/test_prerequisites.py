@@ -1,0 +1,150 @@
+"""What a stage needs is missed before the first stage starts, in one sentence that names it."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from rllib_llm_comm.algorithms.message_labels import check_labels
+from rllib_llm_comm.cli.options import TrainOptions
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.pipeline import run_file
+from rllib_llm_comm.experiments.ray_session import available_cpus
+from tests.cli.command import rllib
+
+KITCHEN = "rllib_llm_comm/overcooked_text-v0"
+ONIONS = "rllib_llm_comm/overcooked_ai-v0"
+LABELS = {"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": 3}}
+
+
+def refused(folder, specs, **options):
+    """The sentence with which a file is refused; nothing may have been written."""
+    with pytest.raises(UserError) as caught:
+        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainOptions(storage_path=str(folder), **options))
+    assert not (folder / "f").exists()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("last", "words"),
+    [
+        ({"run": "Verco"}, ["`last.env` is missing"]),
+        ({"run": "PPO"}, ["`last.env` is missing"]),
+        ({"run": "Verco", "env": "CartPole-v1"}, ["'CartPole-v1'", "one agent", "Verco trains several"]),
+        ({"run": "SymbolicPPO", "env": "CartPole-v1"}, ["one agent", "SymbolicPPO trains several"]),
+        (
+            {"run": "SymbolicPPO", "env": ONIONS, "config": {"env_config": {"observe": ["entities"]}}},
+            ["`last.env`", "does not show what SymbolicPPO needs", "`entities`", "a Box `vector`"],
+        ),
+        (
+            {"run": "collect_labels", "env": ONIONS, "config": {"env_config": {"observe": ["vector"]}}},
+            ["`last.env`", "`text` and `candidates` are needed"],
+        ),
+        ({"run": "TWOSOME", "env": KITCHEN, "config": {"base_model": "/no/where"}}, ["'/no/where'", "no such folder"]),
+        ({"run": "TWOSOME", "env": KITCHEN, "config": {"base_model": "{}"}}, ["has no configuration (config.json)"]),
+        ({"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "{}"}}, ["`policy/policy.json`"]),
+        ({"run": "MessageSFT", "config": {"input": "{}"}}, ["holds no Parquet file"]),
+        ({"run": "Verco", "env": KITCHEN, "config": {"num_envs_per_env_runner": 0}}, ["is 0 but must be at least 1"]),
+        ({"run": "Verco", "env": KITCHEN, "config": {"rollout_fragment_length": 0}}, ["is 0 but must be at least 1"]),
+        ({"run": "collect_labels", "env": KITCHEN, "config": {"num_envs": 0}}, ["`last.config.num_envs` is 0"]),
+        ({"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": -1}}, ["`last.config.target_labels`"]),
+        ({"run": "collect_labels", "env": KITCHEN, "config": {"base_model": "/no/where"}}, ["no such folder"]),
+        ({"run": "collect_labels", "env": "CartPole-v1"}, ["`last.env` is 'CartPole-v1'", "no PettingZoo parallel"]),
+    ],
+)
+def test_the_last_stage_is_refused_before_the_first_runs(tmp_path, last, words):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    if "config" in last:
+        last = {**last, "config": {k: str(empty) if v == "{}" else v for k, v in last["config"].items()}}
+    sentence = refused(tmp_path, {"labels": LABELS, "last": last})
+    assert all(word in sentence for word in words), sentence
+
+
+def test_a_limit_of_nothing_is_refused(tmp_path):
+    with pytest.raises(UserError, match="'training_iteration' is 0 but must be larger than 0"):
+        parse_experiments({"a": {"run": "PPO", "stop": {"training_iteration": 0}}}, "f")
+
+
+def test_more_runners_than_cores_are_refused_unless_ray_is_told(tmp_path):
+    many = available_cpus() + 1
+    specs = {"labels": LABELS, "last": {"run": "Verco", "env": KITCHEN, "config": {"num_env_runners": many}}}
+    sentence = refused(tmp_path, specs)
+    assert f"`last.config.num_env_runners` is {many}" in sentence and "`--ray-num-cpus`" in sentence
+    # Told, the check is passed, and the next one speaks.
+    specs["last"]["config"]["message_checkpoint"] = str(tmp_path)
+    assert "policy.json" in refused(tmp_path, specs, ray_num_cpus=many + 1)
+
+
+def test_adapters_and_their_base_model_go_together(tmp_path):
+    specs = {
+        "labels": LABELS,
+        "sft": {"run": "MessageSFT", "config": {"input": "${labels}"}},
+        "last": {
+            "run": "Verco", "env": KITCHEN,
+            "config": {"message_checkpoint": "${sft}", "base_model": str(tmp_path / "other")},
+        },
+    }  # fmt: skip
+    sentence = refused(tmp_path, specs)
+    assert "takes over from `sft`" in sentence and "'embedded'" in sentence
+
+
+def test_damaged_labels_are_named(tmp_path):
+    good = tmp_path / "part-00000.parquet"
+    parquet.write_table(pa.table({"prompt": ["a"] * 500, "message": ["b"] * 500}), good)
+    check_labels(tmp_path)
+    whole = good.read_bytes()
+    bad = tmp_path / "part-00001.parquet"
+    bad.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"part-00001.parquet' is damaged or no Parquet file"):
+        check_labels(tmp_path)
+    parquet.write_table(pa.table({"text": ["a"]}), bad)
+    with pytest.raises(UserError, match=r"part-00001.parquet' has no column message, prompt"):
+        check_labels(tmp_path)
+    parquet.write_table(pa.table({"prompt": [1], "message": ["b"]}), bad)
+    with pytest.raises(UserError, match=r"part-00001.parquet' has a column prompt of int64 instead of texts"):
+        check_labels(tmp_path)
+    parquet.write_table(pa.table({"prompt": ["a", "a"], "message": ["b", None]}), bad)
+    with pytest.raises(UserError, match=r"part-00001.parquet' has a column message with 1 empty cells"):
+        check_labels(tmp_path)
+    bad.unlink()
+    parquet.write_table(pa.table({"prompt": pa.array([], pa.string()), "message": pa.array([], pa.string())}), good)
+    with pytest.raises(UserError, match="hold no label"):
+        check_labels(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["damaged", "empty"])
+def test_labels_that_cannot_be_read_end_with_a_sentence(tmp_path, kind):
+    (tmp_path / "labels").mkdir()
+    if kind == "damaged":
+        (tmp_path / "labels/part-00000.parquet").write_bytes(b"PAR1 nothing PAR1")
+    spec = {"run": "MessageSFT", "config": {"input": "labels"}, "stop": {"training_iteration": 1}}
+    (tmp_path / "sft.json").write_text(json.dumps({"sft": spec}))
+    done = rllib("train", "file", "sft.json", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith("Error: In `sft.config`: `input_`"), done.stderr
+    assert done.stderr.count("\n") == 1 and "bug" not in done.stderr
+
+
+def test_a_damaged_stage_record_is_named(tmp_path):
+    stage = tmp_path / "results/tiny/train"
+    stage.mkdir(parents=True)
+    (stage / "stage.json").write_text('{"stage": "train", "ru')
+    spec = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 1}}
+    (tmp_path / "tiny.json").write_text(json.dumps({"train": spec}))
+    done = rllib("train", "file", "tiny.json", cwd=tmp_path)
+    assert done.returncode == 1 and "stage.json' is damaged" in done.stderr and "`--no-resume`" in done.stderr
+    judged = rllib("evaluate", str(stage), cwd=tmp_path)
+    assert judged.returncode == 1 and "stage.json' is damaged" in judged.stderr, judged.stderr
+    assert (stage / "stage.json").read_text() == '{"stage": "train", "ru'
+
+
+def test_a_storage_path_that_takes_no_files_is_named(tmp_path):
+    (tmp_path / "file").write_text("x")
+    spec = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 1}}
+    (tmp_path / "tiny.json").write_text(json.dumps({"train": spec}))
+    done = rllib("train", "file", "tiny.json", "--storage-path", "file/below", cwd=tmp_path)
+    assert done.returncode == 1 and "`storage_path`" in done.stderr and "bug" not in done.stderr, done.stderr

@@ -1,0 +1,89 @@
+"""The table shows what a result holds; errors are found below Ray's wrappers."""
+
+from __future__ import annotations
+
+import pytest
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import cause_of, out
+from rllib_llm_comm.experiments.progress import TrainingTable, columns_of, fraction_done, lookup, summary_of
+
+ACTING = {
+    "training_iteration": 2,
+    "time_this_iter_s": 1.25,
+    "env_runners": {
+        "num_env_steps_sampled": 10,
+        "num_agent_steps_sampled_lifetime": {"alice": 600, "bob": 424},
+        "agent_episode_returns_mean": {"alice": 1.0, "bob": 0.5},
+        "episode_return_mean": 1.5,
+    },
+    "learners": {"__all_modules__": {"entropy": 9.0}, "shared": {"entropy": 0.5, "kl": float("nan")}},
+}
+LEARNING = {"training_iteration": 1, "message_sft": {"train_loss": 2.0}, "time_this_iter_s": 1.0}
+
+
+def test_lookup():
+    assert lookup(ACTING, "learners/*/entropy") == 0.5
+    assert lookup(ACTING, "env_runners/num_agent_steps_sampled_lifetime") == 1024
+    assert lookup(ACTING, "env_runners/agent_episode_returns_mean", mean=True) == 0.75
+    assert lookup(ACTING, "env_runners/nothing") is None
+    assert lookup({"a": {}}, "a") is None and lookup({"a": "text"}, "a") is None
+
+
+def test_columns_fit_the_algorithm():
+    titles = [column.title for column in columns_of(ACTING)]
+    assert titles == ["iter", "decisions", "episodes", "return", "length", "entropy", "KL", "seconds"]
+    none_ended = {**ACTING, "env_runners": {**ACTING["env_runners"], "team_return_mean": float("nan")}}
+    assert "success" in [column.title for column in columns_of(none_ended)]
+    assert "same request" in [column.title for column in columns_of(LEARNING)]
+    assert summary_of(ACTING) == {
+        "iter": 2, "decisions": 1024, "return": 0.75, "entropy": 0.5, "seconds": 1.25,
+    }  # fmt: skip
+
+
+def test_fraction_done():
+    assert fraction_done(ACTING, {"training_iteration": 8, "env_runners/episode_return_mean": 1.6}) == 0.25
+    assert fraction_done(ACTING, {"env_runners/episode_return_mean": 3.0}) == 0.5
+    assert fraction_done(ACTING, {}) == 0.0
+
+
+def test_table_prints_one_line_per_result(capsys):
+    out.file = None  # the stream that pytest captures
+    with TrainingTable({"training_iteration": 4}, trials=2) as table:
+        table.show("0_seed=1", ACTING)
+        table.finish("0_seed=1")
+    header, line = capsys.readouterr().out.strip("\n").split("\n")
+    assert header.split()[:3] == ["iter", "decisions", "episodes"] and header.split()[-1] == "trial"
+    assert line.split() == ["2", "1,024", "-", "0.750", "-", "0.500", "-", "1.2", "0_seed=1"]
+
+
+def test_a_trial_that_the_scheduler_stopped_is_told(capsys):
+    out.file = None
+    with TrainingTable({"training_iteration": 4}, trials=2) as table:
+        table.show("0_lr=1e-05", ACTING)
+        table.finish("0_lr=1e-05", ACTING)
+        table.finish("1_lr=0.1", {**ACTING, "training_iteration": 4})
+    printed = capsys.readouterr().out
+    assert (
+        "0_lr=1e-05 was stopped early by the scheduler, after iteration 2" in printed and "1_lr=0.1 was" not in printed
+    )
+
+
+def test_cause_of_finds_the_users_sentence():
+    error = UserError("`lr` is 3 but must be small.")
+    try:
+        raise RuntimeError("wrapped") from error
+    except RuntimeError as wrapped:
+        assert cause_of(wrapped) == ("UserError", "`lr` is 3 but must be small.")
+    text = (
+        "ray.exceptions.ActorDiedError: The actor died because of an error raised in its creation task, "
+        'Traceback (most recent call last):\n  File "x.py", line 1\n'
+        "rllib_llm_comm.errors.UserError: `lr` is 3.\n\nDuring handling ...\nValueError: something else"
+    )
+    assert cause_of(text) == ("UserError", "`lr` is 3.")
+    assert cause_of(RuntimeError("plain\ntext")) == ("RuntimeError", "plain text")
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), ValueError("Traceback\nKeyError: 'x'")])
+def test_cause_of_other_errors(error):
+    assert cause_of(error) == ("KeyError", "'x'")

@@ -1,0 +1,70 @@
+"""What was recorded is played back without network or model, and comes to what is told of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from rllib_llm_comm.chat.cassettes import Cassette
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.rules_chat import RulesChat
+from rllib_llm_comm.planning.shipped_cassettes import find_recording, recording, recordings
+from tools.record_cassettes import items, outcome, plan_figures, read_results, summary
+
+NAMES = sorted(path.stem for path in recording("any").parent.glob("*.json"))
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_recordings_come_to_what_is_told(name, no_network):
+    results = read_results(name)
+    for entry in results["items"]:
+        tape = Cassette(recording(f"{name}_{entry['item'][0]}"))
+        assert outcome(tape, entry["item"]) == entry["outcome"], entry["item"]
+        assert tape.counters.requests == 0 and tape.counters.cached > 0
+
+
+@pytest.mark.parametrize("name", recordings())
+def test_cassettes_tell_who_answered(name):
+    header = Cassette(recording(name)).header
+    assert header["made"] and header["note"].startswith("Recorded by ")
+    by = "no language model" if name.startswith("rules") else name.split("_")[0]
+    assert by in header["model"]
+    assert recording(name).stat().st_size < 1 << 20
+
+
+def test_recordings_are_found_by_name_and_by_path(tmp_path):
+    path = tmp_path / "own.jsonl"
+    path.touch()
+    assert find_recording(path) == path
+    assert find_recording("smollm2_plans") == recording("smollm2_plans")
+    with pytest.raises(UserError, match="smollm2_plans"):
+        find_recording("smollm2_plan")
+    with pytest.raises(UserError, match="must be a file"):
+        find_recording("../cassettes/smollm2_plans")
+
+
+def test_all_that_is_recorded_can_be_asked_of_rules_where_they_know_an_answer():
+    for item in items(plans=1, states=0, actions=0, rewards=0):
+        found = outcome(RulesChat(), item)
+        assert found["plans"] == found["made"] == 1 and found["replaced"] == 0 and json.dumps(found)
+
+
+def test_figures_add_up():
+    one = {"item": ["plans", "cramped_room", 1, True, 1], "outcome": {"plans": 1, "replaced": 2, "shown": []}}
+    two = {"item": ["plans", "cramped_room", 1, True, 2], "outcome": {"plans": 2, "replaced": 3, "shown": []}}
+    other = {"item": ["states", "cramped_room", 0], "outcome": {"usable": True, "true": 4}}
+    assert summary({"items": [one, two, other]}) == {
+        "plans": {"items": 1, "plans": 2, "replaced": 3},
+        "states": {"items": 1, "usable": 1, "true": 4},
+    }
+    assert plan_figures([None])["made"] == 0

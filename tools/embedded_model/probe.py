@@ -1,0 +1,110 @@
+"""Questions to a base model: does it act with sense, does it follow a message? `python -m ...pretraining.probe`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.envs.overcooked_text.cook import choose, say
+from rllib_llm_comm.envs.overcooked_text.sayings import Saying, understand, word
+from rllib_llm_comm.envs.overcooked_text.view import RIGHT, SHELF, Option, View
+from rllib_llm_comm.envs.overcooked_text.words import describe, phrase
+from rllib_llm_comm.language.adapters import AdaptedModel
+from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.prompts import action_prompt, message_prompt
+from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
+from tools.embedded_model.kitchens import FOODS, HELD_OUT_FOODS, options, random_view
+
+_Question = tuple[str, list[str], int]
+
+
+def follow_question(rng: np.random.Generator, foods: tuple[str, ...]) -> _Question:
+    """Several things on the shelf, empty hands, and a partner who asks for one of them."""
+    while True:
+        view = replace(random_view(rng, foods), holding=None)
+        possible = options(view)
+        wanted = [i for i, o in enumerate(possible) if o.kind == "get" and o.place == SHELF]
+        if view.room == RIGHT and len(wanted) >= 2:
+            break
+    answer = int(rng.choice(wanted))
+    thing = possible[answer].item
+    assert thing is not None
+    speaker = "bob" if view.name != "bob" else "alice"
+    asked = word(Saying("bring", thing.name), rng)
+    return action_prompt(describe(view), {speaker: asked}), [phrase(o) for o in possible], answer
+
+
+def act_question(rng: np.random.Generator, foods: tuple[str, ...]) -> _Question:
+    """A made-up kitchen, nobody speaks: what does the scripted cook do?"""
+    while True:
+        view = random_view(rng, foods)
+        possible: list[Option] = options(view)
+        if len(possible) >= 3:
+            break
+    return action_prompt(describe(view)), [phrase(o) for o in possible], choose(view, possible)
+
+
+def ask(model: AdaptedModel, questions: Sequence[_Question]) -> float:
+    """Share of questions whose most probable candidate is the wanted one."""
+    right = 0
+    for prompt, candidates, answer in questions:
+        head, tails = encode_candidates(model.base, prompt, candidates)
+        width = max(map(len, tails))
+        pad = model.base.pad_id
+        ids = torch.tensor([[tail + [pad] * (width - len(tail)) for tail in tails]])
+        with torch.no_grad():
+            scores = score_candidates(model, torch.tensor([head]), ids, torch.ones(1, len(tails)), role=None)
+        right += int(scores[0].argmax()) == answer
+    return right / len(questions)
+
+
+def _speak(model: AdaptedModel, views: Sequence[View]) -> float:
+    texts = generate_messages(model, [message_prompt(describe(v)) for v in views], role=None)
+    return float(np.mean([understand(t) == say(v) for t, v in zip(texts, views, strict=True)]))
+
+
+def probe(name: str, questions: int = 300, seed: int = 1_000_003) -> dict[str, float]:
+    """Accuracies of a base model on prompts that were in no corpus.
+
+    Args:
+        name: A base model's name or path.
+        questions: How many of each kind.
+        seed: Must differ from the corpus' seed.
+
+    Returns:
+        For the corpus' foods (`seen`) and for the games' foods (`held_out`): `follow` (a partner asks for one of
+        several things on the shelf), `act` (the scripted cook's step), `say` (the scripted cook's message).
+    """
+    model = AdaptedModel(load_base_model(name))
+    result = {}
+    makers: dict[str, Callable[[np.random.Generator, tuple[str, ...]], _Question]] = {
+        "follow": follow_question,
+        "act": act_question,
+    }
+    for group, foods in (("seen", FOODS), ("held_out", HELD_OUT_FOODS)):
+        for kind, make in makers.items():
+            rng = np.random.default_rng(seed)
+            result[f"{kind}_{group}"] = round(ask(model, [make(rng, foods) for _ in range(questions)]), 3)
+        rng = np.random.default_rng(seed)
+        result[f"say_{group}"] = round(_speak(model, [random_view(rng, foods) for _ in range(questions)]), 3)
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="embedded", help="base model's name, path or hub id")
+    parser.add_argument("--questions", type=int, default=300)
+    options_ = parser.parse_args(arguments)
+    sys.stdout.write(json.dumps(probe(options_.model, options_.questions), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
