@@ -11,7 +11,8 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+
+import filelock
 
 from rllib_llm_comm.errors import UserError
 
@@ -186,23 +187,17 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def claim_file(path: Path) -> Iterator[None]:
-    """Holds a lock between processes and threads; where the system has no such locks, nothing is locked.
+def claim_file(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Holds a lock between processes and threads, which ends with its process.
 
     Args:
         path: The lock's file; it stays and is always empty.
+        wait: Whether to wait for another holder.
+
+    Raises:
+        filelock.Timeout: If another one holds it and `wait` is false.
+        OSError: If the file cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        lock(file)
+    with filelock.FileLock(path, blocking=wait, thread_local=False):
         yield
-
-
-def lock(file: IO[Any]) -> None:
-    """Waits until nobody else holds the file; it is let go when it is closed, also by a killed process."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such locks
-        return
-    with contextlib.suppress(OSError):  # nor have some network folders
-        fcntl.flock(file, fcntl.LOCK_EX)

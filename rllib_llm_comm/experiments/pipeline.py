@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import filelock
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
@@ -35,7 +36,7 @@ from rllib_llm_comm.experiments.stages import (
     require_readable,
     resolve,
 )
-from rllib_llm_comm.files import disk_error, disk_fault, move_aside, remove_scratch
+from rllib_llm_comm.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint")
@@ -271,26 +272,18 @@ def _has_results(folder: Path) -> bool:
 @contextlib.contextmanager
 def _lock(folders: set[Path]) -> Iterator[None]:
     """Keeps two commands from writing into the same results; a killed one leaves no lock behind."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
     with contextlib.ExitStack() as stack:
         for folder in sorted(folders):
             try:
-                folder.mkdir(parents=True, exist_ok=True)
-                handle = stack.enter_context((folder / ".lock").open("a"))
-            except OSError as error:
-                doing = f"`storage_path`: no results can be written to {short_path(folder)}"
-                raise disk_error(error, doing, "give another place with `--storage-path`") from error
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                stack.enter_context(claim_file(folder / ".lock", wait=False))
+            except filelock.Timeout:
                 raise UserError(
                     f"Another `rllib train` is writing to {short_path(folder)}; wait for it, or choose "
                     "another `--experiment-name`."
                 ) from None
+            except OSError as error:
+                doing = f"`storage_path`: no results can be written to {short_path(folder)}"
+                raise disk_error(error, doing, "give another place with `--storage-path`") from error
         yield
 
 
