@@ -94,8 +94,7 @@ def test_a_claim_keeps_others_out_and_ends_with_its_process(tmp_path):
     finally:
         holder.kill()
         holder.communicate()
-    with claim_file(path, wait=False):
-        # Another claim of the same process is kept out as well.
-        with pytest.raises(filelock.Timeout), claim_file(path, wait=False):
-            pass
+    # Two claims of one process keep each other out as well.
+    with claim_file(path, wait=False), pytest.raises(filelock.Timeout), claim_file(path, wait=False):
+        pass
     assert path.read_bytes() == b""
