@@ -36,8 +36,8 @@ def to_marl_eval(results: StudyResults, suffix: str = "sampled") -> tuple[dict[s
     ]
     if not whole:
         raise UserError(
-            f"No system of this study has curves and {suffix!r} evaluations in all scenarios, which marl-eval asks for; "
-            "let the study end first."
+            f"No system of this study has curves and {suffix!r} evaluations in all scenarios, which marl-eval asks "
+            "for; let the study end first."
         )
     steps = min(
         len(_common_steps([curve for name in whole for curve in systems[name].curves]))
