@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -23,22 +23,25 @@ def load(where: str) -> Any:
     return getattr(found, attribute) if attribute else found
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_names(
+    package: str, names: Mapping[str, Iterable[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose names are imported on first use (PEP 562).
 
     Type checkers see the same names by an `import ... as ...` under `TYPE_CHECKING` in the package.
 
     Args:
         package: The package's `__name__`.
-        homes: Each name with its "module:attribute".
+        names: Each module of the package, such as "env" -> the names that it gives.
     """
+    homes = {name: f"{package}.{module}:{name}" for module, own in names.items() for name in own}
 
     def attribute(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return load(homes[name])
 
-    def names() -> list[str]:
+    def directory() -> list[str]:
         return sorted({*vars(import_module(package)), *homes})
 
-    return attribute, names
+    return attribute, directory

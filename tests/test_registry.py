@@ -68,7 +68,7 @@ def test_lazy_packages(tmp_path, monkeypatch):
     (tmp_path / "shed/__init__.py").write_text(
         "from rllib_llm_comm.lazy import lazy_names\n"
         "SIZE = 3\n"
-        "__getattr__, __dir__ = lazy_names(__name__, {'hoe': 'shed.tools:hoe'})\n"
+        "__getattr__, __dir__ = lazy_names(__name__, {'tools': ('hoe',)})\n"
     )
     (tmp_path / "shed/tools.py").write_text("hoe = 'hoe'\n")
     monkeypatch.syspath_prepend(tmp_path)
