@@ -1,16 +1,18 @@
-"""What planners know of a game: the one small part that has to be written for each."""
+"""The adapter between planners and a game: the one small part that has to be written for each game."""
 
 from __future__ import annotations
 
 import copy
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from rllib_llm_comm.envs.games import GAMES, game_of
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.lazy import load
 from rllib_llm_comm.planning.player import Player
 from rllib_llm_comm.planning.skill_graph import SkillProblem
+from rllib_llm_comm.registry import Registry
 
 State = Any
 """A moment of a game, as its adapter gives it; never changed, so that a planner may think while the game goes on."""
@@ -197,12 +199,8 @@ def _is_space(name: str) -> bool:
     return name.endswith(("_space", "_spaces"))
 
 
-_GAMES: dict[str, str | Callable[[Any], PlanningGame]] = {
-    "frozen_lake_v0": "rllib_llm_comm.planning.games.frozen_lake:LakePlanning",
-    "overcooked_ai_subgoals_v0": "rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
-    "minirts_v0": "rllib_llm_comm.planning.games.minirts:StrategyPlanning",
-    "overcooked_ai_v0": "rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
-}
+PLANNING_GAMES: Registry[Callable[[Any], PlanningGame]] = Registry("game")
+"""Adapters by the environment's `metadata["name"]`; they go before those that the records of games name."""
 
 
 def register_planning_game(name: str, adapter: Callable[[Any], PlanningGame]) -> None:
@@ -212,7 +210,7 @@ def register_planning_game(name: str, adapter: Callable[[Any], PlanningGame]) ->
         name: The environment's `metadata["name"]`.
         adapter: Makes its adapter from an environment.
     """
-    _GAMES[name] = adapter
+    PLANNING_GAMES.register(name, adapter)
 
 
 def planning_game(env: Any) -> PlanningGame:
@@ -225,14 +223,13 @@ def planning_game(env: Any) -> PlanningGame:
         UserError: If the game has none.
     """
     name = str(getattr(env.unwrapped, "metadata", {}).get("name", type(env.unwrapped).__name__))
-    entry = _GAMES.get(name)
-    if entry is None:
+    record = game_of(env.unwrapped)
+    adapter = PLANNING_GAMES.get(name) or (load(record.planning) if record and record.planning else None)
+    if adapter is None:
+        known = [*PLANNING_GAMES, *(game for game, record in GAMES.items() if record.planning)]
         raise UserError(
-            f"Planners do not know the game {name!r}, only {sorted(_GAMES)}; write a `PlanningGame` for it and call "
-            "`register_planning_game`."
+            f"Planners do not know the game {name!r}, only {', '.join(known)}; write a `PlanningGame` for it and name "
+            "it in the game's record, or call `register_planning_game`."
         )
-    if isinstance(entry, str):
-        module, _, attribute = entry.partition(":")
-        entry = getattr(importlib.import_module(module), attribute)
-    made: PlanningGame = entry(env)  # type: ignore[operator]
+    made: PlanningGame = adapter(env)
     return made
