@@ -1,7 +1,7 @@
 """Replays recorded episodes of an original game against ours and tells every difference.
 
-A golden file has one JSON object (one episode) per line, gzipped or not. Which game it belongs to is seen
-from the keys of its first episode; the record of each game names its format.
+A golden file has one JSON object (one episode) per line, gzipped or not. The game is found by the
+keys of its first episode; the record of each game names its format.
 """
 
 from __future__ import annotations

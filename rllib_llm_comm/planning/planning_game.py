@@ -19,7 +19,7 @@ State = Any
 
 PHASES = ("goal", "decomposition", "assignment")
 BETWEEN_EXAMPLES = "\n---\n"
-"""What stands between the examples of a template file."""
+"""Separator of the examples in a template file."""
 
 
 class PlanningGame(ABC):
@@ -29,7 +29,7 @@ class PlanningGame(ABC):
         env: A parallel environment of this game.
 
     Attributes:
-        scenarios: What is played to evaluate a planner: settings of the game by name.
+        scenarios: Games in which a planner is evaluated: settings by name.
         played_with: Settings with which `player` can play.
     """
 
@@ -61,7 +61,7 @@ class PlanningGame(ABC):
         """The rules and what does not change, for somebody who does not know the game."""
 
     def scenario(self) -> str:
-        """What of the manual holds for this scenario only, such as a map; for planners with a manual from a file."""
+        """The part of the manual for this scenario only, such as a map; for planners with a manual from a file."""
         return ""
 
     @abstractmethod
@@ -96,7 +96,7 @@ class PlanningGame(ABC):
 
     @abstractmethod
     def refusal(self, state: State, agent: str, subgoal: str) -> str:
-        """Why an agent cannot set about a subgoal now, in a sentence; empty if it can.
+        """The reason why an agent cannot set about a subgoal now, in a sentence; empty if it can.
 
         Args:
             state: The moment.
@@ -106,10 +106,10 @@ class PlanningGame(ABC):
 
     @abstractmethod
     def done(self, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """Whether an agent has done a subgoal in one game step."""
+        """True if an agent has done a subgoal in one game step."""
 
     def waits(self, state: State, agent: str, subgoal: str) -> bool:
-        """Whether a subgoal asks an agent to stay as it is, so that it is never done."""
+        """True if a subgoal asks an agent to stay as it is, so that it is never done."""
         return False
 
     def effort(self, state: State, agent: str, subgoal: str) -> float:
@@ -137,7 +137,7 @@ class PlanningGame(ABC):
     # ---- planners without language models ----------------------------------------------------------------
 
     def scripted(self, state: State) -> tuple[str, dict[str, str]]:
-        """What the game's own rules would plan: the goal in words, and a subgoal per agent.
+        """The plan of the game's own rules: the goal in words, and a subgoal per agent.
 
         Raises:
             UserError: If the game has no such rules.
@@ -160,7 +160,7 @@ class PlanningGame(ABC):
 
     @property
     def has_skills(self) -> bool:
-        """Whether the game has a skill graph."""
+        """True if the game has a skill graph."""
         return type(self).skills is not PlanningGame.skills
 
     def player(self) -> Player:
@@ -186,7 +186,7 @@ class PlanningGame(ABC):
         """Puts the game back to where it was at `save`, as often as wanted.
 
         Args:
-            saved: What `save` gave for this environment.
+            saved: From `save` of this environment.
         """
         vars(self.env.unwrapped).update(copy.deepcopy(saved, {id(thing): thing for thing in self.shared()}))
 

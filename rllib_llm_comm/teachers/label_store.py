@@ -30,7 +30,7 @@ _PART = re.compile(r"part-(\d{5,})\.parquet")
 
 
 class _State(BaseModel):
-    """What `collection.json` must hold to go on."""
+    """Keys of `collection.json` that a collection needs to go on."""
 
     model_config = ConfigDict(strict=True)
 
@@ -74,7 +74,7 @@ def read_texts(path: Path) -> pyarrow.Table:
 
 
 def is_collection(folder: Path) -> bool:
-    """Whether a folder was written by a `LabelStore`."""
+    """True if a folder was written by a `LabelStore`."""
     return (folder / _STATE).exists()
 
 
@@ -85,15 +85,15 @@ class LabelStore:
         labels: Number of rows, buffered ones included.
         prompts: Number of distinct prompts.
         complete: Whether all labels that were wanted are there.
-        state: What the collector keeps between parts.
+        state: The collector's own state between parts.
     """
 
     def __init__(self, folder: str | os.PathLike[str], settings: Mapping[str, Any], max_per_prompt: int) -> None:
         """Opens or makes the folder.
 
         Args:
-            folder: Where the labels lie.
-            settings: What determines the labels; a folder made with others is refused.
+            folder: The folder of the labels.
+            settings: Those that determine the labels; a folder made with others is refused.
             max_per_prompt: Most different messages kept of one prompt.
 
         Raises:
@@ -228,7 +228,7 @@ class LabelStore:
         """Writes the buffered rows again and again inside a `with`, also while a teacher keeps everybody waiting.
 
         Args:
-            state: What the collector needs to go on from where the `with` began.
+            state: The collector's state at the beginning of the `with`.
             seconds: Pause between two looks.
 
         Raises:

@@ -10,7 +10,7 @@ from rllib_llm_comm.lazy import load
 
 
 def same_request(one: str, other: str) -> bool:
-    """Whether two messages mean the same, whatever their wording.
+    """True if two messages mean the same, whatever their wording.
 
     Messages in the scripted teacher's wordings are compared by what they mean ("please bring the tomato" and "i need
     the tomato" are the same); any other message only equals itself, up to case, blanks and the full stop.
@@ -26,7 +26,7 @@ def same_request(one: str, other: str) -> bool:
 
 
 def is_understood(message: str) -> bool:
-    """Whether a message is a saying of a known game, in a wording of its scripted player.
+    """True if a message is a saying of a known game, in a wording of its scripted player.
 
     Args:
         message: The message.
