@@ -173,9 +173,8 @@ def test_one_command_labels_and_trains_with_all_of_them(mine):
     done = subprocess.run([*command, "--ray-num-cpus", "2"], cwd=mine, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     from rllib_llm_comm import load_policy
-    from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
 
     import coin  # noqa: F401  # isort: skip
 
-    policy = load_policy(find_checkpoint(mine / "results" / "both" / "ippo"))
+    policy = load_policy(next((mine / "results" / "both" / "ippo").rglob("policy")))
     assert policy.manifest.algorithm == "IPPO" and policy.manifest.env == "mine/coin-v0"
