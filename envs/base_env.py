@@ -1,4 +1,4 @@
-"""The base of our PettingZoo environments: spaces by agent, drawing, and the functions that make them."""
+"""Base class of the PettingZoo environments: spaces by agent, rendering, the meaning of messages."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from rllib_llm_comm.registry import Registry
 
 
 class _RulePlanner(Planner):
-    """The base of planners by rules: after failures the subgoals that were not done are replaced."""
+    """Base class of planners by rules: after failures the subgoals that were not done are replaced."""
 
     answerers = (RULES, MENU)
 
