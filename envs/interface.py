@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.setting_types import check_types
 from rllib_llm_comm.errors import UserError, did_you_mean
 
@@ -106,12 +107,14 @@ def success_words(env: Any) -> tuple[str, str]:
     """The words of a game for an episode that was solved, and for one that was not: its own, or neutral ones.
 
     Args:
-        env: The environment; its own words stand in its `metadata` under `SUCCESS_WORDS`.
+        env: The environment; its own words stand in its `metadata` under `SUCCESS_WORDS`, or in its game's record.
 
     Raises:
         UserError: If these are not two texts.
     """
-    told = (getattr(env.unwrapped, "metadata", None) or {}).get(SUCCESS_WORDS, NEUTRAL_WORDS)
+    record = game_of(env.unwrapped)
+    of_the_game = (record and record.success_words) or NEUTRAL_WORDS
+    told = (getattr(env.unwrapped, "metadata", None) or {}).get(SUCCESS_WORDS, of_the_game)
     if isinstance(told, str) or len(told) != len(NEUTRAL_WORDS) or not all(isinstance(one, str) for one in told):
         raise UserError(
             f"`metadata[{SUCCESS_WORDS!r}]` of the environment is {told!r} but must be two texts, such as "

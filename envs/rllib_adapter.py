@@ -13,7 +13,6 @@ action; what it earns meanwhile comes with its next observation.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,8 +23,10 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.envs.equal_starts import EqualStarts, Start
+from rllib_llm_comm.envs.games import env_spec
 from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.lazy import load
 from rllib_llm_comm.phases import ENV, phase
 
 START = "start"
@@ -315,21 +316,9 @@ def _maker(env_id: str, entry: str | Callable[..., ParallelEnv] | None) -> Calla
     if callable(entry):
         return entry
     if entry is None:
-        from pettingzoo.env_registry import registration
-        from pettingzoo.env_registry.exceptions import PettingZooRegistryError
-
-        import rllib_llm_comm.envs  # noqa: F401  (registers our games)
-
-        try:
-            return registration.spec("parallel", env_id).make
-        except PettingZooRegistryError as error:
-            raise UserError(
-                f"`env` is {env_id!r}, which is not in PettingZoo's registry of parallel environments; "
-                f"register it there or give `entry`.{did_you_mean(env_id, registration.parallel_registry)}"
-            ) from error
-    module, _, name = entry.partition(":")
+        return env_spec(env_id).make
     try:
-        made: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        made: Callable[..., Any] = load(entry)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(
             f"`entry` of {env_id!r} is {entry!r}, which cannot be imported ({error}); "

@@ -40,7 +40,6 @@ class TellingGame(Game):
     """A game of two agents: alice waits and may speak, bob chooses; a fact is told to some of them.
 
     Attributes:
-        env_id: The registered id.
         settings: All settings, JSON-able.
         task: The goal in words.
         brief: The game in a few sentences.
@@ -52,7 +51,6 @@ class TellingGame(Game):
         "is_parallelizable": True,
         "render_fps": 1,
     }
-    env_id: ClassVar[str]
     task: str
     brief: str
     steps: ClassVar[int]

@@ -18,7 +18,8 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 from pettingzoo import ParallelEnv
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.envs.games import env_spec
+from rllib_llm_comm.errors import UserError
 
 _LONGEST_IDLE = 100
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -113,18 +114,7 @@ def _maker(env: Any, settings: dict[str, Any]) -> tuple[Callable[[], ParallelEnv
         return (lambda: env), False
     if not isinstance(env, str):
         return (lambda: env(**settings)), True
-    from pettingzoo.env_registry import registration
-    from pettingzoo.env_registry.exceptions import PettingZooRegistryError
-
-    import rllib_llm_comm.envs  # noqa: F401  (registers our games)
-
-    try:
-        spec = registration.spec("parallel", env)
-    except PettingZooRegistryError as error:
-        raise UserError(
-            f"`env` is {env!r}, which is not in PettingZoo's registry of parallel environments; register it "
-            f"there first.{did_you_mean(env, registration.parallel_registry)}"
-        ) from error
+    spec = env_spec(env)
     try:
         spec.make(**settings)
     except TypeError as error:

@@ -115,8 +115,8 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
-from rllib_llm_comm.envs.base_env import in_turns
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, check_settings, text_spaces
+from rllib_llm_comm.envs.base_env import constructor, in_turns
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, text_spaces
 from rllib_llm_comm.envs.minirts import collective, told
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
@@ -127,13 +127,13 @@ from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
 from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, check_values
+from rllib_llm_comm.envs.minirts.game import ENV_ID
 from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
 from rllib_llm_comm.envs.minirts.view import observations, render, text
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import draw_told
 from rllib_llm_comm.errors import require_choice
 
-ENV_ID = "rllib_llm_comm/minirts-v0"
 FIRST_DECISION = 49
 """Tick of the first decision."""
 MAX_TICK = 12_800
@@ -153,23 +153,6 @@ class EnvSnapshot:
     rng: dict[str, Any]
     agents: list[str]
     worth: float
-
-
-def parallel_env(**settings: Any) -> MiniRTS:
-    """Makes the environment.
-
-    Args:
-        **settings: The arguments of the module's page.
-
-    Raises:
-        UserError: For an unknown setting or a value that is not allowed.
-    """
-    check_settings(MiniRTS, ENV_ID, settings, time_limit="max_tick")
-    return MiniRTS(**settings)
-
-
-aec_env = in_turns(parallel_env)
-"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class MiniRTS(ParallelGame):
@@ -487,3 +470,9 @@ class MiniRTS(ParallelGame):
     def draw_ansi(self) -> str:
         """The game in characters."""
         return render.ansi(self.game, self.team, self.executor if self._in_words else None)
+
+
+parallel_env = constructor(MiniRTS, time_limit="max_tick")
+"""Makes the environment from the arguments of this page."""
+aec_env = in_turns(parallel_env)
+"""The same in PettingZoo's AEC form, in which agents act one after the other."""

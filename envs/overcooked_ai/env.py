@@ -122,11 +122,12 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.base_env import Game, in_turns
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, check_settings
+from rllib_llm_comm.envs.base_env import Game, constructor, in_turns
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions
 from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
 from rllib_llm_comm.envs.overcooked_ai.checks import check_values
+from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.layouts import name_note
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, observation_space, observations
@@ -137,25 +138,7 @@ from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
 from rllib_llm_comm.envs.overcooked_ai.wanted_seen import wanted_rules
 from rllib_llm_comm.envs.told_to import ALL
 
-ENV_ID = "rllib_llm_comm/overcooked_ai-v0"
 Observation = dict[str, Any]
-
-
-def parallel_env(**settings: Any) -> OvercookedAI:
-    """Makes the environment.
-
-    Args:
-        **settings: The arguments of the module's page.
-
-    Raises:
-        UserError: For an unknown setting or a value that is not allowed.
-    """
-    check_settings(OvercookedAI, ENV_ID, settings, time_limit="horizon")
-    return OvercookedAI(**settings)
-
-
-aec_env = in_turns(parallel_env)
-"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class OvercookedAI(Game):
@@ -387,3 +370,9 @@ class OvercookedAI(Game):
     def _names(self) -> list[str]:
         """The agent that each player is."""
         return sorted(self.players, key=self.players.__getitem__)
+
+
+parallel_env = constructor(OvercookedAI, time_limit="horizon")
+"""Makes the environment from the arguments of this page."""
+aec_env = in_turns(parallel_env)
+"""The same in PettingZoo's AEC form, in which agents act one after the other."""

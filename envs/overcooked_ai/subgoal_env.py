@@ -89,8 +89,10 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_settings
+from rllib_llm_comm.envs.base_env import constructor
+from rllib_llm_comm.envs.interface import EPISODE_METRICS
 from rllib_llm_comm.envs.overcooked_ai.env import Observation, OvercookedAI
+from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, FULL, IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
@@ -112,26 +114,12 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
 )
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
-SUBGOAL_ENV_ID = "rllib_llm_comm/overcooked_ai_subgoals-v0"
 SOURCES = ("sampled", "planner")
 SUBGOAL_LEVELS = ("primitive", "goal_cell")
 PATIENCE = 40
 WAIT = "wait"
 _EMPTY_HANDS = 0.4
 _MOST_OCCUPIED = 0.4
-
-
-def subgoal_env(**settings: Any) -> SubgoalKitchen:
-    """Makes the environment.
-
-    Args:
-        **settings: The arguments of the module's page.
-
-    Raises:
-        UserError: For an unknown setting or a value that is not allowed.
-    """
-    check_settings(SubgoalKitchen, SUBGOAL_ENV_ID, settings, time_limit="horizon")
-    return SubgoalKitchen(**settings)
 
 
 class SubgoalKitchen(OvercookedAI):
@@ -291,6 +279,8 @@ def without_subgoals(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 SubgoalKitchen.__signature__ = _signature()  # type: ignore[attr-defined]
+subgoal_env = constructor(SubgoalKitchen, time_limit="horizon", name="subgoal_env")
+"""Makes the environment from the arguments of this page."""
 
 
 def _check(settings: dict[str, Any]) -> None:

@@ -139,19 +139,18 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.base_env import Game, in_turns
+from rllib_llm_comm.envs.base_env import Game, constructor, in_turns
 from rllib_llm_comm.envs.interface import (
     CRITIC_TEXT,
     EPISODE_METRICS,
     PRIVATE,
-    SUCCESS_WORDS,
     check_actions,
-    check_settings,
     text_spaces,
 )
 from rllib_llm_comm.envs.overcooked_text import render, text
 from rllib_llm_comm.envs.overcooked_text.checks import check_values
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
+from rllib_llm_comm.envs.overcooked_text.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
@@ -162,25 +161,7 @@ from rllib_llm_comm.envs.overcooked_text.words import dish_name
 from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import require_choice
 
-ENV_ID = "rllib_llm_comm/overcooked_text-v0"
 Observation = dict[str, Any]
-
-
-def parallel_env(**settings: Any) -> OvercookedText:
-    """Makes the environment.
-
-    Args:
-        **settings: The arguments of the module's page.
-
-    Raises:
-        UserError: For an unknown setting or a value that is not allowed.
-    """
-    check_settings(OvercookedText, ENV_ID, settings, time_limit="max_game_steps")
-    return OvercookedText(**settings)
-
-
-aec_env = in_turns(parallel_env)
-"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class OvercookedText(Game):
@@ -200,7 +181,6 @@ class OvercookedText(Game):
         "render_modes": ["human", "ansi", "rgb_array"],
         "is_parallelizable": True,
         "render_fps": 4,
-        SUCCESS_WORDS: ("served", "not served"),
     }
     env_id = ENV_ID
 
@@ -414,3 +394,9 @@ class OvercookedText(Game):
     def draw_ansi(self) -> str:
         """The kitchen in characters."""
         return render.ansi(self.kitchen)
+
+
+parallel_env = constructor(OvercookedText, time_limit="max_game_steps")
+"""Makes the environment from the arguments of this page."""
+aec_env = in_turns(parallel_env)
+"""The same in PettingZoo's AEC form, in which agents act one after the other."""

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
 from rllib_llm_comm.cli.replay import replay_checkpoint
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.checkpoint_settings import CheckpointStageSettings
 from rllib_llm_comm.experiments.console import say, short_path
@@ -23,6 +24,7 @@ from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import check_type, one_sentence
 from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.registry import Registry
 
 # Experiment keys that mean something to these stages.
 _USED = {"run", "env", "config", "storage_path"}
@@ -304,13 +306,11 @@ class ChatPlay(PlainStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes `evaluation.json`."""
-        from pettingzoo.env_registry import registration
-
         from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer
         from rllib_llm_comm.evaluation.rollout import evaluate
 
         settings = self.settings(stage)
-        env = registration.make("parallel", str(stage.experiment.env), **settings.env_config)
+        env = make_env(str(stage.experiment.env), **settings.env_config)
         player = ChatPlayer(
             _kept(settings.chat, stage.folder / "chat_cache"), getattr(env, "task", ""), getattr(env, "brief", "")
         )
@@ -339,7 +339,9 @@ def _kept(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**chat, "cache_dir": str(folder)} if asks and chat.get("cache_dir") is None else dict(chat)
 
 
-KINDS: dict[str, PlainStage] = {kind.name: kind() for kind in (CollectLabels, Evaluate, Replay, ChatPlay)}
+KINDS: Registry[PlainStage] = Registry(
+    "run", {kind.name: kind() for kind in (CollectLabels, Evaluate, Replay, ChatPlay)}
+)
 
 
 def config_identity(experiment: Experiment) -> Mapping[str, Any]:

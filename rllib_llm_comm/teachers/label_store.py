@@ -93,15 +93,15 @@ class LabelStore:
         labels: Number of rows, buffered ones included.
         prompts: Number of distinct prompts.
         complete: Whether all labels that were wanted are there.
-        state: What the collector keeps between parts.
+        state: The collector's own state between parts.
     """
 
     def __init__(self, folder: str | os.PathLike[str], settings: Mapping[str, Any], max_per_prompt: int) -> None:
         """Opens or makes the folder.
 
         Args:
-            folder: Where the labels lie.
-            settings: What determines the labels; a folder made with others is refused.
+            folder: The folder of the labels.
+            settings: Those that determine the labels; a folder made with others is refused.
             max_per_prompt: Most different messages kept of one prompt.
 
         Raises:
@@ -237,7 +237,7 @@ class LabelStore:
         """Writes the buffered rows again and again inside a `with`, also while a teacher keeps everybody waiting.
 
         Args:
-            state: What the collector needs to go on from where the `with` began.
+            state: The collector's state at the beginning of the `with`.
             seconds: Pause between two looks.
 
         Raises:
