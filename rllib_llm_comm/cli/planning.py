@@ -12,15 +12,15 @@ from typer import Option
 from rllib_llm_comm.cli.check import import_modules
 from rllib_llm_comm.cli.options import takes_options
 from rllib_llm_comm.cli.planning_material import rewards, subgoals
-from rllib_llm_comm.cli.planning_options import (
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import out, say, short_path
+from rllib_llm_comm.experiments.outputs import require_writable
+from rllib_llm_comm.experiments.planner_comparison import (
     PlanningOptions,
     play_and_tell,
     require_prompts,
     with_settings,
 )
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments.console import out, say, short_path
-from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.files import write_atomically
 

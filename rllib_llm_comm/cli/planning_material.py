@@ -11,7 +11,10 @@ from typer import Option
 
 from rllib_llm_comm.cli.check import import_modules
 from rllib_llm_comm.cli.options import Imports
-from rllib_llm_comm.cli.planning_options import (
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import print_table, say, short_path
+from rllib_llm_comm.experiments.outputs import require_writable
+from rllib_llm_comm.experiments.planner_comparison import (
     SCRIPTED,
     JsonFile,
     Layouts,
@@ -20,9 +23,6 @@ from rllib_llm_comm.cli.planning_options import (
     read_planner,
     require_prompts,
 )
-from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments.console import print_table, say, short_path
-from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.files import write_atomically

@@ -12,7 +12,7 @@ import numpy as np
 
 import rllib_llm_comm
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.planned_games import Executor, PlannedGames, PlanningSetup, recording
+from rllib_llm_comm.evaluation.executors import Executor, PlannedGames, PlanningSetup, recording
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
 from rllib_llm_comm.planning.answer_counts import authors_in
 from rllib_llm_comm.planning.planners import fallback_of

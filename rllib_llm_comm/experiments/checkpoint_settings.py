@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rllib_llm_comm.cli.evaluate import require_measured
-from rllib_llm_comm.cli.loading import Loading
-from rllib_llm_comm.cli.planner_options import planning_of_settings
+from rllib_llm_comm.checkpoints.loading import Loading
+from rllib_llm_comm.cli.play_options import planning_of_settings
+from rllib_llm_comm.evaluation.evaluate_checkpoint import require_measured
 
 
 class CheckpointStageSettings(BaseModel):

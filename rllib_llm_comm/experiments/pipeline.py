@@ -16,12 +16,12 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.cli.options import TrainOptions
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import plain_stages, tune_stage
 from rllib_llm_comm.experiments.console import StoppedError, out, say, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
-from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
 from rllib_llm_comm.experiments.prerequisites import check_base_models
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
 from rllib_llm_comm.experiments.resume import unsigned_parts

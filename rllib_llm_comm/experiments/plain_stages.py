@@ -11,14 +11,14 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
-from rllib_llm_comm.cli.replay import replay_checkpoint
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoints
+from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
 from rllib_llm_comm.experiments.checkpoint_settings import CheckpointStageSettings
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
 from rllib_llm_comm.experiments.experiment_file import Experiment
-from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import check_type, one_sentence

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.checkpoints.signatures import OwnStates, make_key
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.experiments.console import StageFailedError, StoppedError, cause_of, say, short_path
@@ -18,7 +19,6 @@ from rllib_llm_comm.experiments.progress import TrainingTable, lookup, summary_o
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
 from rllib_llm_comm.experiments.resume import check_restore, put_unsigned_aside
 from rllib_llm_comm.experiments.search_space import first_point, grid_points, has_search, seeds_of, to_tune
-from rllib_llm_comm.experiments.signatures import OwnStates, make_key
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.trial_checkpoints import sealed_metrics, whole_checkpoints
 from rllib_llm_comm.experiments.tune_state import find_state, repair_state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from rllib_llm_comm.cli import evaluate
+from rllib_llm_comm.evaluation import evaluate_checkpoint as evaluate
 
 MANY = {f"figure_number_{k}": float(k) for k in range(15)}
 

@@ -11,11 +11,11 @@ import pyarrow.parquet as parquet
 import pytest
 
 from rllib_llm_comm.algorithms.message_labels import check_labels
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.cli.options import TrainOptions
 from rllib_llm_comm.cli.train import apply_options
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
 from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import StageResult, make_stages, resolve
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+from rllib_llm_comm.checkpoints.signatures import is_own_checkpoint
 from rllib_llm_comm.experiments.experiment_file import load_json_option
-from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
-from rllib_llm_comm.experiments.signatures import is_own_checkpoint
 
 if TYPE_CHECKING:
     from rllib_llm_comm.agents.array_policy import ArrayPolicy

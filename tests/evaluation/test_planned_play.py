@@ -15,7 +15,7 @@ from rllib_llm_comm.agents.policy_folder import GROUNDED, NUMERIC, PolicyManifes
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.planned import play_planned
+from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import figures_of
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from rllib_llm_comm.cli.loading import Loading
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+from rllib_llm_comm.checkpoints.loading import Loading
 from rllib_llm_comm.cli.options import Imports, TrustRecorded
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import print_table, say, short_path
 from rllib_llm_comm.experiments.experiment_file import load_json_option
-from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.planned_games import Executor
+    from rllib_llm_comm.evaluation.executors import Executor
     from rllib_llm_comm.evaluation.planning_study import Cell, Study
 
 SCRIPTED = "scripted"
@@ -106,7 +106,7 @@ class PlanningOptions:
         Raises:
             UserError: If a setting is not allowed.
         """
-        from rllib_llm_comm.evaluation.planned_games import PlanningSetup
+        from rllib_llm_comm.evaluation.executors import PlanningSetup
         from rllib_llm_comm.evaluation.planning_study import SCENARIO, Cell
 
         cells = []
@@ -151,7 +151,7 @@ class PlanningOptions:
             require_different_prompts(variants, planning_game(env), what)
 
     def _executors(self) -> dict[str, Executor]:
-        from rllib_llm_comm.evaluation.planned_games import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
+        from rllib_llm_comm.evaluation.executors import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
 
         config = load_json_option("--env-config", self.env_config) if self.env_config else {}
         loading = Loading(trust=self.trust)

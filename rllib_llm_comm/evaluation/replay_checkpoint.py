@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from rllib_llm_comm.cli.loading import (
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+from rllib_llm_comm.checkpoints.loading import (
     AS_RECORDED,
     BaseModelOption,
     Loading,
@@ -18,7 +19,7 @@ from rllib_llm_comm.cli.loading import (
     TeacherOption,
 )
 from rllib_llm_comm.cli.options import TrustRecorded
-from rllib_llm_comm.cli.planner_options import (
+from rllib_llm_comm.cli.play_options import (
     PatienceOption,
     PlannerOption,
     RecoverOption,
@@ -28,7 +29,6 @@ from rllib_llm_comm.cli.planner_options import (
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.experiment_file import load_json_option
-from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 
@@ -73,7 +73,7 @@ def replay_checkpoint(
         UserError: If the checkpoint cannot be loaded or played.
     """
     from rllib_llm_comm.evaluation.animation import write_animation
-    from rllib_llm_comm.evaluation.planned import play_planned
+    from rllib_llm_comm.evaluation.planned_play import play_planned
     from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
     from rllib_llm_comm.evaluation.rollout import Episode
 

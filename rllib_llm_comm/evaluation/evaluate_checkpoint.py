@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rllib_llm_comm.cli.loading import (
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+from rllib_llm_comm.checkpoints.loading import (
     AS_RECORDED,
     BaseModelOption,
     Loading,
@@ -21,7 +22,7 @@ from rllib_llm_comm.cli.loading import (
     TeacherOption,
 )
 from rllib_llm_comm.cli.options import TrustRecorded
-from rllib_llm_comm.cli.planner_options import (
+from rllib_llm_comm.cli.play_options import (
     PatienceOption,
     PlannerOption,
     RecoverOption,
@@ -31,7 +32,6 @@ from rllib_llm_comm.cli.planner_options import (
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import print_table, say, short_path
 from rllib_llm_comm.experiments.experiment_file import load_json_option
-from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
@@ -95,7 +95,7 @@ def evaluate_checkpoints(
         UserError: If a checkpoint cannot be loaded or played.
     """
     from rllib_llm_comm.evaluation.communication import TurnRecorder, measure
-    from rllib_llm_comm.evaluation.planned import play_planned
+    from rllib_llm_comm.evaluation.planned_play import play_planned
     from rllib_llm_comm.evaluation.rollout import figures_of
 
     rows: list[dict[str, Any]] = []
