@@ -10,10 +10,8 @@ import typer
 
 import rllib_llm_comm
 from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.cli import check, example, manual, planning, report, study, train
+from rllib_llm_comm.cli import check, evaluate, example, manual, planning, replay, report, study, train
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation import evaluate_checkpoint as evaluate
-from rllib_llm_comm.evaluation import replay_checkpoint as replay
 from rllib_llm_comm.experiments.console import StoppedError, err, say, say_error, state
 from rllib_llm_comm.files import disk_fault
 

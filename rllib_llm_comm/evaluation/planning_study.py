@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 import rllib_llm_comm
+from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.executors import Executor, PlannedGames, PlanningSetup, recording
+from rllib_llm_comm.evaluation.executors import SCRIPTED, Executor
+from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
 from rllib_llm_comm.planning.answer_counts import authors_in
 from rllib_llm_comm.planning.planners import fallback_of
+from rllib_llm_comm.planning.shipped_cassettes import find_recording
 
 FORMAT = 1
 SCENARIO = "scenario"
@@ -45,7 +48,7 @@ class Cell:
     def made_with(self) -> dict[str, Any]:
         """All that decides its figures, JSON-able."""
         made = {**self.executor.identity(), "scenario": dict(self.settings), **asdict(self.setup)}
-        tape = recording(self.setup.planner)
+        tape = _recording(self.setup.planner)
         return {**made, "recording": tape} if tape else made
 
     def fallback(self) -> str:
@@ -56,6 +59,18 @@ class Cell:
         """Stands for `made_with`; also for the format, so that figures of another one are not taken over."""
         text = json.dumps([FORMAT, self.made_with()], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _recording(planner: str | Mapping[str, Any]) -> dict[str, str]:
+    """`sha256` and `model` of the recording that a planner plays back; empty for planners that play none back."""
+    if not isinstance(planner, Mapping):
+        return {}
+    if planner.get("name") == "disturbed":
+        return _recording(planner.get("planner", SCRIPTED))
+    if planner.get("name") != "cassette":
+        return {}
+    tape = Cassette(path := find_recording(str(planner.get("cassette", ""))))
+    return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()[:16], "model": str(tape.header.get("model", ""))}
 
 
 @dataclass

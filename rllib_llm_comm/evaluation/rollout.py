@@ -212,7 +212,7 @@ def record(
     """
     env = env if env is not None else policy.env()
     silence = Counterfactuals(policy, counterfactuals)
-    return [_play(policy, env, seed + number, explore, silence=silence) for number in range(episodes)]
+    return [play_episode(policy, env, seed + number, explore, silence=silence) for number in range(episodes)]
 
 
 def _play_all(
@@ -228,7 +228,7 @@ def _play_all(
     if num_envs == 1:
         env = make_env()
         return [
-            _counted(_play(policy, env, seed, explore, watch=watch), number, len(seeds), progress)
+            _counted(play_episode(policy, env, seed, explore, watch=watch), number, len(seeds), progress)
             for number, seed in enumerate(seeds, 1)
         ]
     policy.reset(seed=seeds[0])
@@ -261,15 +261,24 @@ def _counted(episode: Episode, number: int, total: int, progress: Progress | Non
     return episode
 
 
-def _play(
+def play_episode(
     policy: Any,
     env: Any,
     seed: int,
-    explore: bool,
+    explore: bool = True,
     watch: Watch | None = None,
     silence: Counterfactuals | None = None,
 ) -> Episode:
-    """An episode; its frames are kept where `silence` is given."""
+    """Plays an episode.
+
+    Args:
+        policy: A policy with `reset` and `act`.
+        env: The environment.
+        seed: Seed of the episode.
+        explore: True if actions are sampled.
+        watch: Called before every step.
+        silence: Scores of listeners in silence; frames are kept if it is given.
+    """
     game = _Game(policy, env, seed, watch, silence)
     policy.reset(seed=seed)
     while env.agents:

@@ -17,7 +17,7 @@ from rich.panel import Panel
 from rich.table import Table
 
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
-from rllib_llm_comm.cli.options import TrainOptions
+from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import plain_stages, tune_stage
 from rllib_llm_comm.experiments.console import StoppedError, out, say, short_path
@@ -26,15 +26,8 @@ from rllib_llm_comm.experiments.prerequisites import check_base_models
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
 from rllib_llm_comm.experiments.resume import unsigned_parts
 from rllib_llm_comm.experiments.search_space import grid_points, seeds_of
-from rllib_llm_comm.experiments.stages import (
-    MARKER,
-    Stage,
-    StageRecord,
-    make_stages,
-    read_record,
-    require_readable,
-    resolve,
-)
+from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
+from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.files import disk_error, disk_fault, move_aside, remove_scratch
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
@@ -45,7 +38,7 @@ DEFAULT_STORAGE = "results"
 
 def run_file(
     file: ExperimentFile,
-    options: TrainOptions,
+    options: TrainSettings,
     before: Callable[[], None] = lambda: None,
     keep_going: bool = False,
 ) -> list[str]:
@@ -110,7 +103,7 @@ def run_file(
     return failed
 
 
-def _run(stage: Stage, resolved: Stage, ray: RaySession, options: TrainOptions) -> StageRecord:
+def _run(stage: Stage, resolved: Stage, ray: RaySession, options: TrainSettings) -> StageRecord:
     start = time.monotonic()
     try:
         _make_room(stage, options.resume)
@@ -294,7 +287,7 @@ def _lock(folders: set[Path]) -> Iterator[None]:
         yield
 
 
-def _session(options: TrainOptions, cpus: int) -> RaySession:
+def _session(options: TrainSettings, cpus: int) -> RaySession:
     if options.ray_address and (options.ray_num_cpus is not None or options.ray_num_gpus is not None):
         raise UserError(
             "`--ray-num-cpus` and `--ray-num-gpus` are for a local Ray; leave them out with `--ray-address`."

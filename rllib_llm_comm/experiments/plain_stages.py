@@ -13,11 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoints
-from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
 from rllib_llm_comm.experiments.checkpoint_settings import CheckpointStageSettings
-from rllib_llm_comm.experiments.console import say, short_path
+from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
+from rllib_llm_comm.experiments.evaluation_run import run_evaluation
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.stages import Stage, StageResult
@@ -168,7 +167,7 @@ class _OnCheckpoint(PlainStage):
         settings = self.settings(stage)
         checkpoint = settings.checkpoint
         try:
-            settings.played()
+            settings.play_settings()
         except UserError as error:
             if not any(path in str(error) for path in unresolved):
                 raise UserError(f"In `{stage.name}.config`: {error}") from None
@@ -206,9 +205,11 @@ class Evaluate(_OnCheckpoint):
         path = stage.folder / "evaluation.json"
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
         log = stage.folder / "plans.jsonl"
-        figures = evaluate_checkpoints(
+        figures = run_evaluation(
             paths,
-            **settings.played(stage.trust),
+            settings.play_settings(stage.trust),
+            episodes=settings.episodes,
+            seed=settings.seed,
             communication=settings.communication,
             json_path=path,
             log_path=log,
@@ -224,19 +225,24 @@ class Replay(_OnCheckpoint):
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes one page per checkpoint."""
+        from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
+
         settings = self.settings(stage)
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
         written: list[Path] = []
         for number, checkpoint in enumerate(paths):
             page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
             picture = page.with_suffix(".gif") if settings.animation else None
-            replay_checkpoint(
-                checkpoint,
-                page,
-                counterfactuals=settings.counterfactuals,
-                animation=picture,
-                **settings.played(stage.trust),
-            )
+            with out.status("playing and drawing"):
+                replay_checkpoint(
+                    checkpoint,
+                    page,
+                    episodes=settings.episodes,
+                    seed=settings.seed,
+                    settings=settings.play_settings(stage.trust),
+                    counterfactuals=settings.counterfactuals,
+                    animation=picture,
+                )
             written += [page] if picture is None else [page, picture]
             say(f"Open {short_path(page)} in a browser.")
         return StageResult(written)

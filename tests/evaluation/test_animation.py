@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
 from rllib_llm_comm.agents.settings import LanguageModelSettings
+from rllib_llm_comm.cli import replay
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation import replay_checkpoint as replay
 from rllib_llm_comm.evaluation.animation import write_animation
 from rllib_llm_comm.evaluation.rollout import record
 from rllib_llm_comm.experiments.experiment_file import make_experiment

@@ -17,8 +17,8 @@ from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.load_policy import Policy
 from rllib_llm_comm.agents.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.cli import replay
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.evaluation import replay_checkpoint as replay
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals, total_variation
 from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.planned_play import play_planned

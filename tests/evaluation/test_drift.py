@@ -25,8 +25,8 @@ from rllib_llm_comm.agents.policy_folder import (
     write_policy,
 )
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.cli import evaluate
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation import evaluate_checkpoint as evaluate
 from rllib_llm_comm.evaluation.communication import TurnRecorder, measure
 from rllib_llm_comm.evaluation.drift import PROMPTS, measure_drift
 from rllib_llm_comm.evaluation.rollout import play
