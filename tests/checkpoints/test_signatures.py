@@ -15,9 +15,9 @@ import pytest
 from hostile import Ear, change, write_checkpoint
 from toys import TESTS
 
+from rllib_llm_comm.checkpoints import signatures
 from rllib_llm_comm.checkpoints.signatures import OwnStates, is_own_checkpoint, key_file, make_key, sign_checkpoint
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments import signatures
 from tests.cli.command import rllib, start_rllib
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
