@@ -9,6 +9,7 @@ from typing import Any
 from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.frames import frame_of
+from rllib_llm_comm.evaluation.replay_schema import Frame
 from rllib_llm_comm.evaluation.rollout import COLLISION, Episode, new_episode, shuffled_same
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.reflection import ReflectedEpisode
@@ -31,7 +32,7 @@ class AttemptRecorder:
         self._episode.no_silence = silence.missing if silence is not None else ""
         self._decisions: dict[Any, Decision] = {}
         self._latest: Attempt | None = None
-        self._end: dict[str, Any] | None = None  # how the latest attempt ended
+        self._end: Frame | None = None  # how the latest attempt ended
         self._steps = 0
         self._notes: dict[int, _Notes] = {}
 

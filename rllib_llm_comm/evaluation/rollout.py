@@ -13,6 +13,7 @@ from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, asked, secret_of, solved, success_words
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.frames import frame_of
+from rllib_llm_comm.evaluation.replay_schema import Frame
 
 COLLISION = "blocked"
 _COMMON = 12
@@ -35,14 +36,8 @@ class Episode:
         shuffled_same: Of every shuffled message, whether it equals what its speaker would have said itself; empty
             where messages are not shuffled.
         metrics: What the game counted itself (`episode_metrics` in its last infos), such as the score.
-        frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`), `places` (of agents in
-            the image, where the game tells them), `metrics` (what the game has counted so far) and `agents`, for
-            each agent its `text`, `subgoal`, `said`, `heard`, `candidates`, `probabilities`, `action`, `phrase`,
-            `value` (if the critic knows one), `reward` (earned since the frame before), `busy` and `events`; where not
-            all agents are told the same also `told`, what it is told (empty for nothing); of an agent that heard
-            something also `silent`, its probabilities had it heard nothing, `influence`, the total variation between
-            both (0 to 1), and `changed`, whether the most likely candidate is another one. The last frame shows the
-            end. Under reflection also the frames of attempts that were put back.
+        frames: One per decision (`replay_schema.Frame`), and a last one of the end; empty if frames are not kept.
+            Under reflection also the frames of attempts that were put back.
         words: The game's words for an episode that was solved, and for one that was not (`envs.interface`).
         rounds: Under a planner the tree of plans: per round all attempts from the same situation, of which the last
             stands; each is what `Attempt.to_json` gives, and `frame`, the index of its first frame.
@@ -60,7 +55,7 @@ class Episode:
     messages: list[str] = field(default_factory=list)
     shuffled_same: list[bool] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
-    frames: list[dict[str, Any]] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
     rounds: list[list[dict[str, Any]]] = field(default_factory=list)
     words: tuple[str, str] = NEUTRAL_WORDS
     no_silence: str = ""
