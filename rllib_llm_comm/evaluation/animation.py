@@ -1,4 +1,4 @@
-"""An episode as one animated picture: the game with speech bubbles, and beside it what each agent knows and does."""
+"""An episode as one animated picture: the game with speech bubbles, and beside it each agent's message and action."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BUBBLE = 150
 _MOST_LINES = 3
 _COLOURS = 200
 _LAST = 3
-"""How many times as long the last moment stands."""
+"""Duration of the last moment, in moments."""
 _WHITE: Colour = (255, 255, 255)
 _SOFT: Colour = (133, 124, 112)
 _SAID: Colour = (251, 233, 215)
@@ -42,9 +42,9 @@ def write_animation(episode: Episode, path: str | os.PathLike[str], *, milliseco
     what it would have been in silence.
 
     Args:
-        episode: What `record` gave.
+        episode: A recorded episode (`record`).
         path: The file; it appears at once or not at all.
-        milliseconds: How long each moment stands.
+        milliseconds: Duration of each moment.
 
     Returns:
         The path.
@@ -102,7 +102,7 @@ def _moment(episode: Episode, number: int, image: np.ndarray) -> Image.Image:
 
 
 def _latest(frames: Sequence[Mapping[str, Any]], agent: str) -> str:
-    """What an agent began last."""
+    """The action that an agent began last."""
     phrases = [frame["agents"].get(agent, {}).get("phrase") for frame in frames]
     return next((phrase for phrase in reversed(phrases) if phrase), "")
 
@@ -139,7 +139,7 @@ def _overlap(one: _Box, other: _Box) -> bool:
 def _card(
     pen: ImageDraw.ImageDraw, corner: tuple[float, float], name: str, colour: Colour, card: Mapping[str, Any], busy: str
 ) -> float:
-    """What an agent is told, says and does; returns where the next card begins."""
+    """Draws an agent's private fact, message and action; returns the height at which the next card begins."""
     left, top = corner
     width = _PANEL - 2 * _MARGIN
     pen.text((left, top), _plain(name).capitalize(), fill=colour, font=font(22))

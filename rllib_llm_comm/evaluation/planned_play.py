@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.agents.policy_env import planning_of
+from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.attempt_recorder import AttemptRecorder
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.executors import SCRIPTED, Executor
-from rllib_llm_comm.evaluation.rollout import Episode, Progress, Watch, play, play_episode, record
+from rllib_llm_comm.evaluation.rollout import Episode, Progress, Watch, counted, play, play_episode, record
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.plans import Planner, no_plan
@@ -46,8 +48,7 @@ def play_planned(
     Args:
         policy: The policy that `load_policy` gives.
         planning: Arguments of `make_environment` about planning that differ from training.
-        trials: `None`: plans are followed as they are. Otherwise an episode is a chain of rounds, of which each that
-            fails is put back and planned anew, at most so many times (`ReflectivePlay`).
+        trials: Most reflections per round (`ReflectivePlay`); `None`: plans are followed without rounds.
         recover: Recovery, "snapshot" (if `None`) or "replay"; only with `trials`.
         episodes: Number of episodes, >= 1.
         seed: Seed of the first; the others count up.
@@ -63,36 +64,40 @@ def play_planned(
         The episodes; `rounds` holds the plans, all figures are those of the attempts that stood.
 
     Raises:
-        UserError: If a setting is not allowed, reflection lacks a planner, or no plan could be made for an episode.
+        UserError: If a setting is not allowed, reflection lacks a planner, or an episode has no plan.
     """
     check_recovery(recover, trials)
     by, settings = planning_of(policy.manifest, planning), dict(env_config or {})
     _require_planner(by, trials, planning)
     model = None if by is None else planner_model(by["planner"])
-
-    def make_env() -> Any:
-        if by is None:
-            return policy.env(planning=planning, **settings)
-        return policy.env(planning={**by, "planner": make_planner(by["planner"], model)}, **settings)
-
+    make_env = partial(_planned_env, policy, planning, by, model, settings)
+    common: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
     if trials is None and keep_frames:
-        how: dict[str, Any] = {"explore": explore, "counterfactuals": counterfactuals}
-        return record(policy, episodes=episodes, seed=seed, env=make_env(), **how)
+        return record(policy, env=make_env(), counterfactuals=counterfactuals, **common)
     if by is None or trials is None:
-        options: dict[str, Any] = {"num_envs": num_envs, "progress": progress, "watch": watch}
-        return play(policy, episodes=episodes, seed=seed, explore=explore, env=make_env, **options)
+        return play(policy, env=make_env, num_envs=num_envs, progress=progress, watch=watch, **common)
     env = policy.env(planning={"planner": None}, **settings)
     silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
     rounds = {"trials": trials, "recover": recover or SNAPSHOT, "patience": by.get("patience", PATIENCE)}
     played = []
     for number in range(episodes):
         recorder = AttemptRecorder(policy, env, seed + number, explore, silence)
-        more = {"in_vector": bool(by.get("in_vector")), "watch": recorder.watch, **rounds}
-        told = _play_rounds(env, recorder, make_planner(by["planner"], model), seed + number, **more)
-        played.append(recorder.finished(told))
-        if progress:
-            progress(number + 1, episodes)
+        planner, more = make_planner(by["planner"], model), {"in_vector": bool(by.get("in_vector")), **rounds}
+        told = _play_rounds(env, recorder, planner, seed + number, watch=recorder.watch, **more)
+        played.append(counted(recorder.finished(told), number + 1, episodes, progress))
     return played
+
+
+def _planned_env(
+    policy: Any,
+    planning: Mapping[str, Any] | None,
+    by: Mapping[str, Any] | None,
+    model: ChatModel | None,
+    settings: Mapping[str, Any],
+) -> Any:
+    """The environment of a policy, with a planner of its own that shares the chat model."""
+    planned = planning if by is None else {**by, "planner": make_planner(by["planner"], model)}
+    return policy.env(planning=planned, **settings)
 
 
 def _require_planner(by: Mapping[str, Any] | None, trials: int | None, planning: Mapping[str, Any] | None) -> None:
@@ -187,7 +192,7 @@ class PlannedGames:
             setup = self._setup
             rounds = {"trials": setup.trials, "patience": setup.patience, "recover": setup.recover}
             told = _play_rounds(self._env, player, self._planner, seed, **rounds)
-            returns, metrics = told.returns, _counted(told)
+            returns, metrics = told.returns, _figures(told)
         else:
             episode = play_episode(_AsPolicy(player), self._wrapped, seed)
             returns, metrics = episode.returns, dict(episode.metrics)
@@ -196,7 +201,7 @@ class PlannedGames:
         return {"seed": seed, "return": float(np.mean(list(returns.values()))), "metrics": metrics}
 
 
-def _counted(episode: ReflectedEpisode) -> dict[str, float]:
+def _figures(episode: ReflectedEpisode) -> dict[str, float]:
     """The figures of an episode of rounds, under the names that `PlannedSubgoals` has."""
     failed = sum(attempts[-1].failed for attempts in episode.rounds)
     rounds = {"rounds": float(len(episode.rounds)), "rounds_failed": float(failed)}

@@ -34,8 +34,8 @@ class Cell:
     """One point of a comparison.
 
     Attributes:
-        labels: What tells it from the others, by column; the scenario is under `SCENARIO`.
-        executor: Who carries subgoals out.
+        labels: Values that distinguish it from the others, by column; the scenario is under `SCENARIO`.
+        executor: The executor of subgoals.
         settings: Of the scenario.
         setup: The planner, and how it is used.
     """
@@ -56,7 +56,7 @@ class Cell:
         return fallback_of(self.setup.planner)
 
     def key(self) -> str:
-        """Stands for `made_with`; also for the format, so that figures of another one are not taken over."""
+        """Digest of `made_with` and of the format, so that figures of another one are not taken over."""
         text = json.dumps([FORMAT, self.made_with()], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -79,7 +79,7 @@ class Study:
 
     Attributes:
         name: Of the comparison.
-        measures: What it measures, in a sentence.
+        measures: The measured quantity, in a sentence.
         cells: Its cells.
         seeds: Seeds of the episodes of each.
         played: Episodes by cell key, then by seed, as `PlannedGames.play` gives them; those of other cells too.
@@ -178,7 +178,7 @@ class Study:
         return f'{json.dumps(head)[:-1]}, "cells": [\n{lines}\n]}}\n'
 
     def _episodes(self, cell: Cell) -> list[dict[str, Any]]:
-        """What is played of a cell, of the seeds that are asked for."""
+        """The played episodes of a cell, of the wanted seeds."""
         played = self.played.get(cell.key(), {})
         return [played[seed] for seed in self.seeds if seed in played]
 
@@ -255,7 +255,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
     """Figures as a table.
 
     Args:
-        rows: What `Study.figures` gives.
+        rows: The figures (`Study.figures`).
 
     Returns:
         Headings and rows.

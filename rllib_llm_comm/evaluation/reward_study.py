@@ -30,7 +30,7 @@ _FORMAT = 1
 
 
 def code_path(folder: Path, layout: str, subgoal: str) -> Path:
-    """Where the reward code of a subgoal lies: in the kitchen's folder, else in the folder itself.
+    """The path of the reward code of a subgoal: in the kitchen's folder, else in the folder itself.
 
     Args:
         folder: Of reward code.
@@ -48,10 +48,10 @@ class RewardStudy:
 
     Attributes:
         folder: Of reward code; what a model writes is kept there, and not asked for again.
-        model: Who writes the code of subgoals that have none; `None` leaves them out.
+        model: The model that writes the code of subgoals that have none; `None` leaves them out.
         steps: Steps of disturbed scripted cooks per kitchen.
         seed: Of these.
-        done: What is measured so far, by kitchen and subgoal: `code` (a digest; empty if there is none), `refused`
+        done: The measurements so far, by kitchen and subgoal: `code` (a digest; empty if there is none), `refused`
             (why, if the code may not run or the model wrote none) and the counts of `Agreement`.
     """
 

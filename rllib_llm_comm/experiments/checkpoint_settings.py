@@ -21,21 +21,21 @@ class CheckpointStageSettings(BaseModel):
 
     Attributes:
         checkpoint: A checkpoint (usually `${stage}`), or several.
-        episodes: How many episodes are played.
+        episodes: Number of episodes.
         seed: Seed of the first episode; the others count up.
-        greedy: Whether the most likely action is taken instead of a sampled one.
+        greedy: True if the most likely action is taken instead of a sampled one.
         env_config: Settings of the environment that differ from training.
         messages: Another message mode than in training.
-        teacher: Who speaks with `messages` "teacher", if not the recorded one: a name, or a mapping with `name`.
+        teacher: The teacher of `messages` "teacher", if not the recorded one: a name, or a mapping with `name`.
         message_server: Keys of `MessageServer`, if not the recorded ones; "none": the policy writes its messages.
-        base_model: Where the base model lies, if not where it lay in training.
-        planner: Who gives subgoals, if not as in training: see `make_planner`; "none": nobody.
+        base_model: Path of the base model, if it differs from training.
+        planner: The planner, if not that of the training: a name or settings of `make_planner`; "none": nobody plans.
         patience: Game steps after which a subgoal counts as not done.
         trials: Thinks failures over, with at most so many trials per round; `None`: does not.
-        recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
+        recover: Recovery of failed rounds, "snapshot" (if `None`) or "replay"; only with `trials`.
         communication: Measures talk, too; of `run: evaluate` alone, and without `trials`.
-        reference: Whose message adapter the drift of messages is measured from, if not the one that the checkpoint
-            carries; with `communication`.
+        reference: The checkpoint whose message adapter the drift of messages is measured from, if not the one that is
+            carried; with `communication`.
         counterfactuals: Shows what listeners would have weighed in silence; of `run: replay` alone.
         animation: Writes the first episode as an animated picture, too; of `run: replay` alone.
     """

@@ -252,8 +252,9 @@ class ChatPlaySettings(BaseModel):
     """`config:` of `run: chat_play`.
 
     Attributes:
-        chat: Who is asked, as for `open_chat`: `model`, `base_url`, `budget`, `cache_dir`, ...; `local`; `cassette`.
-        episodes: How many episodes are played.
+        chat: Settings of the chat model, as for `open_chat`: `model`, `base_url`, `budget`, `cache_dir`, ...; `local`;
+            `cassette`.
+        episodes: Number of episodes.
         seed: Seed of the first episode; the others count up.
         env_config: Settings of the environment.
     """

@@ -1,4 +1,4 @@
-"""Stages of an experiment file: how they feed each other, and how one knows that its result is already there.
+"""Stages of an experiment file: their references to each other, and the fingerprints of finished results.
 
 A stage's folder holds `stage.json`, written when the stage starts and again, with its outputs, when it has
 ended. Its fingerprint covers the stage's settings and the fingerprints of the stages it uses, so a changed
@@ -29,7 +29,7 @@ _WITHOUT_EFFECT = {"storage_path", "checkpoint_config", "max_failures"}
 
 @dataclass
 class StageResult:
-    """What running a stage brings.
+    """The results of a stage.
 
     Attributes:
         outputs: Absolute paths that `${stage}` stands for.
@@ -49,10 +49,10 @@ class Stage:
     Attributes:
         name: Key in the file.
         experiment: Its settings; values may hold `${other}`.
-        folder: Where its results go.
+        folder: Folder of its results.
         uses: Names of the stages it refers to.
-        fingerprint: See `StageRecord`.
-        trust: Whether the user trusts what it goes on from or plays, wherever that was written.
+        fingerprint: Digest of everything that decides its result.
+        trust: True if the user trusts what it goes on from or plays, wherever that was written.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Stage:
     trust: bool = False
 
     def record(self) -> StageRecord | None:
-        """What `stage.json` says, or `None` if there is none (or none that can be read)."""
+        """The content of `stage.json`, or `None` if there is none (or none that can be read)."""
         return read_record(self.folder)
 
     def finished(self) -> StageRecord | None:
@@ -129,7 +129,7 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
     Args:
         value: A config value: text, list, dict or anything else (left alone).
         outputs: Stage -> its output paths.
-        many: Whether a text that is nothing but a reference may become a list of several paths.
+        many: True if a text that is nothing but a reference may become a list of several paths.
         same_seeds: Sweeps over the seeds of the one who refers: each of its trials takes the result of its own seed.
 
     Raises:
@@ -216,5 +216,5 @@ def _canonical(value: Any) -> str:
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """What JSON can hold; other objects as their text."""
+    """The value with objects that JSON cannot hold as their texts."""
     return dict(json.loads(json.dumps(value, default=str)))
