@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPO, SymbolicPPOConfig
     from rllib_llm_comm.algorithms.twosome import TWOSOME, TWOSOMEConfig
     from rllib_llm_comm.algorithms.verco import Verco, VercoConfig
+    from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
+    from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
+    from rllib_llm_comm.evaluation.report import write_report
 
 __version__ = "0.1.0"
 __all__ = [
@@ -39,8 +42,11 @@ __all__ = [
     "TWOSOMEConfig",
     "Verco",
     "VercoConfig",
+    "evaluate_checkpoint",
     "load_policy",
     "register_all",
+    "replay_checkpoint",
+    "write_report",
 ]
 
 _HOMES = {
@@ -60,8 +66,11 @@ _HOMES = {
     "TWOSOMEConfig": "algorithms.twosome",
     "Verco": "algorithms.verco",
     "VercoConfig": "algorithms.verco",
+    "evaluate_checkpoint": "evaluation.evaluate_checkpoint",
     "load_policy": "agents.load_policy",
     "register_all": "algorithms.registry",
+    "replay_checkpoint": "evaluation.replay_checkpoint",
+    "write_report": "evaluation.report",
 }
 
 

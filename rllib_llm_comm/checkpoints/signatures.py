@@ -91,7 +91,7 @@ def sign_checkpoint(folder: Path, algorithm: str) -> None:
 
     Raises:
         OSError: If the disk fails.
-        UserError: If there is no secret; see `make_key`.
+        UserError: If there is no secret (`make_key` makes it).
     """
     key, files = _key(), _digests(folder)
     if key is None or files is None:

@@ -23,7 +23,7 @@ LABELS = {
     "entropy": "entropy of the actions (nats)",
 }
 INK = "#26221d"
-"""Of the intervals on bars, on a white edge."""
+"""Colour of the intervals on bars, on a white edge."""
 # None is grey or so dark that ink could not be seen on it; each is 20 or more from the others in Lab.
 _COLOURS = (
     "#c2562d", "#2d6cc2", "#3c8a57", "#8a5fb0", "#c9a227", "#d1477f", "#7a4a24", "#1fa9c4", "#7cb82f", "#4a2fb0",
@@ -45,7 +45,7 @@ class Look(NamedTuple):
     So it is recognised without colours, too.
 
     Attributes:
-        colour: Of lines and bars, `#rrggbb`.
+        colour: Colour of lines and bars, `#rrggbb`.
         line: Matplotlib's line style.
         marker: Matplotlib's marker.
     """
@@ -106,7 +106,7 @@ def draw_curves(systems: Mapping[str, SystemResults], paint: Mapping[str, Look])
     Decisions are drawn on a logarithmic axis if some systems take many times the decisions of others.
 
     Args:
-        systems: Of one scenario.
+        systems: Results of one scenario.
         paint: Look of each.
     """
     figure, axes = _subplots(2, 2, (10.5, 6.6))

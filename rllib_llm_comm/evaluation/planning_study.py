@@ -36,7 +36,7 @@ class Cell:
     Attributes:
         labels: Values that distinguish it from the others, by column; the scenario is under `SCENARIO`.
         executor: The executor of subgoals.
-        settings: Of the scenario.
+        settings: Settings of the scenario.
         setup: The planner, and how it is used.
     """
 
@@ -78,7 +78,7 @@ class Study:
     """A comparison with what is played of it.
 
     Attributes:
-        name: Of the comparison.
+        name: Name of the comparison.
         measures: The measured quantity, in a sentence.
         cells: Its cells.
         seeds: Seeds of the episodes of each.

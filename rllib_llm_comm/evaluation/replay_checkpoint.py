@@ -15,7 +15,7 @@ from rllib_llm_comm.evaluation.rollout import Episode
 
 def replay_checkpoint(
     checkpoint: str | Path,
-    page: Path,
+    page: str | Path,
     *,
     episodes: int = 1,
     seed: int = 0,

@@ -67,7 +67,7 @@ class EvaluationResult:
     Attributes:
         return_mean: Mean of the team return: undiscounted rewards summed over time, averaged over agents.
         return_std: Its standard deviation over episodes.
-        success_rate: Share of episodes that were solved (see `envs.interface.solved`).
+        success_rate: Share of episodes that were solved (`envs.interface.solved`).
         length_mean: Mean length in game steps.
         episodes: Number of episodes.
         sampled: True if actions were sampled (else the most likely ones).

@@ -61,7 +61,7 @@ def bootstrap(
 
     Args:
         scores: (runs, tasks), or (runs,) for one task.
-        statistic: Of an array of that shape.
+        statistic: Function of an array of that shape.
         level: Nominal coverage, in (0, 1).
         draws: Bootstrap samples.
         seed: Fixes them.

@@ -222,7 +222,8 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
     Args:
         stage: The stage.
         outputs: Stage -> its outputs.
-        seeds: Of sweeps over seeds; where a stage refers to a sweep over its own seeds, like goes with like.
+        seeds: Stage -> seeds, of sweeps over seeds; a sweep that refers to one over the same seeds takes the result of
+            each seed.
     """
     many = stage.experiment.run in plain_stages.KINDS
     own = seeds_of(stage.experiment.config)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SignCallback(Callback):
-    """Signs what a later call goes on from; see `own_work`.
+    """Signs the states and checkpoints that a later call goes on from (`checkpoints.signatures`).
 
     Args:
         stage: The stage.

@@ -89,7 +89,7 @@ def _options(annotation: Any) -> list[Any]:
 
 
 def check_type(setting: str, value: Any, annotation: Any) -> None:
-    """Raises a `UserError` unless a plain value may be meant by an annotation; see `fits`.
+    """Raises a `UserError` unless a plain value may be meant by an annotation (`fits`).
 
     Args:
         setting: Full name of the setting.
