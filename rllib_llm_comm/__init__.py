@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.verco import VercoConfig as VercoConfig
     from rllib_llm_comm.envs.games import make_env as make_env
     from rllib_llm_comm.envs.games import register_game as register_game
+    from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint as evaluate_checkpoint
+    from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint as replay_checkpoint
+    from rllib_llm_comm.evaluation.report import write_report as write_report
 
 __version__ = "0.1.0"
 __getattr__, __dir__ = lazy_names(
@@ -48,5 +51,8 @@ __getattr__, __dir__ = lazy_names(
         "algorithms.twosome": ("TWOSOME", "TWOSOMEConfig"),
         "algorithms.verco": ("Verco", "VercoConfig"),
         "envs.games": ("make_env", "register_game"),
+        "evaluation.evaluate_checkpoint": ("evaluate_checkpoint",),
+        "evaluation.replay_checkpoint": ("replay_checkpoint",),
+        "evaluation.report": ("write_report",),
     },
 )

@@ -19,6 +19,7 @@ from gymnasium.utils.env_checker import data_equivalence
 from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.envs.games import env_spec
+from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.errors import UserError
 
 _LONGEST_IDLE = 100
@@ -146,10 +147,8 @@ def _reason(error: BaseException) -> str:
 def _act(env: ParallelEnv, step: _Step, rng: np.random.Generator) -> dict[Any, Any]:
     """Random actions, allowed by the masks, of all agents that need one."""
     actions = {}
-    for agent in step.agents:
+    for agent in asked(step.agents, step.infos):
         observation = step.observations[agent]
-        if not step.infos.get(agent, {}).get("needs_action", True):
-            continue
         space = env.action_space(agent)
         mask = observation.get("action_mask") if isinstance(observation, dict) else None
         if isinstance(space, spaces.Discrete):
@@ -260,9 +259,8 @@ def _mask(env: ParallelEnv, episode: list[_Step]) -> str | None:
 def _somebody_acts(episode: list[_Step]) -> str | None:
     idle = 0
     for k, step in enumerate(episode):
-        needs = [step.infos.get(agent, {}).get("needs_action", True) for agent in step.agents]
         # All may be busy for a while where the environment runs one game step at a time, but not for ever.
-        idle = idle + 1 if needs and not any(needs) else 0
+        idle = idle + 1 if step.agents and not asked(step.agents, step.infos) else 0
         if idle > _LONGEST_IDLE:
             return f"from step {k - idle + 1} on no agent needs an action, and the episode does not end"
     return None

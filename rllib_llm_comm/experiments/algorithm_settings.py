@@ -37,7 +37,7 @@ _RENAMED = {
     "num_gpus_per_learner_worker": "num_gpus_per_learner",
     "num_cpus_per_learner_worker": "num_cpus_per_learner",
 }
-# What RLlib itself does not check: (setting, smallest, largest value).
+# Ranges that RLlib itself does not check: (setting, smallest, largest value).
 _RANGES = (
     (
         re.compile(

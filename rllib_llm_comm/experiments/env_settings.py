@@ -92,7 +92,7 @@ def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> No
 
 
 def is_parallel(env: str) -> bool:
-    """Whether PettingZoo's registry of parallel environments knows an id."""
+    """True if PettingZoo's registry of parallel environments knows an id."""
     from pettingzoo.env_registry import registration
 
     return env in registration.parallel_registry
