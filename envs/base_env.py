@@ -1,4 +1,4 @@
-"""What all our PettingZoo environments do alike: spaces by agent, and drawing."""
+"""Base class of the PettingZoo environments: spaces by agent, rendering, the meaning of messages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Game(ParallelEnv, ABC):
         return ()
 
     def meaning(self, message: str) -> str | None:
-        """What a message is about as a short text, comparable with the infos' `private`; None if the game cannot tell.
+        """Content of a message as a short text, comparable with the infos' `private`; None if the game cannot tell.
 
         Args:
             message: Any text, also one that is none of the game's own sentences.
@@ -55,7 +55,7 @@ class Game(ParallelEnv, ABC):
         return None
 
     def understands(self, message: str) -> bool | None:
-        """Whether a message is one of the game's own sentences, as its scripted player has them; None if it has none.
+        """True if a message is one of the game's own sentences, as its scripted player has them; None if it has none.
 
         Args:
             message: Any text.
@@ -63,7 +63,7 @@ class Game(ParallelEnv, ABC):
         return None
 
     def request(self, message: str) -> str | None:
-        """What a message asks its listener for, in words of actions; its meaning if the game does not tell.
+        """Request that a message makes of its listener, in words of actions; its meaning if the game does not tell.
 
         Args:
             message: Any text.

@@ -1,4 +1,4 @@
-"""Says so when rules have to be compiled, which takes a while at their first use on a machine."""
+"""Notice on stderr when rules have to be compiled, which takes a while at their first use on a machine."""
 
 from __future__ import annotations
 

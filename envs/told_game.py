@@ -97,7 +97,7 @@ class TellingGame(Game):
 
     @property
     def teacher_state(self) -> TellingGame:
-        """What a scripted teacher sees: everything."""
+        """State that a scripted teacher sees: everything."""
         return self
 
     @property

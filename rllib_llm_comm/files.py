@@ -158,7 +158,7 @@ def disk_fault_now(folder: Path) -> str | None:
 
 
 def disk_error(error: OSError, doing: str, elsewhere: str = "") -> UserError:
-    """What the user is told of an error while something was written.
+    """User error for a failure while something was written.
 
     Args:
         error: The error.

@@ -40,7 +40,7 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return self.status != FAILED
 
 

@@ -62,7 +62,7 @@ _REWARD_STEPS = 600
 
 @dataclass(frozen=True)
 class PlanRecording:
-    """How plans were recorded.
+    """Settings of a recording of plans.
 
     Attributes:
         layout: The kitchen.
@@ -148,7 +148,7 @@ def translated_state(model: ChatModel, layout: str, seed: int) -> Translation:
 
 
 def translated_actions(model: ChatModel, layout: str, seed: int, agent: str) -> ActionWords:
-    """What a cook's primitive actions would do in a random state, in a chat model's words, checked.
+    """Effects of a cook's primitive actions in a random state, in a chat model's words, checked.
 
     Args:
         model: Whom to ask.
@@ -172,7 +172,7 @@ def kitchen_code() -> CodeIndex:
 
 
 def reward_agreement(model: ChatModel, subgoal: str) -> Agreement | None:
-    """How far the reward code that a chat model writes agrees with the game's own test; `None` if none is usable.
+    """Agreement of reward code that a chat model writes with the game's own test; `None` if none is usable.
 
     Args:
         model: Whom to ask.
@@ -190,7 +190,7 @@ def reward_agreement(model: ChatModel, subgoal: str) -> Agreement | None:
 
 
 def plan_figures(plans: Sequence[Plan | None]) -> dict[str, Any]:
-    """What came of plans.
+    """Counts of the outcomes of plans.
 
     Args:
         plans: `None` where there was none.
@@ -212,7 +212,7 @@ def plan_figures(plans: Sequence[Plan | None]) -> dict[str, Any]:
 
 
 def items(plans: int, states: int, actions: int, rewards: int) -> list[list[Any]]:
-    """What is recorded: a list of a task's name and its arguments, something of each task first.
+    """Items to record: a list of a task's name and its arguments, something of each task first.
 
     Args:
         plans: Plans per kitchen; one for each other way to ask.
@@ -229,7 +229,7 @@ def items(plans: int, states: int, actions: int, rewards: int) -> list[list[Any]
 
 
 def outcome(model: ChatModel, item: Sequence[Any]) -> dict[str, Any]:
-    """What comes of one item, as plain values.
+    """Outcome of one item, as plain values.
 
     Args:
         model: Whom to ask, or a cassette.
@@ -252,7 +252,7 @@ def outcome(model: ChatModel, item: Sequence[Any]) -> dict[str, Any]:
 
 
 def read_results(name: str) -> dict[str, Any]:
-    """What came of a recording: `items`, each with its `outcome`.
+    """Results of a recording: `items`, each with its `outcome`.
 
     Args:
         name: Of the recording, such as "smollm2".

@@ -60,7 +60,7 @@ class Layout:
     targets: tuple[Cell, Cell]
 
     def inside(self, cell: Cell) -> bool:
-        """Whether a cell lies on the lake."""
+        """True if a cell lies on the lake."""
         return 0 <= cell[0] < self.width and 0 <= cell[1] < self.height
 
     def distances(self, target: Cell) -> dict[Cell, int]:
@@ -84,7 +84,7 @@ class Layout:
         return found
 
     def solvable(self) -> bool:
-        """Whether each walker has a way to each target, around the holes."""
+        """True if each walker has a way to each target, around the holes."""
         ways = [self.distances(target) for target in self.targets]
         return all(start in way for way in ways for start in self.starts)
 

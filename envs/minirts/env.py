@@ -350,7 +350,7 @@ class MiniRTS(ParallelGame):
         return won + float(self.settings["shaping"]) * (self._worth - before)
 
     def _balance(self) -> float:
-        """What the own side has, minus what the enemy has, in thousands of gold."""
+        """Own material minus that of the enemy, in thousands of gold."""
         own = self.team.player
         return (self.team.value(own) - self.team.value(1 - own)) / _VALUE_UNIT
 
@@ -415,7 +415,7 @@ class MiniRTS(ParallelGame):
         }
 
     def action_phrases(self, agent: str) -> list[str]:
-        """What each action means, in words; with "command" only.
+        """Each action in words; with "command" only.
 
         Args:
             agent: Who would act.
@@ -436,7 +436,7 @@ class MiniRTS(ParallelGame):
         return None if self.settings["told_to"] is None else sayings.meaning(message)
 
     def request(self, message: str) -> str | None:
-        """What a message asks its listener to make; the counter of the types that it tells of.
+        """Unit that a message asks its listener to make; the counter of the types that it tells of.
 
         Args:
             message: Any text; see `sayings.request`.
@@ -445,11 +445,11 @@ class MiniRTS(ParallelGame):
 
     @property
     def teacher_state(self) -> Executor:
-        """What scripted teachers look at."""
+        """State that scripted teachers look at."""
         return self.executor
 
     def understands(self, message: str) -> bool:
-        """Whether a message is one of the game's own sentences."""
+        """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
     # ---- to and fro --------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def facts(opponent: str) -> tuple[str, ...]:
 
 
 def private(side: Side, commander: int) -> str | None:
-    """What a commander is told, such as "spearmen", or None.
+    """Private information of a commander, such as "spearmen", or None.
 
     Args:
         side: The side.
@@ -46,7 +46,7 @@ def private(side: Side, commander: int) -> str | None:
 
 
 def told_sentences(side: Side, commander: int) -> list[str]:
-    """What a commander reads of the enemy's types; nothing where `told_to` is not set.
+    """Sentences by which a commander is told the enemy's types; none if `told_to` is not set.
 
     Args:
         side: The side.
@@ -129,7 +129,7 @@ def assumed_types(executor: Executor, commander: int) -> tuple[int, ...]:
 
 
 def is_prepared(side: Side) -> bool:
-    """Whether the side has, or puts up, a producer of what beats each type that the enemy makes.
+    """True if the side has, or puts up, a producer of what beats each type that the enemy makes.
 
     Args:
         side: The side.

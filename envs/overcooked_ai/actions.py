@@ -1,4 +1,4 @@
-"""What agents' actions mean: single steps, goal cells, or goals to choose among; and who is asked when.
+"""Action sets: single steps, goal cells, or goals to choose among; with the rule by which agents are asked.
 
 An agent that committed to a goal is busy until it is done with it, so agents are asked at different times.
 """
@@ -44,13 +44,13 @@ class ActionLevel(Protocol):
         """Looks at what the step brought."""
 
     def needs_action(self, player: int) -> bool:
-        """Whether a player is free to choose."""
+        """True if a player is free to choose."""
 
     def mask(self, player: int) -> np.ndarray:
         """int8 (num_actions,): which actions are worth to choose now."""
 
     def phrases(self, player: int) -> list[str]:
-        """What each action would do, in words."""
+        """Effect of each action, in words."""
 
 
 class PrimitiveActions:
@@ -90,7 +90,7 @@ class PrimitiveActions:
         return np.ones(NUM_ACTIONS, np.int8)
 
     def phrases(self, player: int) -> list[str]:
-        """What each action would do, in words."""
+        """Effect of each action, in words."""
         return text.primitive_phrases(self._kitchen, player)
 
 
@@ -158,7 +158,7 @@ class GoalCells:
             self._goal[player] = None
 
     def needs_action(self, player: int) -> bool:
-        """Whether a player is free to choose."""
+        """True if a player is free to choose."""
         return self._goal[player] is None
 
     def mask(self, player: int) -> np.ndarray:
@@ -166,7 +166,7 @@ class GoalCells:
         return self._legal[player].copy()
 
     def phrases(self, player: int) -> list[str]:
-        """What going to each cell and using it would do, in words."""
+        """Effect of going to each cell and using it, in words."""
         return text.target_phrases(self._kitchen, player, self.goals)
 
 
@@ -203,7 +203,7 @@ class Goals(GoalCells):
         super().after_step(player)
 
     def needs_action(self, player: int) -> bool:
-        """Whether a player is free to choose."""
+        """True if a player is free to choose."""
         return not self._waiting[player] and super().needs_action(player)
 
     def mask(self, player: int) -> np.ndarray:

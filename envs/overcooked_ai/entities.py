@@ -66,7 +66,7 @@ _SYMBOLS = {FLOOR: "floor", COUNTER: "counter", ONIONS: "onion crate", DISHES: "
 
 
 def num_symbols(layout: Layout) -> int:
-    """How many numbers there are in a kitchen, 0 included.
+    """Number of symbols in a kitchen, 0 included.
 
     Args:
         layout: The kitchen.

@@ -238,7 +238,7 @@ class OvercookedAI(Game):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the kitchen's name means elsewhere."""
+        """Notes on the kitchen's name, which stands for another one elsewhere."""
         layout = self.settings["layout"]
         note = name_note(layout) if isinstance(layout, str) else ""
         return (note,) if note else ()
@@ -363,11 +363,11 @@ class OvercookedAI(Game):
         return None if wanted is None else meaning(message, wanted.names)
 
     def understands(self, message: str) -> bool:
-        """Whether a message is one of the game's own sentences."""
+        """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
     def action_phrases(self, agent: str) -> list[str]:
-        """What each action would do now, in words; also where agents do not read.
+        """Effect of each action now, in words; also where agents do not read.
 
         Args:
             agent: Who would act.

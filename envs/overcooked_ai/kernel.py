@@ -104,7 +104,7 @@ def _dropped(kind, partner, pots, full):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _interact(state, terrain, width, me, pots, full, wanting, by_itself):  # type: ignore[no-untyped-def]
-    """What one player's interact does. Returns sparse reward, shaped reward and events."""
+    """Carries out one player's interact. Returns sparse reward, shaped reward and events."""
     mine = PLAYER + FIELDS * me
     other = state[PLAYER + FIELDS * (1 - me) + HELD]
     facing = state[mine + FACING]

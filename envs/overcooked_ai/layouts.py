@@ -101,7 +101,7 @@ class Layout:
         return [(int(i % self.width), int(i // self.width)) for i in np.flatnonzero(self.terrain == kind)]
 
     def kind(self, cell: Cell) -> int:
-        """What a cell is."""
+        """Kind of a cell."""
         return int(self.terrain[cell[1] * self.width + cell[0]])
 
 

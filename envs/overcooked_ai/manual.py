@@ -1,4 +1,4 @@
-"""What does not change, in words: the rules of the game and the map of a kitchen."""
+"""Manual of the game in words, which does not change: the rules and the map of a kitchen."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _map_sentences(layout: Layout) -> list[str]:
 
 
 def _reach_sentences(places: Places, reach: Sequence[frozenset[Cell]], kind: int) -> list[str]:
-    """Who can reach which cells of a kind."""
+    """Sentences on the cooks that can reach the cells of a kind."""
     found = [[places.phrases[cell] for cell in places.fixtures[kind] if cell in cells] for cells in reach]
     if found[0] == found[1] and found[0]:
         return [f"Both cooks can reach {listed(found[0])}."]

@@ -1,4 +1,4 @@
-"""What agents observe: the parts of an observation and their spaces."""
+"""Observations of agents: their parts and the spaces of these."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
 def observations(
     kitchen: Kitchen, parts: tuple[str, ...], vector: str, score: int, masks: list[np.ndarray], phrases: Any
 ) -> list[dict[str, Any]]:
-    """What both players observe now.
+    """Observations of both players.
 
     Args:
         kitchen: The game.

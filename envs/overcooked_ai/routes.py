@@ -74,7 +74,7 @@ class Routes:
         return self._costs[self._number(cell), 0] != UNREACHABLE
 
     def after(self, pose: Pose, action: int, taken: frozenset[Cell] = frozenset()) -> Pose:
-        """Where a cook stands and looks after a move.
+        """Place and direction of a cook after a move.
 
         Args:
             pose: Before.

@@ -41,7 +41,7 @@ class Item:
 
     @property
     def ready(self) -> bool:
-        """Whether it is a soup that is done."""
+        """True if it is a soup that is done."""
         return self.kind == "soup" and self.tick == kernel.COOK_TIME
 
 
@@ -62,7 +62,7 @@ class Cook:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step brought.
+    """Result of one step of a kitchen.
 
     Attributes:
         sparse: Reward for delivered soups per player; only those of the wanted pot, if one is.
@@ -116,7 +116,7 @@ class Kitchen:
 
     @property
     def over(self) -> bool:
-        """Whether the time is up."""
+        """True if the time is up."""
         return self.time >= self.horizon
 
     def reset(self) -> None:
@@ -164,7 +164,7 @@ class Kitchen:
         return Cook((x, y), facing, _item(kind, onions, tick))
 
     def item(self, cell: Cell) -> Item | None:
-        """What lies on a counter or in a pot."""
+        """Item on a counter or in a pot."""
         at = kernel.CELLS + 3 * (cell[1] * self.layout.width + cell[0])
         return _item(*self.state[at : at + 3].tolist())
 

@@ -1,4 +1,4 @@
-"""What the scripted teacher says and advises in the onion-soup kitchens."""
+"""Scripted teacher of the onion-soup kitchens: labels and advised actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.overcooked_ai.sayings import say, word
 
 
 def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
-    """What each cook should say: the wanted pot or a question for it, else its next task and the other's.
+    """Label for each cook: the wanted pot or a question for it, else its next task and the other's.
 
     Each sees the whole kitchen, but knows the wanted pot only if it is told it; see `sayings.say`.
 
@@ -28,7 +28,7 @@ def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) ->
 
 
 def advise(env: Any, agent: str) -> int:
-    """What the planner's task for a cook wants now, which knows the wanted pot for every cook.
+    """Action of the planner's task for a cook; the planner knows the wanted pot for every cook.
 
     Args:
         env: The (unwrapped) environment, with any action level.

@@ -242,7 +242,7 @@ def cook(index: int, letter: str, facing: int, holds: bool, size: int) -> Image.
 
 
 def turned(x: float, y: float, facing: int) -> Point:
-    """Where a point of a cell comes to lie when a cook that looks north turns, as shares of the cell.
+    """Place of a point of a cell after a cook that looks north turns, as shares of the cell.
 
     Args:
         x: From the left.

@@ -281,7 +281,7 @@ def _signature() -> inspect.Signature:
 
 
 def without_subgoals(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The same kitchen without subgoals of its own: id and settings.
+    """Id and settings of the kitchen without subgoals of its own.
 
     Args:
         settings: Those of the kitchen with subgoals.
@@ -353,7 +353,7 @@ def _random_thing(kinds: list[str], dynamics: str, rng: np.random.Generator) -> 
 
 
 def _random_content(dynamics: str, rng: np.random.Generator) -> list[Any]:
-    """What is in a pot: nothing, onions, a cooking soup or a ready one, each as likely."""
+    """Random content of a pot: nothing, onions, a cooking soup or a ready one, each as likely."""
     content = ("nothing", "onions", "cooking", "ready")[rng.integers(4)]
     if content == "nothing":
         return []

@@ -46,7 +46,7 @@ def _spoilt(view: View, item: Item) -> bool:
 
 
 def say(view: View, heard: Sequence[Saying] = ()) -> Saying:
-    """What a cook says: a request for what it misses, else what it does itself.
+    """Message of a cook: a request for what it misses, else its own work.
 
     Where others are not told the order, it is told first: until the first food of the dish is under way, whenever
     somebody asks for it, and in place of "i wait here". A cook that does not know it asks until a food is under way.

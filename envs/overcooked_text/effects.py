@@ -57,7 +57,7 @@ class Food(Thing):
 
     @property
     def chopped(self) -> bool:
-        """Whether it was cut often enough."""
+        """True if it was cut often enough."""
         return self.chops >= CHOPS_NEEDED
 
 
@@ -123,7 +123,7 @@ def carry(cook: Agent, cell: int) -> None:
 
 
 class Effect(NamedTuple):
-    """What an action does, or would do.
+    """Effect of an action, real or expected.
 
     Attributes:
         kind: `"none"` (nothing at all happens), `"wait"`, `"move"` (one step, direction in `place`), `"walk"`
@@ -168,12 +168,12 @@ class Lying(NamedTuple):
 
 
 def lying_item(item: Item | None) -> Lying | None:
-    """What truly lies somewhere, or None for nothing."""
+    """Item that truly lies somewhere, or None for nothing."""
     return None if item is None else Lying(item, isinstance(item, Food) and item.chopped)
 
 
 def touch(held: Item | None, place: str, cell: int, lying: Lying | None) -> Effect:
-    """What happens when a cook touches a counter or a board.
+    """Effect of a cook's touch on a counter or a board.
 
     Args:
         held: What the cook holds.
@@ -207,7 +207,7 @@ def touch(held: Item | None, place: str, cell: int, lying: Lying | None) -> Effe
 
 @dataclass(slots=True)
 class StepOutcome:
-    """What one game step did.
+    """Outcome of one game step.
 
     Attributes:
         rewards: Per agent.

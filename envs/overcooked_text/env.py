@@ -348,7 +348,7 @@ class OvercookedText(Game):
         return {agent: self.observe(agent) for agent in self.possible_agents}
 
     def observe(self, agent: str) -> Observation:
-        """What an agent observes now.
+        """Present observation of an agent.
 
         Args:
             agent: Its name.
@@ -397,7 +397,7 @@ class OvercookedText(Game):
         return meaning(message)
 
     def understands(self, message: str) -> bool:
-        """Whether a message is one of the game's own sentences."""
+        """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
     # ---- pictures ----------------------------------------------------------------------------------------

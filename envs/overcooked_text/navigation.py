@@ -37,7 +37,7 @@ class _Node:
 
 
 def ways_of(grid: bytes | bytearray) -> bytes:
-    """What matters for finding a way: floor, agents, and the rest, which is in the way.
+    """State that matters for finding a way: floor, agents, and the rest, which is in the way.
 
     Args:
         grid: 49 cell codes.

@@ -154,7 +154,7 @@ class Kitchen(Orders):
         return self._windows[self.agents[agent].cell]
 
     def visible(self, agent: int, x: int, y: int) -> bool:
-        """Whether `agent` sees the cell `(x, y)`."""
+        """True if `agent` sees the cell `(x, y)`."""
         return bool(self._windows[self.agents[agent].cell][x * SIZE + y])
 
     def board_at(self, cell: int) -> Knife | None:
@@ -162,7 +162,7 @@ class Kitchen(Orders):
         return self._surfaces.get(cell)
 
     def seen_vector(self, agent: int) -> list[float]:
-        """What `agent` sees now as numbers, without memory (see `snapshots.seen_vector`)."""
+        """Sight of `agent` as numbers, without memory."""
         return snapshots.seen_vector(self, agent)
 
     def memory_vector(self, agent: int) -> list[float]:
@@ -172,7 +172,7 @@ class Kitchen(Orders):
     # ---- acting --------------------------------------------------------------------------------------------
 
     def effect(self, agent: int, action: int) -> Effect:
-        """What the primitive `action` of `agent` does in the present state if nobody else moves.
+        """Effect of the primitive `action` of `agent` in the present state if nobody else moves.
 
         Args:
             agent: Index of the agent.
@@ -190,7 +190,7 @@ class Kitchen(Orders):
         return self.touched(cook.held, target)
 
     def touched(self, held: Item | None, target: int) -> Effect:
-        """What touching the cell `target`, which is neither floor nor agent, does in truth."""
+        """True effect of touching the cell `target`, which is neither floor nor agent."""
         code = self.cells[target]
         if code == DELIVERY:
             if held is None:

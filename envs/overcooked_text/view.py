@@ -1,4 +1,4 @@
-"""What one cook knows, as plain data: the form between the game's state and its words.
+"""View of one cook as plain data: the form between the game's state and its words.
 
 The same form is filled by the game (`text.py`) and by the made-up kitchens on which the embedded language model is
 pre-trained, so both speak the same sentences.
@@ -30,7 +30,7 @@ class Item:
 
     @property
     def is_bowl(self) -> bool:
-        """Whether this is a bowl."""
+        """True if this is a bowl."""
         return self.name == BOWL
 
 
@@ -49,7 +49,7 @@ class Partner:
 
 @dataclass(frozen=True)
 class View:
-    """What one cook sees and holds.
+    """View of one cook: its sight and the item in its hands.
 
     Attributes:
         name: The cook's own name.
@@ -78,7 +78,7 @@ class View:
 
 @dataclass(frozen=True)
 class Option:
-    """What an action would do now.
+    """Effect that an action would have now.
 
     Attributes:
         kind: One of `wait`, `get` (take `item` from `place`), `fill` (put the chopped food `item` at `place` into

@@ -1,4 +1,4 @@
-"""What a cook reads, remembered: equal scenes have equal words, and scenes come back all the time."""
+"""Cache of the texts that a cook reads: equal scenes have equal words, and scenes come back all the time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KNOWN: dict[Hashable, dict[Hashable, Wording]] = {}
 
 
 class Wording(NamedTuple):
-    """What one cook reads.
+    """Texts that one cook reads.
 
     Attributes:
         text: What it sees and holds.

@@ -148,7 +148,7 @@ def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object]
 
 
 def read_yes_no(text: str) -> bool | None:
-    """Whether an answer says yes or no: by its first word, else by the only one of the two that occurs in it.
+    """Yes or no of an answer: by its first word, else by the only one of the two that occurs in it; `None` if unclear.
 
     Args:
         text: What a model wrote.

@@ -148,7 +148,7 @@ class Cassette:
         self.header = header
 
     def _torn_at_once(self) -> bool:
-        """Whether the process that began this cassette was killed within the first line."""
+        """True if the process that began this cassette was killed within the first line."""
         with self.path.open("rb") as file:
             first = file.readline()
         return b'{"cassette": '.startswith(first[:13]) and not first.endswith(b"\n") and not is_document(first)

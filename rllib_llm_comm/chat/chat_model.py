@@ -1,4 +1,4 @@
-"""What stands behind a question: a client, a recording, or something of one's own."""
+"""Interface of chat models: a client, a recording, or a class of one's own."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ class Breaker:
 
     @property
     def open(self) -> bool:
-        """Whether nothing is asked now."""
+        """True if no requests are sent now."""
         return self._lost >= MOST_LOST and time.monotonic() < self._until
 
     @property
     def tripped(self) -> bool:
-        """Whether so many questions in a row were lost that whoever asks should give up."""
+        """True if so many questions in a row were lost that the caller should give up."""
         return self._lost >= MOST_LOST
 
     def lose(self, why: str, at_once: bool = False) -> None:

@@ -118,7 +118,7 @@ class ChatClient:
         self._begin()
 
     def _begin(self) -> None:
-        """What a copy in another process needs anew."""
+        """Makes the parts that a copy in another process needs anew."""
         folder = self.cache_dir or None
         self._cache, self._ledger = AnswerCache(folder), SpendingLedger(folder)
         self._wire: Wire | None = None

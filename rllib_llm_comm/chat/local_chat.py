@@ -64,7 +64,7 @@ class LocalChat:
         self._begin()
 
     def _begin(self) -> None:
-        """What a copy in another process needs anew."""
+        """Makes the parts that a copy in another process needs anew."""
         self._lock = threading.RLock()
         self._loaded: Any = None
         self._kept: Any = None
@@ -99,14 +99,14 @@ class LocalChat:
             return answer
 
     def recall(self, prompt: str, system: str = "") -> str | None:
-        """See `ChatModel`."""
+        """Cached answer to a prompt, or `None`."""
         answer = self._cache.get(self._key(prompt, system))
         if answer is not None:
             self._count(cached=1)
         return answer
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """See `ChatModel`."""
+        """Keeps an answer in the cache."""
         self._cache.put(self._key(prompt, system), answer)
 
     def _key(self, prompt: str, system: str) -> str:

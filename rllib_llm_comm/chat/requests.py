@@ -34,7 +34,7 @@ QUOTA = "insufficient_quota"
 
 @dataclass(frozen=True)
 class Completion:
-    """What a server answered.
+    """Answer of a server.
 
     Attributes:
         text: The answer; empty if there is none, as in a refusal.

@@ -1,4 +1,4 @@
-"""What asking chat models costs: counted per client, per episode and per run."""
+"""Cost of questions to chat models: counted per client, per episode and per run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 
 @dataclass
 class ChatCounters:
-    """What was asked and what it cost.
+    """Counters of questions and their cost.
 
     Attributes:
         requests: Requests sent, repeated ones included.

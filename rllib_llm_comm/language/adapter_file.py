@@ -26,7 +26,7 @@ _STARTS_ON_THE_BASE = (True, False, None, "gaussian", "orthogonal", "eva")
 
 
 def read_adapter_settings(folder: str | os.PathLike[str], role: str) -> dict[str, Any]:
-    """What `adapter_config.json` of an adapter folder says.
+    """Settings in `adapter_config.json` of an adapter folder.
 
     Args:
         folder: The folder; it must hold weights in safetensors, too.

@@ -125,7 +125,7 @@ class AdaptedModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """Device of the weights."""
         return self.base.device
 
     @property
@@ -155,7 +155,7 @@ class AdaptedModel:
             self._activate(before)
 
     def prefixes(self, role: str | None) -> PrefixCache | None:
-        """What a role has read before; `None` where gradients are wanted, which kept keys and values do not carry."""
+        """Prefix cache of a role; `None` where gradients are wanted, which kept keys and values do not carry."""
         return None if torch.is_grad_enabled() else self._prefixes[role]
 
     def forget(self) -> None:
@@ -210,7 +210,7 @@ class AdaptedModel:
         position_ids: torch.Tensor | None,
         known: Prefixes,
     ) -> tuple[torch.Tensor, Any]:
-        """As `hidden_states`, for rows that go on behind what was read before under the same adapter.
+        """Hidden states of rows that continue prefixes read before under the same adapter.
 
         Args:
             input_ids: (B, T) the rests.

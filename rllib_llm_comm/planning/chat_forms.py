@@ -1,6 +1,7 @@
 """The forms of a planner's questions to a chat model, and the checks that need no game.
 
-Names, docstrings and fields of the forms are part of the prompts: they stand in the JSON schemas.
+Names, fields and descriptions of the forms are part of the prompts: they stand in the JSON schemas. A docstring is the
+description unless `json_schema_extra` has one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ProposedSubgoal(BaseModel):
     @field_validator("subgoal")
     @classmethod
     def _without_names(cls, subgoal: str) -> str:
-        """Who copies a line of the menu whole may copy the names behind it, too: "... (alice or bob)"."""
+        """Line of the menu without names behind it, which a model may have copied too: "... (alice or bob)"."""
         return _NAMES.sub("", subgoal)
 
 
@@ -54,7 +55,9 @@ class Decomposition(BaseModel):
 
 
 class AgentsNumber(BaseModel):
-    """Which subgoal an agent gets."""
+    """Number of the subgoal that an agent gets."""
+
+    model_config = ConfigDict(json_schema_extra={"description": "Which subgoal an agent gets."})
 
     agent: str
     number: int = Field(description="number of the subgoal")
@@ -62,16 +65,18 @@ class AgentsNumber(BaseModel):
 
 
 class Assignment(BaseModel):
-    """Who gets which subgoal, after thinking."""
+    """Assignment of subgoals to agents, after thinking."""
+
+    model_config = ConfigDict(json_schema_extra={"description": "Who gets which subgoal, after thinking."})
 
     thoughts: str = ""
     assignment: list[AgentsNumber]
 
 
 class Blame(BaseModel):
-    """What went wrong, after thinking."""
+    """Cause of a failure, after thinking."""
 
-    model_config = ConfigDict(title="Reflection")
+    model_config = ConfigDict(title="Reflection", json_schema_extra={"description": "What went wrong, after thinking."})
 
     thoughts: str = ""
     phase: Phase

@@ -52,7 +52,7 @@ from rllib_llm_comm.planning.plans import FailedAttempt, Phase, Plan, Planner, P
 
 @dataclass(frozen=True)
 class ChatPlanSettings:
-    """How a chat model is asked for plans.
+    """Settings of a chat model's planning.
 
     Attributes:
         examples: Worked examples of the game in each question: 0, 1 or 3.
@@ -119,11 +119,11 @@ class ChatPlanner(Planner):
         self.answerers = tuple(dict.fromkeys((*answerers_of(model), *substitutes)))
 
     def settings(self) -> dict[str, Any]:
-        """See `Planner`."""
+        """Model and settings that identify this planner, JSON-able."""
         return {"name": self.name, **asdict(self.how)}
 
     def plan(self, request: PlanRequest) -> Plan:
-        """See `Planner`."""
+        """Plan made by the chat model."""
         try:
             return self._planned(request)
         except AnswerError as error:
@@ -214,7 +214,7 @@ class ChatPlanner(Planner):
         return self._objects[manual]
 
     def examples(self, request: PlanRequest, phase: Phase) -> str:
-        """As many examples as wanted.
+        """Examples of plans, as many as wanted.
 
         Args:
             request: For its game.
@@ -364,7 +364,7 @@ class ChatPlanner(Planner):
 
 
 def _possible(request: PlanRequest) -> list[str]:
-    """What any agent can set about now."""
+    """Subgoals that any agent can set about now."""
     found = (request.game.possible(request.state, agent) for agent in request.game.agents)
     return list(dict.fromkeys(subgoal for subgoals in found for subgoal in subgoals))
 
@@ -377,7 +377,7 @@ def _note(refused: list[Refusal], phase: Phase, problems: dict[str, str]) -> Non
 
 
 def _told(failed: Sequence[FailedAttempt]) -> str:
-    """What was tried from here and failed, in words."""
+    """Attempts from here that failed, in words."""
     lines = []
     for attempt in failed:
         subgoals = "; ".join(f"{agent}: {subgoal}" for agent, subgoal in attempt.plan.by_agent().items())

@@ -51,7 +51,7 @@ class DepsPlanner(ChatPlanner):
         self._last: Plan | None = None
 
     def plan(self, request: PlanRequest) -> Plan:
-        """See `Planner`."""
+        """Plan made from a description, an explanation of the last failure and a new proposal."""
         made = super().plan(request)
         self._last = made
         return made
@@ -71,7 +71,7 @@ class DepsPlanner(ChatPlanner):
         return self.goals[0], self._thoughts
 
     def _failure(self, request: PlanRequest) -> str:
-        """What went wrong with the last plan, in words; empty if nothing did."""
+        """Failure of the last plan, in words; empty if it did not fail."""
         if request.failed:
             attempt = request.failed[-1]
             return f"The goal was to {attempt.plan.goal}. It failed: {attempt.why}"

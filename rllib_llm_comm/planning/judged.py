@@ -25,7 +25,7 @@ class RewardCounts:
         self._by = dict.fromkeys(rewards.judges, 0)
 
     def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """See `SubgoalRewards`."""
+        """True if the judge says that an agent has done a subgoal in one game step."""
         done, who = self._rewards.judged(game, before, after, agent, subgoal)
         if self._rewards.name != EXACT:
             self._differing += done != game.done(before, after, agent, subgoal)

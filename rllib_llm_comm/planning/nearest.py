@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.chat.answers import AnswerError, ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
@@ -43,7 +43,7 @@ class NearestByEmbedding:
         self.text_encoder = text_encoder
 
     def __call__(self, text: str, options: Sequence[str]) -> str:
-        """See `Nearest`."""
+        """Possible subgoal that shares most words with a text."""
         import torch
 
         from rllib_llm_comm.language.text_encoder import load_text_encoder, padded
@@ -57,7 +57,11 @@ class NearestByEmbedding:
 
 
 class Chosen(BaseModel):
-    """What the model answers when it is asked for the nearest subgoal."""
+    """Answer to the question for the nearest subgoal; the prompt has its description."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"description": "What the model answers when it is asked for the nearest subgoal."}
+    )
 
     number: int = Field(description="number of the line that comes nearest")
 
@@ -75,7 +79,7 @@ class NearestByModel:
         self.by = "model"
 
     def __call__(self, text: str, options: Sequence[str]) -> str:
-        """See `Nearest`.
+        """Possible subgoal that the chat model calls nearest to a text.
 
         Raises:
             ChatError: If a request failed for good.

@@ -103,11 +103,11 @@ class PlannedSubgoals(ParallelEnv):
         return getattr(self.env, name)
 
     def observation_space(self, agent: Any) -> gym.Space:
-        """As in the game; with `in_vector` of a longer `vector`."""
+        """Observation space of the game; with `in_vector` one with a longer `vector`."""
         return self._teller.space(agent)
 
     def action_space(self, agent: Any) -> gym.Space:
-        """As in the game."""
+        """Action space of the game."""
         return self.env.action_space(agent)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -136,7 +136,7 @@ class PlannedSubgoals(ParallelEnv):
         return self._told(observations), rewards, terminations, truncations, self._counted(infos)
 
     def render(self) -> Any:
-        """As in the game."""
+        """Picture of the game."""
         return self.env.render()
 
     def close(self) -> None:
@@ -234,7 +234,7 @@ class PlannedSubgoals(ParallelEnv):
         self.attempts.append(Attempt(self.plan, self._steps, self._steps, returns=nothing))
 
     def _done(self, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """Whether a subgoal is done, by whoever says so."""
+        """True if a subgoal is done, by the configured judge."""
         return self._judged.done(self.game, before, after, agent, subgoal)
 
     def _note(self, outcomes: list[Outcome], rewards: Mapping[Any, float]) -> None:

@@ -22,7 +22,7 @@ from rllib_llm_comm.planning.skill_graph import share_out
 
 
 class _RulePlanner(Planner):
-    """What planners by rules have in common: after failures the subgoals that were not done are replaced."""
+    """Base class of planners by rules: after failures the subgoals that were not done are replaced."""
 
     answerers = (RULES, MENU)
 
@@ -47,7 +47,7 @@ class ScriptedPlanner(_RulePlanner):
     name = "scripted"
 
     def plan(self, request: PlanRequest) -> Plan:
-        """See `Planner`.
+        """Plan by the game's own rules.
 
         Raises:
             UserError: If the game has no rules to plan by.
@@ -62,7 +62,7 @@ class Plan4MCPlanner(_RulePlanner):
     name = "plan4mc"
 
     def plan(self, request: PlanRequest) -> Plan:
-        """See `Planner`.
+        """Plan by a backward search on the skill graph.
 
         Raises:
             UserError: If the game has no skill graph.

@@ -78,7 +78,7 @@ class Plan(BaseModel):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an agent's subgoal ended.
+    """End of an agent's subgoal.
 
     Attributes:
         agent: Its name.
@@ -122,7 +122,7 @@ class FailedAttempt:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What a planner is told.
+    """Request to a planner.
 
     Attributes:
         game: The game.
@@ -146,7 +146,7 @@ class PlanRequest:
 
 
 def no_plan(error: ChatError) -> UserError:
-    """What a user is told whose episode cannot be played for want of a plan.
+    """Error for an episode that cannot be played for want of a plan.
 
     Args:
         error: What failed last.
@@ -196,5 +196,5 @@ class Planner(ABC):
         """
 
     def settings(self) -> dict[str, Any]:
-        """What tells this planner from others, JSON-able."""
+        """Properties that identify this planner, JSON-able."""
         return {"name": self.name}

@@ -24,7 +24,7 @@ class _Listening(RulesChat):
         self.prompts: list[str] = []
 
     def complete(self, prompt: str, system: str = "") -> str:
-        """See `ChatModel`."""
+        """Refusal of every prompt, with its text and length as the error."""
         self.prompts.append(prompt)
         return super().complete(prompt, system)
 

@@ -70,7 +70,7 @@ class ChatReflector:
     planner: ChatPlanner
 
     def __call__(self, request: PlanRequest, plan: Plan, outcomes: list[Outcome]) -> Reflection:
-        """See `Reflector`.
+        """Reflection of the chat model on an attempt.
 
         Raises:
             AnswerError: If there is no usable answer and `fallback` is "none".

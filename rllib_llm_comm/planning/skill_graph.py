@@ -112,7 +112,7 @@ def _do(
 
 
 def ready(skill: Skill, have: Mapping[str, int]) -> bool:
-    """Whether a skill can be done with what there is.
+    """True if a skill can be done with the present items.
 
     Args:
         skill: The skill.
@@ -122,7 +122,7 @@ def ready(skill: Skill, have: Mapping[str, int]) -> bool:
 
 
 def share_out(problem: SkillProblem, agents: Iterable[str]) -> tuple[str, dict[str, str], dict[str, str]]:
-    """Who does what now: each agent's first skill, on the way to a target, that it can begin.
+    """Assignment of skills: each agent's first skill, on the way to a target, that it can begin.
 
     Once an agent has a skill, the others search on without it, as if it had already brought what it is about to bring;
     so two agents do not do the same thing twice.
@@ -167,7 +167,7 @@ def _first(way: Sequence[Skill], agents: Sequence[str], have: Mapping[str, int],
 
 
 def _has_part(way: Sequence[Skill], agent: str) -> bool:
-    """Whether an agent has something to do later on a way."""
+    """True if an agent has something to do later on a way."""
     return any(skill.agent == agent for skill in way)
 
 

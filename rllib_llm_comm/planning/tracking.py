@@ -1,4 +1,4 @@
-"""Who is to do what, since when, and how it ends."""
+"""Tracking of subgoals: the agent, the begin and the end of each."""
 
 from __future__ import annotations
 

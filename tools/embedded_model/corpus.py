@@ -73,7 +73,7 @@ def documents(count: int, seed: int) -> Iterator[Document]:
 
 
 def heard_words(rng: np.random.Generator, view: View, foods: tuple[str, ...] = FOODS) -> dict[str, Saying]:
-    """What the other cooks said: often nothing, else a request or a word on their own work."""
+    """Messages of the other cooks: often none, else a request or a word on their own work."""
     others = [name for name in COOKS if name != view.name]
     speakers = others[: int(rng.choice([0, 1, 2], p=[0.35, 0.55, 0.1]))]
     shelf = [i.name for i in view.shelf]

@@ -98,7 +98,7 @@ def _seat(
 
 
 def options(view: View) -> list[Option]:
-    """What the cook of a view can do; `wait` comes first."""
+    """Options of the cook of a view; `wait` comes first."""
     found = [Option("wait")]
     held = view.holding
     seen = [(item, SHELF) for item in view.shelf] + [(item, COUNTER) for item in view.counter or ()]

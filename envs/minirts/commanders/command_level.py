@@ -82,7 +82,7 @@ def make_commander(name: str, executor: Executor, commands: Sequence[Command], s
 def strategy_of_all(
     executor: Executor, commands: Sequence[Command], enemy: Sequence[int] | None = None
 ) -> list[Command]:
-    """What the oracle commands for each commander, without doing a thing twice.
+    """Commands of the oracle for all commanders, without doing a thing twice.
 
     Args:
         executor: The side's officers.
@@ -108,7 +108,7 @@ def strategy(
     others: Collection[Command] = (),
     enemy: Sequence[int] | None = None,
 ) -> Command:
-    """What the oracle commands, or with another table the adversarial one.
+    """Command of the oracle, or with another table that of the adversary.
 
     First dig and train peasants, then a building for the wanted types, then the army; attack when it is big enough.
 
@@ -151,7 +151,7 @@ def wanted_types(enemy: Sequence[int], table: dict[int, int]) -> list[int]:
 
 
 def _wishes(executor: Executor, commander: int, wanted: Sequence[int]) -> list[Command]:
-    """What a commander wants, the most urgent first."""
+    """Wishes of a commander, the most urgent first."""
     side, mine = executor.side, executor.orders[commander]
     counts, jobs = side.counts(), [job.command.kind for orders in executor.orders for job in orders.jobs]
     wishes = [Command(MINE)]

@@ -41,7 +41,7 @@ class Job:
 
 @dataclass
 class Orders:
-    """What is in force for one commander.
+    """Orders in force for one commander.
 
     Attributes:
         mining: Whether its idle peasants dig.
@@ -56,7 +56,7 @@ class Orders:
 
 @dataclass(frozen=True)
 class Done:
-    """What a commander's command came to: done, or given up because nobody is left who could do it."""
+    """End of a command: done, or given up because nobody is left who could do it."""
 
     commander: int
     command: Command
@@ -89,7 +89,7 @@ class Executor:
     # ---- what may be commanded ---------------------------------------------------------------------------
 
     def refusal(self, commander: int, command: Command) -> str:
-        """Why a command would do nothing now, in a few words; empty if it would do something.
+        """Reason, in a few words, for which a command would do nothing now; empty if it would do something.
 
         Money does not matter: a job waits for it.
 
@@ -230,7 +230,7 @@ class Executor:
         return order.build(min(builders, key=lambda unit: distance(unit, spot)), kind, *spot)
 
     def _makers(self, commander: int, kind: int, busy: set[int]) -> list[Unit]:
-        """Who could begin to make something now."""
+        """Units that could begin to make something now."""
         if IS_BUILDING[kind]:
             return self._builders(commander, busy)
         own = self.side.units_of(commander, int(MADE_BY[kind]))

@@ -1,4 +1,4 @@
-"""What the scripted commanders would say to each other, and what such messages mean."""
+"""Messages of the scripted commanders, and the meaning of such messages."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ Saying = CommanderSaying | EnemySaying
 
 
 def say(executor: Executor, commands: Sequence[Command], commander: int) -> Saying:
-    """What a scripted commander would say now.
+    """Present message of a scripted commander.
 
     Where `told_to` is not set it knows what the enemy makes, and so does one that is told. One that is told while
     others are not tells it, until the side has, or puts up, producers against all of it, which the others see. One that
@@ -136,7 +136,7 @@ def understand(message: str) -> Saying | None:
 
 
 def meaning(message: str) -> str:
-    """What a message is about, comparable with the infos' `private`.
+    """Content of a message, comparable with the infos' `private`.
 
     Args:
         message: Any text.

@@ -27,7 +27,7 @@ _COLUMNS = ("serial", "owner", "type", "x", "y", "hp", "stage", "order", "what",
 
 @dataclass(frozen=True)
 class Settings:
-    """What may be chosen about a game.
+    """Settings of a game.
 
     Attributes:
         map: The map.
@@ -179,12 +179,12 @@ class Game:
 
     @property
     def over(self) -> bool:
-        """Whether the game has ended."""
+        """True if the game has ended."""
         return int(self.record["status"][0]) != state.RUNNING
 
     @property
     def broken(self) -> bool:
-        """Whether it ended in a jam: the original gives up when too many moves fail."""
+        """True if it ended in a jam: the original gives up when too many moves fail."""
         return int(self.record["status"][0]) == state.BROKEN
 
     @property
@@ -193,7 +193,7 @@ class Game:
         return int(self.record["winner"][0])
 
     def money(self, player: int) -> int:
-        """What a player has."""
+        """Money of a player."""
         return int(self.record["money"][0, player])
 
     def step(self, orders: Sequence[Order], ticks: int | None = None) -> list[str]:
@@ -286,7 +286,7 @@ class Game:
         m["learned"][rows], m["route"][rows] = snapshot.learned, snapshot.route
 
     def _slots(self, *players: int) -> np.ndarray:
-        """Where the units of players lie, in the order of creation."""
+        """Slots of the units of players, in the order of creation."""
         g = self.record[0]
         return np.concatenate([g["roster"][player, : g["count"][player]] for player in players])
 

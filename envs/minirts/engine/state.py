@@ -1,4 +1,4 @@
-"""How a game lies in memory: two numpy records that the compiled rules change in place.
+"""State of a game in memory: two numpy records that the compiled rules change in place.
 
 `GAME` is everything that is a game's state but what its path planners learned, which lies in `MEMORY`: that one is big,
 but almost all of it is never touched, so the system never gives memory for it.

@@ -95,7 +95,7 @@ def _bullets(g):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def winner(g):  # type: ignore[no-untyped-def]
-    """Who has won as things stand, or -1: the only one with a town hall, else the only one that is not ruined.
+    """Present winner, or -1: the only one with a town hall, else the only one that is not ruined.
 
     Ruined is who has no money for a peasant and nothing that walks.
     """
@@ -179,7 +179,7 @@ def tick(g, m, given, codes, filtered):  # type: ignore[no-untyped-def]
 
 
 def _entrances(sources: int) -> tuple[Callable[..., Any], ...]:
-    """What Python calls; numba keeps only these on disk, with all that they call, as long as `sources` stays."""
+    """Entry points for Python; numba keeps only these on disk, with all that they call, as long as `sources` stays."""
 
     @njit(cache=True, nogil=True)
     def run(g, m, given, codes, filtered, ticks, to_the_end):  # type: ignore[no-untyped-def]

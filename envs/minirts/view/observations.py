@@ -1,4 +1,4 @@
-"""What a commander observes as numbers: planes of the map, lists of units, counts.
+"""Numeric observations of a commander: planes of the map, lists of units, counts.
 
 Laid out after the original's learning interface (RULES of the engine: 42 planes, lists of up to 50, counts), with one
 plane and one column more that tell which units are the commander's own.

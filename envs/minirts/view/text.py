@@ -1,4 +1,4 @@
-"""What a commander reads: what is its own, what the others have, what is seen of the enemy, and what is in force."""
+"""Textual observations of a commander: own units, those of the others, the enemy in sight, orders in force."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BEATS = (
 
 
 def observation_text(executor: Executor, commander: int, max_tick: int = 0) -> str:
-    """What a commander reads at a decision; every sentence of it is true of the moment.
+    """Textual observation of a commander at a decision; every sentence of it is true of the moment.
 
     Args:
         executor: The side's officers.
@@ -46,7 +46,7 @@ def observation_text(executor: Executor, commander: int, max_tick: int = 0) -> s
 
 
 def situation_sentences(side: Side) -> list[str]:
-    """What all commanders of a side share: money, building sites, what is seen of the enemy.
+    """Sentences that all commanders of a side share: money, building sites, the enemy in sight.
 
     Args:
         side: The side.
@@ -67,7 +67,7 @@ def situation_sentences(side: Side) -> list[str]:
 
 
 def commander_sentences(executor: Executor, commander: int, speaker: bool = False) -> list[str]:
-    """What a commander has, and what is in force for its units.
+    """Sentences on a commander's units and the orders in force for them.
 
     Args:
         executor: The side's officers.
@@ -98,7 +98,7 @@ def _be(number: int) -> str:
 
 
 def event_text(commander: int, command: Command, success: bool) -> str:
-    """How a command ended, in words.
+    """End of a command, in words.
 
     Args:
         commander: Whose it was.

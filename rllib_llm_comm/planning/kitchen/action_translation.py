@@ -1,4 +1,4 @@
-"""What an agent's actions would do, in words by a chat model that reads the game's code, each checked against the game.
+"""Effects of actions in the words of a chat model that reads the game's code, each checked against the game.
 
 The other half of SAMA's translation ("state and action translation", Section 3.1). The model sees the action as the
 code names it, the state, and the pieces of code that fit; the game knows what the action would really do
@@ -53,7 +53,7 @@ Check = Callable[[str], bool | None]
 
 @dataclass(frozen=True)
 class ActionWords:
-    """What actions would do in words, and what became of the words.
+    """Words for the effects of actions, sorted by the result of their check.
 
     Attributes:
         true: Action to words that say what it does.
@@ -128,7 +128,7 @@ def translate_actions(
 
 
 def effect_check(layout: Layout, truth: str, beside: Mapping[str, str] | None = None) -> Check:
-    """Tells whether words mean what an action of the onion-soup kitchen does.
+    """Check of words against the effect of an action of the onion-soup kitchen.
 
     Args:
         layout: The kitchen.
@@ -148,7 +148,7 @@ def effect_check(layout: Layout, truth: str, beside: Mapping[str, str] | None = 
 
 
 def _meaning(layout: Layout, words: str) -> Any:
-    """What words say: a subgoal, a direction to go or turn to, or "nothing"; `None` if it cannot be told."""
+    """Meaning of words: a subgoal, a direction to go or turn to, or "nothing"; `None` if it cannot be told."""
     text = _plain(words)
     for ways, verb in ((_STEP, "go"), (_TURN, "turn")):
         if match := ways.fullmatch(text):

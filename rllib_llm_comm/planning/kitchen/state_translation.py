@@ -61,7 +61,7 @@ class Translation:
         return 1 - len(self.unclear) / total if total else 1.0
 
     def text(self, unclear: bool = False) -> str:
-        """What can be told on.
+        """Sentences that can be passed on, as one text.
 
         Args:
             unclear: Whether sentences that could not be checked are told on as well.

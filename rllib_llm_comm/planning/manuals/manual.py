@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.chat.answers import (
     AnswerError,
@@ -68,7 +68,7 @@ def read_manual(path: str | os.PathLike[str]) -> str:
 
 @dataclass(frozen=True)
 class ManualSettings:
-    """How a manual is made.
+    """Settings of the making of a manual.
 
     Attributes:
         batch: Paragraphs per request, >= 1.
@@ -116,7 +116,11 @@ class Manual:
 
 
 class Repeated(BaseModel):
-    """What the model answers when it is asked for repetitions."""
+    """Answer to the question for repetitions; the prompt has its description."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"description": "What the model answers when it is asked for repetitions."}
+    )
 
     repeated: list[int] = Field(description="numbers of the facts that can be left out")
 
@@ -170,7 +174,7 @@ def questions(name: str) -> list[str]:
 def relevant_paragraphs(
     model: ChatModel, paragraphs: Sequence[Paragraph], batch: int = 8, kept_in_doubt: Counter[str] | None = None
 ) -> list[int]:
-    """Which paragraphs tell something of use to a player, by at least one of the questions of relevance.
+    """Numbers of the paragraphs that are of use to a player, by at least one of the questions of relevance.
 
     An answer that is neither yes nor no keeps the paragraph: a useless one costs little, a lost rule much.
 
@@ -197,7 +201,7 @@ def relevant_paragraphs(
 
 
 def collect_facts(model: ChatModel, paragraphs: Sequence[Paragraph], batch: int = 8) -> dict[str, list[str]]:
-    """What paragraphs say to the questions about the game, one fact per entry, each wording once.
+    """Answers of paragraphs to the questions about the game, one fact per entry, each wording once.
 
     Args:
         model: Whom to ask.

@@ -20,7 +20,7 @@ State = Mapping[str, Any]
 
 
 class SubgoalReward(Protocol):
-    """Says whether an agent has reached a subgoal in one step of a game."""
+    """Interface of tests for a subgoal: 1 if an agent has reached it in one step of a game."""
 
     def __call__(self, before: State, after: State, agent: str) -> int:
         """1 if it has, else 0.
@@ -51,7 +51,7 @@ class CodeReward:
         self.sandbox.check(self.source)
 
     def __call__(self, before: State, after: State, agent: str) -> int:
-        """See `SubgoalReward`.
+        """1 if the code returns 1 for the step, else 0.
 
         Raises:
             RefusedCodeError: If the code runs into a limit, fails, or returns anything but 0 and 1.
@@ -119,7 +119,7 @@ class JudgeReward:
     unclear: int = 0
 
     def __call__(self, before: State, after: State, agent: str) -> int:
-        """See `SubgoalReward`.
+        """1 if the model's answer is yes, else 0.
 
         Raises:
             ChatError: If a request failed for good.
@@ -145,7 +145,7 @@ class JudgeReward:
         return said
 
     def prompt(self, before: State, after: State, agent: str) -> str:
-        """What the model is asked.
+        """Prompt for the model.
 
         Args:
             before: The state before the step.

@@ -62,7 +62,7 @@ class RefusedCodeError(UserError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call of reward code may use.
+    """Limits on one call of reward code.
 
     Attributes:
         seconds: Computing time, > 0.
@@ -128,7 +128,7 @@ class Sandbox:
             self._number(source)
 
     def run(self, source: str, state: Any) -> int:
-        """What the code says of a state.
+        """Result of the code for a state.
 
         Each call begins anew: the code keeps nothing from one call to the next.
 
