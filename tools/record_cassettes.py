@@ -66,8 +66,8 @@ class PlanRecording:
 
     Attributes:
         layout: The kitchen.
-        examples: See `ChatPlanSettings`.
-        objects: See `ChatPlanSettings`.
+        examples: See `rllib_llm_comm.planning.chat_planner.ChatPlanSettings`.
+        objects: See `rllib_llm_comm.planning.chat_planner.ChatPlanSettings`.
     """
 
     layout: str

@@ -15,11 +15,12 @@ fog.
 | Action values      | Discrete(32) with the default `numbers`; MultiDiscrete of 58 parts            |
 | Observation shape  | Dict of the parts in `observe`, and a mask                                    |
 
-### Who owns what
+### Ownership
 
 Commanders share gold and sight. Each finished unit belongs to one of them for life: units go round by creation, each
 type of mobile units, guard towers, and all other buildings for themselves. With two commanders alice has the town hall
-and two of three peasants at the start, bob the other peasant, and the first building that trains fighters. See `side`.
+and two of three peasants at the start, bob the other peasant, and the first building that trains fighters. See
+`rllib_llm_comm.envs.minirts.side`.
 
 ### Observation space
 
@@ -27,7 +28,7 @@ and two of three peasants at the start, bob the other peasant, and the first bui
   action) and `subgoal` (empty; wrappers may fill it). Only with `action_level="command"`.
 * `vector`: float32 (65,), with `told_to` (71,): the last six are 1 for each army type that the enemy trains, zeros for
   who is not told; `planes`: float32 (43, 32, 32), `lists`: `own` (50, 12), `enemies` (50, 5), `resources`
-  (50, 5); see `observations`.
+  (50, 5); see `rllib_llm_comm.envs.minirts.view.observations`.
 * `action_mask`: int8 (number of actions,) with "command"; `head_mask`: int8, the masks of the 58 parts one after the
   other, with "red".
 
@@ -37,10 +38,10 @@ A decision is due every 50 ticks, for all commanders at once.
 
 `action_level="command"`: wait; mine with idle peasants; build one of six buildings; train some of seven types; attack,
 defend, scout with the army. A command stays in force: a scripted officer per commander carries it out over the next
-decisions, see `executor`. `wait` changes nothing.
+decisions, see `rllib_llm_comm.envs.minirts.commanders.executor`. `wait` changes nothing.
 
 `action_level="red"`: RED's action, one collective command with its arguments, a flag for going on, and one flag per own
-unit; see `collective`.
+unit; see `rllib_llm_comm.envs.minirts.collective`.
 
 ### Rewards
 
@@ -145,7 +146,7 @@ Observation = dict[str, Any]
 
 @dataclass(frozen=True)
 class EnvSnapshot:
-    """All that an environment remembers; see `MiniRTS.snapshot`."""
+    """All that an environment remembers; see `rllib_llm_comm.envs.minirts.env.MiniRTS.snapshot`."""
 
     game: Snapshot
     side: SideSnapshot
@@ -431,7 +432,7 @@ class MiniRTS(ParallelGame):
         """The enemy's army types that a message names, or what it asks for; None where `told_to` is not set.
 
         Args:
-            message: Any text; see `sayings.meaning`.
+            message: Any text; see `rllib_llm_comm.envs.minirts.commanders.sayings.meaning`.
         """
         return None if self.settings["told_to"] is None else sayings.meaning(message)
 
@@ -439,7 +440,7 @@ class MiniRTS(ParallelGame):
         """Unit that a message asks its listener to make; the counter of the types that it tells of.
 
         Args:
-            message: Any text; see `sayings.request`.
+            message: Any text; see `rllib_llm_comm.envs.minirts.commanders.sayings.request`.
         """
         return sayings.request(message)
 

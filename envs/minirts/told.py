@@ -20,7 +20,7 @@ from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, army_words, listi
 from rllib_llm_comm.envs.told_to import ALL, ONE
 
 NUMBERS = len(ARMY)
-"""How many numbers come on top of the vector where `told_to` is set: one per army type."""
+"""Number of entries on top of the vector where `told_to` is set: one per army type."""
 
 
 def facts(opponent: str) -> tuple[str, ...]:

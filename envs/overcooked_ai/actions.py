@@ -233,8 +233,8 @@ def make_level(kitchen: Kitchen, level: str, commit: bool, mask_useless: bool) -
     Args:
         kitchen: The game.
         level: One of `LEVELS`.
-        commit: For "goal_cell"; see `GoalCells`.
-        mask_useless: For "goal"; see `Goals`.
+        commit: For "goal_cell"; see `rllib_llm_comm.envs.overcooked_ai.actions.GoalCells`.
+        mask_useless: For "goal"; see `rllib_llm_comm.envs.overcooked_ai.actions.Goals`.
     """
     if level == "primitive":
         return PrimitiveActions(kitchen)

@@ -25,7 +25,7 @@ CELLS = PLAYER + 2 * FIELDS
 COOK_TIME, SOUP_REWARD, FULL = 20, 20, 3
 IDLE = -1
 
-# How many onions make a full pot is in the rules, not in the layouts; so are these rewards.
+# The number of onions in a full pot is in the rules, not in the layouts; so are these rewards.
 PLACE_IN_POT, USEFUL_DISH, TAKE_SOUP = 3, 3, 5
 
 EVENTS = (

@@ -33,7 +33,7 @@ def brief(layout: Layout, dynamics: str = "old") -> str:
 
     Args:
         layout: The kitchen.
-        dynamics: "old" or "new"; see `Kitchen`.
+        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
 
     Raises:
         UserError: If there are no such dynamics.
@@ -53,7 +53,7 @@ def manual(layout: Layout, dynamics: str = "old") -> list[str]:
 
     Args:
         layout: The kitchen.
-        dynamics: "old" or "new"; see `Kitchen`.
+        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
 
     Raises:
         UserError: If there are no such dynamics.

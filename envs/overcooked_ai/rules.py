@@ -82,11 +82,11 @@ class Kitchen:
         layout: The kitchen.
         dynamics: "old" or "new".
         horizon: Steps of an episode.
-        state: int16 (S,), the whole state of the original's game; see `kernel`.
+        state: int16 (S,), the whole state of the original's game; see `rllib_llm_comm.envs.overcooked_ai.kernel`.
         wanted: The pot whose soups pay, followed by `step` (not by `advance`); None (as at the beginning): all do.
 
     Args:
-        layout: Name or rows; see `get_layout`.
+        layout: Name or rows; see `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
         dynamics: "old": a pot with three onions starts by itself (Carroll et al. 2019). "new": an interact with empty
             hands starts a pot with one to three onions.
         horizon: Steps of an episode, >= 1.
@@ -231,7 +231,7 @@ def start_state(layout: Layout) -> np.ndarray:
 
 
 def read_snapshot(layout: Layout, snapshot: Mapping[str, Any]) -> np.ndarray:
-    """int16 (S,): a state from plain values; see `Kitchen.restore`."""
+    """int16 (S,): a state from plain values; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen.restore`."""
     state = start_state(layout)
     try:
         state[0] = snapshot["t"]

@@ -17,7 +17,8 @@ from rllib_llm_comm.envs.overcooked_ai.sayings import say, word
 def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
     """Label for each cook: the wanted pot or a question for it, else its next task and the other's.
 
-    Each sees the whole kitchen, but knows the wanted pot only if it is told it; see `sayings.say`.
+    Each sees the whole kitchen, but knows the wanted pot only if it is told it; see
+    `rllib_llm_comm.envs.overcooked_ai.sayings.say`.
 
     Args:
         state: The kitchen.

@@ -37,7 +37,7 @@ _TURNS = {
     EAST: Image.Transpose.ROTATE_270,
     WEST: Image.Transpose.ROTATE_90,
 }
-# Where one, two or three pieces of onion lie around the middle of a pot or a dish.
+# Places of one, two or three pieces of onion around the middle of a pot or a dish.
 _PIECES: dict[int, list[Point]] = {
     0: [],
     1: [(0.0, 0.0)],

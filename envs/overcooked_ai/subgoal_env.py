@@ -21,7 +21,7 @@ has one more part:
 * `subgoal_id`: Discrete(S), the subgoal's index in `subgoals.all_subgoals`, a list for both players; S is 42 to 118 in
   the five kitchens.
 
-### Where subgoals come from
+### Sources of subgoals
 
 `subgoals="sampled"`, for training: an agent whose subgoal is done, or that has had it for `patience` game steps, gets a
 new one, drawn among those that are possible now: first the verb, then one with this verb, each as likely as the others,

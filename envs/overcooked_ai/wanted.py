@@ -19,7 +19,7 @@ from rllib_llm_comm.errors import UserError
 
 WANTED = (None, "pot")
 Where = int | Cell
-"""Where a soup is: in the hands of player 0 or 1, or on the counter of a cell."""
+"""Place of a soup: in the hands of player 0 or 1, or on the counter of a cell."""
 
 
 class WantedPot:

@@ -142,7 +142,7 @@ def with_symbols(symbols: np.ndarray, kitchen: Kitchen, first: int) -> np.ndarra
     """int16 (2, H, W, K + 1): the map of symbols with the slot `SLOT` before the last.
 
     Args:
-        symbols: int16 (2, H, W, K); see `entities`.
+        symbols: int16 (2, H, W, K); see `rllib_llm_comm.envs.overcooked_ai.entities`.
         kitchen: The game, with a wanted pot.
         first: The number of the first symbol that comes on top.
     """

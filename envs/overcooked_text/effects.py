@@ -76,7 +76,7 @@ class Plate(Thing):
 
 
 Item = Food | Plate
-"""What can be held."""
+"""Item that can be held."""
 
 
 class Knife(Thing):

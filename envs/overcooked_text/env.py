@@ -393,7 +393,7 @@ class OvercookedText(Game):
         return tuple(dish_name(sorted(recipe_foods(recipe))) for recipe in self._draws.recipes)
 
     def meaning(self, message: str) -> str:
-        """The food or dish that a message names (see `sayings.meaning`); a dish is spelt as in the infos' `private`."""
+        """The food or dish that a message names; a dish is spelt as in the infos' `private`."""
         return meaning(message)
 
     def understands(self, message: str) -> bool:

@@ -105,7 +105,7 @@ class ScriptedTeam:
         return action
 
     def _options(self, agent: str) -> tuple[list[Option], list[int]]:
-        """Effect of each action, and the indices of those that leave the others' work alone (see `_in_the_way`)."""
+        """Effect of each action, and the indices of those that leave the others' work alone."""
         runner, agents = self._env.runner, self._env.possible_agents
         index = agents.index(agent)
         _, mask = text.candidates(runner, index)

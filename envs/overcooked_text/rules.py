@@ -378,7 +378,7 @@ class Kitchen(Orders):
     # ---- saving --------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole state as JSON-able data (see `snapshots.snapshot`); `restore` takes it back."""
+        """The whole state as JSON-able data; `restore` takes it back."""
         return snapshots.snapshot(self)
 
     def restore(self, state: Mapping[str, Any]) -> None:

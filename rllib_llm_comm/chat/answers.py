@@ -63,10 +63,10 @@ def ask_for(
         model: Whom to ask.
         prompt: What is asked; the form is told after it.
         form: A pydantic model; its JSON schema is what the language model is shown.
-        system: See `ChatClient.complete`.
+        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
         check: Raises a `ValueError` (a `UserError` is one) if an answer of the right form is wrong for the game; its
             words go to the language model.
-        purpose: What for, which bounds the answer's length: see `purposes.TOKENS`.
+        purpose: What for, which bounds the answer's length: see `rllib_llm_comm.chat.purposes.TOKENS`.
 
     Returns:
         The object.
@@ -92,7 +92,7 @@ def ask_checked(
         prompt: What is asked.
         read: Makes of the answer what is wanted, or raises a `ValueError` whose words go to the language model.
         what: What is wanted, for the error's text.
-        system: See `ChatClient.complete`.
+        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
 
     Returns:
         What `read` made of the first answer that it could read.
@@ -127,7 +127,7 @@ def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object]
     Args:
         text: What a model wrote.
         form: A pydantic model.
-        check: See `ask_for`.
+        check: See `rllib_llm_comm.chat.answers.ask_for`.
 
     Raises:
         UnusableError: If none fits; it tells what is wrong with the last one.

@@ -39,9 +39,9 @@ def ask_batch(
         model: Whom to ask; its `max_tokens` has to do for all answers of a request.
         questions: What to ask.
         context: What all questions are about, such as a manual; sent once per request.
-        system: See `ChatClient.complete`.
+        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
         size: Most questions in one request, >= 1.
-        purpose: What for, which bounds the length of a request's answers: see `purposes.TOKENS`.
+        purpose: What for, which bounds the length of a request's answers: see `rllib_llm_comm.chat.purposes.TOKENS`.
 
     Returns:
         An answer per question, in their order.

@@ -112,8 +112,8 @@ class Cassette:
         """The recorded answer, or `None`; also for one that was cut off where the client may now give a longer one.
 
         Args:
-            prompt: See `complete`.
-            system: See `complete`.
+            prompt: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
+            system: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
         """
         answer = self._answers.get((system, prompt))
         if answer is None or (
@@ -130,7 +130,7 @@ class Cassette:
         Args:
             prompt: The question that it answers.
             answer: The answer.
-            system: See `complete`.
+            system: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
         """
         if self.client is not None:
             self.client.remember(prompt, answer, system)

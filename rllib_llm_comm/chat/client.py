@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_CHARACTERS_PER_TOKEN = 16
 _HINTS = {401: "is the key right?", 403: "is the key allowed this?", 404: "is the model's name right?"}
-# What no other question would change: an address that is left, a wrong key, an empty account, an unknown model.
+# Errors that no other question would change: an address that is left, a wrong key, an empty account, an unknown model.
 _HOPELESS = frozenset({301, 302, 307, 308, 401, 402, 404})
 _OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_lock", "_next_start", "_breaker")
 
@@ -177,8 +177,8 @@ class ChatClient:
         """The answer to a question if it is kept, else `None`; nothing is sent.
 
         Args:
-            prompt: See `complete`.
-            system: See `complete`.
+            prompt: See `rllib_llm_comm.chat.client.ChatClient.complete`.
+            system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
         """
         answer = self._kept(self._request(prompt, system)[1])
         if answer is not None:
@@ -191,7 +191,7 @@ class ChatClient:
         Args:
             prompt: The question that it answers.
             answer: The answer.
-            system: See `complete`.
+            system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
         """
         self._cache.put(self._request(prompt, system)[1], answer)
 
@@ -325,7 +325,7 @@ class ChatClient:
 
 
 class _Meter:
-    """Books the requests of one question; see `chat_wire.Meter`."""
+    """Books the requests of one question; see `rllib_llm_comm.chat.requests.Meter`."""
 
     def __init__(self, client: ChatClient, size: int, tokens: int) -> None:
         self._client, self._size, self._tokens = client, size, tokens

@@ -43,11 +43,12 @@ class LocalChat:
         """Keeps the settings; nothing is loaded yet.
 
         Args:
-            local: `"smollm2"` (see `smollm2_folder`), a folder with a Hugging Face model, or a hub id.
+            local: `"smollm2"` (see `rllib_llm_comm.language.smollm2.smollm2_folder`), a folder with a Hugging Face
+                model, or a hub id.
             max_tokens: Most tokens that the model writes per answer, >= 1.
             temperature: 0 (the likeliest words) to 2.
             seed: Of sampling; each question draws on its own.
-            dtype: See `load_base_model`.
+            dtype: See `rllib_llm_comm.language.base_model.load_base_model`.
             device: A torch device, or "auto": "cuda" where there is one, else "cpu".
             forms: Whether an answer for which the prompt shows a JSON schema is written into that form
                 (`forms.fill_form`); otherwise the model has to write the braces itself.
@@ -185,7 +186,7 @@ def make_local_chat(local: str, **settings: Any) -> ChatModel:
     """A chat model in this process: a registered one, or a `LocalChat`.
 
     Args:
-        local: See `LocalChat` and `register_local_chat`.
+        local: See `rllib_llm_comm.chat.local_chat.LocalChat` and `rllib_llm_comm.chat.local_chat.register_local_chat`.
         **settings: The other arguments.
 
     Raises:

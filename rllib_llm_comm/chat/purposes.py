@@ -85,7 +85,7 @@ def cut_too_early(answer: str, max_tokens: int | Mapping[str, int] | None) -> bo
 
     Args:
         answer: The answer.
-        max_tokens: See `tokens_for`; the purpose is that of the moment.
+        max_tokens: See `rllib_llm_comm.chat.purposes.tokens_for`; the purpose is that of the moment.
     """
     return 0 < cut_at(answer) < tokens_for(max_tokens, asking().purpose)
 

@@ -20,7 +20,8 @@ class ChatCounters:
         truncated: Answers from a model that were cut off, since they became too long.
         input_tokens: Tokens sent, as the server counts them.
         output_tokens: Tokens received.
-        cost: Money, by the prices given; requests whose price nobody knows (see `ChatClient`) at their highest.
+        cost: Money, by the prices given; requests whose price nobody knows at their highest (see
+            `rllib_llm_comm.chat.client.ChatClient`).
     """
 
     requests: int = 0
@@ -73,7 +74,7 @@ def count_in_scopes(**amounts: float) -> None:
     """Adds to all open scopes; clients call it.
 
     Args:
-        **amounts: See `ChatCounters.add`.
+        **amounts: See `rllib_llm_comm.chat.usage.ChatCounters.add`.
     """
     for counters in _open_scopes.get():
         counters.add(**amounts)

@@ -255,7 +255,7 @@ class AdaptedModel:
     def decoder(self, **inputs: Any) -> Any:
         """The model without its language-model head, under the active adapter.
 
-        In a small model the adapter is folded into the weights (same result, see `folding.py`).
+        In a small model the adapter is folded into the weights (same result, see `rllib_llm_comm.language.folding`).
 
         Args:
             **inputs: As of the Hugging Face model.

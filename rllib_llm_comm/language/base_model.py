@@ -105,8 +105,8 @@ def load_base_model(
     """Loads a causal language model, once per process.
 
     Args:
-        name: `"embedded"`, `"smollm2"` (see `smollm2_folder`), a folder with a Hugging Face model (safetensors), or a
-            hub id.
+        name: `"embedded"`, `"smollm2"` (see `rllib_llm_comm.language.smollm2.smollm2_folder`), a folder with a Hugging
+            Face model (safetensors), or a hub id.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, in which the frozen weights are held.
         device: A torch device such as `"cpu"` or `"cuda"`.
         quantization: `"none"`, or `"8bit"` (LLM.int8) or `"4bit"` (NF4): how the linear maps are held; needs

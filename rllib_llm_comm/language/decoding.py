@@ -15,8 +15,8 @@ from rllib_llm_comm.language.generation import choose_token
 
 _QUOTE = '"'
 _LINE_CIRCLE, _TEXT_CIRCLE = 8, 24
-"""What has had its last tokens, as many as this, before goes in circles: small models do not end by themselves. Code in
-a longer text repeats itself without."""
+"""Length of a repetition: a text whose last tokens, as many as this, stood there before goes in circles. Small models
+do not end by themselves. Code in a longer text repeats itself without."""
 
 
 @dataclass

@@ -96,7 +96,7 @@ def ask_leniently(
         model: Whom to ask.
         prompt: What is asked.
         form: Of the answer.
-        check: See `ask_for`.
+        check: See `rllib_llm_comm.chat.answers.ask_for`.
         least: The check of an answer that has at least the right form.
 
     Raises:

@@ -61,7 +61,7 @@ class ChatPlanSettings:
         objects: Whether the things that matter are taken from the manual first, and goals are made of them.
         menu: What the list of subgoals shows: "possible" (what somebody can do now) or "library" (all there are).
         nearest: Who finds the nearest subgoal to one that is refused twice: "embedding" or "model".
-        text_encoder: For "embedding": see `load_text_encoder`.
+        text_encoder: For "embedding": see `rllib_llm_comm.language.text_encoder.load_text_encoder`.
         manual: Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario
             only (`PlanningGame.scenario`) is added. Empty: the game's own.
         fallback: What happens where an answer cannot be used twice (ours; the paper is silent). "rules": an impossible

@@ -57,7 +57,7 @@ class DepsPlanner(ChatPlanner):
         return made
 
     def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
-        """The next goal of the sequence; see `ChatPlanner`."""
+        """The next goal of the sequence; see `rllib_llm_comm.planning.chat_planner.ChatPlanner`."""
         if self._last is not None and self.goals:
             description = self._failure(request)
             if description and self.replans < MOST_REPLANS:

@@ -34,7 +34,7 @@ class NearestByEmbedding:
     """The option whose mean token vector has the largest cosine with that of the text; of equals the first.
 
     Args:
-        text_encoder: See `load_text_encoder`; loaded when it is first needed.
+        text_encoder: See `rllib_llm_comm.language.text_encoder.load_text_encoder`; loaded when it is first needed.
     """
 
     by = "embedding"

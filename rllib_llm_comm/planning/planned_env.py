@@ -39,13 +39,14 @@ class PlannedSubgoals(ParallelEnv):
 
     Args:
         env: A parallel environment of a game that planners know, whose observations have the text `subgoal`.
-        planner: See `make_planner`.
+        planner: See `rllib_llm_comm.planning.planners.make_planner`.
         subgoal_reward: What an agent earns in the game step in which its subgoal is done.
-        subgoal_rewards: Who says that it is done: see `make_rewards`.
+        subgoal_rewards: Who says that it is done: see `rllib_llm_comm.planning.rewards.subgoal_rewards.make_rewards`.
         patience: Game steps after which a subgoal that is not done ends.
         replan: "any": plans when any agent's subgoal has ended; "all": when those of all have (SAMA's rounds).
         wait: Whether the game waits for the plan; `None`: unless the planner is slow.
-        in_vector: Whether agents read numbers: their subgoals then stand behind `vector`, too; see `SubgoalTeller`.
+        in_vector: Whether agents read numbers: their subgoals then stand behind `vector`, too; see
+            `rllib_llm_comm.planning.subgoal_observations.SubgoalTeller`.
         threads: Where slow planners think; by default one thread of this environment.
 
     Attributes:

@@ -137,7 +137,7 @@ def fallback_of(settings: str | Mapping[str, Any]) -> str:
     """The `fallback` of a planner that asks a language model; empty for others.
 
     Args:
-        settings: See `make_planner`.
+        settings: See `rllib_llm_comm.planning.planners.make_planner`.
     """
     given = settings if isinstance(settings, Mapping) else {"name": settings}
     if given.get("name") == "disturbed":
@@ -149,7 +149,7 @@ def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | No
     """The chat model that the planners of many environments can share; `None` for planners that ask none.
 
     Args:
-        settings: See `make_planner`.
+        settings: See `rllib_llm_comm.planning.planners.make_planner`.
 
     Raises:
         UserError: If a setting is not allowed.

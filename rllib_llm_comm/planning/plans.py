@@ -14,9 +14,9 @@ from rllib_llm_comm.planning.answered import ANSWERERS, OWN, Answerer, PhaseAnsw
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
 
 DONE, WAITED, STUCK, LOST = "done", "waited", "stuck", "lost"
-"""How subgoals end: done; waited as told; not done for too long; or no longer possible."""
+"""Ends of a subgoal: done; waited as told; not done for too long; or no longer possible."""
 REMEMBERED = 8
-"""How many of the last outcomes planners are told."""
+"""Number of the last outcomes that planners are told."""
 
 Phase = Literal["goal", "decomposition", "assignment"]
 

@@ -33,7 +33,7 @@ def prompts_of(planner: str | Mapping[str, Any], game: PlanningGame) -> list[str
     """The prompts of a planner for the moment that a game is in, answered by rules, so that nobody is asked.
 
     Args:
-        planner: See `make_planner`.
+        planner: See `rllib_llm_comm.planning.planners.make_planner`.
         game: A game that has begun.
 
     Returns:

@@ -42,9 +42,9 @@ def reflect_by_rules(request: PlanRequest, plan: Plan, outcomes: list[Outcome]) 
     """Blames the assignment if another agent could have done it with less effort, else the decomposition.
 
     Args:
-        request: See `Reflector`.
-        plan: See `Reflector`.
-        outcomes: See `Reflector`.
+        request: See `rllib_llm_comm.planning.reflectors.Reflector`.
+        plan: See `rllib_llm_comm.planning.reflectors.Reflector`.
+        outcomes: See `rllib_llm_comm.planning.reflectors.Reflector`.
     """
     game, state = request.game, request.state
     why = " ".join(outcome.sentence() for outcome in outcomes if outcome.how in (STUCK, LOST))

@@ -12,7 +12,7 @@ PATIENCE = 40
 WAITING = 5
 
 Done = Callable[[State, State, str, str], bool]
-"""Whether an agent has done a subgoal: before, after, agent, subgoal."""
+"""Test of a subgoal, true if an agent has done it: before, after, agent, subgoal."""
 
 
 def check_patience(patience: object) -> None:

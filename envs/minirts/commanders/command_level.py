@@ -38,7 +38,7 @@ COUNTER = {
     ARCHER: SWORDMAN,
     CATAPULT: SPEARMAN,
 }
-"""What beats each army type."""
+"""Counters of each army type."""
 VICTIM = {
     SWORDMAN: SPEARMAN,
     CAVALRY: SWORDMAN,
@@ -47,12 +47,12 @@ VICTIM = {
     ARCHER: DRAGON,
     CATAPULT: CATAPULT,
 }
-"""What each army type beats."""
+"""Types that each army type beats."""
 NAMES = ("oracle", "adversarial", "random", "none")
 _PEASANTS, _MORE_PEASANTS = 6, 8
 _FEW, _ARMY, _LARGE = 3, 5, 8
 GUESS = SWORDMAN
-"""What is made against an enemy of whom nothing is known: it beats two of the five types that opponents draw."""
+"""Type that is made against an enemy of whom nothing is known: it beats two of the five types that opponents draw."""
 
 Commander = Callable[[int], Command]
 

@@ -11,7 +11,7 @@ from rllib_llm_comm.envs.minirts.view.names import KIND_OF, KIND_PATTERN, SINGUL
 
 WAIT, MINE, BUILD, TRAIN, ATTACK, DEFEND, SCOUT = "wait", "mine", "build", "train", "attack", "defend", "scout"
 STANCES = (ATTACK, DEFEND, SCOUT)
-"""What an army can be told."""
+"""Commands to an army."""
 MOST = 6
 """Most units of a type that one command asks for, and most of them that a commander has at a time."""
 LONGEST = 300

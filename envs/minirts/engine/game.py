@@ -55,12 +55,13 @@ class Unit:
         ref: What orders call it.
         number: How many were created before it.
         player: Its owner.
-        type: Number of its type; see `units`.
+        type: Number of its type; see `rllib_llm_comm.envs.minirts.engine.units`.
         x: Position, in cells.
         y: Position, in cells.
         hp: Hit points.
         finished: Whether it is no building under construction.
-        order: Name of its running order, "IDLE" if there is none; see `state.ORDER_NAMES`.
+        order: Name of its running order, "IDLE" if there is none; see
+            `rllib_llm_comm.envs.minirts.engine.state.ORDER_NAMES`.
         making: Type that it builds or trains, -1 if none.
         target: Reference to what it attacks or gathers from, -1 if nothing.
     """
@@ -90,7 +91,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The exact state of a game; see `Game.snapshot`."""
+    """The exact state of a game; see `rllib_llm_comm.envs.minirts.engine.game.Game.snapshot`."""
 
     record: np.ndarray
     touched: np.ndarray

@@ -90,7 +90,7 @@ def enter(record: np.ndarray, player: int, name: str, seed: int, every: int) -> 
     Args:
         record: The game, `state.GAME` of shape (1,).
         player: The side it takes.
-        name: See `parse`.
+        name: See `rllib_llm_comm.envs.minirts.engine.opponents.parse`.
         seed: Of its random numbers; both sides may have the same.
         every: It acts each so many ticks.
     """

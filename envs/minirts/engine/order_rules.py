@@ -10,7 +10,7 @@ from rllib_llm_comm.envs.minirts.engine.state import ATTACK, BUILD, FINISHED, GA
 from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, COST, IS_BUILDING, IS_MOBILE, MADE_BY, PEASANT
 
 DONE, DROPPED, NOT_ALLOWED = range(3)
-"""What became of an order: it runs, it is silently dropped, or it is one the unit can never get."""
+"""End of an order: it runs, it is silently dropped, or it is one the unit can never get."""
 
 
 @njit(nogil=True)

@@ -161,7 +161,7 @@ def tick(g, m, given, codes, filtered):  # type: ignore[no-untyped-def]
         g: The game.
         m: What planners know.
         given: Records `state.ORDER` that players give in this tick.
-        codes: int32, as long: what became of each order; see `orders`.
+        codes: int32, as long: what became of each order; see `rllib_llm_comm.envs.minirts.engine.order_rules`.
         filtered: Whether orders that say what the unit already does are dropped.
     """
     g.failed[g.tick % FAILURE_TICKS] = 0

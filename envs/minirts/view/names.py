@@ -23,7 +23,7 @@ def _plural(word: str) -> str:
 
 PLURAL = tuple(_plural(word) for word in SINGULAR)
 TRAINED = (PEASANT, *ARMY)
-"""What buildings make."""
+"""Types that buildings make."""
 KINDS = (*TRAINED, *BUILDINGS)
 """All types that a side can have."""
 _SYNONYMS = {

@@ -48,7 +48,7 @@ _TURN = re.compile(rf"^(?:turn|face)(?: to)?(?: the)? ({_WAYS})$")
 _PLACE = re.compile(rf"^((?:go|move|walk|step|turn|face) (?:{_WAYS}))(?: to)?(?: face)?(?: the)? (\w.*)$")
 
 Check = Callable[[str], bool | None]
-"""Whether words say what an action does; `None` if that cannot be told."""
+"""True if words say what an action does; `None` if that cannot be told."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def translate_actions(
         agent: Whose actions.
         actions: Each action as the code names it, and the game's check of it; at least one.
         manual: The game in words.
-        beside: What is on each side of the agent, as the state has no map; see `surroundings`.
+        beside: What is on each side of the agent, as the state has no map; see
+            `rllib_llm_comm.planning.kitchen.action_translation.surroundings`.
         pieces: How many pieces of code the model is shown.
 
     Raises:

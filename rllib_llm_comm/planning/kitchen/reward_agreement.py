@@ -94,7 +94,7 @@ def kitchen_steps(
         layout: The kitchen.
         steps: How many.
         seed: Of starts and disturbances.
-        dynamics: "old" or "new"; see `Kitchen`.
+        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
     """
     rng, kitchen = np.random.default_rng(seed), Kitchen(layout, dynamics)
     cooks = ScriptedCooks(kitchen, seed)

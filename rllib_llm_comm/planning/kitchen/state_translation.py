@@ -25,7 +25,7 @@ from rllib_llm_comm.planning.games.overcooked_ai import KitchenPlanning, Moment
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 Check = Callable[[str], bool | None]
-"""Whether a sentence is true of the state; `None` if that cannot be told."""
+"""True if a sentence is true of the state; `None` if that cannot be told."""
 
 
 class Sentences(BaseModel):

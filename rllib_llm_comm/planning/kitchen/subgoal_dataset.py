@@ -73,7 +73,7 @@ class SubgoalDataset:
 
     Attributes:
         layout: The kitchen: a name, or rows of one's own.
-        planner: See `make_planner`.
+        planner: See `rllib_llm_comm.planning.planners.make_planner`.
         seed: Of the states, and of planners that draw.
         model: Whom a planner asks, in place of the one that its settings name.
         plans: Per state what the planner gave: `state` (a digest), `goal`, `subgoals` by agent in the game's words,

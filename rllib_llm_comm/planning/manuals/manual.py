@@ -134,7 +134,7 @@ def make_manual(
 
     Args:
         model: Whom to ask.
-        paragraphs: Of papers about the game; see `latex.split_latex`.
+        paragraphs: Of papers about the game; see `rllib_llm_comm.planning.manuals.latex.split_latex`.
         settings: How.
 
     Raises:

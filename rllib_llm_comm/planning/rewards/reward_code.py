@@ -47,7 +47,7 @@ class CodeReward:
     sandbox: Sandbox = field(default_factory=shared_sandbox, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuses code that may not run: see `Sandbox.check`."""
+        """Refuses code that may not run: see `rllib_llm_comm.planning.rewards.sandbox.Sandbox.check`."""
         self.sandbox.check(self.source)
 
     def __call__(self, before: State, after: State, agent: str) -> int:

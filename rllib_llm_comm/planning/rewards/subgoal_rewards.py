@@ -101,7 +101,7 @@ class SubgoalRewards:
         """Judgement of `done`, with the judge's name.
 
         Args:
-            game: See `done`, as for all others.
+            game: See `rllib_llm_comm.planning.rewards.subgoal_rewards.SubgoalRewards.done`, as for all others.
             before: The moment before the step.
             after: The moment after it.
             agent: Its name.
@@ -227,7 +227,7 @@ class ChatRewards(_ByState):
     Args:
         model: Whom to ask.
         path: A folder in which the code is kept, for `CodeRewards` and for later runs; `None` keeps none.
-        fallback: See `CodeRewards`.
+        fallback: See `rllib_llm_comm.planning.rewards.subgoal_rewards.CodeRewards`.
     """
 
     name = CHAT
