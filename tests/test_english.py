@@ -27,7 +27,13 @@ NOT_YET = (
     "rllib_llm_comm/teachers",
 )
 """Folders and files whose docstrings are still to be rewritten."""
-GENERATED = ("docs/results/*/report.md", "docs/results/planning/*.md", "docs/manuals/*.md")
+GENERATED = (
+    "docs/manuals/frozen_lake.md",
+    "docs/manuals/minirts.md",
+    "docs/manuals/onion_soup.md",
+    "docs/results/*/report.md",
+    "docs/results/planning/*.md",
+)
 """Pages that commands write; their lines are as long as their sentences."""
 PLACES = {"envs": "rllib_llm_comm.envs", "rllib_llm_comm": "rllib_llm_comm", "tools": "tools"}
 LIBRARIES = ("gymnasium", "numpy", "peft", "pettingzoo", "ray", "torch", "transformers")

@@ -14,7 +14,7 @@ walls:
 
 Code is never parsed in our own process, since deep nesting can crash a parser.
 
-Not chosen: pydantic-monty, an interpreter of a subset of Python in Rust; docs/guides/planning.md compares them.
+Not chosen: pydantic-monty, an interpreter of a subset of Python in Rust; docs/guides/subgoal_rewards.md compares them.
 """
 
 from __future__ import annotations
