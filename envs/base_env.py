@@ -21,7 +21,7 @@ class Game(ParallelEnv, ABC):
     Attributes:
         observation_spaces: The space of each agent's observations.
         action_spaces: The space of each agent's actions.
-        render_mode: What `render` draws if it is not told.
+        render_mode: Default mode of `render`.
     """
 
     observation_spaces: dict[str, spaces.Dict]

@@ -146,7 +146,7 @@ def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], ti
     Args:
         env_class: Its constructor's arguments are the settings.
         env_id: Its name in messages.
-        settings: What a user gave.
+        settings: The user's settings.
         time_limit: The setting that others call `max_cycles`.
 
     Raises:

@@ -27,6 +27,8 @@ NOT_YET = (
     "rllib_llm_comm/teachers",
 )
 """Folders and files whose docstrings are still to be rewritten."""
+ARGUMENTS_NOT_YET = NOT_YET
+"""Folders and files whose descriptions of arguments and attributes are still to be rewritten."""
 GENERATED = (
     "docs/manuals/frozen_lake.md",
     "docs/manuals/minirts.md",
@@ -40,6 +42,7 @@ LIBRARIES = ("gymnasium", "numpy", "peft", "pettingzoo", "ray", "torch", "transf
 LONGEST = 120
 
 _QUESTION = re.compile(r"(What|How|Who|Whom|Whose|Where|Whether|When|Which|Why|See)\b")
+_ENTRY = re.compile(r"^ +[\w`*, .]+: (What|How|Who|Whom|Whose|Where|When|Which|Why)\b", re.MULTILINE)
 _EMPTY = re.compile(r"((See|As|As of|As in) `[^`]*`|The same|As before)\.?$")
 _SEE = re.compile(r"\b[Ss]ee (?:also )?((?:`[^`]+`(?:, | and | or )?)+)")
 _URL_ONLY = re.compile(r"\s*(?:[-*>] )?(?:\[[^\]]*\]: ?|\[[^\]]*\]\()?<?https?://\S+$")
@@ -77,6 +80,11 @@ def faults(text: str, names: frozenset[str]) -> list[str]:
     return found
 
 
+def entries(text: str) -> list[str]:
+    """Beginnings of the arguments and attributes of a docstring that are described by a question."""
+    return [found[0] for found in _ENTRY.finditer(text)]
+
+
 @lru_cache
 def full_names() -> frozenset[str]:
     """Names of all modules, classes, functions and their attributes, by where they are defined."""
@@ -109,6 +117,17 @@ def test_docstrings_say_what_a_thing_is():
         if not _within(path, NOT_YET)
         for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
         for fault in faults(text, names)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_arguments_are_described_as_things():
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {entry.strip()!r}"
+        for path in files()
+        if not _within(path, ARGUMENTS_NOT_YET)
+        for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
+        for entry in entries(text)
     ]
     assert not found, "\n".join(found)
 
@@ -148,6 +167,8 @@ def test_faults_are_found(text):
 def test_good_docstrings_have_no_faults():
     assert not faults("A plan; see `rllib_llm_comm.planning.plans.Plan` and `torch.nn.Linear`.", full_names())
     assert not faults("The same plan as before.", full_names())
+    assert not entries("A plan.\n\n    Args:\n        model: The chat model.\n        wait: Whether games wait.\n")
+    assert entries("A plan.\n\n    Args:\n        model: Whom to ask.\n") == ["        model: Whom"]
 
 
 def test_long_lines_are_found():

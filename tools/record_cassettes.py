@@ -87,9 +87,9 @@ def played_plans(model: ChatModel, how: PlanRecording, plans: int) -> Iterator[P
     Each cook goes to the place that its subgoal names until that is done, stuck or impossible.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         how: The kitchen and the questions.
-        plans: How many.
+        plans: Number of plans.
     """
     game = overcooked_ai.parallel_env(layout=how.layout, observe=["entities"], action_level="goal_cell")
     planner = make_planner({"name": "chat", "examples": how.examples, "objects": how.objects}, model)
@@ -135,7 +135,7 @@ def translated_state(model: ChatModel, layout: str, seed: int) -> Translation:
     It is shown one piece of code and no manual, as a model of 8,000 tokens and one processor has no time for more.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         layout: The kitchen.
         seed: Of the state.
 
@@ -151,7 +151,7 @@ def translated_actions(model: ChatModel, layout: str, seed: int, agent: str) -> 
     """Effects of a cook's primitive actions in a random state, in a chat model's words, checked.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         layout: The kitchen.
         seed: Of the state.
         agent: The cook.
@@ -175,7 +175,7 @@ def reward_agreement(model: ChatModel, subgoal: str) -> Agreement | None:
     """Agreement of reward code that a chat model writes with the game's own test; `None` if none is usable.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         subgoal: A subgoal of the cramped room.
     """
     kitchen = Kitchen("cramped_room")
@@ -232,7 +232,7 @@ def outcome(model: ChatModel, item: Sequence[Any]) -> dict[str, Any]:
     """Outcome of one item, as plain values.
 
     Args:
-        model: Whom to ask, or a cassette.
+        model: The chat model, or a cassette.
         item: One of `items`.
     """
     task, *given = item
@@ -265,7 +265,7 @@ def summary(results: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """The numbers of all outcomes of a task added up.
 
     Args:
-        results: What `read_results` gave.
+        results: Result of `read_results`.
     """
     sums: dict[str, dict[str, int]] = {}
     # A longer episode begins with the plans of a shorter one.

@@ -48,7 +48,7 @@ class Layout:
         width: Columns.
         height: Rows.
         holes: (x, y) of the holes.
-        starts: Where the two walkers begin.
+        starts: First cells of the two walkers.
         targets: The two cells that they should reach.
     """
 
@@ -67,7 +67,7 @@ class Layout:
         """Steps to a cell from everywhere, around the holes and without the other walker.
 
         Args:
-            target: Where to.
+            target: The target.
 
         Returns:
             Cell to steps; cells from where there is no way are left out.

@@ -42,11 +42,11 @@ class Lake:
     Attributes:
         layout: The lake.
         slip: Probability of a step to the side.
-        assignment: Who has to reach which target; see the arguments.
+        assignment: The target that each walker has to reach; see the arguments.
         horizon: Steps of an episode.
         time: Steps since the start.
-        cells: Where the walkers are.
-        fates: What has become of each: "walks", "arrived" or "fell".
+        cells: Cells of the walkers.
+        fates: Fate of each: "walks", "arrived" or "fell".
         own: The targets that count for each walker, as indices; both, as long as they are free, for "either".
 
     Args:

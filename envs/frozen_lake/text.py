@@ -15,7 +15,7 @@ def observation_text(lake: Lake, i: int) -> str:
 
     Args:
         lake: The game.
-        i: Which walker.
+        i: Index of the walker.
     """
     mine, other = lake.cells[i], lake.cells[1 - i]
     name = WALKERS[1 - i].capitalize()

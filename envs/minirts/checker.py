@@ -61,7 +61,7 @@ def check_sentence(executor: Executor, sentence: str, max_tick: int = 0, speaker
     Args:
         executor: The side's officers, with the side and its game.
         sentence: One or more sentences in English; all must be true.
-        max_tick: When the game is a draw, for sentences about it; 0 if it is not known.
+        max_tick: Tick at which the game is a draw, for sentences about it; 0 if it is not known.
         speaker: Number of the commander that "you" or "I" is.
 
     Returns:

@@ -180,9 +180,9 @@ class MiniRTS(ParallelGame):
         env_id: The registered id.
         settings: All settings, JSON-able.
         game: The game, without fog (for teachers, tests and replays).
-        team: What the commanders know and own.
+        team: The commanders' side.
         executor: The officers who carry out commands; idle with "red".
-        commands: What each action means, with "command".
+        commands: Commands of the actions, with "command".
         ended: Commands that ended in the last `step`.
         task: The goal in words.
         brief: The game in a few sentences.
@@ -419,7 +419,7 @@ class MiniRTS(ParallelGame):
         """Each action in words; with "command" only.
 
         Args:
-            agent: Who would act.
+            agent: The agent that would act.
         """
         return list(self._phrases)
 
@@ -471,7 +471,7 @@ class MiniRTS(ParallelGame):
         """Goes back to a moment of this environment, or of another one with the same settings.
 
         Args:
-            snapshot: What `snapshot` gave.
+            snapshot: Result of `snapshot`.
         """
         self.game.restore(snapshot.game)
         self.team.restore(snapshot.side)

@@ -51,12 +51,12 @@ class Side:
 
     Attributes:
         game: The game.
-        player: Which side of it, 0 or 1.
+        player: Its side, 0 or 1.
         size: Number of commanders.
         own: Finished units and buildings, in the order of creation.
         sites: Own buildings that are not finished.
-        enemies: What is seen of the enemy, remembered buildings included.
-        resources: What can be dug out, as far as it was ever seen.
+        enemies: The enemy in sight, remembered buildings included.
+        resources: Resources, as far as it was ever seen.
         made: Per commander, how many units of each type its buildings and peasants have made so far.
         producers: The commander who alone puts up and owns the buildings that train fighters, as a number; None if
             they go round.
@@ -64,7 +64,7 @@ class Side:
 
     Args:
         game: The game.
-        player: Which side of it.
+        player: Its side.
         size: Number of commanders.
         producers: As above.
     """
@@ -189,7 +189,7 @@ class Side:
         """Goes back, after the game has.
 
         Args:
-            snapshot: What `snapshot` gave.
+            snapshot: Result of `snapshot`.
         """
         self._owners, self._shared_out = dict(snapshot.owners), Counter(snapshot.shared_out)
         self.made = [Counter(made) for made in snapshot.made]

@@ -64,7 +64,7 @@ def rules(told_to: str | Sequence[str] | None, producers: str | None, num_agents
     Args:
         told_to: The setting.
         producers: The setting.
-        num_agents: How many commanders there are.
+        num_agents: Number of commanders.
     """
     sentences = []
     if told_to is not None and num_agents > 1:

@@ -101,7 +101,7 @@ class GoalCells:
         kitchen: The game.
         commit: Whether a cook keeps its goal until it is done (or blocked for `BLOCKED_STEPS`, or has waited for
             `WAIT_STEPS`), instead of choosing anew at each step.
-        goals: Which cells; all by default.
+        goals: Cells; all by default.
     """
 
     def __init__(self, kitchen: Kitchen, commit: bool, goals: Sequence[Cell] | None = None) -> None:

@@ -60,9 +60,9 @@ class Named(Generic[T]):
     """Referent of a noun phrase.
 
     Attributes:
-        things: What it may mean.
+        things: Things that it may mean.
         how: "the" (one of them, not told which), "all", "any", "no", or "count".
-        count: How many, for "count".
+        count: Number, for "count".
         plural: Whether it stands in the plural.
         free: Whether it has a determiner that does not speak of each thing ("the counters", but not "both counters").
     """
@@ -174,7 +174,7 @@ class Thing:
 
     Attributes:
         kind: "onion", "dish", "soup", or "something".
-        number: How many; `None` for one or more.
+        number: Number; `None` for one or more.
         several: Whether "some onions" may mean more than one.
         of_three: Whether it was "2 of 3 onions".
         how: Words before the noun: "ready", "plated", ...

@@ -14,7 +14,7 @@ def effect(kitchen: Kitchen, held: Item | None, cell: Cell) -> str:
 
     Args:
         kitchen: The game.
-        held: What the cook holds.
+        held: Item in the cook's hands.
         cell: The cell that it would face.
 
     Returns:

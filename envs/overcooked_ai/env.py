@@ -165,7 +165,7 @@ class OvercookedAI(Game):
         env_id: The registered id.
         settings: All settings, JSON-able.
         kitchen: The game.
-        level: What turns actions into primitive ones.
+        level: Converter of actions into primitive ones.
         players: The player (0 or 1) that each agent is in this episode.
         score: Reward for soups so far in this episode.
         passed: `Kitchen.state` before the last `step` and after each of its game steps; after `reset` the start.
@@ -370,7 +370,7 @@ class OvercookedAI(Game):
         """Effect of each action now, in words; also where agents do not read.
 
         Args:
-            agent: Who would act.
+            agent: The agent that would act.
         """
         return self.level.phrases(self.players[agent])
 

@@ -76,7 +76,7 @@ class Walker:
         """The next primitive action towards a goal.
 
         Args:
-            goal: Where to go. A goal that cannot be reached, or a floor cell that is reached, gives `STAY`; a cell that
+            goal: The goal. A goal that cannot be reached, or a floor cell that is reached, gives `STAY`; a cell that
                 is no floor and is faced gives `INTERACT`.
         """
         cook = self._kitchen.cook(self._player)

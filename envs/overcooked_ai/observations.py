@@ -25,8 +25,8 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
 
     Args:
         kitchen: The game.
-        parts: Which of `PARTS`.
-        vector: Which of `VECTORS` the part `vector` is.
+        parts: Some of `PARTS`.
+        vector: One of `VECTORS`, for the part `vector`.
         num_actions: Number of actions.
     """
 
@@ -56,8 +56,8 @@ def observations(
 
     Args:
         kitchen: The game.
-        parts: Which of `PARTS`.
-        vector: Which of `VECTORS` the part `vector` is.
+        parts: Some of `PARTS`.
+        vector: One of `VECTORS`, for the part `vector`.
         score: Reward for soups so far.
         masks: Action mask per player.
         phrases: Gives the candidate phrases of a player (asked only if there is text).

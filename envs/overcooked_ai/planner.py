@@ -25,8 +25,8 @@ class Task:
 
     Attributes:
         verb: "take", "put", "add", "plate", "deliver" or "wait".
-        kind: What is taken, put down or brought: "onion", "dish", "soup"; empty for "wait".
-        cell: Where; a floor cell for "wait".
+        kind: Item to take, put down or bring: "onion", "dish", "soup"; empty for "wait".
+        cell: Its cell; a floor cell for "wait".
     """
 
     verb: str
@@ -250,7 +250,7 @@ class _Planner:
 
         Args:
             i: The cook.
-            near: What it waits for.
+            near: The place that it waits for.
         """
         routes, cook, other = routes_of(self.layout), self.cooks[i], self.cooks[1 - i].cell
         used = [cell for kind in (POT, ONIONS, DISHES, SERVING) for cell in self.layout.cells(kind)]

@@ -52,7 +52,7 @@ class Cook:
     Attributes:
         cell: (x, y).
         facing: 0 north, 1 south, 2 east, 3 west.
-        held: What it holds.
+        held: Item in its hands.
     """
 
     cell: Cell

@@ -104,7 +104,7 @@ def word(saying: Saying, rng: np.random.Generator) -> str:
     """A message of at most ten words.
 
     Args:
-        saying: What it means.
+        saying: Its meaning.
         rng: Chooses among wordings.
     """
     if isinstance(saying, PotSaying):

@@ -33,7 +33,7 @@ def advise(env: Any, agent: str) -> int:
 
     Args:
         env: The (unwrapped) environment, with any action level.
-        agent: Whose turn it is.
+        agent: The agent in turn.
     """
     task = plan(env.kitchen)[env.players[agent]]
     return towards(env, agent, task.cell, waits=task.verb == "wait")
@@ -44,7 +44,7 @@ def towards(env: Any, agent: str, cell: Cell, waits: bool = False) -> int:
 
     Args:
         env: The (unwrapped) environment, with any action level.
-        agent: Whose turn it is.
+        agent: The agent in turn.
         cell: The cell; one that can be used where the actions are goals in words, unless the cook waits.
         waits: Whether it may as well wait where it is.
     """

@@ -39,7 +39,7 @@ class Subgoal:
     Attributes:
         verb: "take" (from a crate, stack or counter), "put" (onto a counter), "add" (an onion to a pot), "plate" (a
             soup out of a pot), "deliver" or "go".
-        kind: What is taken, put down or brought: "onion", "dish", "soup"; empty for "go".
+        kind: Item to take, put down or bring: "onion", "dish", "soup"; empty for "go".
         cell: The place; floor for "go".
     """
 

@@ -45,7 +45,7 @@ def origin_sentences(kitchen: Kitchen, player: int) -> list[str]:
 
     Args:
         kitchen: The game.
-        player: Who reads it, 0 or 1.
+        player: Player that reads it, 0 or 1.
     """
     if kitchen.wanted is None:
         return []

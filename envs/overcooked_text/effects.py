@@ -46,7 +46,7 @@ class Food(Thing):
     """A food.
 
     Attributes:
-        chops: How often it was cut, 0 to 3.
+        chops: Number of cuts, 0 to 3.
     """
 
     __slots__ = ("chops",)
@@ -83,7 +83,7 @@ class Knife(Thing):
     """A cutting board, or the delivery hatch.
 
     Attributes:
-        on: What lies on it.
+        on: Item that lies on it.
     """
 
     __slots__ = ("on",)
@@ -97,7 +97,7 @@ class Agent(Thing):
     """A cook.
 
     Attributes:
-        held: What it holds.
+        held: Item in its hands.
     """
 
     __slots__ = ("held",)
@@ -176,10 +176,10 @@ def touch(held: Item | None, place: str, cell: int, lying: Lying | None) -> Effe
     """Effect of a cook's touch on a counter or a board.
 
     Args:
-        held: What the cook holds.
+        held: Item in the cook's hands.
         place: "counter" or a board's name.
         cell: The cell number of the place.
-        lying: What lies there.
+        lying: Item that lies there.
 
     Returns:
         The effect; `NOTHING` when touching has none.

@@ -190,7 +190,7 @@ class OvercookedText(Game):
         env_id: The registered id.
         settings: All settings, JSON-able.
         kitchen: The game's state with everything in it (for teachers, tests and replays).
-        runner: What carries out the actions; offers `names`, `preview(agent, action)` and `snapshot()`.
+        runner: Runner of the actions; offers `names`, `preview(agent, action)` and `snapshot()`.
         task: The goal in words.
         brief: The game in a few sentences.
     """

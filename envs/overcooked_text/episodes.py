@@ -38,7 +38,7 @@ class Setup:
     Attributes:
         orders: The dishes, one after the other.
         told: Per cook whether it is told the orders.
-        start: Where everything stands.
+        start: Places of all cooks and things.
     """
 
     orders: tuple[str, ...]

@@ -28,7 +28,7 @@ class ScriptedTeam:
     while all things are where they were takes any step in half of the cases.
 
     Attributes:
-        said: What each cook said last, by name.
+        said: Last message of each cook, by name.
     """
 
     def __init__(self, env: Any, *, talk: bool = True, everything: bool = True, seed: int = 0) -> None:
@@ -141,8 +141,8 @@ def _in_the_way(view: View, option: Option, fetched: Sequence[Item]) -> bool:
 
     Args:
         view: The whole kitchen.
-        option: What the cook could do.
-        fetched: What others are on their way to get.
+        option: Option of the cook.
+        fetched: Things that others are on their way to get.
     """
     item, bowls = option.item, _bowls(view)
     begun = any(bowl.contents for bowl in bowls)

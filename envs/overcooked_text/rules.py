@@ -85,7 +85,7 @@ class Kitchen(Orders):
             layout: "full", "oneplate" or "tomato".
             recipe: The dish ordered, one of `layouts.RECIPES`.
             num_agents: 1 to 3.
-            view_radius: How far a cook sees, in cells; 0 means everything.
+            view_radius: Range of a cook's sight, in cells; 0 means everything.
             rewards: Overrides of `layouts.DEFAULT_REWARDS`.
             chop_pays_once: Whether each food pays its chop only once per episode. Off in legacy mode.
             legacy: Whether to behave exactly like the original.

@@ -30,7 +30,7 @@ def advise(env: Any, agent: str) -> int | None:
 
     Args:
         env: The (unwrapped) environment.
-        agent: Whose turn it is.
+        agent: The agent in turn.
     """
     runner = env.runner
     if runner.level != "macro":

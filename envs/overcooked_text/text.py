@@ -147,7 +147,7 @@ def option(state: Any, index: int, effect: Effect) -> Option:
     Args:
         state: The kitchen, or what carries one as `.kitchen`.
         index: The cook's index.
-        effect: What an action of this cook would do.
+        effect: Effect of an action of this cook.
     """
     kitchen = _kitchen(state)
     place = _place(kitchen, effect)
@@ -226,7 +226,7 @@ def brief(state: Any, recipes: Sequence[str] = (), told_to: str | Sequence[str] 
     Args:
         state: The kitchen.
         recipes: The dishes among which orders are drawn.
-        told_to: Who is told the order.
+        told_to: Agents that are told the order.
     """
     kitchen = _kitchen(state)
     rooms = {

@@ -40,7 +40,7 @@ class Partner:
 
     Attributes:
         name: Its name.
-        holding: What it holds.
+        holding: Item in its hands.
     """
 
     name: str
@@ -56,10 +56,10 @@ class View:
         dish: Names of the foods of the dish, sorted; empty for a cook that is not told the order.
         room: `"left"`, `"right"` or `"one"` (nothing divides the kitchen).
         at: The board or delivery spot that the cook stands in front of, or the empty string.
-        holding: What it holds.
+        holding: Item in its hands.
         boards: For each board its name and what lies on it, for boards that are seen.
-        counter: What lies on the shared counter that is seen, or `None` if there is none in sight.
-        shelf: What is seen on the shelves along the walls.
+        counter: Items in sight on the shared counter, or `None` if there is none in sight.
+        shelf: Items in sight on the shelves along the walls.
         partners: The other cooks that are seen.
         others_told: Whether every other cook is told the order, too. Nothing in the words tells it.
     """

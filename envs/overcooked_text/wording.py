@@ -22,7 +22,7 @@ class Wording(NamedTuple):
     """Texts that one cook reads.
 
     Attributes:
-        text: What it sees and holds.
+        text: Its sight and the item in its hands.
         candidates: A phrase per action.
         mask: 0/1 per action.
     """
@@ -38,7 +38,7 @@ def wording(runner: Any, index: int) -> Wording:
     A test plays at random and compares.
 
     Args:
-        runner: What carries out the actions.
+        runner: Runner of the actions.
         index: The cook's index.
     """
     known = _KNOWN.setdefault(_rules(runner, index), {})

@@ -48,8 +48,8 @@ class Cassette:
 
     Attributes:
         path: The file.
-        counters: What was asked of this cassette; answers played back count as `cached`.
-        client: Who is asked what is not recorded, or `None`.
+        counters: Counts of the questions to this cassette; answers played back count as `cached`.
+        client: The client for questions that are not recorded, or `None`.
         header: The first line: `model`, `made` (the day) and `note` tell whose answers these are.
     """
 
@@ -58,8 +58,8 @@ class Cassette:
 
         Args:
             path: The file; without a client it must exist.
-            client: Who is asked what is not recorded; `None` never asks anybody.
-            note: How a new cassette is made, for whoever reads it later.
+            client: The client for questions that are not recorded; `None` never asks anybody.
+            note: Note on the making of a new cassette, for whoever reads it later.
 
         Raises:
             UserError: If the file is missing or is no cassette, or is packed and there is a client.
@@ -87,8 +87,8 @@ class Cassette:
         """The recorded answer, or that of the client.
 
         Args:
-            prompt: What the user says.
-            system: What the model is told before.
+            prompt: The user's text.
+            system: System prompt.
 
         Raises:
             MissingAnswerError: If it is not recorded and there is no client.

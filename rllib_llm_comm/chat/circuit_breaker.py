@@ -14,7 +14,7 @@ class Breaker:
     After a pause one question is let through; if it is lost, too, the pause begins again.
 
     Attributes:
-        why: What went wrong with the latest lost question.
+        why: Failure of the latest lost question.
         hopeless: Whether that is nothing which passes.
     """
 
@@ -37,7 +37,7 @@ class Breaker:
         """Notes a lost question.
 
         Args:
-            why: What went wrong.
+            why: The failure.
             at_once: Whether the next question would surely be lost, too, as with a revoked key.
         """
         self.why, self.hopeless = why, at_once

@@ -53,7 +53,7 @@ class ChatClient:
     The key is read from an environment variable at the first request; it is in no file, log, error or pickle.
 
     Attributes:
-        counters: What was done so far.
+        counters: Counts so far.
     """
 
     def __init__(
@@ -151,8 +151,8 @@ class ChatClient:
         """The model's answer; calls from several threads take turns.
 
         Args:
-            prompt: What the user says.
-            system: What the model is told before.
+            prompt: The user's text.
+            system: System prompt.
 
         Returns:
             The text, at most some characters per token of `max_tokens` long; a `ChatAnswer`.

@@ -43,7 +43,7 @@ class Dialect:
         Args:
             tokens: Most tokens of the answer.
             temperature: Of sampling.
-            asked: What for.
+            asked: The purpose.
             extra: The user's own; they go before ours.
         """
         body: dict[str, Any] = {self._tokens: tokens}

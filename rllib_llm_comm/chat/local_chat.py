@@ -26,7 +26,7 @@ class LocalChat:
 
     Attributes:
         model: Name of the model.
-        counters: What was done so far.
+        counters: Counts so far.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class LocalChat:
         """The model's answer; calls from several threads take turns.
 
         Args:
-            prompt: What the user says.
-            system: What the model is told before; without it, what its chat template says by itself.
+            prompt: The user's text.
+            system: System prompt; without it, what its chat template says by itself.
 
         Raises:
             UserError: If the model cannot be loaded or is no chat model.

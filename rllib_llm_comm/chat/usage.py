@@ -37,7 +37,7 @@ class ChatCounters:
         """Counts on.
 
         Args:
-            **amounts: What to add to the counters of these names.
+            **amounts: Amounts to add to the counters of these names.
         """
         for name, amount in amounts.items():
             setattr(self, name, getattr(self, name) + amount)

@@ -216,7 +216,7 @@ class AdaptedModel:
             input_ids: (B, T) the rests.
             attention_mask: As of `hidden_states`, over the rests.
             position_ids: (B, T) from the end of what is known; default 0, 1, 2, ...
-            known: What every row has read.
+            known: The prefix that every row has read.
 
         Returns:
             Last hidden states (B, T, hidden_size) and the key-value cache after the pass.

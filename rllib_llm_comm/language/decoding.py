@@ -54,7 +54,7 @@ class Decoding:
     Args:
         base: The model.
         prompt: Token ids to go on from.
-        kept: What was read before; is changed.
+        kept: The prefix that was read before; is changed.
         most: Most tokens that the model may write.
         temperature: 0 takes the likeliest token.
         draws: Random numbers, for a temperature above 0.

@@ -214,7 +214,7 @@ class PrefixCache:
         Args:
             prompts: (B, P) token ids, left-aligned, on the CPU.
             lengths: (B,) tokens per prompt.
-            known: What `find` gave for them.
+            known: Result of `find` for them.
             cache: The key-value cache after the pass.
             hidden: (B, T, hidden_size) last hidden states of the pass.
             starts: The column in which each prompt's rest begins in the pass; 0 by default.

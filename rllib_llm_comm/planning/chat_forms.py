@@ -93,8 +93,8 @@ def ask_leniently(
     """The first of two answers that fits, or else the second one with its error, if it has at least the right form.
 
     Args:
-        model: Whom to ask.
-        prompt: What is asked.
+        model: The chat model.
+        prompt: The question.
         form: Of the answer.
         check: See `rllib_llm_comm.chat.answers.ask_for`.
         least: The check of an answer that has at least the right form.
@@ -120,7 +120,7 @@ def with_entries(form: type[Answer], name: str, count: int) -> type[Answer]:
     Args:
         form: `Decomposition` or `Assignment`.
         name: Of the list.
-        count: How many.
+        count: Number.
     """
     entries: Any = (form.model_fields[name].annotation, Field(min_length=count, max_length=count))
     made: type[Answer] = create_model(form.__name__, __base__=form, **{name: entries})
@@ -146,7 +146,7 @@ def assigned_way(answer: Assignment, agents: Sequence[str], subgoals: Sequence[P
     """A subgoal per agent, in the agents' order.
 
     Args:
-        answer: Who gets which number.
+        answer: The numbers of the agents' subgoals.
         agents: All agents.
         subgoals: In the order of their numbers.
 

@@ -59,12 +59,12 @@ class ChatPlanSettings:
         irrelevant_examples: Worked examples of something else that has nothing to do with the game (a library, a
             harbour, a theatre), after those of the game: 0, 1 or 3. For experiments.
         objects: Whether the things that matter are taken from the manual first, and goals are made of them.
-        menu: What the list of subgoals shows: "possible" (what somebody can do now) or "library" (all there are).
-        nearest: Who finds the nearest subgoal to one that is refused twice: "embedding" or "model".
+        menu: Subgoals on the list: "possible" (those that somebody can do now) or "library" (all there are).
+        nearest: Finder of the nearest subgoal to one that is refused twice: "embedding" or "model".
         text_encoder: For "embedding": see `rllib_llm_comm.language.text_encoder.load_text_encoder`.
         manual: Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario
             only (`PlanningGame.scenario`) is added. Empty: the game's own.
-        fallback: What happens where an answer cannot be used twice (ours; the paper is silent). "rules": an impossible
+        fallback: Reaction to a second unusable answer (ours; the paper is silent). "rules": an impossible
             subgoal becomes the nearest possible one, subgoals are given out with the least effort, and reflection
             blames by rules; all of it is counted under their names. "none": there is no such plan, or no reflection and
             the failed attempt stands. "error": the run ends. A goal has no substitute: with "rules", too, there is no
@@ -101,8 +101,8 @@ class ChatPlanner(Planner):
     is told by `ChatPlanSettings.fallback`, and who answered in the end by the plan's `answered_by`.
 
     Args:
-        model: Whom to ask.
-        settings: How.
+        model: The chat model.
+        settings: The settings.
     """
 
     name = "chat"
@@ -183,7 +183,7 @@ class ChatPlanner(Planner):
         """The game, its objects, the moment and what went before, in words.
 
         Args:
-            request: What there is.
+            request: The moment.
         """
         game, state = request.game, request.state
         manual = f"{self._manual}\n{game.scenario()}".strip() if self._manual else game.manual()
@@ -231,8 +231,8 @@ class ChatPlanner(Planner):
         """The next goal, with the thoughts behind it.
 
         Args:
-            request: What there is.
-            context: What `context` gave.
+            request: The moment.
+            context: Result of `context`.
         """
         failed = [attempt.plan.goal for attempt in request.failed if attempt.guilty == "goal"]
 

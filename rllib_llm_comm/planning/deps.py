@@ -32,8 +32,8 @@ class DepsPlanner(ChatPlanner):
     shared out as by `ChatPlanner`, as in SAMA's comparison.
 
     Args:
-        model: Whom to ask.
-        settings: How.
+        model: The chat model.
+        settings: The settings.
     """
 
     name = "deps"

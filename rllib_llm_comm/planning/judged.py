@@ -16,7 +16,7 @@ class RewardCounts:
     """Judges the subgoals of one episode and counts who judged.
 
     Args:
-        rewards: Who says that subgoals are done.
+        rewards: Judge of the subgoals.
     """
 
     def __init__(self, rewards: SubgoalRewards) -> None:
@@ -48,7 +48,7 @@ class JudgedSubgoals(BaseParallelWrapper):
 
     Args:
         env: The game; changed.
-        rewards: Who says so. What is needed for a subgoal is made when it first occurs, and the game waits for it.
+        rewards: Judge of the subgoals. Its code for a subgoal is made when it first occurs, and the game waits for it.
 
     Raises:
         UserError: If the game gives no subgoals.

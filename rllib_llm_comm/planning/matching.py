@@ -72,7 +72,7 @@ def made_possible(
         request: The moment.
         way: A subgoal per agent, in any words.
         nearest: Finds the nearest one.
-        refused: What was replaced is noted here.
+        refused: Replacements are noted here.
     """
     game, made = request.game, dict(way)
     for agent, subgoal in way.items():
@@ -114,8 +114,8 @@ def assigned(
     Args:
         way: A subgoal per agent.
         reasons: A reason per agent; missing ones are empty.
-        authors: Who wanted each subgoal.
-        refused: What was refused; what was taken instead comes from the menu of what is possible.
+        authors: The author of each subgoal.
+        refused: Refusals; the substitutes come from the menu of possible subgoals.
     """
     by: dict[str, Answerer] = {**authors, **dict.fromkeys((one.instead for one in refused if one.instead), MENU)}
     return [

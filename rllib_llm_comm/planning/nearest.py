@@ -16,7 +16,7 @@ class Nearest(Protocol):
     """Finds the option that a text is nearest to.
 
     Attributes:
-        by: Who chose last: "embedding" or "model".
+        by: Author of the last choice: "embedding" or "model".
     """
 
     by: str
@@ -70,7 +70,7 @@ class NearestByModel:
     """Asks a chat model which option comes nearest; if it names none, `otherwise` decides.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         otherwise: Decides then.
     """
 

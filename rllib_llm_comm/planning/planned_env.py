@@ -40,20 +40,20 @@ class PlannedSubgoals(ParallelEnv):
     Args:
         env: A parallel environment of a game that planners know, whose observations have the text `subgoal`.
         planner: See `rllib_llm_comm.planning.planners.make_planner`.
-        subgoal_reward: What an agent earns in the game step in which its subgoal is done.
-        subgoal_rewards: Who says that it is done: see `rllib_llm_comm.planning.rewards.subgoal_rewards.make_rewards`.
+        subgoal_reward: Reward of an agent in the game step in which its subgoal is done.
+        subgoal_rewards: Judge of the subgoals: see `rllib_llm_comm.planning.rewards.subgoal_rewards.make_rewards`.
         patience: Game steps after which a subgoal that is not done ends.
         replan: "any": plans when any agent's subgoal has ended; "all": when those of all have (SAMA's rounds).
         wait: Whether the game waits for the plan; `None`: unless the planner is slow.
         in_vector: Whether agents read numbers: their subgoals then stand behind `vector`, too; see
             `rllib_llm_comm.planning.subgoal_observations.SubgoalTeller`.
-        threads: Where slow planners think; by default one thread of this environment.
+        threads: Threads of slow planners; by default one thread of this environment.
 
     Attributes:
         plan: The latest plan; `None` before the first.
         attempts: All plans of this episode, and how their subgoals ended.
-        tracker: Who is to do what.
-        cost: What was asked in this episode.
+        tracker: Tracker of the subgoals.
+        cost: Counts of the questions of this episode.
 
     Raises:
         UserError: If the game does not fit or a setting is not allowed.

@@ -96,7 +96,7 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
             `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path or the name of a
             recording that comes with the package, in place of `chat`; "random" takes `seed`; "disturbed" takes
             `planner` (settings again), `share` and `seed`. A planner is given back as it is.
-        model: Whom to ask, in place of `chat`: one client for the planners of many environments.
+        model: The chat model, in place of `chat`: one client for the planners of many environments.
 
     Raises:
         UserError: If there is no such planner or a setting is not allowed.

@@ -21,7 +21,7 @@ class PolicyPlayer:
     """A trained policy as a player.
 
     Attributes:
-        policy: What `load_policy` gives, with `begin` and `act_together`.
+        policy: Result of `load_policy`, with `begin` and `act_together`.
         explore: Whether actions are sampled.
     """
 

@@ -134,7 +134,7 @@ def _draw(request: PlanRequest, agent: str, given: dict[str, str], where: float)
     Args:
         request: The moment.
         agent: The agent.
-        given: What the agents before it are told.
+        given: Subgoals of the agents before it.
         where: From 0 to 1: which of those that there are.
     """
     options = request.game.possible(request.state, agent)

@@ -32,9 +32,9 @@ class Reflector(Protocol):
         """The phase, and why.
 
         Args:
-            request: What the planner was told.
-            plan: What it planned.
-            outcomes: How the subgoals ended.
+            request: The planner's request.
+            plan: Its plan.
+            outcomes: Ends of the subgoals.
         """
 
 
@@ -64,7 +64,7 @@ class ChatReflector:
     """Asks the planner's chat model; what happens without a usable answer is told by the planner's `fallback`.
 
     Attributes:
-        planner: Whose plans are thought over.
+        planner: The planner of the plans.
     """
 
     planner: ChatPlanner

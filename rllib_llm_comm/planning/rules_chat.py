@@ -43,7 +43,7 @@ class RulesChat:
     Attributes:
         model: Says in recordings that no language model answered.
         answered_by: Says the same of each plan.
-        counters: What was asked so far.
+        counters: Counts so far.
     """
 
     answered_by = RULES

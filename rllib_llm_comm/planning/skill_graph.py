@@ -18,9 +18,9 @@ class Skill:
 
     Attributes:
         name: Its name.
-        uses: What it uses up, by name of the thing.
-        brings: What there is afterwards in addition.
-        agent: Who does it; empty for what happens by itself.
+        uses: Things that it uses up, by name of the thing.
+        brings: Things that there are afterwards in addition.
+        agent: The agent that does it; empty for events without one.
         subgoals: The subgoals by which the agent would do it, best first; empty if there are none now.
         cost: About how many steps it takes.
     """
@@ -38,8 +38,8 @@ class SkillProblem:
     """A moment of a game as a search problem.
 
     Attributes:
-        skills: What can be done in this game.
-        have: What there is now.
+        skills: Skills of this game.
+        have: Present items.
         targets: Things that are wanted, the most wanted first.
         idle: Per agent the subgoal of who has nothing to do.
         engaged: Agents that hold something: if it is needed later on the way to a target, they keep it and wait.
@@ -60,8 +60,8 @@ def search(skills: Sequence[Skill], have: Mapping[str, int], target: str) -> lis
 
     Args:
         skills: All there are.
-        have: What there is now; not changed.
-        target: What is wanted.
+        have: Present items; not changed.
+        target: The target.
 
     Returns:
         `None` if there is no way.
@@ -116,7 +116,7 @@ def ready(skill: Skill, have: Mapping[str, int]) -> bool:
 
     Args:
         skill: The skill.
-        have: What there is.
+        have: Present items.
     """
     return all(have.get(thing, 0) >= number for thing, number in skill.uses.items())
 

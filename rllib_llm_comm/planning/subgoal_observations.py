@@ -52,7 +52,7 @@ class SubgoalTeller:
 
         Args:
             seen: Its observation.
-            subgoal: What it is to do; empty for nothing.
+            subgoal: Its subgoal; empty for none.
         """
         said = dict(seen)
         if SUBGOAL in said:

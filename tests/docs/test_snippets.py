@@ -7,9 +7,11 @@ with fixed sentences.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -66,17 +68,19 @@ def trained(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    """One Ray for all pages: each would start its own."""
-    ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
-    yield
+def home(tmp_path_factory) -> Iterator[Path]:
+    """The working directory of all pages, with one Ray, whose workers stay where it was started."""
+    folder = tmp_path_factory.mktemp("home")
+    with contextlib.chdir(folder):
+        ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
+    yield folder
     ray.shutdown()
 
 
 @pytest.fixture
-def at_home(tmp_path, monkeypatch, chat_client_at_home):
-    """A folder of one's own as the working directory, and a server in place of OpenAI's."""
-    monkeypatch.chdir(tmp_path)
+def at_home(home, monkeypatch, chat_client_at_home):
+    """The working directory, and a server in place of OpenAI's."""
+    monkeypatch.chdir(home)
     with ChatServer(answer) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-nobody")
@@ -84,7 +88,7 @@ def at_home(tmp_path, monkeypatch, chat_client_at_home):
 
 
 @pytest.mark.parametrize("page", python_pages())
-def test_python_runs(page, at_home, trained, cluster):
+def test_python_runs(page, at_home, trained):
     found = of_language("python", page)
     text = "".join(block.text for block in found)
     for path in _LOADED.findall(text):

@@ -41,9 +41,9 @@ class Document:
     """A prompt and its answer; training weighs the answer's tokens more.
 
     Attributes:
-        kind: Which of the four kinds it is.
+        kind: One of the four kinds.
         prompt: The beginning.
-        answer: What follows after one blank.
+        answer: The text that follows after one blank.
     """
 
     kind: str
@@ -55,7 +55,7 @@ def documents(count: int, seed: int) -> Iterator[Document]:
     """Random documents.
 
     Args:
-        count: How many.
+        count: Number.
         seed: The same seed gives the same documents.
     """
     rng = np.random.default_rng(seed)

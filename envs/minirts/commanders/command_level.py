@@ -63,7 +63,7 @@ def make_commander(name: str, executor: Executor, commands: Sequence[Command], s
     Args:
         name: One of `NAMES`.
         executor: The side's officers.
-        commands: What may be commanded, as `tasks.all_commands` gives.
+        commands: Allowed commands, as `tasks.all_commands` gives.
         seed: Of random commands.
 
     Raises:
@@ -86,7 +86,7 @@ def strategy_of_all(
 
     Args:
         executor: The side's officers.
-        commands: What may be commanded.
+        commands: Allowed commands.
         enemy: The army types that the enemy is taken to make, perhaps none; the true ones by default.
     """
     chosen: list[Command] = []
@@ -115,9 +115,9 @@ def strategy(
     Args:
         executor: The side's officers.
         commander: Its number.
-        commands: What may be commanded.
-        table: What to make against each army type; `COUNTER` by default.
-        others: What the others command in the same moment; what they build is not built twice.
+        commands: Allowed commands.
+        table: Type to make against each army type; `COUNTER` by default.
+        others: Commands of the others at the same moment; their buildings are not built twice.
         enemy: The army types that the commander takes the enemy to make, perhaps none; the true ones by default.
     """
     types = enemy_types(executor.side) if enemy is None else enemy

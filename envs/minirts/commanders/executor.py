@@ -30,8 +30,8 @@ class Job:
 
     Attributes:
         command: The command.
-        since: How many jobs had been given before it, to all commanders.
-        left: How many are still to be finished.
+        since: Number of jobs given before it, to all commanders.
+        left: Number still to be finished.
     """
 
     command: Command
@@ -45,8 +45,8 @@ class Orders:
 
     Attributes:
         mining: Whether its idle peasants dig.
-        stance: What its army does: "attack", "defend" or "scout".
-        jobs: What is to be built and trained, the oldest first.
+        stance: Stance of its army: "attack", "defend" or "scout".
+        jobs: Units to build and to train, the oldest first.
     """
 
     mining: bool = False
@@ -67,8 +67,8 @@ class Executor:
     """The officers of all commanders of a side.
 
     Attributes:
-        side: What they see and own.
-        orders: What is in force, per commander.
+        side: Their sight and possessions.
+        orders: Orders in force, per commander.
         max_buildings: Most buildings of a type that the side may have.
 
     Args:
@@ -251,7 +251,7 @@ class Executor:
         """Goes back.
 
         Args:
-            snapshot: What `snapshot` gave.
+            snapshot: Result of `snapshot`.
         """
         orders, self._given, settled = snapshot
         self.orders, self._settled = _copied(orders), [Counter(made) for made in settled]

@@ -46,9 +46,9 @@ class CommanderSaying:
     """A message: what the speaker commands next, and what it wants of another one.
 
     Attributes:
-        mine: What the speaker commands.
+        mine: Command of the speaker.
         name: The other commander; empty if there is none.
-        theirs: What it should command; ("wait", -1) if nothing.
+        theirs: Command that it should give; ("wait", -1) if nothing.
     """
 
     mine: Meaning
@@ -81,7 +81,7 @@ def say(executor: Executor, commands: Sequence[Command], commander: int) -> Sayi
 
     Args:
         executor: The side's officers.
-        commands: What may be commanded.
+        commands: Allowed commands.
         commander: Its number.
     """
     # Late: messages of other games are compared, too, and need no compiled rules for that.
@@ -107,7 +107,7 @@ def word(saying: Saying, rng: np.random.Generator) -> str:
     """A message of at most ten words.
 
     Args:
-        saying: What it means.
+        saying: Its meaning.
         rng: Chooses among wordings.
     """
     if isinstance(saying, EnemySaying):

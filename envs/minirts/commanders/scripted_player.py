@@ -31,7 +31,7 @@ def advise(env: Any, agent: str) -> int | None:
 
     Args:
         env: The (unwrapped) environment.
-        agent: Whose turn it is.
+        agent: The agent in turn.
     """
     if env.settings["action_level"] != "command":
         return None

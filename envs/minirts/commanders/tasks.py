@@ -25,7 +25,7 @@ class Command:
     Attributes:
         verb: `WAIT`, `MINE`, `BUILD`, `TRAIN` or one of `STANCES`.
         kind: Type to build or train; -1 for other verbs.
-        number: How many to train; 1 for "build", 0 for other verbs.
+        number: Number to train; 1 for "build", 0 for other verbs.
     """
 
     verb: str
@@ -47,7 +47,7 @@ def all_commands(numbers: Sequence[int] = tuple(range(1, MOST + 1))) -> tuple[Co
     """All commands, in the order of actions: wait, mine, build, train, attack, defend, scout.
 
     Args:
-        numbers: How many units one command may ask for.
+        numbers: Numbers of units that one command may ask for.
     """
     return (
         NOTHING,

@@ -33,9 +33,9 @@ class Settings:
         map: The map.
         opponents: Per player the scripted opponent that plays, or `None` where orders come from outside; see
             `opponents.parse`.
-        money: What each player has at the start.
+        money: Money of each player at the start.
         unit_cap: Most units and buildings per player; 0 for no cap.
-        max_tick: When the game is a draw; 0 for never.
+        max_tick: Tick at which the game is a draw; 0 for never.
         frame_skip: Scripted opponents act every so many ticks, >= 1.
     """
 
@@ -52,8 +52,8 @@ class Unit:
     """A unit, a building or a resource as it is now.
 
     Attributes:
-        ref: What orders call it.
-        number: How many were created before it.
+        ref: Its name in orders.
+        number: Number of units created before it.
         player: Its owner.
         type: Number of its type; see `rllib_llm_comm.envs.minirts.engine.units`.
         x: Position, in cells.
@@ -105,11 +105,11 @@ class Game:
     Attributes:
         settings: The settings.
         record: The state, `state.GAME` of shape (1,).
-        memory: What the path planners know, `state.MEMORY` of shape (1,).
+        memory: Memory of the path planners, `state.MEMORY` of shape (1,).
 
     Args:
         seed: The map's seed, and the opponents' unless they get their own; any whole number.
-        settings: What is not the default.
+        settings: Settings other than the defaults.
         opponent_seeds: Seeds of the opponents' draws.
 
     Raises:
@@ -202,7 +202,7 @@ class Game:
 
         Args:
             orders: In the order in which they are sent.
-            ticks: How many; `frame_skip` by default.
+            ticks: Number of ticks; `frame_skip` by default.
 
         Returns:
             "done" or "dropped" for each order; those that say what the unit already does, that attack a building under
@@ -278,7 +278,7 @@ class Game:
         """Goes back to a state of this or of another game.
 
         Args:
-            snapshot: What `snapshot` gave.
+            snapshot: Result of `snapshot`.
         """
         self.record = snapshot.record.copy()
         _forget(self.memory)

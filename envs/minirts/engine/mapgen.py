@@ -66,7 +66,7 @@ def generate(seed: int, settings: MapSettings | None = None) -> GameMap:
 
     Args:
         seed: Any whole number; maps repeat modulo 65537.
-        settings: What is not the default.
+        settings: Settings other than the defaults.
     """
     settings = settings or MapSettings()
     made = GameMap(_rivers(_generator(seed)))

@@ -209,11 +209,11 @@ def way(g, m, slot, to_x, to_y, tick):  # type: ignore[no-untyped-def]
 
     Args:
         g: The game.
-        m: What planners know; changed.
+        m: Memory of the path planners; changed.
         slot: The unit.
         to_x: Its target.
         to_y: Its target.
-        tick: What the unit's order thinks is the time.
+        tick: Time as the unit's order counts it.
 
     Returns:
         A cell, or `CELLS` if it should walk straight to the target.

@@ -29,7 +29,7 @@ def building_spot(side: Side, kind: int, taken: Sequence[Cell] = ()) -> Cell | N
 
     Args:
         side: The side.
-        kind: What is to be built.
+        kind: Type to build.
         taken: Cells that are given away already.
     """
     home = side.home
@@ -94,7 +94,7 @@ def unexplored(side: Side, from_: Unit) -> Cell | None:
 
     Args:
         side: The side.
-        from_: Who goes.
+        from_: The unit that goes.
     """
     home = side.home
     seen = side.game.explored(side.player)

@@ -117,7 +117,7 @@ def best_target(unit: Unit, enemies: Sequence[Unit]) -> Unit | None:
     """Best target of a unit: soon dead and soon reached; fighters before peasants before buildings.
 
     Args:
-        unit: Who attacks.
+        unit: The attacking unit.
         enemies: Among whom.
     """
     hurt = [enemy for enemy in enemies if DAMAGE[unit.type, enemy.type] > 0]

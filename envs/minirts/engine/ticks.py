@@ -159,7 +159,7 @@ def tick(g, m, given, codes, filtered):  # type: ignore[no-untyped-def]
 
     Args:
         g: The game.
-        m: What planners know.
+        m: Memory of the path planners.
         given: Records `state.ORDER` that players give in this tick.
         codes: int32, as long: what became of each order; see `rllib_llm_comm.envs.minirts.engine.order_rules`.
         filtered: Whether orders that say what the unit already does are dropped.
@@ -219,7 +219,7 @@ def run(g: Any, m: Any, given: np.ndarray, codes: np.ndarray, filtered: bool, ti
         given: As in `tick`.
         codes: As in `tick`.
         filtered: As in `tick`.
-        ticks: How many.
+        ticks: Number of ticks.
         to_the_end: Whether to stop when the game is over.
     """
     _run(g, m, given, codes, filtered, ticks, to_the_end)

@@ -67,7 +67,7 @@ def vector(side: Side, commander: int, max_tick: int) -> np.ndarray:
     Args:
         side: The side.
         commander: Its number.
-        max_tick: When the game is a draw; 0 for never.
+        max_tick: Tick at which the game is a draw; 0 for never.
     """
     game = side.game
     mine, ours, theirs = side.counts(commander), side.counts(), side.enemy_counts()

@@ -32,7 +32,7 @@ def observation_text(executor: Executor, commander: int, max_tick: int = 0) -> s
     Args:
         executor: The side's officers.
         commander: Its number.
-        max_tick: When the game is a draw; 0 for never.
+        max_tick: Tick at which the game is a draw; 0 for never.
     """
     side = executor.side
     sentences = [f"You are {COMMANDERS[commander]}.", *told_sentences(side, commander)]
@@ -101,7 +101,7 @@ def event_text(commander: int, command: Command, success: bool) -> str:
     """End of a command, in words.
 
     Args:
-        commander: Whose it was.
+        commander: The commander that gave it.
         command: The command.
         success: Whether it was done; else it was given up.
     """
@@ -118,7 +118,7 @@ def brief(num_commanders: int, rules: Sequence[str] = ()) -> str:
     """The game in a few sentences.
 
     Args:
-        num_commanders: How many share the side.
+        num_commanders: Number of commanders that share the side.
         rules: Further sentences.
     """
     who = listing(name.capitalize() for name in COMMANDERS[:num_commanders])

@@ -21,8 +21,8 @@ class Moment:
     """A moment of a lake.
 
     Attributes:
-        cells: Where the walkers are.
-        fates: What has become of them.
+        cells: Cells of the walkers.
+        fates: Their fates.
         seen: Cells where somebody has been in this episode.
         time: Steps before it.
     """

@@ -42,14 +42,14 @@ class Moment:
     """A moment of the game; nothing in it changes.
 
     Attributes:
-        tick: When it is.
+        tick: Its time.
         situation: The team and the enemy, in sentences.
         situations: Each commander, in sentences.
         refusals: Per commander why it cannot set about a subgoal; those it can are left out.
         made: Per commander how many units of each type it has made so far.
         digging: Per commander whether all its peasants are at work and one of them digs.
         fighting: Per commander whether its army attacks somebody.
-        wanted: What the game's own rules would have each commander do.
+        wanted: Command of the game's own rules for each commander.
         plain: JSON-able values.
     """
 

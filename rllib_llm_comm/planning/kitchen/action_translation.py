@@ -92,15 +92,15 @@ def translate_actions(
     """Puts into words what the actions of an agent would do.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         index: The game's code.
         state: The state as plain values.
-        agent: Whose actions.
+        agent: The agent that acts.
         actions: Each action as the code names it, and the game's check of it; at least one.
         manual: The game in words.
-        beside: What is on each side of the agent, as the state has no map; see
+        beside: Things on each side of the agent, as the state has no map; see
             `rllib_llm_comm.planning.kitchen.action_translation.surroundings`.
-        pieces: How many pieces of code the model is shown.
+        pieces: Number of pieces of code that the model is shown.
 
     Raises:
         ChatError: If a request failed for good, or both answers have not the right form.
@@ -133,7 +133,7 @@ def effect_check(layout: Layout, truth: str, beside: Mapping[str, str] | None = 
 
     Args:
         layout: The kitchen.
-        truth: What it does, as `text.target_phrases` or `text.primitive_phrases` says it.
+        truth: Its true effect, as `text.target_phrases` or `text.primitive_phrases` says it.
         beside: The place on each side of the cook, by direction, for words such as "turn east to face counter 4".
     """
     true = _meaning(layout, truth)

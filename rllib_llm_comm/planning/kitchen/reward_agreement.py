@@ -92,7 +92,7 @@ def kitchen_steps(
 
     Args:
         layout: The kitchen.
-        steps: How many.
+        steps: Number of steps.
         seed: Of starts and disturbances.
         dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
     """

@@ -85,12 +85,12 @@ def translate(
     """Puts a state into words.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         index: The game's code.
         state: The state as plain values.
         check: The game's checker for this state.
         manual: The game in words.
-        pieces: How many pieces of code the model is shown.
+        pieces: Number of pieces of code that the model is shown.
 
     Raises:
         ChatError: If a request failed for good, or both answers have not the right form.

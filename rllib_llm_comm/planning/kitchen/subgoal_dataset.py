@@ -48,7 +48,7 @@ def diverse_states(game: PlanningGame, number: int, seed: int = 0) -> dict[str, 
 
     Args:
         game: An onion-soup kitchen; it is left in one of the states.
-        number: How many.
+        number: Number.
         seed: Of the states.
 
     Returns:
@@ -75,7 +75,7 @@ class SubgoalDataset:
         layout: The kitchen: a name, or rows of one's own.
         planner: See `rllib_llm_comm.planning.planners.make_planner`.
         seed: Of the states, and of planners that draw.
-        model: Whom a planner asks, in place of the one that its settings name.
+        model: Chat model for a planner, in place of the one that its settings name.
         plans: Per state what the planner gave: `state` (a digest), `goal`, `subgoals` by agent in the game's words,
             what was `refused` and who `answered_by`; or `state` and `failed`, why there is no usable answer.
     """

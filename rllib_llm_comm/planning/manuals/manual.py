@@ -92,13 +92,13 @@ class Manual:
 
     Attributes:
         text: The manual.
-        facts: What it was made of: facts per question about the game, without repetitions.
+        facts: Its material: facts per question about the game, without repetitions.
         paragraphs: Number of paragraphs.
         relevant: Indices of those that were relevant.
         repeated: Facts that were left out because they repeat others.
         undecided: Relevant paragraphs that were kept although the last answer about them was neither yes nor no.
         unsorted: Lists of facts of which the model did not name the repetitions in two tries, so that all were kept.
-        cost: What was asked for it.
+        cost: Counts of the questions for it.
     """
 
     text: str
@@ -133,9 +133,9 @@ def make_manual(
     """Makes the manual of a game.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         paragraphs: Of papers about the game; see `rllib_llm_comm.planning.manuals.latex.split_latex`.
-        settings: How.
+        settings: The settings.
 
     Raises:
         UserError: If no paragraph is relevant, none tells anything, the budget is spent or the key is missing.
@@ -179,9 +179,9 @@ def relevant_paragraphs(
     An answer that is neither yes nor no keeps the paragraph: a useless one costs little, a lost rule much.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         paragraphs: The paragraphs.
-        batch: How many are asked about together.
+        batch: Number that is asked about together.
         kept_in_doubt: Paragraphs kept by an answer that is neither yes nor no are counted here as "undecided".
 
     Returns:
@@ -204,9 +204,9 @@ def collect_facts(model: ChatModel, paragraphs: Sequence[Paragraph], batch: int 
     """Answers of paragraphs to the questions about the game, one fact per entry, each wording once.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         paragraphs: Relevant ones.
-        batch: How many are asked about together.
+        batch: Number that is asked about together.
 
     Returns:
         Question to facts.
@@ -233,7 +233,7 @@ def without_repetitions(
     numbers that do not exist, twice), everything is kept.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         facts: Question to facts.
         kept_in_doubt: Lists that were kept whole for want of a usable answer are counted here as "unsorted".
     """
@@ -278,7 +278,7 @@ def summary(model: ChatModel, facts: Sequence[str], words: int = 400) -> str:
     """A manual made of facts.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         facts: The facts.
         words: Most words that the model is asked for.
 

@@ -28,7 +28,7 @@ class SubgoalReward(Protocol):
         Args:
             before: The state before the step, of plain values.
             after: The state after it.
-            agent: Whose subgoal it is.
+            agent: The agent of the subgoal.
         """
 
 
@@ -40,7 +40,7 @@ class CodeReward:
 
     Attributes:
         source: The code.
-        sandbox: Where it runs; by default one for all rewards of this process.
+        sandbox: Its sandbox; by default one for all rewards of this process.
     """
 
     source: str
@@ -65,13 +65,13 @@ def write_reward(
     """Lets a chat model write the reward code of a subgoal, and once more if the sandbox refuses it.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         subgoal: The subgoal in words.
         example: A state of the game; the code is tried on a step from it to itself, in which nobody can have done
             anything.
         agent: An agent in it.
         manual: The game in words.
-        sandbox: Where the code runs; by default one for all rewards of this process.
+        sandbox: Sandbox of the code; by default one for all rewards of this process.
 
     Raises:
         AnswerError: If both answers are refused.
@@ -105,7 +105,7 @@ class JudgeReward:
     time if the model keeps its answers.
 
     Attributes:
-        model: Whom to ask.
+        model: The chat model.
         subgoal: The subgoal in words.
         manual: The game in words.
         describe: Makes words of a state; by default its JSON.
@@ -133,7 +133,7 @@ class JudgeReward:
         Args:
             before: The state before the step.
             after: The state after it.
-            agent: Whose subgoal it is.
+            agent: The agent of the subgoal.
 
         Raises:
             ChatError: If a request failed for good.
@@ -150,7 +150,7 @@ class JudgeReward:
         Args:
             before: The state before the step.
             after: The state after it.
-            agent: Whose subgoal it is.
+            agent: The agent of the subgoal.
         """
         manual = f"The game:\n{self.manual}\n\n" if self.manual else ""
         return fill(

@@ -46,7 +46,7 @@ class RefusedCodeError(UserError):
     """Reward code that may not run, ran into a limit, or did not return 0 or 1.
 
     Attributes:
-        reason: Why, as a part of a sentence.
+        reason: Reason, as a part of a sentence.
     """
 
     def __init__(self, reason: str) -> None:

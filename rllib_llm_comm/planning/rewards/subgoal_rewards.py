@@ -62,7 +62,7 @@ class SubgoalRewards:
     """The game's exact tests. One object serves all environments of a process.
 
     Attributes:
-        name: What it is called in settings.
+        name: Its name in settings.
         slow: Whether `prepare` may wait for a server.
         judges: All whom `judged` may name.
     """
@@ -77,7 +77,7 @@ class SubgoalRewards:
         Args:
             game: The game.
             state: A moment of it.
-            agent: Who will have the subgoal.
+            agent: The agent that will have the subgoal.
             subgoal: The subgoal.
 
         Raises:
@@ -119,7 +119,7 @@ class _ByState(SubgoalRewards):
     """Rewards that look at plain states; `fallback` says what counts where there is none that works.
 
     Args:
-        judge: Who judges where there is one.
+        judge: The judge where there is one.
         fallback: "rules": the game's exact test. "none": nobody, so the subgoal is not done. "error": the run ends.
     """
 
@@ -225,7 +225,7 @@ class ChatRewards(_ByState):
     same holds until the subgoal is given again; then the model is asked again.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         path: A folder in which the code is kept, for `CodeRewards` and for later runs; `None` keeps none.
         fallback: See `rllib_llm_comm.planning.rewards.subgoal_rewards.CodeRewards`.
     """
@@ -270,7 +270,7 @@ class JudgeRewards(_ByState):
     What counts where it says neither yes nor no, or a request failed, is told by `fallback`.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         fallback: "none" (default): the subgoal is not done in this step. "rules": the game's exact test. "error": the
             run ends.
     """
