@@ -122,7 +122,7 @@ class ScriptedTeam:
         """True if a cook is asked in a situation that it has met often enough."""
         kitchen = self._env.kitchen
         hands = {cook.held.name: cook.name for cook in kitchen.agents if cook.held}
-        # What somebody holds has its holder's place, so walking about is no new situation.
+        # An item in a hand has its holder's place, so walking about is no new situation.
         items = tuple((hands.get(item.name, item.cell), getattr(item, "chops", 0)) for item in kitchen.items.values())
         situation = (agent, kitchen.served, items)
         self._met[situation] += 1

@@ -152,7 +152,7 @@ class ChatPlanner(Planner):
         with self._asking("assignment", by):
             way, reasons = self._assign(request, context, goal, subgoals, refused)
         if way is None:
-            # What the model cannot give out right in two tries is given out as well as it can be.
+            # Subgoals that the model gives out wrongly in two tries are given out as well as possible.
             by["assignment"] = RULES
             way = assignments(request, [one.subgoal for one in subgoals])[0]
         whys = {one.subgoal: one.reason for one in subgoals}

@@ -167,7 +167,7 @@ def _worth(subgoal: str, agent: str, prompt: str) -> float:
     if subgoal.startswith("fetch a dish"):
         return 6 if stage == 1 else 2
     if subgoal.startswith("fetch an onion"):
-        # What was laid down for others to take is taken by those who can use it.
+        # Items that were laid down for others are taken by those who can use it.
         laid = "counter" in subgoal
         return (-3 if far else 5.5) if laid else 5
     if subgoal.startswith("fetch a soup"):

@@ -98,7 +98,7 @@ def _do(
     """A skill, after whatever has to be done for it."""
     steps: list[Skill] = []
     cost = skill.cost
-    # What an agent itself must have comes last, so that nobody stands around with it while the rest is prepared.
+    # Items that an agent itself must have come last, so that nobody stands around with it while the rest is prepared.
     for thing, number in sorted(skill.uses.items(), key=lambda use: (use[0].startswith(own(skill.agent, "")), use)):
         for _ in range(number):
             if have[thing] <= 0:

@@ -174,9 +174,9 @@ def parse(words: list[str]) -> None:
     while command is not None:
         try:
             context = command.make_context(command.name, list(rest), parent=context)
-            if not isinstance(command, TyperGroup):
-                return
             rest = [*context._protected_args, *context.args]
+            if not isinstance(command, TyperGroup) or not rest:  # `rllib train --run PPO` has no command within `train`
+                return
             _, command, rest = command.resolve_command(context, rest)
         except Exception as error:
             if type(error).__name__ not in ERRORS:

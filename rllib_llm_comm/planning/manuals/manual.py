@@ -240,7 +240,7 @@ def without_repetitions(
     entries = [(question, fact) for question, group in facts.items() for fact in group]
     kept: list[tuple[str, str]] = []
     while entries:
-        # What was kept so far is shown again, as far as it fits, so that facts of different parts meet.
+        # The facts kept so far are shown again, as far as it fits, so that facts of different parts meet.
         carried = kept[-_FACTS_AT_ONCE // 2 :]
         part, entries = entries[:_FACTS_AT_ONCE], entries[_FACTS_AT_ONCE:]
         shown = carried + part
