@@ -140,7 +140,7 @@ def test_commands_are_known(page):
 @pytest.mark.parametrize("page", [page for page in PAGES if inline_commands(page)], ids=name)
 def test_commands_in_sentences_are_known(page):
     for words in inline_commands(page):
-        if words[1].isupper() or words[-1].endswith("..."):
+        if "COMMAND" in words or words[-1].endswith("..."):
             continue
         try:
             parse(words[1:])
