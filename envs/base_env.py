@@ -23,7 +23,7 @@ class Game(ParallelEnv, ABC):
         env_id: The registered id.
         observation_spaces: The space of each agent's observations.
         action_spaces: The space of each agent's actions.
-        render_mode: What `render` draws if it is not told.
+        render_mode: Default mode of `render`.
     """
 
     env_id: ClassVar[str]
@@ -50,7 +50,7 @@ class Game(ParallelEnv, ABC):
         return ()
 
     def meaning(self, message: str) -> str | None:
-        """What a message is about as a short text, comparable with the infos' `private`; None if the game cannot tell.
+        """Content of a message as a short text, comparable with the infos' `private`; None if the game cannot tell.
 
         Args:
             message: Any text, also one that is none of the game's own sentences.
@@ -58,7 +58,7 @@ class Game(ParallelEnv, ABC):
         return None
 
     def understands(self, message: str) -> bool | None:
-        """Whether a message is one of the game's own sentences, as its scripted player has them; None if it has none.
+        """True if a message is one of the game's own sentences, as its scripted player has them; None if it has none.
 
         Args:
             message: Any text.
@@ -66,7 +66,7 @@ class Game(ParallelEnv, ABC):
         return None
 
     def request(self, message: str) -> str | None:
-        """What a message asks its listener for, in words of actions; its meaning if the game does not tell.
+        """Request that a message makes of its listener, in words of actions; its meaning if the game does not tell.
 
         Args:
             message: Any text.

@@ -1,4 +1,4 @@
-"""What all games have in common where they meet users: spaces of texts, and checks of settings and actions."""
+"""Interface of games: keys of observations and infos, text spaces, checks of settings and actions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def asked(agents: Iterable[Any], infos: Mapping[Any, Mapping[str, Any]]) -> list
 
 
 def teacher_state(env: Any) -> Any:
-    """What a scripted teacher may see of a game that has begun: `kitchen`, `teacher_state`, or nothing."""
+    """Part of a started game that a scripted teacher may see: its `kitchen`, its `teacher_state`, or nothing."""
     state = getattr(env, "kitchen", None)
     return state if state is not None else getattr(env, "teacher_state", None)
 
@@ -93,7 +93,7 @@ def _words(longest: int) -> spaces.Text:
 
 
 def solved(terminated: bool, infos: Mapping[Any, Mapping[str, Any]]) -> bool:
-    """Whether an episode ended well: what the game says, or that it was terminated if the game says nothing.
+    """True if an episode ended well: by the game's own word, or by its termination if the game says nothing.
 
     Args:
         terminated: Whether it ended otherwise than by a time limit.
@@ -149,7 +149,7 @@ def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], ti
     Args:
         env_class: Its constructor's arguments are the settings.
         env_id: Its name in messages.
-        settings: What a user gave.
+        settings: The user's settings.
         time_limit: The setting that others call `max_cycles`.
 
     Raises:

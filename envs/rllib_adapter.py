@@ -113,7 +113,7 @@ class ParallelEnvAdapter(MultiAgentEnv):
 
         Args:
             starts: Shared by all games of an EnvRunner.
-            number: Which of them this is.
+            number: Index among them.
         """
         self._starts = (starts, number)
 
@@ -248,9 +248,9 @@ def wrap_games(env: Any, wrapper: Callable[[ParallelEnv, int], ParallelEnv], wan
     """Puts a PettingZoo wrapper around each game of a vector environment of RLlib's, before its first reset.
 
     Args:
-        env: What RLlib gives to `on_environment_created`.
+        env: The environment, as RLlib gives it to `on_environment_created`.
         wrapper: Takes a game and its number and returns the wrapped one.
-        wanted: Who wants this, at the beginning of the sentence if it cannot be.
+        wanted: Author of the wish, at the beginning of the sentence if it cannot be.
 
     Raises:
         UserError: If the games are no PettingZoo environments behind our adapter.
@@ -266,7 +266,7 @@ def start_alike(env: Any, starts: EqualStarts, wanted: str) -> None:
     """Lets the games of a vector environment of RLlib's begin alike in groups.
 
     Args:
-        env: What RLlib gives to `on_environment_created`.
+        env: The environment, as RLlib gives it to `on_environment_created`.
         starts: Of as many games.
         wanted: As of `wrap_games`.
 
@@ -299,7 +299,7 @@ def register_parallel_env(
 
     Args:
         env_id: The name for `config.environment(...)`.
-        entry: What makes the environment: a callable or "module:name". None takes the environment that
+        entry: The maker of the environment: a callable or "module:name". None takes the environment that
             PettingZoo's own registry knows by `env_id`.
 
     Raises:

@@ -62,7 +62,7 @@ def replace_folder(new: Path, target: Path) -> None:
 
     Args:
         new: The folder with the content, on the same file system.
-        target: Where it goes; what is there of an earlier time is deleted afterwards.
+        target: Its new place; files of an earlier time there are deleted afterwards.
     """
     sync_tree(new)
     old = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.old")
@@ -95,7 +95,7 @@ def move_aside(path: Path, name: str) -> Path:
     """Renames a file or folder to `name-1`, `name-2`, ... beside it, the first that is free.
 
     Args:
-        path: What is moved.
+        path: File or folder to move.
         name: The new name without its number.
 
     Returns:
@@ -159,12 +159,12 @@ def disk_fault_now(folder: Path) -> str | None:
 
 
 def disk_error(error: OSError, doing: str, elsewhere: str = "") -> UserError:
-    """What the user is told of an error while something was written.
+    """User error for a failure while something was written.
 
     Args:
         error: The error.
-        doing: What failed, as the beginning of the sentence.
-        elsewhere: How another place is chosen, if that can be done, such as "give another place with `--out`".
+        doing: The failed action, as the beginning of the sentence.
+        elsewhere: Remedy by another place, if there is one, such as "give another place with `--out`".
     """
     fault = disk_fault(error)
     if fault is None:

@@ -31,9 +31,9 @@ class CheckResult:
     """The outcome of one check.
 
     Attributes:
-        name: What was checked.
+        name: Name of the check.
         status: "passed", "failed" or "skipped".
-        detail: Why it failed or was skipped, or what PettingZoo warned of.
+        detail: Reason of the failure or skip, or warnings of PettingZoo.
     """
 
     name: str
@@ -42,7 +42,7 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return self.status != FAILED
 
 

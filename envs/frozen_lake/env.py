@@ -117,7 +117,7 @@ class FrozenLake(Game):
         settings: All settings, JSON-able.
         lake: The game.
         score: Points of both agents so far in this episode.
-        trail: Where both walkers were and what had become of them, at the start of the episode and after each step.
+        trail: Cells and fates of both walkers, at the start of the episode and after each step.
         task: The goal in words.
         brief: The game in a few sentences.
     """

@@ -1,4 +1,4 @@
-"""Which values the settings of the environment may have."""
+"""Allowed values of the environment's settings."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class OvercookedAI(Game):
         env_id: The registered id.
         settings: All settings, JSON-able.
         kitchen: The game.
-        level: What turns actions into primitive ones.
+        level: Converter of actions into primitive ones.
         players: The player (0 or 1) that each agent is in this episode.
         score: Reward for soups so far in this episode.
         passed: `Kitchen.state` before the last `step` and after each of its game steps; after `reset` the start.
@@ -221,7 +221,7 @@ class OvercookedAI(Game):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the kitchen's name means elsewhere."""
+        """Notes on the kitchen's name, which stands for another one elsewhere."""
         layout = self.settings["layout"]
         note = name_note(layout) if isinstance(layout, str) else ""
         return (note,) if note else ()
@@ -346,14 +346,14 @@ class OvercookedAI(Game):
         return None if wanted is None else meaning(message, wanted.names)
 
     def understands(self, message: str) -> bool:
-        """Whether a message is one of the game's own sentences."""
+        """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
     def action_phrases(self, agent: str) -> list[str]:
-        """What each action would do now, in words; also where agents do not read.
+        """Effect of each action now, in words; also where agents do not read.
 
         Args:
-            agent: Who would act.
+            agent: The agent that would act.
         """
         return self.level.phrases(self.players[agent])
 

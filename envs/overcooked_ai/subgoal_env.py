@@ -21,7 +21,7 @@ has one more part:
 * `subgoal_id`: Discrete(S), the subgoal's index in `subgoals.all_subgoals`, a list for both players; S is 42 to 118 in
   the five kitchens.
 
-### Where subgoals come from
+### Sources of subgoals
 
 `subgoals="sampled"`, for training: an agent whose subgoal is done, or that has had it for `patience` game steps, gets a
 new one, drawn among those that are possible now: first the verb, then one with this verb, each as likely as the others,
@@ -269,7 +269,7 @@ def _signature() -> inspect.Signature:
 
 
 def without_subgoals(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The same kitchen without subgoals of its own: id and settings.
+    """Id and settings of the kitchen without subgoals of its own.
 
     Args:
         settings: Those of the kitchen with subgoals.
@@ -343,7 +343,7 @@ def _random_thing(kinds: list[str], dynamics: str, rng: np.random.Generator) -> 
 
 
 def _random_content(dynamics: str, rng: np.random.Generator) -> list[Any]:
-    """What is in a pot: nothing, onions, a cooking soup or a ready one, each as likely."""
+    """Random content of a pot: nothing, onions, a cooking soup or a ready one, each as likely."""
     content = ("nothing", "onions", "cooking", "ready")[rng.integers(4)]
     if content == "nothing":
         return []

@@ -171,7 +171,7 @@ class OvercookedText(Game):
         env_id: The registered id.
         settings: All settings, JSON-able.
         kitchen: The game's state with everything in it (for teachers, tests and replays).
-        runner: What carries out the actions; offers `names`, `preview(agent, action)` and `snapshot()`.
+        runner: Runner of the actions; offers `names`, `preview(agent, action)` and `snapshot()`.
         task: The goal in words.
         brief: The game in a few sentences.
     """
@@ -328,7 +328,7 @@ class OvercookedText(Game):
         return {agent: self.observe(agent) for agent in self.possible_agents}
 
     def observe(self, agent: str) -> Observation:
-        """What an agent observes now.
+        """Present observation of an agent.
 
         Args:
             agent: Its name.
@@ -373,11 +373,11 @@ class OvercookedText(Game):
         return tuple(dish_name(sorted(recipe_foods(recipe))) for recipe in self._draws.recipes)
 
     def meaning(self, message: str) -> str:
-        """The food or dish that a message names (see `sayings.meaning`); a dish is spelt as in the infos' `private`."""
+        """The food or dish that a message names; a dish is spelt as in the infos' `private`."""
         return meaning(message)
 
     def understands(self, message: str) -> bool:
-        """Whether a message is one of the game's own sentences."""
+        """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
     # ---- pictures ----------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ class Referential(TellingGame):
         return meaning_of(message)
 
     def understands(self, message: str) -> bool:
-        """Whether a message is one of the game's own sentences."""
+        """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
     def seen_by(self, agent: str) -> Seen:

@@ -1,4 +1,4 @@
-"""What a chat client keeps on disk: answers already paid for, and what they cost.
+"""Disk cache of a chat client: answers already paid for, and their cost.
 
 Several processes may use one folder: files appear at once or not at all, and a claim (a lock that ends with its
 process) keeps two of them from paying for the same answer or from spending the same money.
@@ -66,7 +66,7 @@ def _mend_end(file: IO[bytes]) -> bool:
 
 
 def is_document(line: bytes) -> bool:
-    """Whether a line is whole JSON.
+    """True if a line is whole JSON.
 
     Args:
         line: The line.
