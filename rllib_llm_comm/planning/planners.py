@@ -147,7 +147,7 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
             `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path or the name of a
             recording that comes with the package, in place of `chat`; "random" takes `seed`; "disturbed" takes
             `planner` (settings again), `share` and `seed`. A planner is given back as it is.
-        model: The model to ask, in place of `chat`: one client for the planners of many environments.
+        model: The chat model, in place of `chat`: one client for the planners of many environments.
 
     Raises:
         UserError: If there is no such planner or a setting is not allowed.
@@ -169,7 +169,7 @@ def fallback_of(settings: str | Mapping[str, Any]) -> str:
     """The `fallback` of a planner that asks a language model; empty for others.
 
     Args:
-        settings: As of `make_planner`.
+        settings: See `rllib_llm_comm.planning.planners.make_planner`.
     """
     given = _undisturbed(settings)
     return str(given.get("fallback", BY_RULES)) if given.get("name") in WITH_MODEL else ""
@@ -179,7 +179,7 @@ def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | No
     """The chat model that the planners of many environments can share; `None` for planners that ask none.
 
     Args:
-        settings: As of `make_planner`.
+        settings: See `rllib_llm_comm.planning.planners.make_planner`.
 
     Raises:
         UserError: If a setting is not allowed.
