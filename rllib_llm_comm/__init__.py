@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm import moved as _moved
+
 if TYPE_CHECKING:
     from rllib_llm_comm.agents.load_policy import load_policy
     from rllib_llm_comm.algorithms.commnet import CommNet, CommNetConfig
@@ -63,6 +65,8 @@ _HOMES = {
     "load_policy": "agents.load_policy",
     "register_all": "algorithms.registry",
 }
+
+_moved.install()
 
 
 def __getattr__(name: str) -> Any:
