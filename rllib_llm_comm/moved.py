@@ -146,7 +146,10 @@ MODULES = {
 }
 """Old -> new module, both below this package."""
 
-NAMES: dict[str, str] = {}
+NAMES = {
+    "algorithms.comm_ppo.CommPPOConfig": "algorithms.multi_agent_ppo.MultiAgentPPOConfig",
+    "learners.comm_ppo_learner.CommPPOLearner": "learners.multi_agent_ppo_learner.MultiAgentPPOLearner",
+}
 """Old -> new dotted name of what was renamed in a module of `MODULES`, both below this package."""
 
 # Folders that are gone; Python imports them before the modules that were in them.

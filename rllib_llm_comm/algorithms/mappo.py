@@ -97,7 +97,7 @@ class MAPPOConfig(NumericPPOConfig):
             value_norm_beta: Decay of their running mean and variance per minibatch, in [0, 1). Default 0.99999.
             huber_delta: Size of an error of the (normalised) value from which on its loss grows on a line, > 0, or
                 `None` for the squared error. Default 10.
-            **kwargs: Other training settings, see `CommPPOConfig.training` for their meaning. Defaults here: `lr` and
+            **kwargs: Settings of `MultiAgentPPOConfig.training`. Defaults here: `lr` and
                 `critic_lr` 5e-4, `num_epochs` 15, `minibatch_size` `None` (one minibatch), `clip_param` and
                 `vf_clip_param` 0.2, `value_clip_mode` `"max"`, `vf_loss_coeff` 1, `entropy_coeff` 0.01, `grad_clip`
                 10, `gamma` 0.99, `lambda_` 0.95, `kl_target` `None`, `train_batch_size_per_learner` 1024 (ours).

@@ -15,7 +15,7 @@ from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.learners.losses import VALUE_CLIP_MODES
-from rllib_llm_comm.learners.multi_agent_ppo_learner import CommPPOLearner
+from rllib_llm_comm.learners.multi_agent_ppo_learner import MultiAgentPPOLearner
 
 if TYPE_CHECKING:
     from typing import Self
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
 
 
-class CommPPOConfig(PlanningConfigMixin, PPOConfig):
-    """What `Verco` and the systems that it is compared with share: one policy for all agents, `CommPPOLearner`.
+class MultiAgentPPOConfig(PlanningConfigMixin, PPOConfig):
+    """What `Verco` and the systems that it is compared with share: one policy for all agents, `MultiAgentPPOLearner`.
 
     The same losses, advantages per game step, masks and counting of decisions for all of them, so that a comparison
     compares what the agents see and say and nothing else.
@@ -112,8 +112,8 @@ class CommPPOConfig(PlanningConfigMixin, PPOConfig):
 
     @override(PPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:
-        """`CommPPOLearner`."""
-        return CommPPOLearner
+        """`MultiAgentPPOLearner`."""
+        return MultiAgentPPOLearner
 
     @override(PPOConfig)
     def validate(self) -> None:

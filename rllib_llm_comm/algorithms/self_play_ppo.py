@@ -96,7 +96,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
             shaping_horizon: Game steps over which the factor of the shaped rewards falls on a line from 1 to 0, >= 1,
                 or `None` to leave it at 1. Default 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination
                 ring).
-            **kwargs: Settings of `CommPPOConfig.training`.
+            **kwargs: Settings of `MultiAgentPPOConfig.training`.
 
         Returns:
             This config.

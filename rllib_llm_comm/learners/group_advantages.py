@@ -21,7 +21,7 @@ from rllib_llm_comm.envs.rllib_adapter import START
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.group_baselines import GroupAdvantages, group_advantages, length_weights, returns_to_go
 from rllib_llm_comm.learners.minibatches import TEXT_GROUP
-from rllib_llm_comm.learners.multi_agent_ppo_learner import CommPPOLearner
+from rllib_llm_comm.learners.multi_agent_ppo_learner import MultiAgentPPOLearner
 from rllib_llm_comm.learners.semi_markov_gae import RAW_ADVANTAGES, decisions_only, in_order, rewards_of
 
 GAE, RLOO, GRPO = "gae", "rloo", "grpo"
@@ -124,14 +124,14 @@ class AddGroupAdvantages(ConnectorV2):
         return group_advantages(returns, groups, episodes, leave_out=self.estimator == RLOO, by_std=self.by_std)
 
 
-class GroupBaselineLearner(CommPPOLearner):
-    """`CommPPOLearner` without a critic: no value loss, and advantages of `AddGroupAdvantages`.
+class GroupBaselineLearner(MultiAgentPPOLearner):
+    """`MultiAgentPPOLearner` without a critic: no value loss, and advantages of `AddGroupAdvantages`.
 
     Settings read from the config, beside those of the base class: `advantages`, `group_by`, `normalize_by_std`,
     `normalize_by_length`.
     """
 
-    @override(CommPPOLearner)
+    @override(MultiAgentPPOLearner)
     def _advantage_piece(self, keep_raw: bool = False) -> ConnectorV2:
         config: Any = self.config
         return AddGroupAdvantages(
@@ -143,7 +143,7 @@ class GroupBaselineLearner(CommPPOLearner):
             keep_raw=keep_raw,
         )
 
-    @override(CommPPOLearner)
+    @override(MultiAgentPPOLearner)
     def _critic_loss(self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any]) -> torch.Tensor:
         return torch.zeros((), device=batch[Postprocessing.ADVANTAGES].device)
 

@@ -36,7 +36,7 @@ _RATES = {ACTOR: "lr", SPEAKER: "message_lr", CRITIC: "critic_lr"}
 _RIGID = 1e-3
 
 
-class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
+class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     """Trains the action adapter and the critic of `LLMCommModule`s.
 
     Minimises -L_clip + `vf_loss_coeff` * L_V - `entropy_coeff` * H (Verco Eq. 4-6, with the signs that make
