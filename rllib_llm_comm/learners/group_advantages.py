@@ -19,10 +19,16 @@ from ray.rllib.utils.typing import EpisodeType, ModuleID
 
 from rllib_llm_comm.envs.rllib_adapter import START
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.learners.decision_rows import (
+    RAW_ADVANTAGES,
+    decisions_only,
+    episodes_of_module,
+    in_order,
+    rewards_of,
+)
 from rllib_llm_comm.learners.group_baselines import GroupAdvantages, group_advantages, length_weights, returns_to_go
 from rllib_llm_comm.learners.minibatches import TEXT_GROUP
 from rllib_llm_comm.learners.multi_agent_ppo_learner import MultiAgentPPOLearner
-from rllib_llm_comm.learners.semi_markov_gae import RAW_ADVANTAGES, decisions_only, in_order, rewards_of
 
 GAE, RLOO, GRPO = "gae", "rloo", "grpo"
 ADVANTAGES = (GAE, RLOO, GRPO)
@@ -71,8 +77,6 @@ class AddGroupAdvantages(ConnectorV2):
         rl_module: RLModule,
         batch: dict[str, Any],
         episodes: list[EpisodeType],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
         metrics: Any = None,
         **kwargs: Any,
     ) -> Any:
@@ -82,9 +86,8 @@ class AddGroupAdvantages(ConnectorV2):
             UserError: If an episode is not complete.
         """
         _require_complete(episodes)
-        singles = list(self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
         for module_id in list(batch):
-            own = [single for single in singles if single.module_id in (None, module_id)]
+            own = episodes_of_module(self, episodes, module_id)
             batch[module_id], found = self._complete(batch[module_id], own)
             if metrics is not None:
                 shares = {"group_alone_share": found.alone.mean(), "group_level_share": found.level.mean()}

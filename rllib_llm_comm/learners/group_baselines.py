@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LEAST_STD = 1e-4
+from rllib_llm_comm.learners.gae import LEAST_STD
 
 
 @dataclass(frozen=True)

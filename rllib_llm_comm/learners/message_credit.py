@@ -16,7 +16,8 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType
 
 from rllib_llm_comm.agents.message_actions import SPEECH_MOMENT
-from rllib_llm_comm.learners.semi_markov_gae import LEAST_STD, RAW_ADVANTAGES, in_order
+from rllib_llm_comm.learners.decision_rows import RAW_ADVANTAGES, episodes_of_module, in_order
+from rllib_llm_comm.learners.gae import standardized
 
 MESSAGE_ADVANTAGES = "message_advantages"
 SPEAKER, TEAM, LISTENERS = "speaker", "team", "listeners"
@@ -91,12 +92,9 @@ class MessageCredit(ConnectorV2):
         rl_module: RLModule,
         batch: dict[str, Any],
         episodes: list[EpisodeType],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
         """Completes the batches of all modules whose messages are trained."""
-        singles = list(self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
         # By episode and agent: module, rows, moments and advantages of its decisions.
         talks: dict[Hashable, dict[Hashable, list[tuple[str, np.ndarray, np.ndarray, np.ndarray]]]] = defaultdict(dict)
         for module_id, rows in batch.items():
@@ -105,7 +103,7 @@ class MessageCredit(ConnectorV2):
             raw = rows.pop(RAW_ADVANTAGES).cpu().numpy()
             moments = rows[Columns.OBS][SPEECH_MOMENT][:, 0].cpu().numpy()
             begin = 0
-            for single, _ in in_order([single for single in singles if single.module_id in (None, module_id)]):
+            for single, _ in in_order(episodes_of_module(self, episodes, module_id)):
                 own = np.arange(begin, begin + len(single) - 1)  # as in SemiMarkovGAE: one row was added
                 begin += len(own)
                 agents = talks[single.multi_agent_episode_id]
@@ -132,12 +130,4 @@ class MessageCredit(ConnectorV2):
                 credits[parts[0][0]][joined[agent][0][order[agent]]] = found[agent]
         for module_id, values in credits.items():
             device = batch[module_id][Columns.OBS][SPEECH_MOMENT].device
-            batch[module_id][MESSAGE_ADVANTAGES] = torch.as_tensor(_standardised(values), device=device)
-
-
-def _standardised(values: np.ndarray) -> np.ndarray:
-    known = ~np.isnan(values)
-    if not known.any():
-        return np.zeros(len(values), np.float32)
-    mean, std = values[known].mean(), values[known].std()
-    return np.where(known, (values - mean) / max(LEAST_STD, float(std)), 0.0).astype(np.float32)
+            batch[module_id][MESSAGE_ADVANTAGES] = torch.as_tensor(standardized(values), device=device)

@@ -19,7 +19,8 @@ from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.agents.message_actions import SPEECH_LOGP
 from rllib_llm_comm.learners import message_credit
-from rllib_llm_comm.learners.losses import approximate_kl, explained_variance, policy_loss, value_loss
+from rllib_llm_comm.learners.kl_stop import KLStop, approximate_kl
+from rllib_llm_comm.learners.losses import explained_variance, policy_loss, value_loss
 from rllib_llm_comm.learners.message_drift import adapted_kl_coeff, first_kl_coeff
 from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
@@ -42,8 +43,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     Minimises -L_clip + `vf_loss_coeff` * L_V - `entropy_coeff` * H (Verco Eq. 4-6, with the signs that make
     it a minimisation). Action adapter, message adapter and critic share no trained weight, so each has its own
     AdamW and its gradients are clipped apart. When the approximate KL of a minibatch exceeds `kl_target`, the
-    adapters stay as they are for the rest of this update and are not even computed; the critic, which stands on
-    frozen features and costs next to nothing, goes on.
+    adapters stay as they are for the rest of this update and are not even computed; the critic goes on (`KLStop`).
 
     Where the message adapter is trained, what was said is part of the action (see `docs/algorithms/verco.md`): with
     the credit `"speaker"` the ratio is that of both together; otherwise the message has a clipped surrogate objective
@@ -57,7 +57,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     @override(PPOTorchLearner)
     def build(self) -> None:
         """Builds as PPO does and puts the semi-Markov GAE in place of RLlib's."""
-        self._stopped: set[ModuleID] = set()
+        self._kl_stop = KLStop()
         self._checked_entropy = False
         self._minibatches: dict[ModuleID, int] = defaultdict(int)
         self._policy_steps: dict[ModuleID, int] = defaultdict(int)
@@ -110,7 +110,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Starts an update: nothing is stopped, learning rates as annealed."""
         super().before_gradient_based_update(timesteps=timesteps)
-        self._stopped.clear()
+        self._kl_stop.begin_update()
         for counts in (self._minibatches, self._policy_steps, self._message_kls):
             counts.clear()  # type: ignore[attr-defined]
         for name, optimizer in self._named_optimizers.items():
@@ -129,7 +129,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self._compute_off_policyness(batch)
         # With several Learners DDP wants every trained weight in every loss, so there the actor is computed
         # anyway and its loss multiplied by 0.
-        live = {m: rows for m, rows in batch.items() if m not in self._stopped or self.config.num_learners > 1}
+        live = {m: rows for m, rows in batch.items() if not self._kl_stop.stopped(m) or self.config.num_learners > 1}
         outputs = self.module.forward_train(live) if live else {}
         outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
         losses = self.compute_losses(fwd_out=outputs, batch=batch)
@@ -213,10 +213,8 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         if self._minibatches[module_id] == 0:
             self._log_first_ratio(module_id, action_ratio.detach(), batch.get(WEIGHTS_SEQ_NO))
             self._warn_if_rigid(float(entropy.detach()))
-        if config.kl_target is not None and float(kl) > config.kl_target:
-            self._stopped.add(module_id)
         weight = 1.0
-        if module_id in self._stopped:
+        if self._kl_stop.check(module_id, float(kl), config.kl_target):
             if self.config.num_learners <= 1:
                 return torch.zeros((), device=ratio.device)
             weight = 0.0
