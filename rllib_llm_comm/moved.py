@@ -120,7 +120,7 @@ MODULES = {
     "modules.policy_manifest": "agents.policy_manifest",
     "modules.recorded": "agents.recorded_settings",
     "modules.settings": "agents.settings",
-    "modules.speech": "agents.message_actions",
+    "modules.speech": "agents.utterance_policy",
     "modules.value_norm": "agents.value_norm",
     "planning.action_translation": "planning.kitchen.action_translation",
     "planning.agreement": "planning.kitchen.reward_agreement",
@@ -149,6 +149,9 @@ MODULES = {
 NAMES = {
     "algorithms.comm_ppo.CommPPOConfig": "algorithms.multi_agent_ppo.MultiAgentPPOConfig",
     "learners.comm_ppo_learner.CommPPOLearner": "learners.multi_agent_ppo_learner.MultiAgentPPOLearner",
+    "modules.speech.SpeechEncoder": "agents.utterance_policy.UtteranceEncoder",
+    "modules.speech.SpeechTerms": "agents.utterance_policy.UtteranceTerms",
+    "modules.speech.speech_terms": "agents.utterance_policy.utterance_terms",
 }
 """Old -> new dotted name of what was renamed in a module of `MODULES`, both below this package."""
 

@@ -17,7 +17,7 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
-from rllib_llm_comm.agents.message_actions import SPEECH_LOGP
+from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP
 from rllib_llm_comm.learners import message_credit
 from rllib_llm_comm.learners.kl_stop import KLStop, approximate_kl
 from rllib_llm_comm.learners.losses import explained_variance, policy_loss, value_loss
@@ -25,7 +25,7 @@ from rllib_llm_comm.learners.message_drift import adapted_kl_coeff, first_kl_coe
 from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
 from rllib_llm_comm.learners.semi_markov_gae import SemiMarkovGAE
-from rllib_llm_comm.modules.llm_comm import SPEECH_ENTROPY, SPEECH_KL, SPEECH_LOG_PROBS
+from rllib_llm_comm.modules.llm_comm import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERANCE_LOG_PROBS
 from rllib_llm_comm.phases import PHASE_SECONDS, UPDATE, phase
 
 logger = logging.getLogger(__name__)
@@ -189,8 +189,8 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         entropy = distribution.entropy().mean()
         terms = torch.zeros((), device=log_ratio.device)
         message_ratio = None
-        if SPEECH_LOG_PROBS in fwd_out:  # what was said is part of the action
-            of_message = fwd_out[SPEECH_LOG_PROBS] - batch[Columns.OBS][SPEECH_LOGP][:, 0]
+        if UTTERANCE_LOG_PROBS in fwd_out:  # what was said is part of the action
+            of_message = fwd_out[UTTERANCE_LOG_PROBS] - batch[Columns.OBS][UTTERANCE_LOGP][:, 0]
             log_ratio = log_ratio + of_message
             message_ratio = of_message.exp()
             terms = self._message_terms(module_id, module, config, fwd_out)
@@ -227,7 +227,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: dict[str, TensorType]
     ) -> torch.Tensor:
         """What is minimised of messages beside the surrogate objective: drift, and the negated entropy."""
-        entropy, drift = fwd_out[SPEECH_ENTROPY], fwd_out[SPEECH_KL]
+        entropy, drift = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
         coefficient = self._message_kl_coeff(module, config)
         self._message_kls[module_id].append(float(self._mean_over_learners(drift.detach())))
         self._log(module_id, message_entropy=entropy, message_kl=drift, message_kl_coeff=coefficient)

@@ -19,7 +19,6 @@ from torch import nn
 from rllib_llm_comm.agents.encoding import CRITIC_IDS
 from rllib_llm_comm.agents.label_loss import MESSAGE_IDS, MESSAGE_LABELS, message_log_probs
 from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.message_actions import SPEECH_LOGP
 from rllib_llm_comm.agents.policy_folder import (
     LANGUAGE,
     PolicyExport,
@@ -28,6 +27,7 @@ from rllib_llm_comm.agents.policy_folder import (
     policy_files,
 )
 from rllib_llm_comm.agents.settings import LanguageModelSettings
+from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 
 logger = logging.getLogger(__name__)
@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 CRITIC_FEATURES = "critic_features"
 MESSAGE_LOG_PROBS = "message_log_probs"
 MESSAGE_HITS = "message_hits"
-SPEECH_LOG_PROBS = "speech_log_probs"
-SPEECH_ENTROPY = "speech_entropy"
-SPEECH_KL = "speech_kl"
+UTTERANCE_LOG_PROBS = "utterance_log_probs"
+UTTERANCE_ENTROPY = "utterance_entropy"
+UTTERANCE_KL = "utterance_kl"
 KL_COEFF = "kl_coeff"
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")
@@ -130,10 +130,10 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
             log_probs, hits = message_log_probs(self.core.lm, batch[MESSAGE_IDS], batch[MESSAGE_LABELS])
             return {MESSAGE_LOG_PROBS: log_probs, MESSAGE_HITS: hits}
         out = {Columns.ACTION_DIST_INPUTS: self.core.logits(batch[Columns.OBS])}
-        if SPEECH_LOGP in batch[Columns.OBS]:
-            terms = self.core.speech_terms(batch[Columns.OBS])
-            out[SPEECH_LOG_PROBS] = terms.log_probs
-            out[SPEECH_ENTROPY], out[SPEECH_KL] = terms.mean(terms.entropy), terms.mean(terms.kl)
+        if UTTERANCE_LOGP in batch[Columns.OBS]:
+            terms = self.core.utterance_terms(batch[Columns.OBS])
+            out[UTTERANCE_LOG_PROBS] = terms.log_probs
+            out[UTTERANCE_ENTROPY], out[UTTERANCE_KL] = terms.mean(terms.entropy), terms.mean(terms.kl)
         return out
 
     @override(ValueFunctionAPI)
