@@ -26,7 +26,8 @@ from rllib_llm_comm.evaluation.rollout import (
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.plans import no_plan
-from rllib_llm_comm.planning.reflection import SNAPSHOT, ReflectedEpisode, ReflectivePlay, check_recovery
+from rllib_llm_comm.planning.reflection import ReflectedEpisode, ReflectivePlay
+from rllib_llm_comm.planning.rounds import SNAPSHOT, check_recovery
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 
@@ -143,7 +144,7 @@ class _Recorder:
         return {agent: decision.action for agent, decision in self._decisions.items()}
 
     def watch(self, attempt: Attempt, seen: Any, infos: Any, rewards: Any, actions: Mapping[Any, int]) -> None:
-        """See `planning.reflection.Watch`."""
+        """Collects frames, as `planning.rounds.Watch`."""
         begins = attempt is not self._latest
         if begins:
             self._begin_attempt(attempt)

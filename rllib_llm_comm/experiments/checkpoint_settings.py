@@ -63,7 +63,7 @@ class CheckpointStageSettings(BaseModel):
         Args:
             trust: Whether the user trusts all checkpoints.
         """
-        from rllib_llm_comm.planning.reflection import check_recovery
+        from rllib_llm_comm.planning.rounds import check_recovery
 
         check_recovery(self.recover, self.trials)
         given = ("episodes", "seed", "greedy", "env_config", "trials", "recover")
