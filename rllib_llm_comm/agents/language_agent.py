@@ -42,9 +42,9 @@ class LLMCommCore:
     game come back many times.
 
     Args:
-        settings: What to build.
+        settings: Settings of model, adapters and critic.
         base: A base model that is in memory already, instead of the one that the settings name.
-        reference: Whether a third adapter is held: the message adapter as it was before PPO trained it, frozen.
+        reference: True if a third adapter is held: the message adapter as it was before PPO trained it, frozen.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class LLMCommCore:
         return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for row in chances]
 
     def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, drift: bool | None = None) -> UtteranceTerms:
-        """Log-probability of what was said, its entropy and drift; see `utterance_terms`."""
+        """Log-probability of what was said, its entropy and drift, as `utterance_terms`."""
         bound = self.settings.micro_batch_tokens
         return utterance_terms(self._engine.scores, self.lm, observations, bound, drift=drift)
 

@@ -105,7 +105,7 @@ class UtteranceEncoder:
         Args:
             view: The speaker's observation.
             said: Its message; `None` if it was not asked for one.
-            moment: When it was said, on a clock that all agents of the episode share.
+            moment: Time of the message, on a clock that all agents of the episode share.
 
         Raises:
             UserError: If the prompt is too long.
@@ -135,7 +135,7 @@ class UtteranceEncoder:
 
 @dataclass(frozen=True)
 class UtteranceTerms:
-    """How likely what was said is now, row by row (B,); 0 in rows without a message.
+    """Terms of the loss of messages under the present adapter, row by row (B,); 0 in rows without a message.
 
     Attributes:
         log_probs: Log-probability of the message; differentiable.
@@ -143,7 +143,7 @@ class UtteranceTerms:
             entropy of the choice. In nats; differentiable.
         kl: KL divergence of the message adapter from the reference, exact over the vocabulary (menu), summed likewise;
             differentiable. 0 where there is no reference.
-        spoke: Whether the row has a message.
+        spoke: True if the row has a message.
     """
 
     log_probs: torch.Tensor
@@ -164,7 +164,7 @@ def utterance_terms(
     *,
     drift: bool | None = None,
 ) -> UtteranceTerms:
-    """How likely what was said is now; differentiable with respect to the message adapter.
+    """Log-probability, entropy and drift of messages; differentiable with respect to the message adapter.
 
     Equal rows are computed once.
 
@@ -173,7 +173,7 @@ def utterance_terms(
         model: The adapted model.
         observations: Batched arrays of a `UtteranceEncoder`.
         max_tokens: Most tokens whose activations are held at once where gradients are recorded, or `None`.
-        drift: Whether the KL divergence from the role `REFERENCE`, where there is one, is computed; `None`: where
+        drift: True if the KL divergence from the role `REFERENCE`, where there is one, is computed; `None`: where
             gradients are recorded.
 
     Returns:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MultiAgentPPOConfig(PlanningConfigMixin, PPOConfig):
-    """What `Verco` and the systems that it is compared with share: one policy for all agents, `MultiAgentPPOLearner`.
+    """Settings that `Verco` and the systems that it is compared with share: one policy, `MultiAgentPPOLearner`.
 
     The same losses, advantages per game step, masks and counting of decisions for all of them, so that a comparison
     compares what the agents see and say and nothing else.
@@ -86,8 +86,8 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PPOConfig):
                 constant rates. TWOSOME: the whole run.
             value_clip_mode: `"max"` (default; TWOSOME, common PPO) or `"min"` (the paper's Eq. 5 to the
                 letter).
-            clip_param: How far the probability ratio may leave 1, > 0. Default 0.2 (TWOSOME).
-            vf_clip_param: How far a value may move from the old one before it stops to pay, > 0, or `None`
+            clip_param: Largest deviation of the probability ratio from 1, > 0. Default 0.2 (TWOSOME).
+            vf_clip_param: Largest change of a value from the old one that pays, > 0, or `None`
                 for the plain squared error. Default 0.2 (TWOSOME).
             vf_loss_coeff: Weight of the critic's loss, >= 0. Default 0.5 (TWOSOME).
             entropy_coeff: Weight of the entropy bonus, >= 0. Default 0.01 (TWOSOME).

@@ -72,7 +72,7 @@ class NumericPPOConfig(MultiAgentPPOConfig):
         return pipeline
 
     def observations_connector(self) -> ConnectorV2:
-        """What turns the environment's observations into those of the network."""
+        """The connector from the environment's observations to those of the network."""
         settings = self.network_settings()
         return NumericObservations(team=settings.hears, critic=settings.critic_observation)
 

@@ -143,7 +143,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
 
 
 class SelfPlayPPO(PolicyCheckpointMixin, PPO):
-    """PPO with one policy for both cooks; games, roll-outs and advantages are whole arrays. See `SelfPlayPPOConfig`."""
+    """PPO with one policy for both cooks, on whole arrays of games; settings: `SelfPlayPPOConfig`."""
 
     @classmethod
     @override(PPO)

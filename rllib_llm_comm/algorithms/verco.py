@@ -115,7 +115,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
         Args:
             message_lr: Learning rate of the message adapter, > 0. Default 2e-4 (ours): a message is many tokens, so its
                 probability changes faster than that of an action.
-            message_credit: Whose advantage a message gets: `"speaker"` (default; the speaker's own, as part of its
+            message_credit: The advantage that a message gets: `"speaker"` (default; the speaker's own, as part of its
                 action), `"team"` (mean over all agents) or `"listeners"` (mean over those who heard it). All ours;
                 where agents are paid apart, only the last two pay for helping.
             message_entropy_coeff: Weight of the entropy of messages, >= 0, or `None` (default, ours): that of
@@ -175,7 +175,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
 
 
 class Verco(PolicyCheckpointMixin, PPO):
-    """PPO over the action adapter and the critic of agents that exchange messages; see `VercoConfig`.
+    """PPO over the action adapter and the critic of agents that exchange messages; settings: `VercoConfig`.
 
     A checkpoint also holds `policy/`: adapters in PEFT's format, the critic and a JSON file, from which
     `rllib_llm_comm.load_policy` makes a policy without Ray.

@@ -187,7 +187,7 @@ class MessageExchange(ConnectorV2):
         observations: Mapping[int, TextObservation],
         told: Mapping[int, Written],
     ) -> dict[int, dict[str, np.ndarray]]:
-        """What was said with its probability, for messages that PPO trains; by the id of the agent's episode."""
+        """Arrays of the messages that PPO trains, with their probability; by the id of the agent's episode."""
         if not self._communication.train_messages:
             return {}
         found: dict[int, dict[str, np.ndarray]] = {}
@@ -230,15 +230,15 @@ class MessageExchange(ConnectorV2):
 
 
 def message_metrics(said: Sequence[str]) -> dict[str, float]:
-    """What is said of the messages of one moment.
+    """Metrics of the messages of one moment.
 
     Args:
         said: The messages, at least one.
 
     Returns:
         `message_words`: mean words. `message_distinct_share`: share of different ones. `message_printable_share`: share
-        of those in printable ASCII. `message_understood_share`: share of those that are a saying of one of the
-        package's games (see `teachers.requests.is_understood`), whose scripted players say nothing else.
+        of those in printable ASCII. `message_understood_share`: share of those that are a sentence of one of
+        the package's games (`rllib_llm_comm.teachers.message_meaning.is_understood`), as scripted players use them.
     """
     return {
         "message_words": float(np.mean([len(message.split()) for message in said])),
@@ -253,7 +253,7 @@ def _printable(message: str) -> bool:
 
 
 def _secret(episode: MultiAgentEpisode) -> str:
-    """What is told to anybody, by the latest infos of all agents."""
+    """Facts told to anybody, by the latest infos of all agents."""
     latest = {agent: single.infos[-1] for agent, single in episode.agent_episodes.items() if len(single.infos)}
     return secret_of({agent: info for agent, info in latest.items() if isinstance(info, Mapping)})
 

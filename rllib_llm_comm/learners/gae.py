@@ -36,7 +36,7 @@ def semi_markov_gae(
         rewards: (T,) each decision's rewards, discounted to its start.
         durations: (T,) game steps of each decision, >= 1.
         values: (T + 1,) values at the decisions, and of the state behind the last one.
-        terminated: Whether the last decision ended the game; otherwise (truncation, or a cut between roll-out
+        terminated: True if the last decision ended the game; otherwise (truncation, or a cut between roll-out
             fragments) the last value counts.
         gamma: Discount per game step.
         lambda_: GAE's lambda, once per decision.

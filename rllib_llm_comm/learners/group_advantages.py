@@ -164,7 +164,7 @@ def _require_complete(episodes: list[EpisodeType]) -> None:
 def _start(episode: SingleAgentEpisode) -> Hashable:
     info = episode.get_infos(0)
     named = info.get(START) if isinstance(info, Mapping) else None
-    # Where nobody tells, no other episode is known to have begun alike.
+    # Without that info no other episode is known to have begun alike.
     return ("", episode.multi_agent_episode_id) if named is None else ("start", named)
 
 

@@ -1,4 +1,4 @@
-"""Who is paid for a message: advantages of messages from the advantages of those who act on them."""
+"""Credit assignment to messages: their advantages from the advantages of the agents that act on them."""
 
 from __future__ import annotations
 

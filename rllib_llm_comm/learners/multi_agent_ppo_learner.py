@@ -45,7 +45,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     AdamW and its gradients are clipped apart. When the approximate KL of a minibatch exceeds `kl_target`, the
     adapters stay as they are for the rest of this update and are not even computed; the critic goes on (`KLStop`).
 
-    Where the message adapter is trained, what was said is part of the action (see `docs/algorithms/verco.md`): with
+    Where the message adapter is trained, what was said is part of the action (docs/algorithms/verco.md): with
     the credit `"speaker"` the ratio is that of both together; otherwise the message has a clipped surrogate objective
     of its own, with advantages of `MessageCredit`. Its loss has two terms more, the exact entropy of its tokens and its
     KL divergence from the reference.
@@ -172,7 +172,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def _critic_terms(
         self, module_id: ModuleID, module: Any, batch: dict[str, Any]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the critic says of a minibatch and what it should say (B,), in the units that it learns."""
+        """Outputs of the critic on a minibatch and their targets (B,), in the units that it learns."""
         return module.compute_values(batch), batch[Postprocessing.VALUE_TARGETS]
 
     def _actor_loss(
@@ -226,7 +226,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def _message_terms(
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: dict[str, TensorType]
     ) -> torch.Tensor:
-        """What is minimised of messages beside the surrogate objective: drift, and the negated entropy."""
+        """Loss terms of messages beside the surrogate objective: drift, and the negated entropy."""
         entropy, drift = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
         coefficient = self._message_kl_coeff(module, config)
         self._message_kls[module_id].append(float(self._mean_over_learners(drift.detach())))

@@ -39,7 +39,7 @@ class SemiMarkovGAE(ConnectorV2):
       decision is one step.
     * The critic's frozen features are computed once, for every row by its own observation, so that the value
       of a final state is that of this state; they stay in the batch for the epochs.
-    * Of a module with a `value_norm` (see `ValueNorm`) the old values in the batch stay normalised, as its critic
+    * Of a module with a `value_norm` (`ValueNorm`) the old values in the batch stay normalised, as its critic
       says them; advantages and value targets are in units of reward.
     * Advantages are standardised over real decisions only, and only these stay in the batch, in an order that
       does not change between processes.

@@ -84,7 +84,7 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         return ["critic", "reference"]
 
     def _apply(self, fn: Any, recurse: bool = True) -> LLMCommModule:
-        # See the class docstring: the shared base stays where it is, and adapters and critic with it.
+        # The shared base stays on its device, and adapters and critic with it.
         return self
 
     def actor_parameters(self) -> list[nn.Parameter]:
@@ -113,7 +113,7 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         self.reference.get_buffer(KL_COEFF).fill_(value)
 
     def write_messages(self, prompts: list[str], **kwargs: Any) -> list[str]:
-        """Messages behind message prompts; see `LLMCommCore.write_messages`."""
+        """Messages behind message prompts, as of `LLMCommCore.write_messages`."""
         return self.core.write_messages(prompts, **kwargs)
 
     def critic_features(self, batch: dict[str, Any]) -> torch.Tensor:
@@ -172,13 +172,13 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         """Loads the message adapter of a checkpoint or PEFT folder, also as the reference.
 
         Args:
-            path: Where it lies.
-            agent: Whose, of a checkpoint in which each agent has its own.
+            path: The checkpoint or folder.
+            agent: Its agent, in a checkpoint in which each agent has its own.
         """
         load_message_adapter(self.core, path, agent)
         self.core.keep_reference()
 
     def export_policy(self) -> PolicyExport:
-        """What a checkpoint's policy folder holds of this module."""
+        """Settings and weights of this module for a checkpoint's policy folder."""
         core = self.core
         return PolicyExport(LANGUAGE, policy_files(core), core.settings.to_dict(), base_model_digest(core.lm.base))
