@@ -8,7 +8,7 @@ This example:
     - adds the callback `EpisodeMetrics`, which tells how many episodes were solved.
 
 Everything else is RLlib's: its PPO loss, its advantages, its one optimizer. For Verco's own losses (an optimizer each
-for actor and critic, discounting per game step) set `learner_class=CommPPOLearner` as well, or use `VercoConfig`.
+for actor and critic, discounting per game step) set `learner_class=MultiAgentPPOLearner` as well, or use `VercoConfig`.
 
 How to run this script
 ----------------------

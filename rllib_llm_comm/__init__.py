@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rllib_llm_comm import moved as _moved
 from rllib_llm_comm.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.report import write_report as write_report
 
 __version__ = "0.1.0"
+_moved.install()
 __getattr__, __dir__ = lazy_names(
     __name__,
     {

@@ -117,20 +117,20 @@ from gymnasium import spaces
 
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
 from rllib_llm_comm.envs.base_env import constructor, in_turns
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, text_spaces
+from rllib_llm_comm.envs.interface import check_actions
 from rllib_llm_comm.envs.minirts import collective, told
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.commanders.sayings import understand
 from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
-from rllib_llm_comm.envs.minirts.engine.game import Game, Settings, Snapshot
-from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
+from rllib_llm_comm.envs.minirts.engine.game import Game, Snapshot
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
-from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
-from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, check_values
+from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, checked, rules_of
 from rllib_llm_comm.envs.minirts.game import ENV_ID
-from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot, types_of
-from rllib_llm_comm.envs.minirts.view import observations, render, text
+from rllib_llm_comm.envs.minirts.infos import infos_of
+from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot
+from rllib_llm_comm.envs.minirts.view import render, text
+from rllib_llm_comm.envs.minirts.view.commander_view import CommanderView
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import draw_told
 from rllib_llm_comm.errors import require_choice
@@ -138,10 +138,10 @@ from rllib_llm_comm.errors import require_choice
 FIRST_DECISION = 49
 """Tick of the first decision."""
 MAX_TICK = 12_800
-DEFAULT_PARTS = ("text", "vector")
 _MAX_SEED = 2**31 - 1
 _VALUE_UNIT = 1000.0
 Observation = dict[str, Any]
+Step = tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -205,23 +205,10 @@ class MiniRTS(ParallelGame):
             UserError: For a value that is not allowed.
         """
         settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
-        if observe is None:
-            observe = settings["observe"] = DEFAULT_PARTS if action_level == "command" else ("planes", "lists")
         require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
-        check_values(settings)
-        self.settings: dict[str, Any] = {
-            **settings,
-            "numbers": list(numbers),
-            "observe": list(observe),
-            "told_to": told_to if told_to is None or isinstance(told_to, str) else list(told_to),
-        }
+        self.settings: dict[str, Any] = checked(settings)
         self.render_mode = render_mode
-        names: list[str | None] = [None, None]
-        names[1 - side] = opponent
-        rules = Settings(
-            MapSettings(fair=fair), (names[0], names[1]), money, unit_cap, max_tick, frame_skip=DECISION_TICKS
-        )
-        self.game = Game(0, rules)
+        self.game = Game(0, rules_of(self.settings))
         self.team = Side(self.game, side, num_agents, told.number_of(producers))
         self.executor = Executor(self.team, max_buildings)
         self.commands = all_commands(numbers)
@@ -229,27 +216,15 @@ class MiniRTS(ParallelGame):
         self.task, self.brief = text.task(), text.brief(num_agents, told.rules(told_to, producers, num_agents))
         self.possible_agents = list(COMMANDERS[:num_agents])
         self.agents: list[str] = []
-        self._in_words, self._parts = action_level == "command", tuple(observe)
-        self._phrases = text.commands_text(self.commands)
+        self._in_words = action_level == "command"
+        self._view = CommanderView(self.settings, self.commands)
         self._rng = np.random.default_rng()
         self._worth = 0.0
-        self.observation_spaces = dict.fromkeys(self.possible_agents, self._observation_space())
+        self.observation_spaces = dict.fromkeys(self.possible_agents, self._view.space())
         self.action_spaces = {
             agent: spaces.Discrete(len(self.commands)) if self._in_words else spaces.MultiDiscrete(collective.SIZES)
             for agent in self.possible_agents
         }
-
-    def _observation_space(self) -> spaces.Dict:
-        fields: dict[str, spaces.Space[Any]] = {}
-        for part in self._parts:
-            fields |= text_spaces(len(self.commands)) if part == "text" else observations.spaces_of(part)
-        if "vector" in self._parts and self.settings["told_to"] is not None:
-            fields["vector"] = observations.vector_space(told.NUMBERS)
-        if self._in_words:
-            fields["action_mask"] = spaces.Box(0, 1, (len(self.commands),), np.int8)
-        else:
-            fields["head_mask"] = observations.head_mask_space()
-        return spaces.Dict(fields)
 
     # ---- episodes ----------------------------------------------------------------------------------------
 
@@ -279,15 +254,7 @@ class MiniRTS(ParallelGame):
         self._worth = self._balance()
         return self._observations(), self._infos([])
 
-    def step(
-        self, actions: Mapping[str, Any]
-    ) -> tuple[
-        dict[str, Observation],
-        dict[str, float],
-        dict[str, bool],
-        dict[str, bool],
-        dict[str, dict[str, Any]],
-    ]:
+    def step(self, actions: Mapping[str, Any]) -> Step:
         """Takes a decision and runs 50 ticks, or fewer if the game ends.
 
         Args:
@@ -311,13 +278,8 @@ class MiniRTS(ParallelGame):
         if over:
             self.agents = []
         terminated = over and not drawn
-        return (
-            observed,
-            dict.fromkeys(names, reward),
-            dict.fromkeys(names, terminated),
-            dict.fromkeys(names, drawn),
-            infos,
-        )
+        ends = dict.fromkeys(names, terminated), dict.fromkeys(names, drawn)
+        return observed, dict.fromkeys(names, reward), *ends, infos
 
     def _orders(self, actions: Mapping[str, Any]) -> list[Order]:
         if not self._in_words:
@@ -339,64 +301,10 @@ class MiniRTS(ParallelGame):
         return (self.team.value(own) - self.team.value(1 - own)) / _VALUE_UNIT
 
     def _observations(self) -> dict[str, Observation]:
-        return {agent: self._observe(commander) for commander, agent in enumerate(self.possible_agents)}
-
-    def _observe(self, commander: int) -> Observation:
-        seen: Observation = {}
-        max_tick = int(self.settings["max_tick"])
-        if "text" in self._parts:
-            seen["text"] = text.observation_text(self.executor, commander, max_tick)
-            seen["candidates"] = self._phrases
-            seen["subgoal"] = ""
-        if "vector" in self._parts:
-            seen["vector"] = observations.vector(self.team, commander, max_tick)
-            if self.team.told is not None:
-                seen["vector"] = np.concatenate([seen["vector"], told.numbers(self.team, commander)])
-        if "planes" in self._parts:
-            seen["planes"] = observations.planes(self.team, commander)
-        if "lists" in self._parts:
-            seen |= observations.lists(self.team, commander)
-        if self._in_words:
-            allowed = [not self.executor.refusal(commander, command) for command in self.commands]
-            seen["action_mask"] = np.array(allowed, np.int8)
-        else:
-            seen["head_mask"] = collective.masks(self.team, commander)
-        return seen
+        return {agent: self._view.observe(i, self.executor) for i, agent in enumerate(self.possible_agents)}
 
     def _infos(self, rewards: list[float]) -> dict[str, dict[str, Any]]:
-        metrics = self._metrics()
-        infos: dict[str, dict[str, Any]] = {
-            agent: {
-                "needs_action": True,
-                "step_rewards": list(rewards),
-                "game_step": self.game.tick,
-                "events": [
-                    text.event_text(done.commander, done.command, done.success)
-                    for done in self.ended
-                    if done.commander == commander
-                ],
-                "task_success": self.game.winner == self.team.player,
-                EPISODE_METRICS: dict(metrics),
-            }
-            for commander, agent in enumerate(self.possible_agents)
-        }
-        if self.team.told is not None:
-            for commander, agent in enumerate(self.possible_agents):
-                infos[agent][PRIVATE] = told.private(self.team, commander)
-        return infos
-
-    def _metrics(self) -> dict[str, float]:
-        team = self.team
-        made = [(kind, number) for own in team.made for kind, number in own.items()]
-        return {
-            "won": float(self.game.winner == team.player),
-            "lost": float(self.game.winner == 1 - team.player),
-            "gold": float(team.money),
-            "units_made": float(sum(number for kind, number in made if not IS_BUILDING[kind])),
-            "buildings_made": float(sum(number for kind, number in made if IS_BUILDING[kind])),
-            "army": float(sum(bool(IS_ARMY[unit.type]) for unit in team.own)),
-            "enemies_left": float(len(types_of(self.game, 1 - team.player))),
-        }
+        return infos_of(self.possible_agents, self.team, self.ended, rewards)
 
     def action_phrases(self, agent: str) -> list[str]:
         """Each action in words; with "command" only.
@@ -404,7 +312,7 @@ class MiniRTS(ParallelGame):
         Args:
             agent: The agent that would act.
         """
-        return list(self._phrases)
+        return list(self._view.phrases)
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -441,14 +349,8 @@ class MiniRTS(ParallelGame):
     def snapshot(self) -> EnvSnapshot:
         """All that the environment remembers, exactly."""
         state = self._rng.bit_generator.state
-        return EnvSnapshot(
-            self.game.snapshot(),
-            self.team.snapshot(),
-            self.executor.snapshot(),
-            dict(state),
-            list(self.agents),
-            self._worth,
-        )
+        parts = self.game.snapshot(), self.team.snapshot(), self.executor.snapshot()
+        return EnvSnapshot(*parts, dict(state), list(self.agents), self._worth)
 
     def restore(self, snapshot: EnvSnapshot) -> None:
         """Goes back to a moment of this environment, or of another one with the same settings.

@@ -1,4 +1,4 @@
-"""Allowed values of the environment's settings."""
+"""Settings of the environment: allowed values, defaults that depend on others, and the rules that they make."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from rllib_llm_comm.envs.minirts.commanders.tasks import MOST
 from rllib_llm_comm.envs.minirts.engine import opponents
+from rllib_llm_comm.envs.minirts.engine.game import Settings
+from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
 from rllib_llm_comm.envs.minirts.view import observations
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import check_told_to
@@ -15,6 +17,39 @@ from rllib_llm_comm.errors import UserError, require_choice, require_number, req
 LEVELS = ("command", "red")
 DECISION_TICKS = 50
 """Ticks between two decisions."""
+_DEFAULT_PARTS = {"command": ("text", "vector")}
+
+
+def checked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings as JSON-able values, with the default of `observe`.
+
+    Args:
+        settings: All settings by name.
+
+    Raises:
+        UserError: For the first bad value.
+    """
+    found = dict(settings)
+    if found["observe"] is None:
+        found["observe"] = _DEFAULT_PARTS.get(found["action_level"], ("planes", "lists"))
+    check_values(found)
+    told_to = found["told_to"]
+    found["numbers"], found["observe"] = list(found["numbers"]), list(found["observe"])
+    found["told_to"] = told_to if told_to is None or isinstance(told_to, str) else list(told_to)
+    return found
+
+
+def rules_of(settings: Mapping[str, Any]) -> Settings:
+    """The game's rules under checked settings.
+
+    Args:
+        settings: All settings by name.
+    """
+    names: list[str | None] = [None, None]
+    names[1 - settings["side"]] = settings["opponent"]
+    money, unit_cap, max_tick = settings["money"], settings["unit_cap"], settings["max_tick"]
+    map_settings = MapSettings(fair=settings["fair"])
+    return Settings(map_settings, (names[0], names[1]), money, unit_cap, max_tick, frame_skip=DECISION_TICKS)
 
 
 def check_values(settings: Mapping[str, Any]) -> None:

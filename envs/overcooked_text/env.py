@@ -148,6 +148,7 @@ from rllib_llm_comm.envs.interface import (
     text_spaces,
 )
 from rllib_llm_comm.envs.overcooked_text import render, text
+from rllib_llm_comm.envs.overcooked_text.advance import advance
 from rllib_llm_comm.envs.overcooked_text.checks import check_values
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
 from rllib_llm_comm.envs.overcooked_text.game import ENV_ID
@@ -162,6 +163,7 @@ from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import require_choice
 
 Observation = dict[str, Any]
+Step = tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
 
 
 class OvercookedText(Game):
@@ -273,15 +275,7 @@ class OvercookedText(Game):
         infos = {agent: self._info(i, [], [], False) for i, agent in enumerate(self.agents)}
         return self._observations(), infos
 
-    def step(
-        self, actions: Mapping[str, int]
-    ) -> tuple[
-        dict[str, Observation],
-        dict[str, float],
-        dict[str, bool],
-        dict[str, bool],
-        dict[str, dict[str, Any]],
-    ]:
+    def step(self, actions: Mapping[str, int]) -> Step:
         """Runs one game step, or game steps until an agent needs a new action (`advance`).
 
         Args:
@@ -296,33 +290,17 @@ class OvercookedText(Game):
         if not self.agents:
             return {}, {}, {}, {}, {}
         chosen = check_actions(actions, self.possible_agents, self.runner.finished, self.runner.num_actions)
-        count = len(self.agents)
-        step_rewards: list[list[float]] = [[] for _ in range(count)]
-        events: list[list[str]] = [[] for _ in range(count)]
-        blocked: set[int] = set()
-        one_only = self.settings["advance"] == "game_step"
-        while True:
-            outcome = self.runner.step(chosen)
-            for i in range(count):
-                step_rewards[i].append(outcome.rewards[i])
-                events[i] += outcome.events[i]
-            blocked.update(outcome.blocked)
-            over = outcome.done or self.kitchen.game_step >= self.max_game_steps
-            if over or one_only or any(self.runner.finished):
-                break
+        passed = advance(self.runner, chosen, self.settings["advance"], self.max_game_steps)
         names = self.agents
-        infos = {a: self._info(i, step_rewards[i], events[i], i in blocked) for i, a in enumerate(names)}
+        rewards = {agent: float(sum(passed.rewards[i])) for i, agent in enumerate(names)}
+        infos = {
+            a: self._info(i, passed.rewards[i], passed.events[i], i in passed.blocked) for i, a in enumerate(names)
+        }
         observations = self._observations()
-        truncated = over and not outcome.done
-        if over:
+        if passed.over:
             self.agents = []
-        return (
-            observations,
-            {agent: float(sum(step_rewards[i])) for i, agent in enumerate(names)},
-            dict.fromkeys(names, outcome.done),
-            dict.fromkeys(names, truncated),
-            infos,
-        )
+        ends = dict.fromkeys(names, passed.done), dict.fromkeys(names, passed.over and not passed.done)
+        return observations, rewards, *ends, infos
 
     def _observations(self) -> dict[str, Observation]:
         return {agent: self.observe(agent) for agent in self.possible_agents}

@@ -1,4 +1,4 @@
-"""What trained policies of agents that see numbers or maps have in common; needs no Ray."""
+"""Base of trained policies of agents that see numbers or maps; needs no Ray."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Observation = Mapping[str, Any]
 
 @dataclass
 class ArrayMemory:
-    """What one episode keeps between two calls.
+    """State of one episode between two calls.
 
     Attributes:
         rng: Draws its actions.
-        seen: What each agent saw before, as its policy keeps it.
+        seen: Earlier observations of each agent, as its policy keeps them.
     """
 
     rng: np.random.Generator
@@ -39,7 +39,7 @@ class ArrayPolicy(ABC):
 
     Args:
         network: The network, with `logits` and `values`.
-        manifest: Where the policy comes from.
+        manifest: Origin of the policy.
     """
 
     def __init__(self, network: Any, manifest: PolicyManifest) -> None:
@@ -69,7 +69,7 @@ class ArrayPolicy(ABC):
         Args:
             observations: The environment's observations of the agents that are asked now, and only of these; in the
                 first call of an episode those of all agents.
-            explore: Whether actions are sampled; otherwise the most likely one is taken.
+            explore: True if actions are sampled; otherwise the most likely one is taken.
 
         Returns:
             One decision per given agent.
@@ -121,7 +121,7 @@ class ArrayPolicy(ABC):
 
     @abstractmethod
     def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
-        """What the network reads, one row per agent that is asked; notes what they see in their memories.
+        """Inputs of the network, one row per agent that is asked; their memories take in the observations.
 
         Args:
             asked: Name, memory and observation of each.
@@ -135,7 +135,7 @@ class ArrayPolicy(ABC):
 
         Args:
             asked: As of `batch`.
-            batch: What `batch` gave.
+            batch: Result of `batch`.
         """
         values: list[float] = self.network.values(batch).tolist()
         return values
@@ -149,7 +149,7 @@ class ArrayPolicy(ABC):
         """Makes the PettingZoo environment that the policy was trained on.
 
         Args:
-            planning: Who gives subgoals, if not as in training: see `make_environment`.
+            planning: Source of subgoals, if not as in training, as of `make_environment`.
             **settings: Settings that differ from those of the training, such as `render_mode`.
         """
         return make_environment(self.manifest, settings, planning)

@@ -13,7 +13,7 @@ class Memo(Generic[Value]):
     """Least-recently-used results that hold as long as a stamp (the state of some weights) stays the same.
 
     Args:
-        max_items: How many results are kept.
+        max_items: Largest number of results that are kept.
     """
 
     def __init__(self, max_items: int) -> None:

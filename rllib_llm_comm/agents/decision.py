@@ -1,4 +1,4 @@
-"""What an agent did at one moment, and what it knew: the answer of every policy."""
+"""Decision of an agent at one moment, with all that it knew: the answer of every policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Decision:
-    """What one agent did, and what it knew.
+    """Decision of one agent, with all that it knew.
 
     Attributes:
         action: Index of the chosen candidate.
@@ -19,7 +19,7 @@ class Decision:
         probabilities: (K,) probability of each; 0 where forbidden.
         value: The critic's judgement of its state; NaN where a central critic is not told what it needs.
         prompt: The prompt behind which the candidates were scored; empty for agents that see numbers.
-        replaced: What it would have said itself, where messages are shuffled; else `None`.
+        replaced: Its own message, where messages are shuffled; else `None`.
     """
 
     action: int
@@ -38,6 +38,6 @@ def choose(chances: np.ndarray, rng: np.random.Generator, explore: bool) -> int:
     Args:
         chances: (K,) probabilities.
         rng: Draws.
-        explore: Whether to draw; otherwise the most likely action is taken.
+        explore: True to draw; otherwise the most likely action is taken.
     """
     return int(rng.choice(len(chances), p=chances) if explore else chances.argmax())

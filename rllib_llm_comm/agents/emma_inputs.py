@@ -1,4 +1,4 @@
-"""What EMMA's network reads, made from an agent's observation: frames of symbols, and texts as token numbers."""
+"""Inputs of EMMA's network, made from an agent's observation: frames of symbols, and texts as token numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EmmaEncoder:
         Args:
             observation: `entities`, `manual`, `subgoal`, and optionally `action_mask` and `state`.
             frames: Its earlier `entities`, oldest first; the newest are used.
-            with_state: Whether the critic wants the state.
+            with_state: True if the critic wants the state.
 
         Returns:
             `frames` (T, H, W, K), zero where there was no time yet, `subgoal_tokens`, `manual_tokens`, `action_mask`

@@ -51,7 +51,7 @@ class FrozenTexts:
 
         Args:
             rows: Token numbers of each text.
-            device: Where they are wanted.
+            device: Device of the result.
 
         Returns:
             (N, L, D) vectors, zero at padding, and a mask (N, L).
@@ -100,7 +100,7 @@ class TokenPool(nn.Module):
 
 
 class Grounding(nn.Module):
-    """What each symbol means under a manual and a subgoal.
+    """Meanings of symbols under a manual and a subgoal.
 
     A symbol's learned query attends to the sentences of the manual (softmax over sentences, as in EMMA) and, apart
     from it, to the subgoal with the weight sigmoid(q . k): a single text among many would start with next to no weight,
@@ -247,7 +247,7 @@ class EmmaNetwork(nn.Module):
     """Actor and critic with separate weights over the same frozen texts.
 
     Args:
-        settings: What to build.
+        settings: Settings of the network.
         symbols: Number of symbols, 0 included.
         shape: (H, W) of the map.
         actions: Number of actions.
@@ -292,7 +292,7 @@ class EmmaNetwork(nn.Module):
         return outputs if self.value_norm is None else self.value_norm.denormalize(outputs)
 
     def critic_outputs(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """What the critic itself says (B,): normalised values if there is a `value_norm`, otherwise values."""
+        """Outputs of the critic (B,): normalised values if there is a `value_norm`, otherwise values."""
         frame = observations[FRAMES][:, -1].long()
         distinct, rows = distinct_rows(observations[SUBGOAL_TOKENS])
         states, mask = self._texts.states(_without_padding(distinct), frame.device)
@@ -304,7 +304,7 @@ class EmmaNetwork(nn.Module):
     def _meanings(
         self, observations: Mapping[str, torch.Tensor], device: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What symbols mean (P, S, width) under the distinct pairs of manual and subgoal, and each row's pair (B,)."""
+        """Meanings of symbols (P, S, width) under distinct pairs of manual and subgoal, and each row's pair (B,)."""
         manuals, manual_rows = _distinct_manuals(observations[MANUAL_TOKENS])
         subgoals, subgoal_rows = distinct_rows(observations[SUBGOAL_TOKENS])
         pairs, rows = distinct_rows(torch.stack([manual_rows, subgoal_rows], 1))

@@ -52,7 +52,7 @@ class GroundedPolicy(ArrayPolicy):
 
         Args:
             asked: As of `ArrayPolicy.batch`.
-            batch: What `batch` gave.
+            batch: Result of `batch`.
         """
         if self.network.sizes["state_size"] and CRITIC_STATE not in batch:
             return [float("nan")] * len(asked)

@@ -22,19 +22,19 @@ _MOST = {"width": 8192, "frames": 64, "filters": 8192, "max_subgoal_tokens": 819
 
 @dataclass(frozen=True)
 class EmmaSettings(FromMapping):
-    """What an `EmmaModule` is built from: its `model_config`.
+    """Settings of an `EmmaModule`: its `model_config`.
 
     Attributes:
         text_encoder: As of `load_text_encoder`. EMMA and SAMA: BERT-base; `"embedded"` (ours).
         width: Length of queries, keys and values, 1 to 8192. EMMA: 256; 32 (ours).
-        frames: How many observations, the newest last, the actor sees, 1 to 64. EMMA: 3.
+        frames: Number of observations, the newest last, that the actor sees, 1 to 64. EMMA: 3.
         filters: Filters of the convolutions, 1 to 8192. EMMA: 64; 32 (ours).
         hiddens: Widths of the critic's hidden layers, at most 16 of 1 to 65536. MAPPO: 64, 64.
-        critic_observation: What the critic sees beside the agent's own map and subgoal: `"state"`: the game's state;
+        critic_observation: Input of the critic beside the agent's own map and subgoal: `"state"`: the game's state;
             `"own"`: nothing more; `"auto"`: the state where the environment tells it.
         max_subgoal_tokens: Width of the arrays of subgoals, 1 to 8192; a longer one is an error, never cut (ours).
         max_manual_tokens: The same of manuals, 1 to 131072 (ours).
-        use_value_norm: Whether the critic learns returns normalised by a `ValueNorm` (MAPPO).
+        use_value_norm: True if the critic learns returns normalised by a `ValueNorm` (MAPPO).
         value_norm_beta: Its decay per update, in [0, 1). MAPPO: 0.99999.
         init_seed: Seed of the fresh weights; `None` takes torch's global generator.
     """

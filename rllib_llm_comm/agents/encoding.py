@@ -30,15 +30,15 @@ _REMEMBERED = 16384
 
 @dataclass(frozen=True)
 class TextObservation:
-    """What one agent is given at a decision.
+    """Observation of one agent at a decision.
 
     Attributes:
-        text: What it sees, in words.
+        text: The observation in words.
         candidates: One phrase per action index.
-        mask: Which actions are allowed.
+        mask: True for each action that is allowed.
         subgoal: A subgoal given to it, or the empty string.
-        teacher_message: What a teacher would say in its place (only where a teacher is present).
-        critic_text: What the critic reads in place of `text`, or None (only with a centralised critic).
+        teacher_message: Message of a teacher in its place (only where a teacher is present).
+        critic_text: Prompt of the critic in place of `text`, or None (only with a centralised critic).
     """
 
     text: str
@@ -50,7 +50,7 @@ class TextObservation:
 
 
 def is_text_observation(raw: Any) -> bool:
-    """Whether this is an observation in words (and not yet one in token ids)."""
+    """True if this is an observation in words (and not yet one in token ids)."""
     return isinstance(raw, Mapping) and TEXT in raw
 
 
@@ -129,7 +129,7 @@ class ObservationEncoder:
         """The arrays of one observation.
 
         Args:
-            observation: What the agent is given.
+            observation: The agent's observation.
             heard: Speaker to message, in the order of the prompt.
 
         Returns:

@@ -17,8 +17,8 @@ from rllib_llm_comm.agents.encoding import (
     CRITIC_IDS,
     PROMPT_IDS,
 )
-from rllib_llm_comm.agents.message_actions import SpeechTerms, encode_menu, menu_logits, speech_terms
 from rllib_llm_comm.agents.settings import LanguageModelSettings
+from rllib_llm_comm.agents.utterance_policy import UtteranceTerms, encode_menu, menu_logits, utterance_terms
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE, AdaptedModel, AdapterConfig
@@ -42,9 +42,9 @@ class LLMCommCore:
     game come back many times.
 
     Args:
-        settings: What to build.
+        settings: Settings of model, adapters and critic.
         base: A base model that is in memory already, instead of the one that the settings name.
-        reference: Whether a third adapter is held: the message adapter as it was before PPO trained it, frozen.
+        reference: True if a third adapter is held: the message adapter as it was before PPO trained it, frozen.
     """
 
     def __init__(
@@ -151,10 +151,10 @@ class LLMCommCore:
         rng = np.random.default_rng(seed)
         return [menu[int(rng.choice(len(menu), p=row / row.sum()))] for row in chances]
 
-    def speech_terms(self, observations: Mapping[str, torch.Tensor], *, drift: bool | None = None) -> SpeechTerms:
-        """Log-probability of what was said, its entropy and drift; see `speech.speech_terms`."""
+    def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, drift: bool | None = None) -> UtteranceTerms:
+        """Log-probability of what was said, its entropy and drift, as `utterance_terms`."""
         bound = self.settings.micro_batch_tokens
-        return speech_terms(self._engine.scores, self.lm, observations, bound, drift=drift)
+        return utterance_terms(self._engine.scores, self.lm, observations, bound, drift=drift)
 
     def _remembered_messages(self, prompts: Sequence[str], max_words: int) -> list[str]:
         self._messages.require((self.lm.stamp(MESSAGE), max_words))

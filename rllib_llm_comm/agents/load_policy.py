@@ -41,12 +41,12 @@ from rllib_llm_comm.language.prompts import action_prompt
 
 @dataclass
 class EpisodeMemory:
-    """What one episode keeps between two calls.
+    """State of one episode between two calls.
 
     Attributes:
         rng: Draws its actions.
         mailbox: The latest message of every speaker.
-        secret: What is told to anybody in this episode at the moment (`envs.interface.secret_of`); only controls use
+        secret: Facts told to anybody in this episode at the moment (`envs.interface.secret_of`); only controls use
             it, agents do not.
     """
 
@@ -68,8 +68,8 @@ class Policy:
 
     Args:
         core: The network of all agents; or, by agent, that of each.
-        communication: How agents talk.
-        manifest: Where the policy comes from.
+        communication: Settings of the messages.
+        manifest: Origin of the policy.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class Policy:
         Args:
             observations: The environment's observations of the agents that are asked now, and only of these.
                 An agent that is busy is left out; what it said last is still heard.
-            explore: Whether actions are sampled; otherwise the most likely one is taken.
+            explore: True if actions are sampled; otherwise the most likely one is taken.
 
         Returns:
             One decision per given agent.
@@ -238,7 +238,7 @@ class Policy:
         """Makes the PettingZoo environment that the policy was trained on.
 
         Args:
-            planning: Who gives subgoals, if not as in training: see `make_environment`.
+            planning: Source of subgoals, if not as in training, as of `make_environment`.
             **settings: Settings that differ from those of the training, such as `render_mode`.
 
         Raises:
@@ -280,20 +280,20 @@ def load_policy(
     """Loads a policy from a checkpoint of one of our algorithms. Reads safetensors and JSON, never pickles.
 
     What the checkpoint recorded of addresses, names of keys and paths is used only where the caller gives it or says
-    `trust`; see `modules.recorded`.
+    `trust`; see `rllib_llm_comm.agents.recorded_settings`.
 
     Args:
         checkpoint: A checkpoint folder, its `policy/` folder, or a trial's folder (the last checkpoint is
             taken).
-        device: Where to compute, if not as in training (then `"cpu"` where this process sees no GPU).
-        base_model: Where the base model lies, if not where it lay in training.
+        device: Device to compute on, if not as in training (then `"cpu"` where this process sees no GPU).
+        base_model: Place of the base model, if not that of the training.
         messages: Another message mode than in training: `"none"`, `"student"`, `"teacher"`, `"shuffled"`,
             `"constant"`, `"swapped"`.
         teacher: The teacher for `messages="teacher"`.
         message_server: Keys of `MessageServer`, or `"none"`: the policy itself writes its messages.
         reference: A checkpoint or PEFT folder whose message adapter is the one from which the drift of messages is
             measured, in place of the one that the checkpoint carries if PPO trained its messages.
-        trust: Whether recorded settings that reach beyond this program (the teacher's and planner's servers, keys and
+        trust: True if recorded settings that reach beyond this program (the teacher's and planner's servers, keys and
             files, the message server, a base model's folder or hub id) are used as they are.
 
     Raises:
@@ -311,7 +311,7 @@ def load_policy(
         return loaded
     talk = dict(manifest.communication)
     if messages is not None:
-        # How messages were trained says nothing about other ones.
+        # The training of messages says nothing about other ones.
         trained = bool(talk.get("train_messages")) and messages == talk.get("messages")
         talk.update(messages=messages, train_messages=trained)
     if message_server is not None:

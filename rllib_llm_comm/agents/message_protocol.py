@@ -1,4 +1,4 @@
-"""Who says what and who hears it, without RLlib: the rules shared by training and by a loaded policy."""
+"""Protocol of messages, without RLlib: writing and hearing in training and under a loaded policy."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Speaker:
 
     Attributes:
         agent: Its name.
-        observation: What it is given.
+        observation: Its observation.
         mailbox: The messages of its episode, by speaker; shared by all agents of the episode and kept by
             whoever keeps the episode.
-        secret: What is told to anybody in its episode at the moment (`envs.interface.secret_of`); empty for nothing.
+        secret: Facts told to anybody in its episode at the moment (`envs.interface.secret_of`); empty for nothing.
     """
 
     agent: str
@@ -111,9 +111,9 @@ class MessageProtocol:
         """Lets all speakers of one moment (of any number of episodes) speak, in one batch.
 
         Args:
-            speakers: Who speaks; their mailboxes are updated.
+            speakers: The agents that are asked; their mailboxes are updated.
             write: `LLMCommCore.write_messages`, or a function with its arguments.
-            greedy: Whether messages that are part of the policy (`train_messages`) are the most likely ones.
+            greedy: True if messages that are part of the policy (`train_messages`) are the most likely ones.
 
         Returns:
             One message per speaker.

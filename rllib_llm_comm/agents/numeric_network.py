@@ -37,7 +37,7 @@ FORBIDDEN = -1e9  # not -inf: its gradient would be NaN
 
 @dataclass(frozen=True)
 class NumericSettings(FromMapping):
-    """What a `NumericModule` is built from: its `model_config`.
+    """Settings of a `NumericModule`: its `model_config`.
 
     Attributes:
         network: `"mlp"` (each agent for itself) or `"commnet"`.
@@ -46,12 +46,12 @@ class NumericSettings(FromMapping):
             gradients flow (Sukhbaatar et al. 2016). `"observations"`: they hear the mean of all agents' observations,
             as the Verco paper describes it.
         communication_passes: CommNet's K, 1 to 64: how often they are heard. The original: 2; IC3Net's code: 1.
-        share_passes: Whether all passes have the same weights.
+        share_passes: True if all passes have the same weights.
         activation: `"tanh"` or `"relu"`, behind every hidden layer of an MLP.
-        layer_norm: Whether an MLP has LayerNorm on its inputs and behind every hidden layer (MAPPO).
-        critic_observation: What the critic sees: `"own"`, what the actor sees; `"state"`, the game's state; `"team"`,
+        layer_norm: True if an MLP has LayerNorm on its inputs and behind every hidden layer (MAPPO).
+        critic_observation: Input of the critic: `"own"`, that of the actor; `"state"`, the game's state; `"team"`,
             the vectors of all agents; `"auto"`: the state where the environment tells it, otherwise the team.
-        use_value_norm: Whether the critic learns returns normalised by a `ValueNorm` (MAPPO).
+        use_value_norm: True if the critic learns returns normalised by a `ValueNorm` (MAPPO).
         value_norm_beta: Its decay per update, in [0, 1). MAPPO: 0.99999.
         init_seed: Seed of the fresh weights; `None` takes torch's global generator.
     """
@@ -86,7 +86,7 @@ class NumericSettings(FromMapping):
 
     @property
     def hears(self) -> bool:
-        """Whether agents see more than their own observation."""
+        """True if agents see more than their own observation."""
         return self.network == "commnet"
 
     @property
@@ -104,9 +104,9 @@ def team_vectors(agent: str, agents: list[str], latest: dict[str, np.ndarray]) -
     """The vectors of a team (agents, size), the agent itself first, the others in order.
 
     Args:
-        agent: Who looks.
+        agent: The observer.
         agents: The whole team.
-        latest: What each of them saw when it was asked last.
+        latest: Observation of each agent at its last decision.
     """
     order = [agent, *(other for other in agents if other != agent)]
     return np.stack([latest.get(other, np.zeros_like(latest[agent])) for other in order])
@@ -118,7 +118,7 @@ class NumericNetwork(nn.Module):
     They have the same shape, unless the critic sees more than the actor (`critic_observation`): then it is an MLP.
 
     Args:
-        settings: What to build; `critic_observation` must not be `"auto"` any more.
+        settings: Settings of the network; `critic_observation` must not be `"auto"` any more.
         size: Length of an agent's vector.
         actions: Number of actions.
         critic_size: Length of what a central critic reads; `None` where it sees what the actor sees.
@@ -154,7 +154,7 @@ class NumericNetwork(nn.Module):
         return outputs if self.value_norm is None else self.value_norm.denormalize(outputs)
 
     def critic_outputs(self, observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """What the critic itself says (B,): normalised values if there is a `value_norm`, otherwise values.
+        """Outputs of the critic (B,): normalised values if there is a `value_norm`, otherwise values.
 
         Args:
             observations: The part `settings.critic_input`: as for `logits`, or `critic_state` (B, critic_size).
@@ -174,7 +174,7 @@ class CommNet(nn.Module):
         width: Length of the hidden states.
         outputs: Length of the output.
         passes: K.
-        share: Whether all passes have the same weights.
+        share: True if all passes have the same weights.
         scale: Gain of the output layer.
     """
 

@@ -41,7 +41,7 @@ class NumericPolicy(ArrayPolicy):
 
         Args:
             asked: As of `ArrayPolicy.batch`.
-            batch: What `batch` gave.
+            batch: Result of `batch`.
         """
         name = self.network.settings.critic_input
         if name in batch:

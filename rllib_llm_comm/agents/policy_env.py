@@ -26,7 +26,7 @@ def make_environment(
 
     Raises:
         UserError: If the checkpoint names none, PettingZoo does not know it in this process, or planners do not; or if
-            a recorded setting is withheld that the caller does not give (see `modules.recorded`).
+            a recorded setting is withheld that the caller does not give (`rllib_llm_comm.agents.recorded_settings`).
     """
     from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 
@@ -56,11 +56,11 @@ def make_environment(
 
 
 def planning_of(manifest: PolicyManifest, planning: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """How a policy is given subgoals: arguments of `PlannedSubgoals`, or `None` if nobody plans.
+    """Planning settings of a policy: arguments of `PlannedSubgoals`, or `None` if nobody plans.
 
     Args:
         manifest: Of the policy.
-        planning: What differs from the training.
+        planning: Settings that differ from those of the training.
 
     Raises:
         UserError: If its agents read no subgoals, or the recorded planner is withheld.

@@ -173,7 +173,7 @@ def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], man
     """Writes a policy folder, which appears at once or not at all; one of that name is replaced.
 
     Args:
-        folder: Where to.
+        folder: The target.
         files: From `policy_files`.
         manifest: The rest.
     """
@@ -229,7 +229,7 @@ def find_policy(path: str | os.PathLike[str]) -> Path:
 
 
 def load_cores(folder: str | os.PathLike[str], manifest: PolicyManifest, **overrides: Any) -> dict[str, LLMCommCore]:
-    """Builds the networks of a policy folder whose agents have a policy each, by agent; see `load_core`."""
+    """Builds the networks of a policy folder whose agents have a policy each, by agent, as `load_core`."""
     return {agent: load_core(Path(folder) / agent, manifest, **overrides) for agent in manifest.agents}
 
 
@@ -241,7 +241,7 @@ def load_core(
     Args:
         folder: The policy folder, or that of one of its agents.
         manifest: Its manifest.
-        reference: Whether it has a reference adapter also where the folder holds none (then a fresh one).
+        reference: True if it has a reference adapter also where the folder holds none (then a fresh one).
         **overrides: Language-model settings to change, such as `device` or `base_model` (a new place of the
             same model).
 
@@ -291,8 +291,8 @@ def load_message_adapter(
 
     Args:
         core: The network it goes into.
-        path: A checkpoint (see `find_policy`), or a PEFT adapter folder.
-        agent: Whose adapter, of a checkpoint in which each agent has its own.
+        path: A checkpoint, as of `find_policy`, or a PEFT adapter folder.
+        agent: The adapter's agent, of a checkpoint in which each agent has its own.
         role: The network's adapter that takes its weights.
 
     Raises:

@@ -37,7 +37,7 @@ _PLANNING = ("planner", "patience", "replan", "in_vector")
 
 @dataclass(frozen=True)
 class PolicyManifest:
-    """What `policy.json` says.
+    """Contents of `policy.json`.
 
     Attributes:
         algorithm: Name of the algorithm that wrote it.
@@ -47,10 +47,10 @@ class PolicyManifest:
         env: Id of the environment it was trained on, if it has one.
         env_config: That environment's settings.
         teacher: The teacher of `messages="teacher"`.
-        planning: Who gave subgoals, how: `planner`, `patience`, `replan` and `in_vector` of `PlannedSubgoals`; `None`
+        planning: Source of subgoals: `planner`, `patience`, `replan` and `in_vector` of `PlannedSubgoals`; `None`
             if nobody did, or the environment itself.
         base_model_digest: Identifies the base model's weights.
-        provenance: How it came about (iteration, message checkpoint, ...).
+        provenance: Origin (iteration, message checkpoint, ...).
         kind: `"language"`, `"numeric"` or `"grounded"`.
         format: Version of this format.
         agents: The agents that have a policy of their own, each in a folder of its name; empty where all share one.
@@ -76,7 +76,7 @@ class PolicyManifest:
 
 
 def names_a_folder(agent: Any) -> bool:
-    """Whether an agent's name can be that of its folder: letters, digits, `_` and `-`, at most 64 of them."""
+    """True if an agent's name can be that of its folder: letters, digits, `_` and `-`, at most 64 of them."""
     return isinstance(agent, str) and _AGENT.fullmatch(agent) is not None
 
 

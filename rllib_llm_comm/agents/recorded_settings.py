@@ -1,4 +1,4 @@
-"""What a policy folder recorded that reaches beyond this program; it is used only where the caller allows it.
+"""Recorded settings of a policy folder that reach beyond this program; used only where the caller allows it.
 
 A checkpoint may come from anybody. Its settings could send the content of any environment variable to any address, make
 folders anywhere, or have models fetched. So addresses, names of keys, paths of files, hub ids, and settings of which
@@ -44,7 +44,7 @@ class Withheld:
 
     Attributes:
         setting: Its name as a user writes it.
-        value: What was recorded.
+        value: The recorded value.
     """
 
     setting: str
@@ -108,7 +108,7 @@ def withhold(manifest: PolicyManifest) -> PolicyManifest:
 
 
 def reaches_outside(manifest: PolicyManifest) -> bool:
-    """Whether anything of a manifest is withheld unless the caller allows it.
+    """True if anything of a manifest is withheld unless the caller allows it.
 
     Args:
         manifest: From `read_manifest`.
@@ -151,7 +151,7 @@ def _planner_stays_inside(planner: Any) -> bool:
 
 
 def _asks_plainly(settings: Mapping[str, Any], whom: str) -> bool:
-    """Whether questions to a chat model are made without files and models from elsewhere."""
+    """True if questions to a chat model are made without files and models from elsewhere."""
     if not _model_stays_inside(settings.get("text_encoder", EMBEDDED), _MODELS["text_encoder"]):
         return False
     words = ("menu", "nearest", "text_encoder", whom)
@@ -167,7 +167,7 @@ def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
 
 
 def _has_no_text(value: Any) -> bool:
-    """Whether plain values are numbers, yes or no, or nothing, however nested."""
+    """True if plain values are numbers, yes or no, or nothing, however nested."""
     if isinstance(value, Mapping):
         return all(map(_has_no_text, value.values()))
     if isinstance(value, list | tuple):

@@ -66,7 +66,7 @@ class FromMapping:
 
 @dataclass(frozen=True)
 class LanguageModelSettings(FromMapping):
-    """What an `LLMCommModule` is built from: its `model_config`.
+    """Settings of an `LLMCommModule`: its `model_config`.
 
     Attributes:
         base_model: `"embedded"`, a folder with a Hugging Face causal language model (safetensors), or a hub
@@ -75,7 +75,7 @@ class LanguageModelSettings(FromMapping):
         dtype: `"float32"`, `"bfloat16"` or `"float16"`: how the frozen weights are held. TWOSOME: float16.
         quantization: `"none"`, or `"8bit"` or `"4bit"`: how the frozen linear maps are held; needs the extra
             `quantized` (bitsandbytes). `dtype` is what they are computed in (ours).
-        device: Where base, adapters and critic compute: `"cpu"`, `"cuda"`, `"cuda:1"`, ... or `"auto"` (a GPU
+        device: Device of base, adapters and critic: `"cpu"`, `"cuda"`, `"cuda:1"`, ... or `"auto"` (a GPU
             where this process sees one).
         lora_r: Rank of both adapters, 1 to 4096. TWOSOME: 8; Verco is silent.
         lora_alpha: LoRA scale numerator, 1 to 10**6. TWOSOME: 16; Verco is silent.
@@ -96,12 +96,12 @@ class LanguageModelSettings(FromMapping):
         micro_batch_tokens: Most tokens of distinct texts whose activations are held at once in an update, or `None`. A
             minibatch with more is computed in parts, each once more in the backward pass; the gradient is the same
             (ours).
-        gradient_checkpointing: Whether an update keeps the inputs of layers only and computes the rest again in the
+        gradient_checkpointing: True if an update keeps the inputs of layers only and computes the rest again in the
             backward pass (ours).
         autocast: `"none"`, or `"bfloat16"`: matrix products in bfloat16 whatever the weights' dtype (ours).
         trainable_roles: Adapters that are trained: `("action",)` in PPO, `("message",)` in supervised
             training.
-        train_critic: Whether the critic is trained.
+        train_critic: True if the critic is trained.
         init_seed: Seed of the fresh adapters and critic; `None` takes torch's global generator.
     """
 
@@ -176,7 +176,7 @@ class LanguageModelSettings(FromMapping):
 
 @dataclass(frozen=True)
 class CommunicationSettings(FromMapping):
-    """How agents talk.
+    """Settings of the messages between agents.
 
     Attributes:
         messages: `"student"`: written by the message adapter (Verco). `"teacher"`: by a teacher that sees the
@@ -187,9 +187,9 @@ class CommunicationSettings(FromMapping):
         max_message_words: Longest message in words, 1 to 1000; longer ones are cut. Verco: 10.
         message_temperature: 0 for greedy decoding, otherwise the sampling temperature, at most 100. Verco is silent; 0
             (ours).
-        constant_message: What every agent says with `messages="constant"`.
-        message_menu: What can be said with `messages="menu"`: at least two different phrases.
-        train_messages: Whether PPO trains the message adapter, too, on the joint probability of message and action
+        constant_message: Message of every agent with `messages="constant"`.
+        message_menu: Possible messages with `messages="menu"`: at least two different phrases.
+        train_messages: True if PPO trains the message adapter, too, on the joint probability of message and action
             (`"student"` or `"menu"`, `message_temperature` 1). Verco: no.
         message_server: Keys of `MessageServer` (`base_url`, `model`, ...): an OpenAI-compatible server, such as vLLM,
             that writes the student's messages in place of the module; `None` for the module itself (ours).
@@ -291,8 +291,8 @@ def require_number(name: str, value: Any, least: float, most: float, *, above: b
         value: Its value.
         least: The smallest allowed.
         most: The largest allowed.
-        above: Whether `least` itself is not allowed.
-        hint: What the smallest value means.
+        above: True if `least` itself is not allowed.
+        hint: Meaning of the smallest value.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not least <= value <= most or (above and value == least):

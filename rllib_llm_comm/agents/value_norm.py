@@ -68,5 +68,5 @@ class ValueNorm(nn.Module):
         return (values - self.mean) / self.std
 
     def denormalize(self, outputs: torch.Tensor) -> torch.Tensor:
-        """What the critic says (B,), in units of reward."""
+        """Outputs of the critic (B,), in units of reward."""
         return outputs * self.std + self.mean

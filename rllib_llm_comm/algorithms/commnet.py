@@ -57,8 +57,8 @@ class CommNetConfig(NumericPPOConfig):
                 MLP), each >= 1. Default 64, 64 (ours; IC3Net's code: 64).
             communication: `"hidden"` (default; CommNet): the mean of the others' hidden states, with gradients
                 across agents. `"observations"` (the Verco paper's words): the mean of all agents' observations.
-            communication_passes: How often agents hear each other before they act, >= 1. Default 2 (the original).
-            share_passes: Whether all passes have the same weights. Default no (the original).
+            communication_passes: Passes of hearing before agents act, >= 1. Default 2 (the original).
+            share_passes: True if all passes have the same weights. Default no (the original).
 
         Returns:
             This config.
@@ -67,7 +67,7 @@ class CommNetConfig(NumericPPOConfig):
 
 
 class CommNet(PolicyCheckpointMixin, PPO):
-    """PPO over a CommNet; see `CommNetConfig`."""
+    """PPO over a CommNet; settings: `CommNetConfig`."""
 
     @classmethod
     @override(PPO)

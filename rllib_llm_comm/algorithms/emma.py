@@ -89,10 +89,10 @@ class EMMAConfig(MAPPOConfig):
             text_encoder: The frozen model that reads manual and subgoal: `"embedded"` (default, ours), `"minilm"`
                 (extra of that name), a folder or a hub id. SAMA and EMMA: BERT-base.
             width: Length of queries, keys and values. Default 32 (ours); EMMA: 256.
-            frames: How many of the last maps the actor sees. Default 3 (EMMA).
+            frames: Number of the last maps that the actor sees. Default 3 (EMMA).
             filters: Filters of its convolutions. Default 32 (ours); EMMA: 64.
             hiddens: Widths of the critic's hidden layers. Default 64, 64 (MAPPO).
-            critic_observation: What the critic sees beside the agent's own map and subgoal: `"state"`, the game's
+            critic_observation: Input of the critic beside the agent's own map and subgoal: `"state"`, the game's
                 state, `"own"`, nothing more, or `"auto"` (default): the state where it is told.
             max_subgoal_tokens: Longest subgoal. Default 48 (ours).
             max_manual_tokens: Longest manual. Default 2048 (ours).
@@ -136,7 +136,7 @@ class EMMAConfig(MAPPOConfig):
 
 
 class EMMA(PolicyCheckpointMixin, PPO):
-    """MAPPO with a network that reads a manual and a subgoal; see `EMMAConfig`."""
+    """MAPPO with a network that reads a manual and a subgoal; settings: `EMMAConfig`."""
 
     @classmethod
     @override(PPO)

@@ -12,7 +12,7 @@ def ensure_registered(env: Any) -> None:
     """Makes a PettingZoo parallel environment known to RLlib under its id, if it is not yet.
 
     Args:
-        env: What a config's `env` holds. Anything but the id of a registered PettingZoo environment is left
+        env: The value of a config's `env`. Anything but the id of a registered PettingZoo environment is left
             alone: RLlib has its own ways with it.
     """
     if not isinstance(env, str):
@@ -36,7 +36,7 @@ def agents_of(env: Any, env_config: Mapping[str, Any]) -> tuple[Any, ...]:
     """The agents that an environment can have; makes it once.
 
     Args:
-        env: What a config's `env` holds.
+        env: The value of a config's `env`.
         env_config: The environment's settings.
 
     Raises:

@@ -23,7 +23,7 @@ _COMPLETE = "complete_episodes"
 
 
 class GroupBaselinesMixin(LanguageModelConfigMixin):
-    """Adds `advantages` and the settings of groups to `.training(...)`; see `docs/algorithms/group_baselines.md`."""
+    """Adds `advantages` and the settings of groups to `.training(...)` (docs/algorithms/group_baselines.md)."""
 
     def _set_group_defaults(self) -> None:
         self.advantages = GAE
@@ -69,7 +69,7 @@ class GroupBaselinesMixin(LanguageModelConfigMixin):
 
     @property
     def has_critic(self) -> bool:
-        """Whether advantages come from a critic."""
+        """True if advantages come from a critic."""
         return self.advantages == GAE
 
     @override(LanguageModelConfigMixin)

@@ -82,7 +82,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
             micro_batch_tokens: Most tokens of distinct texts whose activations an update holds at once, >= 1, or
                 `None` (default). A minibatch with more is computed in parts, each once more in the backward pass; the
                 gradient is the same (ours).
-            gradient_checkpointing: Whether an update keeps the inputs of layers only (default no): less memory, one
+            gradient_checkpointing: True if an update keeps the inputs of layers only (default no): less memory, one
                 more forward pass (ours).
             autocast: `"none"` (default) or `"bfloat16"`: matrix products in bfloat16 whatever `dtype` is (ours).
 
@@ -118,10 +118,10 @@ class LanguageModelConfigMixin(StrictConfigMixin):
             message_temperature: 0 (default, ours): greedy; otherwise the sampling temperature, at most 100.
             message_server: Keys of `MessageServer` (`base_url`, `model`, ...): an OpenAI-compatible server, such as
                 vLLM, that writes the messages in place of the module (ours). Default `None`.
-            constant_message: What is said with `messages="constant"`. Default "hello" (ours).
+            constant_message: The message with `messages="constant"`. Default "hello" (ours).
             message_menu: With `messages="menu"`: at least two different phrases, among which the message adapter
                 chooses (FAMA). Default none.
-            train_messages: Whether PPO trains the message adapter, too, on the joint probability of message and
+            train_messages: True if PPO trains the message adapter, too, on the joint probability of message and
                 action; wants `messages` "student" or "menu" and `message_temperature` 1. Default no (Verco).
 
         Returns:
@@ -134,7 +134,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
 
         Args:
             roles: Adapters that are trained.
-            train_critic: Whether the critic is trained.
+            train_critic: True if the critic is trained.
         """
         values = {name: getattr(self, name) for name in _LANGUAGE_MODEL_FIELDS}
         return LanguageModelSettings(

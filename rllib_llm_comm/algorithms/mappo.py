@@ -70,9 +70,9 @@ class MAPPOConfig(NumericPPOConfig):
         Args:
             hiddens: Widths of the hidden layers of actor and critic, each >= 1. Default 64, 64 (MAPPO).
             activation: `"relu"` (default; MAPPO) or `"tanh"`.
-            layer_norm: Whether LayerNorm stands on the inputs and behind every hidden layer. Default yes (MAPPO). It
+            layer_norm: True if LayerNorm stands on the inputs and behind every hidden layer. Default yes (MAPPO). It
                 takes away an observation's mean and scale, so turn it off where an agent sees one or two numbers.
-            critic_observation: What the critic sees. `"state"`: the observation's Box `state`. `"team"`: the vectors
+            critic_observation: Input of the critic. `"state"`: the observation's Box `state`. `"team"`: the vectors
                 of all agents as they were seen last, the agent's own first. `"own"`: what the actor sees, which makes
                 it IPPO, as a control. `"auto"` (default, ours): `"state"` where all agents have it, else `"team"`.
 
@@ -93,11 +93,11 @@ class MAPPOConfig(NumericPPOConfig):
         """Sets the optimisation. Defaults are those of the original code, unless marked (ours).
 
         Args:
-            use_value_norm: Whether the critic learns normalised returns. Default yes.
+            use_value_norm: True if the critic learns normalised returns. Default yes.
             value_norm_beta: Decay of their running mean and variance per minibatch, in [0, 1). Default 0.99999.
             huber_delta: Size of an error of the (normalised) value from which on its loss grows on a line, > 0, or
                 `None` for the squared error. Default 10.
-            **kwargs: Other training settings, see `CommPPOConfig.training` for their meaning. Defaults here: `lr` and
+            **kwargs: Settings of `MultiAgentPPOConfig.training`. Defaults here: `lr` and
                 `critic_lr` 5e-4, `num_epochs` 15, `minibatch_size` `None` (one minibatch), `clip_param` and
                 `vf_clip_param` 0.2, `value_clip_mode` `"max"`, `vf_loss_coeff` 1, `entropy_coeff` 0.01, `grad_clip`
                 10, `gamma` 0.99, `lambda_` 0.95, `kl_target` `None`, `train_batch_size_per_learner` 1024 (ours).
@@ -124,7 +124,7 @@ class MAPPOConfig(NumericPPOConfig):
 
 
 class MAPPO(PolicyCheckpointMixin, PPO):
-    """Multi-agent PPO with a critic that sees the whole game; see `MAPPOConfig`."""
+    """Multi-agent PPO with a critic that sees the whole game; settings: `MAPPOConfig`."""
 
     @classmethod
     @override(PPO)

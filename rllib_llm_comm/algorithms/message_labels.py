@@ -164,7 +164,7 @@ class MessageLabels(OfflineData):
 
 
 def is_held_out(prompt: str, share: float) -> bool:
-    """Whether a prompt belongs to the held-out share, by its hash."""
+    """True if a prompt belongs to the held-out share, by its hash."""
     digest = hashlib.blake2b(prompt.encode("utf-8"), digest_size=8).digest()
     return int.from_bytes(digest, "big") < share * 2**64
 

@@ -262,7 +262,7 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
 
     @override(PolicyCheckpointMixin)
     def provenance(self) -> dict[str, Any]:
-        """How good the messages are goes into the policy folder, and a few of them to look at."""
+        """Quality of the messages and a few samples, for the policy folder."""
         return {"labels": self.config.input_, "held_out": self.judge_messages(), "samples": self._judged[2]}
 
     @override(PolicyCheckpointMixin)

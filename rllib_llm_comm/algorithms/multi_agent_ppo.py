@@ -15,7 +15,7 @@ from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.learners.losses import VALUE_CLIP_MODES
-from rllib_llm_comm.learners.multi_agent_ppo_learner import CommPPOLearner
+from rllib_llm_comm.learners.multi_agent_ppo_learner import MultiAgentPPOLearner
 
 if TYPE_CHECKING:
     from typing import Self
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
 
 
-class CommPPOConfig(PlanningConfigMixin, PPOConfig):
-    """What `Verco` and the systems that it is compared with share: one policy for all agents, `CommPPOLearner`.
+class MultiAgentPPOConfig(PlanningConfigMixin, PPOConfig):
+    """Settings that `Verco` and the systems that it is compared with share: one policy, `MultiAgentPPOLearner`.
 
     The same losses, advantages per game step, masks and counting of decisions for all of them, so that a comparison
     compares what the agents see and say and nothing else.
@@ -86,8 +86,8 @@ class CommPPOConfig(PlanningConfigMixin, PPOConfig):
                 constant rates. TWOSOME: the whole run.
             value_clip_mode: `"max"` (default; TWOSOME, common PPO) or `"min"` (the paper's Eq. 5 to the
                 letter).
-            clip_param: How far the probability ratio may leave 1, > 0. Default 0.2 (TWOSOME).
-            vf_clip_param: How far a value may move from the old one before it stops to pay, > 0, or `None`
+            clip_param: Largest deviation of the probability ratio from 1, > 0. Default 0.2 (TWOSOME).
+            vf_clip_param: Largest change of a value from the old one that pays, > 0, or `None`
                 for the plain squared error. Default 0.2 (TWOSOME).
             vf_loss_coeff: Weight of the critic's loss, >= 0. Default 0.5 (TWOSOME).
             entropy_coeff: Weight of the entropy bonus, >= 0. Default 0.01 (TWOSOME).
@@ -112,8 +112,8 @@ class CommPPOConfig(PlanningConfigMixin, PPOConfig):
 
     @override(PPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:
-        """`CommPPOLearner`."""
-        return CommPPOLearner
+        """`MultiAgentPPOLearner`."""
+        return MultiAgentPPOLearner
 
     @override(PPOConfig)
     def validate(self) -> None:

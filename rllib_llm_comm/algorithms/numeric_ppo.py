@@ -10,7 +10,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.agents.numeric_network import NumericSettings
-from rllib_llm_comm.algorithms.multi_agent_ppo import CommPPOConfig
+from rllib_llm_comm.algorithms.multi_agent_ppo import MultiAgentPPOConfig
 from rllib_llm_comm.connectors.numeric_observations import NumericObservations
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
 from rllib_llm_comm.modules.numeric import NumericModule
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ray.rllib.connectors.connector_v2 import ConnectorV2
 
 
-class NumericPPOConfig(CommPPOConfig):
+class NumericPPOConfig(MultiAgentPPOConfig):
     """Settings of algorithms whose agents see `vector` and `action_mask`."""
 
     network: ClassVar[str]
@@ -72,11 +72,11 @@ class NumericPPOConfig(CommPPOConfig):
         return pipeline
 
     def observations_connector(self) -> ConnectorV2:
-        """What turns the environment's observations into those of the network."""
+        """The connector from the environment's observations to those of the network."""
         settings = self.network_settings()
         return NumericObservations(team=settings.hears, critic=settings.critic_observation)
 
-    @override(CommPPOConfig)
+    @override(MultiAgentPPOConfig)
     def validate(self) -> None:
         """Checks all settings.
 

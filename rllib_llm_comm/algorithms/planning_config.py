@@ -28,7 +28,7 @@ class PlanningConfigMixin(StrictConfigMixin):
     Every setting is also an attribute, and so a flat key of a YAML file's `config:`.
 
     Attributes:
-        subgoals_in_vector: Whether agents read numbers, so that subgoals are told behind their vectors.
+        subgoals_in_vector: True if agents read numbers, so that subgoals are told behind their vectors.
     """
 
     subgoals_in_vector: ClassVar[bool] = False
@@ -55,17 +55,18 @@ class PlanningConfigMixin(StrictConfigMixin):
 
         Args:
             planner: `None` (default): nobody plans. `"scripted"` (the game's rules), `"plan4mc"`, or a dict with `name`
-                (`"chat"`, `"cassette"`, `"deps"`, ...) and the planner's arguments; see `planners.make_planner`.
-            subgoal_reward: What an agent earns in the game step in which its subgoal is done, beside the game's own
+                (`"chat"`, `"cassette"`, `"deps"`, ...) and the planner's arguments, as of
+                `rllib_llm_comm.planning.planners.make_planner`.
+            subgoal_reward: Reward of an agent in the game step in which its subgoal is done, beside the game's own
                 rewards. Default 1 (ours).
-            subgoal_rewards: Who says that it is done. `"exact"` (default, ours): the game's own tests. A dict with
+            subgoal_rewards: The judge of that. `"exact"` (default, ours): the game's own tests. A dict with
                 `name` `"code"` (and `path`: reward code in a folder or JSON file), `"chat"` (a model writes such code,
-                as in SAMA) or `"judge"`; see `planning.subgoal_rewards.make_rewards`. Also for environments that give
-                subgoals themselves; then without `planner`.
+                as in SAMA) or `"judge"`, as of `rllib_llm_comm.planning.rewards.subgoal_rewards.make_rewards`. Also for
+                environments that give subgoals themselves; then without `planner`.
             patience: Game steps after which a subgoal that is not done ends, >= 1. Default 40 (ours).
             replan: `"any"` (default, ours): plans when any agent's subgoal has ended. `"all"`: when those of all have
                 (SAMA).
-            wait: Whether the games wait for the plan; `None` (default): unless the planner asks a server.
+            wait: True if the games wait for the plan; `None` (default): unless the planner asks a server.
 
         Returns:
             This config.

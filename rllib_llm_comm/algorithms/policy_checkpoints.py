@@ -150,7 +150,7 @@ class PolicyCheckpointMixin(Algorithm):
 
 
 def _planning(config: Any) -> dict[str, Any] | None:
-    """How the policy was given subgoals, so far as a file can tell."""
+    """Planning settings of the training, as far as a file can hold them."""
     if not isinstance(getattr(config, "planner", None), str | Mapping):
         return None
     settings = config.planning_settings()

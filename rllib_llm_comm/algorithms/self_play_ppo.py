@@ -96,7 +96,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
             shaping_horizon: Game steps over which the factor of the shaped rewards falls on a line from 1 to 0, >= 1,
                 or `None` to leave it at 1. Default 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination
                 ring).
-            **kwargs: Settings of `CommPPOConfig.training`.
+            **kwargs: Settings of `MultiAgentPPOConfig.training`.
 
         Returns:
             This config.
@@ -143,7 +143,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
 
 
 class SelfPlayPPO(PolicyCheckpointMixin, PPO):
-    """PPO with one policy for both cooks; games, roll-outs and advantages are whole arrays. See `SelfPlayPPOConfig`."""
+    """PPO with one policy for both cooks, on whole arrays of games; settings: `SelfPlayPPOConfig`."""
 
     @classmethod
     @override(PPO)

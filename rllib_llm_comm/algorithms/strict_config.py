@@ -1,4 +1,4 @@
-"""What all our configs have in common: unknown keys are refused, agents share a policy."""
+"""Base of all our configs: unknown keys are refused, agents share a policy."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class SymbolicPPOConfig(NumericPPOConfig):
 
 
 class SymbolicPPO(PolicyCheckpointMixin, PPO):
-    """The paper's "symbolic PPO": all agents share an MLP actor and an MLP critic; see `SymbolicPPOConfig`."""
+    """The paper's "symbolic PPO": all agents share an MLP actor and an MLP critic; settings: `SymbolicPPOConfig`."""
 
     @classmethod
     @override(PPO)

@@ -95,7 +95,7 @@ class TWOSOMEConfig(VercoConfig):
 
 
 class TWOSOME(Verco):
-    """PPO over the action adapter and the critic of agents that score candidates; see `TWOSOMEConfig`."""
+    """PPO over the action adapter and the critic of agents that score candidates; settings: `TWOSOMEConfig`."""
 
     @classmethod
     @override(PPO)

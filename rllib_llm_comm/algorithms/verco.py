@@ -13,7 +13,7 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.algorithms.agent_policies import AgentPoliciesMixin
 from rllib_llm_comm.algorithms.group_baselines import GroupBaselinesMixin
-from rllib_llm_comm.algorithms.multi_agent_ppo import CommPPOConfig
+from rllib_llm_comm.algorithms.multi_agent_ppo import MultiAgentPPOConfig
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _MAY_BE_NONE = ("message_entropy_coeff", "message_kl_coeff", "message_kl_target")
 
 
-class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, CommPPOConfig):
+class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
     """Settings of `Verco`.
 
     All agents share one policy: a frozen language model with a message adapter, an action adapter and a
@@ -80,9 +80,9 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, CommPPOConfig):
         settings = self.language_model_settings(self._trained_roles(), train_critic=True)
         return RLModuleSpec(module_class=LLMCommModule, model_config=settings.to_dict())
 
-    @override(CommPPOConfig)
+    @override(MultiAgentPPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:
-        """`CommPPOLearner`, or `GroupBaselineLearner` where there is no critic."""
+        """`MultiAgentPPOLearner`, or `GroupBaselineLearner` where there is no critic."""
         return super().get_default_learner_class() if self.has_critic else GroupBaselineLearner
 
     @override(AlgorithmConfig)
@@ -99,7 +99,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, CommPPOConfig):
         pipeline.insert_before(following, AddObservationsInOrder())
         return pipeline
 
-    @override(CommPPOConfig)
+    @override(MultiAgentPPOConfig)
     def training(
         self,
         *,
@@ -115,7 +115,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, CommPPOConfig):
         Args:
             message_lr: Learning rate of the message adapter, > 0. Default 2e-4 (ours): a message is many tokens, so its
                 probability changes faster than that of an action.
-            message_credit: Whose advantage a message gets: `"speaker"` (default; the speaker's own, as part of its
+            message_credit: The advantage that a message gets: `"speaker"` (default; the speaker's own, as part of its
                 action), `"team"` (mean over all agents) or `"listeners"` (mean over those who heard it). All ours;
                 where agents are paid apart, only the last two pay for helping.
             message_entropy_coeff: Weight of the entropy of messages, >= 0, or `None` (default, ours): that of
@@ -125,7 +125,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, CommPPOConfig):
                 for written messages, 0 for a menu, whose phrases stay what they are.
             message_kl_target: Divergence in nats per message towards which the weight is adapted after every update, as
                 in Ziegler et al. (arXiv 1909.08593, section 2.2), > 0, or `None` (default) for a constant weight.
-            **kwargs: Settings of `CommPPOConfig.training` and `GroupBaselinesMixin.training`.
+            **kwargs: Settings of `MultiAgentPPOConfig.training` and `GroupBaselinesMixin.training`.
 
         Returns:
             This config.
@@ -175,7 +175,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, CommPPOConfig):
 
 
 class Verco(PolicyCheckpointMixin, PPO):
-    """PPO over the action adapter and the critic of agents that exchange messages; see `VercoConfig`.
+    """PPO over the action adapter and the critic of agents that exchange messages; settings: `VercoConfig`.
 
     A checkpoint also holds `policy/`: adapters in PEFT's format, the critic and a JSON file, from which
     `rllib_llm_comm.load_policy` makes a policy without Ray.

@@ -54,7 +54,7 @@ def team_return(results: dict[str, Any], window: int) -> float:
     """Mean return per agent over the last `window` episodes; NaN while fewer have ended.
 
     Args:
-        results: What RLlib reports under `env_runners`.
+        results: RLlib's results under `env_runners`.
         window: Number of episodes.
     """
     returns = results.get("agent_episode_returns_mean") or {"": results.get("episode_return_mean", math.nan)}
@@ -64,7 +64,7 @@ def team_return(results: dict[str, Any], window: int) -> float:
 
 
 def games_own_metrics(infos: Any) -> dict[str, float]:
-    """What a game counted itself, from the agents' infos (of one or several agents).
+    """The game's own metrics, from the agents' infos (of one or several agents).
 
     Args:
         infos: The infos of a step, by agent, or one agent's info.
@@ -77,7 +77,7 @@ def games_own_metrics(infos: Any) -> dict[str, float]:
 
 
 def was_solved(episode: Any) -> bool:
-    """Whether an episode (of one or several agents) ended well: see `envs.interface.solved`."""
+    """True if an episode (of one or several agents) ended well (`rllib_llm_comm.envs.interface.solved`)."""
     infos = episode.get_infos(-1)
     by_agent = {agent: info for agent, info in infos.items() if isinstance(info, dict)}
     return solved(bool(episode.is_terminated), {**by_agent, "": infos})

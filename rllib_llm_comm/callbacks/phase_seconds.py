@@ -24,7 +24,7 @@ class PhaseSeconds(RLlibCallback):
 
     Seconds of several EnvRunners or Learners are added up, so with many they may exceed the iteration's own.
 
-    `Verco` adds this callback by itself; the learner's part is logged by `CommPPOLearner`.
+    `Verco` adds this callback by itself; the learner's part is logged by `MultiAgentPPOLearner`.
     """
 
     def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:

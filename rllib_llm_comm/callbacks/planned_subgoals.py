@@ -33,7 +33,7 @@ class AddPlannedSubgoals(RLlibCallback):
         """The callback class for a given planner.
 
         Args:
-            planner: See `make_planner`.
+            planner: As of `make_planner`.
             **settings: The other arguments of `PlannedSubgoals`.
 
         Raises:

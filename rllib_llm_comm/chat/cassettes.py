@@ -24,6 +24,7 @@ from rllib_llm_comm.chat.chat_model import ChatAnswer, ChatModel, cut_at
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.local_chat import LocalChat, make_local_chat
 from rllib_llm_comm.chat.purposes import cut_too_early
+from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
 from rllib_llm_comm.errors import UserError, did_you_mean
 
@@ -202,8 +203,7 @@ def check_chat(settings: object) -> dict[str, Any]:
 
 
 def _refuse_unknown(settings: Mapping[str, Any]) -> None:
-    makers = [inspect.signature(ChatClient).parameters, inspect.signature(LocalChat).parameters]
-    known = list(dict.fromkeys([*(name for maker in makers for name in maker), "cassette", "note"]))
+    known = list(dict.fromkeys([*ChatSettings.names(), *inspect.signature(LocalChat).parameters, "cassette", "note"]))
     for key in settings:
         if key not in known:
             hint = did_you_mean(str(key), known)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.chat.cache import AnswerCache, SpendingLedger, request_key
 from rllib_llm_comm.chat.chat_model import ChatAnswer
 from rllib_llm_comm.chat.circuit_breaker import MOST_LOST, PAUSE, Breaker
-from rllib_llm_comm.chat.dialect import Dialect, check_extra_body
-from rllib_llm_comm.chat.endpoint import check_address, read_key, shown
-from rllib_llm_comm.chat.purposes import asking, check_tokens, cut_too_early, tokens_for
+from rllib_llm_comm.chat.dialect import Dialect
+from rllib_llm_comm.chat.endpoint import read_key, shown
+from rllib_llm_comm.chat.purposes import asking, cut_too_early, tokens_for
+from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
 from rllib_llm_comm.errors import UserError
 
@@ -56,64 +56,26 @@ class ChatClient:
         counters: Counts so far.
     """
 
-    def __init__(
-        self,
-        model: str,
-        base_url: str | None = None,
-        api_key_env: str = "OPENAI_API_KEY",
-        timeout: float = 30.0,
-        max_retries: int = 5,
-        requests_per_minute: float = 60,
-        budget: float | None = None,
-        price_per_million_input: float = 0.0,
-        price_per_million_output: float = 0.0,
-        temperature: float = 0.0,
-        max_tokens: int | Mapping[str, int] | None = None,
-        cache_dir: str | os.PathLike[str] | Literal[False] | None = None,
-        extra_body: Mapping[str, Any] | None = None,
-        forms: bool = True,
-    ) -> None:
+    def __init__(self, model: str | ChatSettings, base_url: str | None = None, **settings: Any) -> None:
         """Keeps the settings; nothing is sent yet.
 
         Args:
-            model: The model's name at the server.
-            base_url: Address of the API, e.g. `"http://127.0.0.1:8000/v1"`; `None` for OpenAI's own.
-            api_key_env: Name of the environment variable with the key. A server on this machine or in a private
-                network needs none.
-            timeout: Seconds until a request counts as lost, > 0.
-            max_retries: Repetitions after 408, 409, 429, 5xx, time-outs, broken connections, and answers that are no
-                chat completion, >= 0.
-            requests_per_minute: Requests are spread evenly so that no more are sent, > 0.
-            budget: Money that may be spent, all clients of the `cache_dir` together; `None` for no bound.
-            price_per_million_input: Price of a million tokens sent, >= 0.
-            price_per_million_output: Price of a million tokens received, >= 0.
-            temperature: 0 (same words each time, as far as the server can) to 2.
-            max_tokens: Most tokens of an answer, thoughts before it included, >= 1: one number, or numbers by purpose
-                (`purposes.TOKENS`, which also holds the defaults). Sent as `max_completion_tokens` where the server
-                wants that.
-            cache_dir: Answers and spent money are kept here; `None` keeps nothing, unless whoever asks has a place of
-                its own (`keep_answers`); `False` keeps nothing at all.
-            extra_body: Further parameters of each request, such as `{"reasoning_effort": "low"}`.
-            forms: Whether the server is asked to write answers by their JSON schema (`response_format`) where there is
-                one; a server that refuses that is asked without it.
+            model: The model's name at the server; or all settings.
+            base_url: As of `ChatSettings`.
+            **settings: The other fields of `ChatSettings`.
 
         Raises:
             UserError: If a setting is not allowed.
         """
-        _check(
-            model, base_url, api_key_env, timeout, max_retries, requests_per_minute, budget, price_per_million_input,
-            price_per_million_output, temperature, cache_dir, forms,
-        )  # fmt: skip
-        check_tokens(max_tokens)
-        check_extra_body({} if extra_body is None else extra_body)
-        self.model, self.base_url, self.api_key_env = model, base_url, api_key_env
-        self.timeout, self.max_retries, self.requests_per_minute = timeout, max_retries, requests_per_minute
-        self.budget = budget
-        self.prices = (price_per_million_input / 1e6, price_per_million_output / 1e6)
-        self.temperature, self.max_tokens, self.cache_dir = temperature, max_tokens, cache_dir
-        self.extra_body = dict(extra_body or {})
+        given = model if isinstance(model, ChatSettings) else ChatSettings(model, base_url, **settings)
+        self.model, self.base_url, self.api_key_env = given.model, given.base_url, given.api_key_env
+        self.timeout, self.max_retries = given.timeout, given.max_retries
+        self.requests_per_minute, self.budget = given.requests_per_minute, given.budget
+        self.prices = (given.price_per_million_input / 1e6, given.price_per_million_output / 1e6)
+        self.temperature, self.max_tokens, self.cache_dir = given.temperature, given.max_tokens, given.cache_dir
+        self.extra_body = dict(given.extra_body or {})
         self.counters = ChatCounters()
-        self._dialect = Dialect(forms)
+        self._dialect = Dialect(given.forms)
         self._told_of_cuts = False
         self._begin()
 
@@ -361,38 +323,3 @@ def _bytes(messages: list[dict[str, str]], sent: Mapping[str, Any]) -> int:
     """Bytes that a model may be shown: the messages, their frames and a form."""
     form = len(str(sent["response_format"]).encode()) if "response_format" in sent else 0
     return form + sum(len(message["content"].encode("utf-8", "replace")) + 16 for message in messages)
-
-
-def _check(
-    model: str, base_url: str | None, api_key_env: str, timeout: float, max_retries: int, rate: float,
-    budget: float | None, price_in: float, price_out: float, temperature: float, cache_dir: Any, forms: Any,
-) -> None:  # fmt: skip
-    for name, text in (("model", model), ("api_key_env", api_key_env)):
-        if not isinstance(text, str) or not text.strip():
-            raise UserError(f"`{name}` is {text!r} but must be a name.")
-    if base_url is not None:
-        check_address(base_url)
-    if cache_dir is not None and cache_dir is not False and not isinstance(cache_dir, str | os.PathLike):
-        raise UserError(f"`cache_dir` is {cache_dir!r} but must be a folder, or false to keep nothing.")
-    if not isinstance(forms, bool):
-        raise UserError(f"`forms` is {forms!r} but must be true or false.")
-    bounds: tuple[tuple[str, Any, float, float, bool], ...] = (
-        ("timeout", timeout, 0, math.inf, True),
-        ("max_retries", max_retries, 0, math.inf, False),
-        ("requests_per_minute", rate, 0, math.inf, True),
-        ("budget", 1 if budget is None else budget, 0, math.inf, True),
-        ("price_per_million_input", price_in, 0, math.inf, False),
-        ("price_per_million_output", price_out, 0, math.inf, False),
-        ("temperature", temperature, 0, 2, False),
-    )
-    for name, value, low, high, open_ in bounds:
-        number = isinstance(value, int) if name == "max_retries" else isinstance(value, int | float)
-        if not number or isinstance(value, bool) or not (low < value if open_ else low <= value) or value > high:
-            kind = "a whole number" if name == "max_retries" else "a number"
-            upper = f" and at most {high:g}" if high < math.inf else ""
-            raise UserError(f"`{name}` is {value!r} but must be {kind} {'above' if open_ else 'from'} {low:g}{upper}.")
-    if budget is not None and price_in == 0 and price_out == 0:
-        raise UserError(
-            f"`budget` is {budget!r} but no price is known; give `price_per_million_input` and "
-            "`price_per_million_output`, or leave `budget` out."
-        )

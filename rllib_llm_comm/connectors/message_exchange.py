@@ -24,9 +24,9 @@ from rllib_llm_comm.agents.encoding import (
     read_observation,
 )
 from rllib_llm_comm.agents.language_agent import resolve_device
-from rllib_llm_comm.agents.message_actions import SPEECH_LOGP, SpeechEncoder
 from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import load_base_model
@@ -83,7 +83,7 @@ class MessageExchange(ConnectorV2):
         self._communication = CommunicationSettings.from_mapping(dict(communication or {}))
         self._protocol: MessageProtocol | None = None
         self._encoders: dict[str, ObservationEncoder] = {}
-        self._speech_rows: SpeechEncoder | None = None
+        self._utterances: UtteranceEncoder | None = None
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     @override(ConnectorV2)
@@ -107,8 +107,8 @@ class MessageExchange(ConnectorV2):
                     "per candidate phrase."
                 )
             encoded = encoded_space(self._settings, int(action_space.n))
-            speech = self._speech_encoder().space() if self._communication.train_messages else {}
-            spaces[agent] = gym.spaces.Dict({**encoded.spaces, **speech})
+            utterances = self._utterance_encoder().space() if self._communication.train_messages else {}
+            spaces[agent] = gym.spaces.Dict({**encoded.spaces, **utterances})
         return gym.spaces.Dict(spaces)
 
     @override(ConnectorV2)
@@ -138,13 +138,13 @@ class MessageExchange(ConnectorV2):
         observations = {id(single): read_observation(single.get_observations(-1)) for _, _, single in waiting}
         speaking = [entry for entry in waiting if not entry[0].is_done and not entry[2].is_done]
         said = self._say(rl_module, speaking, observations, greedy)
-        same = [new.text == own for new, own in zip(said, self._speech().replaced, strict=False)]
+        same = [new.text == own for new, own in zip(said, self._message_protocol().replaced, strict=False)]
         told = {id(single): message for (_, _, single), message in zip(speaking, said, strict=True)}
-        speech = self._speech_arrays(rl_module, waiting, observations, told)
+        utterances = self._utterance_arrays(rl_module, waiting, observations, told)
         for episode, agent, single in waiting:
             heard = heard_by(str(agent), episode.custom_data.get(MAILBOX, {}))
             encoder = self._encoder(rl_module, episode.module_for(agent))
-            arrays = {**encoder.encode(observations[id(single)], heard), **speech.get(id(single), {})}
+            arrays = {**encoder.encode(observations[id(single)], heard), **utterances.get(id(single), {})}
             single.set_observations(at_indices=-1, new_data=arrays)
             single.observation_space = self.observation_space[agent]
         if metrics is not None and said and self._communication.messages != "none":
@@ -170,53 +170,53 @@ class MessageExchange(ConnectorV2):
             writers.append(module.core.draw_messages if draws else module.write_messages)
         write = write_apart(writers)
         if not draws:
-            return [Written(text) for text in self._speech().speak(speakers, write, greedy)]
+            return [Written(text) for text in self._message_protocol().speak(speakers, write, greedy)]
         drawn: list[Written] = []
 
         def write_and_keep(prompts: list[str], **kwargs: Any) -> list[str]:
             drawn.extend(write(prompts, **kwargs))
             return [message.text for message in drawn]
 
-        self._speech().speak(speakers, write_and_keep, greedy)
+        self._message_protocol().speak(speakers, write_and_keep, greedy)
         return drawn
 
-    def _speech_arrays(
+    def _utterance_arrays(
         self,
         rl_module: RLModule,
         waiting: list[tuple[MultiAgentEpisode, Any, SingleAgentEpisode]],
         observations: Mapping[int, TextObservation],
         told: Mapping[int, Written],
     ) -> dict[int, dict[str, np.ndarray]]:
-        """What was said with its probability, for messages that PPO trains; by the id of the agent's episode."""
+        """Arrays of the messages that PPO trains, with their probability; by the id of the agent's episode."""
         if not self._communication.train_messages:
             return {}
         found: dict[int, dict[str, np.ndarray]] = {}
         by_module: dict[str, list[int]] = {}
         for episode, agent, single in waiting:
             said = told.get(id(single))
-            found[id(single)] = self._speech_encoder().encode(observations[id(single)], said, episode.env_t)
+            found[id(single)] = self._utterance_encoder().encode(observations[id(single)], said, episode.env_t)
             by_module.setdefault(episode.module_for(agent), []).append(id(single))
         for module_id, keys in by_module.items():
-            names = [name for name in found[keys[0]] if name != SPEECH_LOGP]
+            names = [name for name in found[keys[0]] if name != UTTERANCE_LOGP]
             batch = {name: torch.from_numpy(np.stack([found[key][name] for key in keys])) for name in names}
             with torch.no_grad():
-                log_probs = _unwrapped(rl_module, module_id).core.speech_terms(batch).log_probs
+                log_probs = _unwrapped(rl_module, module_id).core.utterance_terms(batch).log_probs
             for key, value in zip(keys, log_probs.tolist(), strict=True):
-                found[key] = {**found[key], SPEECH_LOGP: np.array([value], np.float32)}
+                found[key] = {**found[key], UTTERANCE_LOGP: np.array([value], np.float32)}
         return found
 
-    def _speech_encoder(self) -> SpeechEncoder:
-        if self._speech_rows is None:
+    def _utterance_encoder(self) -> UtteranceEncoder:
+        if self._utterances is None:
             base = load_base_model(
                 self._settings.base_model, self._settings.dtype, resolve_device(self._settings.device),
                 self._settings.quantization,
             )  # fmt: skip
             menu = self._communication.message_menu if self._communication.messages == "menu" else ()
             longest = self._communication.max_message_words
-            self._speech_rows = SpeechEncoder(base, self._settings.max_prompt_tokens, longest, menu)
-        return self._speech_rows
+            self._utterances = UtteranceEncoder(base, self._settings.max_prompt_tokens, longest, menu)
+        return self._utterances
 
-    def _speech(self) -> MessageProtocol:
+    def _message_protocol(self) -> MessageProtocol:
         if self._protocol is None:
             # RLlib seeds numpy in every EnvRunner from `seed` and the runner's index.
             self._protocol = MessageProtocol(self._communication, seed=int(np.random.randint(2**31 - 1)))
@@ -230,15 +230,15 @@ class MessageExchange(ConnectorV2):
 
 
 def message_metrics(said: Sequence[str]) -> dict[str, float]:
-    """What is said of the messages of one moment.
+    """Metrics of the messages of one moment.
 
     Args:
         said: The messages, at least one.
 
     Returns:
         `message_words`: mean words. `message_distinct_share`: share of different ones. `message_printable_share`: share
-        of those in printable ASCII. `message_understood_share`: share of those that are a saying of one of the
-        package's games (see `teachers.requests.is_understood`), whose scripted players say nothing else.
+        of those in printable ASCII. `message_understood_share`: share of those that are a sentence of one of
+        the package's games (`rllib_llm_comm.teachers.message_meaning.is_understood`), as scripted players use them.
     """
     return {
         "message_words": float(np.mean([len(message.split()) for message in said])),
@@ -253,7 +253,7 @@ def _printable(message: str) -> bool:
 
 
 def _secret(episode: MultiAgentEpisode) -> str:
-    """What is told to anybody, by the latest infos of all agents."""
+    """Facts told to anybody, by the latest infos of all agents."""
     latest = {agent: single.infos[-1] for agent, single in episode.agent_episodes.items() if len(single.infos)}
     return secret_of({agent: info for agent, info in latest.items() if isinstance(info, Mapping)})
 

@@ -44,8 +44,8 @@ class NumericObservations(ConnectorV2):
     Args:
         input_observation_space: Dict of the agents' observation spaces.
         input_action_space: Dict of the agents' Discrete spaces.
-        team: Whether agents hear the others.
-        critic: What the critic sees: `"own"`, `"team"`, `"state"` or `"auto"`.
+        team: True if agents hear the others.
+        critic: Input of the critic: `"own"`, `"team"`, `"state"` or `"auto"`.
 
     Raises:
         UserError: If the spaces do not hold what is asked for.
@@ -149,7 +149,7 @@ class NumericObservations(ConnectorV2):
         return numbers
 
     def _is_new(self, agent: Any, observation: Any) -> bool:
-        """Whether this is an observation as the game gives it, not yet one that this connector has left."""
+        """True if this is an observation as the game gives it, not yet one that this connector has left."""
         return VECTOR in observation and set(observation) != set(self.observation_space[agent].spaces)
 
 

@@ -27,11 +27,10 @@ from rllib_llm_comm.agents.numeric_network import VECTOR
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS
-from rllib_llm_comm.learners.gae import gae_of_steps
+from rllib_llm_comm.learners.gae import gae_of_steps, standardized
 from rllib_llm_comm.phases import ENV, phase
 
 AGENTS = ("alice", "bob")
-_LEAST_STD = 1e-4
 
 
 class OnionSoupEnvRunner(MultiAgentEnvRunner):
@@ -130,7 +129,6 @@ class OnionSoupEnvRunner(MultiAgentEnvRunner):
             joined["rewards"], joined["values"], joined["done"], joined["next"], last, config.gamma, config.lambda_
         )
         flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in joined.items()}
-        advantages = (advantages - advantages.mean()) / max(_LEAST_STD, float(advantages.std()))
         mask = np.ones((len(flat["actions"]), NUM_ACTIONS), np.int8)
         return {
             # As the network wants it, so that no minibatch converts it again.
@@ -138,7 +136,7 @@ class OnionSoupEnvRunner(MultiAgentEnvRunner):
             Columns.ACTIONS: flat["actions"],
             Columns.ACTION_LOGP: flat["logp"],
             Columns.VF_PREDS: flat["values"],
-            Postprocessing.ADVANTAGES: advantages.reshape(-1).astype(np.float32),
+            Postprocessing.ADVANTAGES: standardized(advantages).reshape(-1),
             Postprocessing.VALUE_TARGETS: targets.reshape(-1).astype(np.float32),
         }
 

@@ -11,8 +11,8 @@ import torch
 
 from rllib_llm_comm.agents.encoding import TextObservation, read_observation
 from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.message_actions import SpeechEncoder
 from rllib_llm_comm.agents.settings import CommunicationSettings
+from rllib_llm_comm.agents.utterance_policy import UtteranceEncoder
 from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
@@ -126,13 +126,13 @@ def _of_core(core: LLMCommCore, views: Sequence[TextObservation], talk: Communic
 def _divergence(
     core: LLMCommCore, views: Sequence[TextObservation], said: Sequence[Written], longest: int, menu: Sequence[str]
 ) -> np.ndarray:
-    encoder = SpeechEncoder(core.lm.base, core.settings.max_prompt_tokens, longest, menu)
+    encoder = UtteranceEncoder(core.lm.base, core.settings.max_prompt_tokens, longest, menu)
     rows = [encoder.encode(view, message) for view, message in zip(views, said, strict=True)]
     found = []
     for start in range(0, len(rows), _BATCH):
         part = rows[start : start + _BATCH]
         batch = {name: torch.from_numpy(np.stack([row[name] for row in part])) for name in part[0]}
-        found.append(core.speech_terms(batch, drift=True).kl.cpu().numpy())
+        found.append(core.utterance_terms(batch, drift=True).kl.cpu().numpy())
     return np.concatenate(found)
 
 

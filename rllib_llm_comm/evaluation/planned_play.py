@@ -23,7 +23,8 @@ from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.plans import Planner, no_plan
 from rllib_llm_comm.planning.player import Player
 from rllib_llm_comm.planning.random_planners import DisturbedPlanner
-from rllib_llm_comm.planning.reflection import SNAPSHOT, ReflectedEpisode, ReflectivePlay, check_recovery
+from rllib_llm_comm.planning.reflection import ReflectedEpisode, ReflectivePlay
+from rllib_llm_comm.planning.rounds import SNAPSHOT, check_recovery
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 

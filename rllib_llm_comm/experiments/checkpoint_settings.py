@@ -71,7 +71,7 @@ class CheckpointStageSettings(BaseModel):
         """
         from rllib_llm_comm.evaluation.evaluate_checkpoint import require_measured
         from rllib_llm_comm.evaluation.play_settings import PlaySettings
-        from rllib_llm_comm.planning.reflection import check_recovery
+        from rllib_llm_comm.planning.rounds import check_recovery
 
         check_recovery(self.recover, self.trials)
         planning = planning_of(self.planner, self.patience)

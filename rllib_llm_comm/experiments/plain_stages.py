@@ -299,11 +299,10 @@ class ChatPlay(PlainStage):
     def _check_chat(self, name: str, chat: Mapping[str, Any]) -> None:
         """Refuses unknown settings; nothing is loaded and no recording is begun."""
         from rllib_llm_comm.chat.cassettes import open_chat
-        from rllib_llm_comm.chat.client import ChatClient
+        from rllib_llm_comm.chat.settings import ChatSettings
 
         if "model" in chat:
-            known = [key for key in typing.get_type_hints(ChatClient.__init__) if key != "return"]
-            known += ["cassette", "note"]
+            known = [*ChatSettings.names(), "cassette", "note"]
             for key in chat:
                 if key not in known:
                     hint = did_you_mean(key, known)

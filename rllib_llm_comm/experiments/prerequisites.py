@@ -75,11 +75,11 @@ def check_base_models(stages: Mapping[str, tuple[str, str | None]]) -> None:
 
 
 def _check_environment(stage: str, run: str, config: AlgorithmConfig) -> None:
-    from rllib_llm_comm.algorithms.multi_agent_ppo import CommPPOConfig
+    from rllib_llm_comm.algorithms.multi_agent_ppo import MultiAgentPPOConfig
 
     if not config.is_offline and config.env is None:
         raise UserError(f"`{stage}.env` is missing; say where {run} plays.")
-    if not isinstance(config, CommPPOConfig):
+    if not isinstance(config, MultiAgentPPOConfig):
         return
     if isinstance(config.env, str) and is_parallel(config.env):
         _check_observations(stage, run, config)

@@ -159,15 +159,7 @@ def _decode(
                 )
             logits = model.logits(output.last_hidden_state[:, -1])
             chosen = choose_token(logits, temperature, [draws[i] for i in active] if draws else None)
-            alive = []
-            for place, (row, token) in enumerate(zip(active, chosen.tolist(), strict=True)):
-                written[row].append(token)
-                if token == base.eos_id:
-                    continue
-                # A word has at least one token, so a short row needs no decoding to be known as short.
-                short = len(written[row]) <= max_words and not _breaks_line(base, token)
-                if short or is_open(base.decode(written[row]), max_words):
-                    alive.append(place)
+            alive = _unfinished(base, written, active, chosen.tolist(), max_words)
             if not alive:
                 break
             keep = torch.tensor(alive, device=device)
@@ -179,6 +171,22 @@ def _decode(
             positions = positions[:, -1:] + 1
             mask = torch.cat([mask, mask.new_ones((len(active), 1))], dim=1)
     return written
+
+
+def _unfinished(
+    base: BaseModel, written: list[list[int]], active: np.ndarray, tokens: list[int], max_words: int
+) -> list[int]:
+    """Adds a token to every active row; places of the rows that go on."""
+    alive = []
+    for place, (row, token) in enumerate(zip(active, tokens, strict=True)):
+        written[row].append(token)
+        if token == base.eos_id:
+            continue
+        # A word has at least one token, so a short row needs no decoding to be known as short.
+        short = len(written[row]) <= max_words and not _breaks_line(base, token)
+        if short or is_open(base.decode(written[row]), max_words):
+            alive.append(place)
+    return alive
 
 
 @functools.lru_cache(maxsize=65536)

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+LEAST_STD = 1e-4
+"""Lower bound of standard deviations that something is divided by."""
+
 
 def discounted_sum(step_rewards: Sequence[float], gamma: float) -> float:
     """Rewards of the game steps inside one decision, discounted to its start: sum over k of gamma^k r_k."""
@@ -33,7 +36,7 @@ def semi_markov_gae(
         rewards: (T,) each decision's rewards, discounted to its start.
         durations: (T,) game steps of each decision, >= 1.
         values: (T + 1,) values at the decisions, and of the state behind the last one.
-        terminated: Whether the last decision ended the game; otherwise (truncation, or a cut between roll-out
+        terminated: True if the last decision ended the game; otherwise (truncation, or a cut between roll-out
             fragments) the last value counts.
         gamma: Discount per game step.
         lambda_: GAE's lambda, once per decision.
@@ -85,3 +88,19 @@ def gae_of_steps(
         advantages[t] = following
         ahead = values[t]
     return advantages, advantages + values
+
+
+def standardized(values: np.ndarray) -> np.ndarray:
+    """Values in standard deviations (at least 1e-4) from their mean.
+
+    Args:
+        values: Of any shape; NaN where there is none.
+
+    Returns:
+        Of the same shape, float32; 0 in place of NaN.
+    """
+    known = ~np.isnan(values)
+    if not known.any():
+        return np.zeros(values.shape, np.float32)
+    mean, std = values[known].mean(), values[known].std()
+    return np.where(known, (values - mean) / max(LEAST_STD, float(std)), 0.0).astype(np.float32)

@@ -19,10 +19,16 @@ from ray.rllib.utils.typing import EpisodeType, ModuleID
 
 from rllib_llm_comm.envs.rllib_adapter import START
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.learners.decision_rows import (
+    RAW_ADVANTAGES,
+    decisions_only,
+    episodes_of_module,
+    in_order,
+    rewards_of,
+)
 from rllib_llm_comm.learners.group_baselines import GroupAdvantages, group_advantages, length_weights, returns_to_go
 from rllib_llm_comm.learners.minibatches import TEXT_GROUP
-from rllib_llm_comm.learners.multi_agent_ppo_learner import CommPPOLearner
-from rllib_llm_comm.learners.semi_markov_gae import RAW_ADVANTAGES, decisions_only, in_order, rewards_of
+from rllib_llm_comm.learners.multi_agent_ppo_learner import MultiAgentPPOLearner
 
 GAE, RLOO, GRPO = "gae", "rloo", "grpo"
 ADVANTAGES = (GAE, RLOO, GRPO)
@@ -71,8 +77,6 @@ class AddGroupAdvantages(ConnectorV2):
         rl_module: RLModule,
         batch: dict[str, Any],
         episodes: list[EpisodeType],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
         metrics: Any = None,
         **kwargs: Any,
     ) -> Any:
@@ -82,9 +86,8 @@ class AddGroupAdvantages(ConnectorV2):
             UserError: If an episode is not complete.
         """
         _require_complete(episodes)
-        singles = list(self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
         for module_id in list(batch):
-            own = [single for single in singles if single.module_id in (None, module_id)]
+            own = episodes_of_module(self, episodes, module_id)
             batch[module_id], found = self._complete(batch[module_id], own)
             if metrics is not None:
                 shares = {"group_alone_share": found.alone.mean(), "group_level_share": found.level.mean()}
@@ -124,14 +127,14 @@ class AddGroupAdvantages(ConnectorV2):
         return group_advantages(returns, groups, episodes, leave_out=self.estimator == RLOO, by_std=self.by_std)
 
 
-class GroupBaselineLearner(CommPPOLearner):
-    """`CommPPOLearner` without a critic: no value loss, and advantages of `AddGroupAdvantages`.
+class GroupBaselineLearner(MultiAgentPPOLearner):
+    """`MultiAgentPPOLearner` without a critic: no value loss, and advantages of `AddGroupAdvantages`.
 
     Settings read from the config, beside those of the base class: `advantages`, `group_by`, `normalize_by_std`,
     `normalize_by_length`.
     """
 
-    @override(CommPPOLearner)
+    @override(MultiAgentPPOLearner)
     def _advantage_piece(self, keep_raw: bool = False) -> ConnectorV2:
         config: Any = self.config
         return AddGroupAdvantages(
@@ -143,7 +146,7 @@ class GroupBaselineLearner(CommPPOLearner):
             keep_raw=keep_raw,
         )
 
-    @override(CommPPOLearner)
+    @override(MultiAgentPPOLearner)
     def _critic_loss(self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any]) -> torch.Tensor:
         return torch.zeros((), device=batch[Postprocessing.ADVANTAGES].device)
 
@@ -161,7 +164,7 @@ def _require_complete(episodes: list[EpisodeType]) -> None:
 def _start(episode: SingleAgentEpisode) -> Hashable:
     info = episode.get_infos(0)
     named = info.get(START) if isinstance(info, Mapping) else None
-    # Where nobody tells, no other episode is known to have begun alike.
+    # Without that info no other episode is known to have begun alike.
     return ("", episode.multi_agent_episode_id) if named is None else ("start", named)
 
 

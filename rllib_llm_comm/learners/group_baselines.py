@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LEAST_STD = 1e-4
+from rllib_llm_comm.learners.gae import LEAST_STD
 
 
 @dataclass(frozen=True)
 class GroupAdvantages:
-    """What `group_advantages` finds, per entry.
+    """Result of `group_advantages`, per entry.
 
     Attributes:
         advantages: (N,) float64; 0 where `alone`.
@@ -57,8 +57,8 @@ def group_advantages(
         returns: (N,).
         groups: (N,) whole numbers.
         episodes: (N,) whole numbers.
-        leave_out: Whether the own episode is left out of the mean.
-        by_std: Whether differences are divided by the standard deviation.
+        leave_out: True if the own episode is left out of the mean.
+        by_std: True if differences are divided by the standard deviation.
     """
     values = returns.astype(np.float64)
     ids = np.unique(groups, return_inverse=True)[1].ravel()

@@ -59,11 +59,6 @@ def _penalty(errors: torch.Tensor, huber_delta: float | None) -> torch.Tensor:
     return torch.where(size <= huber_delta, 0.5 * errors**2, huber_delta * (size - 0.5 * huber_delta))
 
 
-def approximate_kl(log_ratio: torch.Tensor) -> torch.Tensor:
-    """Mean of (ratio - 1) - log ratio over samples of the old policy: never negative, little variance."""
-    return (log_ratio.exp() - 1.0 - log_ratio).mean()
-
-
 def explained_variance(targets: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """1 - Var(targets - values) / Var(targets); 1 is perfect, 0 no better than a constant."""
     spread = targets.var(unbiased=False)

@@ -1,4 +1,4 @@
-"""MAPPO's learner: `CommPPOLearner` whose critic learns normalised returns."""
+"""MAPPO's learner: `MultiAgentPPOLearner` whose critic learns normalised returns."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import ModuleID
 
 from rllib_llm_comm.agents.value_norm import moments
-from rllib_llm_comm.learners.multi_agent_ppo_learner import CommPPOLearner
+from rllib_llm_comm.learners.multi_agent_ppo_learner import MultiAgentPPOLearner
 
 
-class MAPPOLearner(CommPPOLearner):
+class MAPPOLearner(MultiAgentPPOLearner):
     """Trains `NumericModule`s, or own modules with `value_norm` and `critic_outputs`, as MAPPO does.
 
     The statistics of returns take in each minibatch just before its loss is computed, as in the original. They come
     from the returns of all Learners together and are therefore equal in all of them. Settings read from the config,
-    beside those of `CommPPOLearner`: `huber_delta`.
+    beside those of `MultiAgentPPOLearner`: `huber_delta`.
     """
 
-    @override(CommPPOLearner)
+    @override(MultiAgentPPOLearner)
     def _critic_terms(
         self, module_id: ModuleID, module: Any, batch: dict[str, Any]
     ) -> tuple[torch.Tensor, torch.Tensor]:

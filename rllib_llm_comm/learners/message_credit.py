@@ -1,4 +1,4 @@
-"""Who is paid for a message: advantages of messages from the advantages of those who act on them."""
+"""Credit assignment to messages: their advantages from the advantages of the agents that act on them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType
 
-from rllib_llm_comm.agents.message_actions import SPEECH_MOMENT
-from rllib_llm_comm.learners.semi_markov_gae import LEAST_STD, RAW_ADVANTAGES, in_order
+from rllib_llm_comm.agents.utterance_policy import UTTERANCE_MOMENT
+from rllib_llm_comm.learners.decision_rows import RAW_ADVANTAGES, episodes_of_module, in_order
+from rllib_llm_comm.learners.gae import standardized
 
 MESSAGE_ADVANTAGES = "message_advantages"
 SPEAKER, TEAM, LISTENERS = "speaker", "team", "listeners"
@@ -91,21 +92,18 @@ class MessageCredit(ConnectorV2):
         rl_module: RLModule,
         batch: dict[str, Any],
         episodes: list[EpisodeType],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
         """Completes the batches of all modules whose messages are trained."""
-        singles = list(self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
         # By episode and agent: module, rows, moments and advantages of its decisions.
         talks: dict[Hashable, dict[Hashable, list[tuple[str, np.ndarray, np.ndarray, np.ndarray]]]] = defaultdict(dict)
         for module_id, rows in batch.items():
-            if RAW_ADVANTAGES not in rows or SPEECH_MOMENT not in rows[Columns.OBS]:
+            if RAW_ADVANTAGES not in rows or UTTERANCE_MOMENT not in rows[Columns.OBS]:
                 continue
             raw = rows.pop(RAW_ADVANTAGES).cpu().numpy()
-            moments = rows[Columns.OBS][SPEECH_MOMENT][:, 0].cpu().numpy()
+            moments = rows[Columns.OBS][UTTERANCE_MOMENT][:, 0].cpu().numpy()
             begin = 0
-            for single, _ in in_order([single for single in singles if single.module_id in (None, module_id)]):
+            for single, _ in in_order(episodes_of_module(self, episodes, module_id)):
                 own = np.arange(begin, begin + len(single) - 1)  # as in SemiMarkovGAE: one row was added
                 begin += len(own)
                 agents = talks[single.multi_agent_episode_id]
@@ -115,9 +113,9 @@ class MessageCredit(ConnectorV2):
 
     def _write(self, batch: dict[str, Any], talks: Mapping[Hashable, Mapping[Hashable, list[Any]]]) -> None:
         credits = {
-            module_id: np.full(len(rows[Columns.OBS][SPEECH_MOMENT]), np.nan)
+            module_id: np.full(len(rows[Columns.OBS][UTTERANCE_MOMENT]), np.nan)
             for module_id, rows in batch.items()
-            if SPEECH_MOMENT in rows[Columns.OBS]
+            if UTTERANCE_MOMENT in rows[Columns.OBS]
         }
         for agents in talks.values():
             joined = {agent: [np.concatenate(column) for column in zip(*(part[1:] for part in parts), strict=True)]
@@ -131,13 +129,5 @@ class MessageCredit(ConnectorV2):
             for agent, parts in agents.items():
                 credits[parts[0][0]][joined[agent][0][order[agent]]] = found[agent]
         for module_id, values in credits.items():
-            device = batch[module_id][Columns.OBS][SPEECH_MOMENT].device
-            batch[module_id][MESSAGE_ADVANTAGES] = torch.as_tensor(_standardised(values), device=device)
-
-
-def _standardised(values: np.ndarray) -> np.ndarray:
-    known = ~np.isnan(values)
-    if not known.any():
-        return np.zeros(len(values), np.float32)
-    mean, std = values[known].mean(), values[known].std()
-    return np.where(known, (values - mean) / max(LEAST_STD, float(std)), 0.0).astype(np.float32)
+            device = batch[module_id][Columns.OBS][UTTERANCE_MOMENT].device
+            batch[module_id][MESSAGE_ADVANTAGES] = torch.as_tensor(standardized(values), device=device)

@@ -22,14 +22,14 @@ def first_kl_coeff(config: Any) -> float:
 
 
 def adapted_kl_coeff(coefficient: float, kl: float, target: float) -> float:
-    """The next weight beta of a KL divergence that shall be near a target (arXiv 1909.08593, section 2.2).
+    """The next weight beta of a KL divergence that is held near a target (arXiv 1909.08593, section 2.2).
 
     With e the relative error (kl - target) / target, cut to [-0.2, 0.2], beta is multiplied by 1 + 0.1 e.
 
     Args:
         coefficient: The weight up to now, > 0.
         kl: The divergence measured with it.
-        target: Where it shall be, > 0.
+        target: The divergence aimed at, > 0.
     """
     error = min(max(kl / target - 1.0, -_LARGEST_ERROR), _LARGEST_ERROR)
     return coefficient * (1.0 + _GAIN * error)

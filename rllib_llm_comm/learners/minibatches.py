@@ -30,7 +30,7 @@ class WholeEpochs:
         batch: Rows by module, as tensors.
         num_epochs: Passes over the batch.
         minibatch_size: Upper bound on the rows per module and minibatch; `None` for the whole batch.
-        shuffle: Whether rows are put in random order before each pass.
+        shuffle: True if rows are put in random order before each pass.
         num_total_minibatches: If > 0, exactly so many are made (several Learners must agree on it).
     """
 

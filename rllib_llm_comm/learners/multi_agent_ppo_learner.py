@@ -17,14 +17,15 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
-from rllib_llm_comm.agents.message_actions import SPEECH_LOGP
+from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP
 from rllib_llm_comm.learners import message_credit
-from rllib_llm_comm.learners.losses import approximate_kl, explained_variance, policy_loss, value_loss
+from rllib_llm_comm.learners.kl_stop import KLStop, approximate_kl
+from rllib_llm_comm.learners.losses import explained_variance, policy_loss, value_loss
 from rllib_llm_comm.learners.message_drift import adapted_kl_coeff, first_kl_coeff
 from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
 from rllib_llm_comm.learners.semi_markov_gae import SemiMarkovGAE
-from rllib_llm_comm.modules.llm_comm import SPEECH_ENTROPY, SPEECH_KL, SPEECH_LOG_PROBS
+from rllib_llm_comm.modules.llm_comm import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERANCE_LOG_PROBS
 from rllib_llm_comm.phases import PHASE_SECONDS, UPDATE, phase
 
 logger = logging.getLogger(__name__)
@@ -36,16 +37,15 @@ _RATES = {ACTOR: "lr", SPEAKER: "message_lr", CRITIC: "critic_lr"}
 _RIGID = 1e-3
 
 
-class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
+class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     """Trains the action adapter and the critic of `LLMCommModule`s.
 
     Minimises -L_clip + `vf_loss_coeff` * L_V - `entropy_coeff` * H (Verco Eq. 4-6, with the signs that make
     it a minimisation). Action adapter, message adapter and critic share no trained weight, so each has its own
     AdamW and its gradients are clipped apart. When the approximate KL of a minibatch exceeds `kl_target`, the
-    adapters stay as they are for the rest of this update and are not even computed; the critic, which stands on
-    frozen features and costs next to nothing, goes on.
+    adapters stay as they are for the rest of this update and are not even computed; the critic goes on (`KLStop`).
 
-    Where the message adapter is trained, what was said is part of the action (see `docs/algorithms/verco.md`): with
+    Where the message adapter is trained, what was said is part of the action (docs/algorithms/verco.md): with
     the credit `"speaker"` the ratio is that of both together; otherwise the message has a clipped surrogate objective
     of its own, with advantages of `MessageCredit`. Its loss has two terms more, the exact entropy of its tokens and its
     KL divergence from the reference.
@@ -57,7 +57,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     @override(PPOTorchLearner)
     def build(self) -> None:
         """Builds as PPO does and puts the semi-Markov GAE in place of RLlib's."""
-        self._stopped: set[ModuleID] = set()
+        self._kl_stop = KLStop()
         self._checked_entropy = False
         self._minibatches: dict[ModuleID, int] = defaultdict(int)
         self._policy_steps: dict[ModuleID, int] = defaultdict(int)
@@ -110,7 +110,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Starts an update: nothing is stopped, learning rates as annealed."""
         super().before_gradient_based_update(timesteps=timesteps)
-        self._stopped.clear()
+        self._kl_stop.begin_update()
         for counts in (self._minibatches, self._policy_steps, self._message_kls):
             counts.clear()  # type: ignore[attr-defined]
         for name, optimizer in self._named_optimizers.items():
@@ -129,7 +129,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self._compute_off_policyness(batch)
         # With several Learners DDP wants every trained weight in every loss, so there the actor is computed
         # anyway and its loss multiplied by 0.
-        live = {m: rows for m, rows in batch.items() if m not in self._stopped or self.config.num_learners > 1}
+        live = {m: rows for m, rows in batch.items() if not self._kl_stop.stopped(m) or self.config.num_learners > 1}
         outputs = self.module.forward_train(live) if live else {}
         outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
         losses = self.compute_losses(fwd_out=outputs, batch=batch)
@@ -172,7 +172,7 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def _critic_terms(
         self, module_id: ModuleID, module: Any, batch: dict[str, Any]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the critic says of a minibatch and what it should say (B,), in the units that it learns."""
+        """Outputs of the critic on a minibatch and their targets (B,), in the units that it learns."""
         return module.compute_values(batch), batch[Postprocessing.VALUE_TARGETS]
 
     def _actor_loss(
@@ -189,8 +189,8 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         entropy = distribution.entropy().mean()
         terms = torch.zeros((), device=log_ratio.device)
         message_ratio = None
-        if SPEECH_LOG_PROBS in fwd_out:  # what was said is part of the action
-            of_message = fwd_out[SPEECH_LOG_PROBS] - batch[Columns.OBS][SPEECH_LOGP][:, 0]
+        if UTTERANCE_LOG_PROBS in fwd_out:  # what was said is part of the action
+            of_message = fwd_out[UTTERANCE_LOG_PROBS] - batch[Columns.OBS][UTTERANCE_LOGP][:, 0]
             log_ratio = log_ratio + of_message
             message_ratio = of_message.exp()
             terms = self._message_terms(module_id, module, config, fwd_out)
@@ -213,10 +213,8 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         if self._minibatches[module_id] == 0:
             self._log_first_ratio(module_id, action_ratio.detach(), batch.get(WEIGHTS_SEQ_NO))
             self._warn_if_rigid(float(entropy.detach()))
-        if config.kl_target is not None and float(kl) > config.kl_target:
-            self._stopped.add(module_id)
         weight = 1.0
-        if module_id in self._stopped:
+        if self._kl_stop.check(module_id, float(kl), config.kl_target):
             if self.config.num_learners <= 1:
                 return torch.zeros((), device=ratio.device)
             weight = 0.0
@@ -228,8 +226,8 @@ class CommPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def _message_terms(
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: dict[str, TensorType]
     ) -> torch.Tensor:
-        """What is minimised of messages beside the surrogate objective: drift, and the negated entropy."""
-        entropy, drift = fwd_out[SPEECH_ENTROPY], fwd_out[SPEECH_KL]
+        """Loss terms of messages beside the surrogate objective: drift, and the negated entropy."""
+        entropy, drift = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
         coefficient = self._message_kl_coeff(module, config)
         self._message_kls[module_id].append(float(self._mean_over_learners(drift.detach())))
         self._log(module_id, message_entropy=entropy, message_kl=drift, message_kl_coeff=coefficient)

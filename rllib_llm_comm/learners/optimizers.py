@@ -14,8 +14,8 @@ def adamw(parameters: Iterable[torch.nn.Parameter], learning_rate: Any) -> torch
     """AdamW without weight decay and with epsilon 1e-5 (TWOSOME; Verco is silent).
 
     Args:
-        parameters: What is trained.
-        learning_rate: Where it starts; of a schedule ([[step, rate], ...]) the first rate.
+        parameters: The trainable parameters.
+        learning_rate: The first learning rate; of a schedule ([[step, rate], ...]) the first rate.
     """
     start = learning_rate if isinstance(learning_rate, int | float) else learning_rate[0][1]
     return torch.optim.AdamW(parameters, lr=float(start), eps=_EPSILON, weight_decay=0.0)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-import tree
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
@@ -18,15 +16,15 @@ from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType
 
-from rllib_llm_comm.agents.encoding import CANDIDATE_IDS, PROMPT_IDS
-from rllib_llm_comm.envs.interface import ACTION_MASK, DURATION, STEP_REWARDS
-from rllib_llm_comm.language.packing import distinct_rows
-from rllib_llm_comm.learners.gae import discounted_sum, semi_markov_gae
-from rllib_llm_comm.learners.minibatches import TEXT_GROUP
+from rllib_llm_comm.learners.decision_rows import (
+    RAW_ADVANTAGES,
+    decisions_only,
+    episodes_of_module,
+    in_order,
+    rewards_of,
+)
+from rllib_llm_comm.learners.gae import semi_markov_gae, standardized
 from rllib_llm_comm.modules.llm_comm import CRITIC_FEATURES
-
-RAW_ADVANTAGES = "raw_advantages"
-LEAST_STD = 1e-4
 
 
 class SemiMarkovGAE(ConnectorV2):
@@ -41,7 +39,7 @@ class SemiMarkovGAE(ConnectorV2):
       decision is one step.
     * The critic's frozen features are computed once, for every row by its own observation, so that the value
       of a final state is that of this state; they stay in the batch for the epochs.
-    * Of a module with a `value_norm` (see `ValueNorm`) the old values in the batch stay normalised, as its critic
+    * Of a module with a `value_norm` (`ValueNorm`) the old values in the batch stay normalised, as its critic
       says them; advantages and value targets are in units of reward.
     * Advantages are standardised over real decisions only, and only these stay in the batch, in an order that
       does not change between processes.
@@ -73,16 +71,13 @@ class SemiMarkovGAE(ConnectorV2):
         rl_module: RLModule,
         batch: dict[str, Any],
         episodes: list[EpisodeType],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
         """Completes the batch of every module that has a critic."""
-        singles = list(self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False))
         for module_id in list(batch):
             module = rl_module[module_id].unwrapped()
             if isinstance(module, ValueFunctionAPI):
-                own = [single for single in singles if single.module_id in (None, module_id)]
+                own = episodes_of_module(self, episodes, module_id)
                 batch[module_id] = self._complete(module, batch[module_id], own)
         return batch
 
@@ -111,64 +106,10 @@ class SemiMarkovGAE(ConnectorV2):
         joined = np.concatenate(advantages)
         if self.keep_raw:
             kept[RAW_ADVANTAGES] = torch.as_tensor(joined, device=predictions.device)
-        joined = (joined - joined.mean()) / max(LEAST_STD, float(joined.std()))
-        kept[Postprocessing.ADVANTAGES] = torch.as_tensor(joined, device=predictions.device)
+        kept[Postprocessing.ADVANTAGES] = torch.as_tensor(standardized(joined), device=predictions.device)
         kept[Postprocessing.VALUE_TARGETS] = torch.as_tensor(np.concatenate(targets), device=predictions.device)
         kept[Columns.VF_PREDS] = outputs[rows.to(outputs.device)]
         return kept
-
-
-def rewards_of(episode: SingleAgentEpisode, gamma: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rewards of an agent's decisions, each discounted to its start, and their durations in game steps.
-
-    Args:
-        episode: With the row that was added for the state behind the last decision.
-        gamma: Discount per game step.
-
-    Returns:
-        (T,) rewards and (T,) durations >= 1, float64.
-    """
-    count = len(episode) - 1
-    # A copy: in this process the EnvRunner goes on counting the episode's own rewards.
-    rewards = np.array(episode.get_rewards(slice(0, count)), np.float64)
-    durations = np.ones(count, np.float64)
-    # The info that came with the next observation tells about the decision before it.
-    for t, info in enumerate(episode.get_infos(slice(1, count + 1))):
-        if isinstance(info, Mapping):
-            steps = info.get(STEP_REWARDS)
-            durations[t] = max(1, int(info.get(DURATION, len(steps) if steps else 1)))
-            if steps:
-                rewards[t] = discounted_sum(steps, gamma)
-    return rewards, durations
-
-
-def decisions_only(
-    module_batch: dict[str, Any], episodes: list[SingleAgentEpisode]
-) -> tuple[dict[str, Any], torch.Tensor]:
-    """A module's batch without the rows that were added behind last decisions, in the order of `in_order`.
-
-    Args:
-        module_batch: Columns with one row for each row of the episodes; may have `loss_mask`, which is dropped.
-        episodes: Those of the module, each with its added row.
-
-    Returns:
-        The batch, with the column `text_group` where rows hold prompts, and the indices of the rows that are left.
-    """
-    count = sum(len(episode) for episode in episodes)
-    found = len(tree.flatten(module_batch[Columns.OBS])[0])
-    if count != found:
-        raise RuntimeError(f"the batch has {found} rows, which is not the length of its episodes")
-    rows = torch.as_tensor(
-        np.concatenate([np.arange(start, start + len(episode) - 1) for episode, start in in_order(episodes)])
-    )
-    module_batch.pop(Columns.LOSS_MASK, None)
-    kept: dict[str, Any] = tree.map_structure(
-        lambda column: column[rows.to(column.device)] if isinstance(column, torch.Tensor) else column,
-        module_batch,
-    )
-    if PROMPT_IDS in kept[Columns.OBS]:
-        kept[TEXT_GROUP] = _text_groups(kept[Columns.OBS])
-    return kept, rows
 
 
 def _judgements(module: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -178,23 +119,3 @@ def _judgements(module: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch
         return values, values
     outputs = module.critic_outputs(batch)
     return module.value_norm.denormalize(outputs), outputs
-
-
-def in_order(episodes: list[SingleAgentEpisode]) -> list[tuple[SingleAgentEpisode, int]]:
-    """Episodes with the index of their first row, sorted by agent within each multi-agent episode.
-
-    RLlib takes the agents of an episode from a set; in this order a batch is the same in every process.
-    """
-    numbers: dict[Any, int] = {}
-    starts, start = [], 0
-    for episode in episodes:
-        number = numbers.setdefault(episode.multi_agent_episode_id, len(numbers))
-        starts.append((number, str(episode.agent_id), start, episode))
-        start += len(episode)
-    return [(episode, start) for _, _, start, episode in sorted(starts, key=lambda entry: entry[:3])]
-
-
-def _text_groups(observations: dict[str, torch.Tensor]) -> torch.Tensor:
-    # Rows that show the same prompt and candidates get the same number.
-    columns = [observations[name].flatten(1).long().cpu() for name in (PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK)]
-    return distinct_rows(torch.cat(columns, dim=1))[1]

@@ -72,10 +72,10 @@ class ActorCriticModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         return values
 
     def critic_outputs(self, batch: dict[str, Any]) -> torch.Tensor:
-        """What the critic itself says (B,): normalised values if there is a `value_norm`."""
+        """Outputs of the critic (B,): normalised values if there is a `value_norm`."""
         outputs: torch.Tensor = self.network.critic_outputs(batch[Columns.OBS])
         return outputs
 
     @abstractmethod
     def export_policy(self) -> PolicyExport:
-        """What a checkpoint's policy folder holds of this module."""
+        """Settings and weights of this module for a checkpoint's policy folder."""

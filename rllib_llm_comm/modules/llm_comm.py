@@ -19,7 +19,6 @@ from torch import nn
 from rllib_llm_comm.agents.encoding import CRITIC_IDS
 from rllib_llm_comm.agents.label_loss import MESSAGE_IDS, MESSAGE_LABELS, message_log_probs
 from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.message_actions import SPEECH_LOGP
 from rllib_llm_comm.agents.policy_folder import (
     LANGUAGE,
     PolicyExport,
@@ -28,6 +27,7 @@ from rllib_llm_comm.agents.policy_folder import (
     policy_files,
 )
 from rllib_llm_comm.agents.settings import LanguageModelSettings
+from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 
 logger = logging.getLogger(__name__)
@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 CRITIC_FEATURES = "critic_features"
 MESSAGE_LOG_PROBS = "message_log_probs"
 MESSAGE_HITS = "message_hits"
-SPEECH_LOG_PROBS = "speech_log_probs"
-SPEECH_ENTROPY = "speech_entropy"
-SPEECH_KL = "speech_kl"
+UTTERANCE_LOG_PROBS = "utterance_log_probs"
+UTTERANCE_ENTROPY = "utterance_entropy"
+UTTERANCE_KL = "utterance_kl"
 KL_COEFF = "kl_coeff"
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")
@@ -84,7 +84,7 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         return ["critic", "reference"]
 
     def _apply(self, fn: Any, recurse: bool = True) -> LLMCommModule:
-        # See the class docstring: the shared base stays where it is, and adapters and critic with it.
+        # The shared base stays on its device, and adapters and critic with it.
         return self
 
     def actor_parameters(self) -> list[nn.Parameter]:
@@ -113,7 +113,7 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         self.reference.get_buffer(KL_COEFF).fill_(value)
 
     def write_messages(self, prompts: list[str], **kwargs: Any) -> list[str]:
-        """Messages behind message prompts; see `LLMCommCore.write_messages`."""
+        """Messages behind message prompts, as of `LLMCommCore.write_messages`."""
         return self.core.write_messages(prompts, **kwargs)
 
     def critic_features(self, batch: dict[str, Any]) -> torch.Tensor:
@@ -130,10 +130,10 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
             log_probs, hits = message_log_probs(self.core.lm, batch[MESSAGE_IDS], batch[MESSAGE_LABELS])
             return {MESSAGE_LOG_PROBS: log_probs, MESSAGE_HITS: hits}
         out = {Columns.ACTION_DIST_INPUTS: self.core.logits(batch[Columns.OBS])}
-        if SPEECH_LOGP in batch[Columns.OBS]:
-            terms = self.core.speech_terms(batch[Columns.OBS])
-            out[SPEECH_LOG_PROBS] = terms.log_probs
-            out[SPEECH_ENTROPY], out[SPEECH_KL] = terms.mean(terms.entropy), terms.mean(terms.kl)
+        if UTTERANCE_LOGP in batch[Columns.OBS]:
+            terms = self.core.utterance_terms(batch[Columns.OBS])
+            out[UTTERANCE_LOG_PROBS] = terms.log_probs
+            out[UTTERANCE_ENTROPY], out[UTTERANCE_KL] = terms.mean(terms.entropy), terms.mean(terms.kl)
         return out
 
     @override(ValueFunctionAPI)
@@ -172,13 +172,13 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
         """Loads the message adapter of a checkpoint or PEFT folder, also as the reference.
 
         Args:
-            path: Where it lies.
-            agent: Whose, of a checkpoint in which each agent has its own.
+            path: The checkpoint or folder.
+            agent: Its agent, in a checkpoint in which each agent has its own.
         """
         load_message_adapter(self.core, path, agent)
         self.core.keep_reference()
 
     def export_policy(self) -> PolicyExport:
-        """What a checkpoint's policy folder holds of this module."""
+        """Settings and weights of this module for a checkpoint's policy folder."""
         core = self.core
         return PolicyExport(LANGUAGE, policy_files(core), core.settings.to_dict(), base_model_digest(core.lm.base))

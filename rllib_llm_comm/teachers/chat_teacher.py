@@ -8,15 +8,16 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from rllib_llm_comm.chat.chat_model import cut_at
 from rllib_llm_comm.chat.client import ChatClient, ChatDownError, ChatError
 from rllib_llm_comm.chat.purposes import LABEL, asking_for
+from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.errors import require_choice
 from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
@@ -55,59 +56,32 @@ class ChatTeacher(Teacher):
     without_effect = frozenset(
         {
             "api_key_env", "timeout", "max_retries", "requests_per_minute", "budget", "price_per_million_input",
-            "price_per_million_output", "cache_dir", "on_error",
+            "price_per_million_output", "cache_dir", "on_error", "forms",
         }
     )  # fmt: skip
 
-    def __init__(
-        self,
-        model: str = "",
-        base_url: str | None = None,
-        api_key_env: str = "OPENAI_API_KEY",
-        timeout: float = 30.0,
-        max_retries: int = 5,
-        requests_per_minute: float = 60,
-        budget: float | None = None,
-        price_per_million_input: float = 0.0,
-        price_per_million_output: float = 0.0,
-        temperature: float = 0.0,
-        max_tokens: int | Mapping[str, int] | None = None,
-        cache_dir: str | os.PathLike[str] | Literal[False] | None = None,
-        on_error: str = "skip",
-        extra_body: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, model: str = "", base_url: str | None = None, *, on_error: str = "skip", **chat: Any) -> None:
         """Keeps the settings; nothing is sent yet.
 
         Args:
             model: The model's name at the server. Verco: GPT-4.
-            base_url: Address of the server. For it and all that follow but `on_error` see
-                `rllib_llm_comm.chat.client.ChatClient`.
-            api_key_env: Name of the environment variable with the key.
-            timeout: Seconds.
-            max_retries: Repetitions.
-            requests_per_minute: Rate.
-            budget: Money.
-            price_per_million_input: Price of tokens sent.
-            price_per_million_output: Price of tokens received.
-            temperature: 0 to 2.
-            max_tokens: Of an answer, thoughts before it included; `None`: 400 (ours).
-            cache_dir: Keeps answers and spent money; `None`: `collect_labels` keeps them beside its labels.
-            on_error: `"skip"`: a request that fails for good is counted and gives no labels; `"raise"`: it raises. A
-                server that seems dead raises in any case.
-            extra_body: Further parameters of each request.
+            base_url: As of `ChatSettings`.
+            on_error: `"skip"` (default): a request that fails for good is counted and gives no labels; `"raise"`: it
+                raises. A server that seems dead raises in any case.
+            **chat: The other fields of `ChatSettings`. Without `max_tokens` an answer has at most 400 (ours); without
+                `cache_dir` `collect_labels` keeps answers beside its labels.
 
         Raises:
             UserError: If a setting is not allowed.
         """
         require_choice("on_error", on_error, ON_ERROR)
-        self.client = ChatClient(
-            model, base_url, api_key_env, timeout, max_retries, requests_per_minute, budget, price_per_million_input,
-            price_per_million_output, temperature, max_tokens, cache_dir, extra_body,
-        )  # fmt: skip
+        settings = ChatSettings(model, base_url, **chat)
+        self.client = ChatClient(settings)
         self.on_error = on_error
         self.settings = {
-            "model": model, "base_url": base_url, "temperature": temperature, "max_tokens": max_tokens,
-            **({"extra_body": dict(extra_body)} if extra_body else {}),
+            "model": model, "base_url": base_url, "temperature": settings.temperature,
+            "max_tokens": settings.max_tokens,
+            **({"extra_body": dict(settings.extra_body)} if settings.extra_body else {}),
         }  # fmt: skip
         self.counts: Counter[str] = Counter()
         self._template = resources.files(__package__).joinpath("prompts/chat.txt").read_text(encoding="utf-8")

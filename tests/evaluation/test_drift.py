@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.load_policy import Policy
-from rllib_llm_comm.agents.message_actions import encode_menu
 from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.agents.policy_folder import (
     PolicyManifest,
@@ -25,6 +24,7 @@ from rllib_llm_comm.agents.policy_folder import (
     write_policy,
 )
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.agents.utterance_policy import encode_menu
 from rllib_llm_comm.cli import evaluate
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.communication import TurnRecorder, measure

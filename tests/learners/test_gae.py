@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.rllib.utils.postprocessing.value_predictions import compute_value_targets
 
-from rllib_llm_comm.learners.gae import discounted_sum, gae_of_steps, semi_markov_gae
+from rllib_llm_comm.learners.gae import discounted_sum, gae_of_steps, semi_markov_gae, standardized
 
 numbers = st.floats(-2, 2, allow_nan=False, width=32)
 decisions = st.lists(st.tuples(st.lists(numbers, min_size=1, max_size=6), numbers), min_size=1, max_size=8)
@@ -98,3 +98,12 @@ def test_many_games_at_once_equal_one_after_the_other(seed, gamma, lambda_):
             np.testing.assert_allclose(advantages[start:stop, game], one, rtol=1e-5, atol=1e-5)
             np.testing.assert_allclose(targets[start:stop, game], target, rtol=1e-5, atol=1e-5)
             start = stop
+
+
+def test_standardized_values():
+    values = np.array([[1.0, np.nan], [3.0, 5.0]], np.float32)
+    found = standardized(values)
+    assert found.dtype == np.float32 and found[0, 1] == 0.0
+    np.testing.assert_allclose(found[[0, 1, 1], [0, 0, 1]], [-(1.5**0.5), 0.0, 1.5**0.5], rtol=1e-6)
+    np.testing.assert_array_equal(standardized(np.full(3, 7.0)), np.zeros(3))
+    np.testing.assert_array_equal(standardized(np.full(2, np.nan)), np.zeros(2))

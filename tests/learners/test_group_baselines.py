@@ -255,7 +255,7 @@ def test_messages_are_credited_with_them(credit):
     episodes = loop.runner.sample()
     moments = [
         {
-            agent: single.get_observations(slice(0, len(single)))["speech_moment"][:, 0]
+            agent: single.get_observations(slice(0, len(single)))["utterance_moment"][:, 0]
             for agent, single in sorted(episode.agent_episodes.items())
         }
         for episode in episodes

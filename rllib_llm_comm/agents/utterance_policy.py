@@ -1,4 +1,4 @@
-"""Messages as a part of the action: what was said, with its probability, so that PPO can train the message adapter.
+"""The utterance policy: messages as a part of the action, with probabilities, so that PPO trains the message adapter.
 
 Two kinds. Free text: the probability of a message is that of the tokens that were drawn for it behind the message
 prompt. Menu: a softmax over the scores of given phrases behind the message prompt, as candidate actions have it.
@@ -25,12 +25,12 @@ from rllib_llm_comm.language.packing import distinct_rows, micro_batches
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.language.scoring import encode_candidates
 
-SPEECH_IDS = "speech_ids"
-SPEECH_LABELS = "speech_labels"
+UTTERANCE_IDS = "utterance_ids"
+UTTERANCE_TARGETS = "utterance_targets"
 MENU_IDS = "menu_ids"
-SPEECH_CHOICE = "speech_choice"
-SPEECH_LOGP = "speech_logp"
-SPEECH_MOMENT = "speech_moment"
+UTTERANCE_CHOICE = "utterance_choice"
+UTTERANCE_LOGP = "utterance_logp"
+UTTERANCE_MOMENT = "utterance_moment"
 SILENT = -1
 
 Scores = Callable[..., torch.Tensor]
@@ -65,7 +65,7 @@ def menu_logits(
     return scores(model, prompts, menu, torch.ones(menu.shape[:2], dtype=torch.bool), role=role)
 
 
-class SpeechEncoder:
+class UtteranceEncoder:
     """Writes what was said as arrays of an observation.
 
     Args:
@@ -87,16 +87,16 @@ class SpeechEncoder:
         top = np.iinfo(np.int32).max
         row = gym.spaces.Box(0, top, (self._width,), np.int32)
         common = {
-            SPEECH_IDS: row,
-            SPEECH_LOGP: gym.spaces.Box(-np.inf, 0.0, (1,), np.float32),
-            SPEECH_MOMENT: gym.spaces.Box(0, top, (1,), np.int32),
+            UTTERANCE_IDS: row,
+            UTTERANCE_LOGP: gym.spaces.Box(-np.inf, 0.0, (1,), np.float32),
+            UTTERANCE_MOMENT: gym.spaces.Box(0, top, (1,), np.int32),
         }
         if self._menu_ids is None:
-            return {**common, SPEECH_LABELS: gym.spaces.Box(IGNORED, top, (self._width,), np.int32)}
+            return {**common, UTTERANCE_TARGETS: gym.spaces.Box(IGNORED, top, (self._width,), np.int32)}
         return {
             **common,
             MENU_IDS: gym.spaces.Box(0, top, self._menu_ids.shape, np.int32),
-            SPEECH_CHOICE: gym.spaces.Box(SILENT, len(self._menu) - 1, (1,), np.int32),
+            UTTERANCE_CHOICE: gym.spaces.Box(SILENT, len(self._menu) - 1, (1,), np.int32),
         }
 
     def encode(self, view: TextObservation, said: Written | None, moment: int = 0) -> dict[str, np.ndarray]:
@@ -105,7 +105,7 @@ class SpeechEncoder:
         Args:
             view: The speaker's observation.
             said: Its message; `None` if it was not asked for one.
-            moment: When it was said, on a clock that all agents of the episode share.
+            moment: Time of the message, on a clock that all agents of the episode share.
 
         Raises:
             UserError: If the prompt is too long.
@@ -119,23 +119,23 @@ class SpeechEncoder:
         ids = np.full(self._width, self._base.pad_id, np.int32)
         ids[: len(prompt)] = prompt
         arrays: dict[str, np.ndarray] = {
-            SPEECH_IDS: ids,
-            SPEECH_LOGP: np.zeros(1, np.float32),
-            SPEECH_MOMENT: np.array([moment], np.int32),
+            UTTERANCE_IDS: ids,
+            UTTERANCE_LOGP: np.zeros(1, np.float32),
+            UTTERANCE_MOMENT: np.array([moment], np.int32),
         }
         if self._menu_ids is not None:
             choice = SILENT if said is None else self._menu.index(said.text)
-            return {**arrays, MENU_IDS: self._menu_ids, SPEECH_CHOICE: np.array([choice], np.int32)}
+            return {**arrays, MENU_IDS: self._menu_ids, UTTERANCE_CHOICE: np.array([choice], np.int32)}
         labels = np.full(self._width, IGNORED, np.int32)
         if said is not None:
             end = len(prompt) + len(said.ids)
             ids[len(prompt) : end] = labels[len(prompt) : end] = said.ids
-        return {**arrays, SPEECH_LABELS: labels}
+        return {**arrays, UTTERANCE_TARGETS: labels}
 
 
 @dataclass(frozen=True)
-class SpeechTerms:
-    """How likely what was said is now, row by row (B,); 0 in rows without a message.
+class UtteranceTerms:
+    """Terms of the loss of messages under the present adapter, row by row (B,); 0 in rows without a message.
 
     Attributes:
         log_probs: Log-probability of the message; differentiable.
@@ -143,7 +143,7 @@ class SpeechTerms:
             entropy of the choice. In nats; differentiable.
         kl: KL divergence of the message adapter from the reference, exact over the vocabulary (menu), summed likewise;
             differentiable. 0 where there is no reference.
-        spoke: Whether the row has a message.
+        spoke: True if the row has a message.
     """
 
     log_probs: torch.Tensor
@@ -156,39 +156,43 @@ class SpeechTerms:
         return values.sum() / self.spoke.sum().clamp(min=1)
 
 
-def speech_terms(
+def utterance_terms(
     scores: Scores,
     model: AdaptedModel,
     observations: Mapping[str, torch.Tensor],
     max_tokens: int | None = None,
     *,
     drift: bool | None = None,
-) -> SpeechTerms:
-    """How likely what was said is now; differentiable with respect to the message adapter.
+) -> UtteranceTerms:
+    """Log-probability, entropy and drift of messages; differentiable with respect to the message adapter.
 
     Equal rows are computed once.
 
     Args:
         scores: `score_candidates` or its plain form.
         model: The adapted model.
-        observations: Batched arrays of a `SpeechEncoder`.
+        observations: Batched arrays of a `UtteranceEncoder`.
         max_tokens: Most tokens whose activations are held at once where gradients are recorded, or `None`.
-        drift: Whether the KL divergence from the role `REFERENCE`, where there is one, is computed; `None`: where
+        drift: True if the KL divergence from the role `REFERENCE`, where there is one, is computed; `None`: where
             gradients are recorded.
 
     Returns:
         The terms, on the inputs' device.
     """
-    device = observations[SPEECH_IDS].device
+    device = observations[UTTERANCE_IDS].device
     menu = MENU_IDS in observations
-    names = (SPEECH_IDS, SPEECH_CHOICE) if menu else (SPEECH_IDS, SPEECH_LABELS)
-    spoke = (observations[SPEECH_CHOICE][:, 0] != SILENT) if menu else (observations[SPEECH_LABELS] != IGNORED).any(1)
+    names = (UTTERANCE_IDS, UTTERANCE_CHOICE) if menu else (UTTERANCE_IDS, UTTERANCE_TARGETS)
+    spoke = (
+        (observations[UTTERANCE_CHOICE][:, 0] != SILENT)
+        if menu
+        else (observations[UTTERANCE_TARGETS] != IGNORED).any(1)
+    )
     if not spoke.any():
         nothing = torch.zeros(len(spoke), device=device)
-        return SpeechTerms(nothing, nothing, nothing, spoke)
+        return UtteranceTerms(nothing, nothing, nothing, spoke)
     speaking = {name: observations[name][spoke] for name in names}
     rows, inverse = distinct_rows(torch.cat([speaking[name].long().cpu() for name in names], dim=1))
-    width = observations[SPEECH_IDS].shape[1]
+    width = observations[UTTERANCE_IDS].shape[1]
     ids, said = rows[:, :width].to(device), rows[:, width:].to(device)
     phrases = observations[MENU_IDS][:1] if menu else None
     wanted = torch.is_grad_enabled() if drift is None else drift
@@ -205,7 +209,7 @@ def speech_terms(
         torch.zeros(len(spoke), device=device).index_put((place,), term.to(device)[inverse.to(device)])
         for term in terms
     ]
-    return SpeechTerms(whole[0], whole[1], whole[2], spoke)
+    return UtteranceTerms(whole[0], whole[1], whole[2], spoke)
 
 
 def _by_parts(

@@ -9,8 +9,8 @@ from toys import language_model, randomise
 
 from rllib_llm_comm.agents.encoding import TextObservation
 from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.message_actions import SPEECH_CHOICE, SPEECH_IDS, SPEECH_LABELS, SpeechEncoder
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.agents.utterance_policy import UTTERANCE_CHOICE, UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.prompts import message_prompt
@@ -56,7 +56,7 @@ def log_prob(core, prompt, text, end=True):
 
 def test_free_text(core):
     said = ["i see red", None, "i see blue and green"]
-    found = core.speech_terms(batch(core, SpeechEncoder(core.lm.base, 160, 5), said)).log_probs
+    found = core.utterance_terms(batch(core, UtteranceEncoder(core.lm.base, 160, 5), said)).log_probs
     prompts = [message_prompt(view.text) for view in views()]
     expected = [log_prob(core, prompts[0], said[0]), 0.0, log_prob(core, prompts[2], said[2])]
     np.testing.assert_allclose(found.detach(), expected, atol=1e-4)
@@ -64,8 +64,8 @@ def test_free_text(core):
 
 def test_menu(core):
     said = ["i see blue", "i see green", None]
-    encoder = SpeechEncoder(core.lm.base, 160, 5, MENU)
-    terms = core.speech_terms(batch(core, encoder, said))
+    encoder = UtteranceEncoder(core.lm.base, 160, 5, MENU)
+    terms = core.utterance_terms(batch(core, encoder, said))
     table = torch.tensor(
         [[log_prob(core, message_prompt(view.text), phrase, end=False) for phrase in MENU] for view in views()]
     ).log_softmax(-1)
@@ -77,11 +77,11 @@ def test_menu(core):
 
 @pytest.mark.parametrize("menu", [(), MENU])
 def test_only_the_message_adapter_gets_gradients(core, menu):
-    arrays = batch(core, SpeechEncoder(core.lm.base, 160, 5, menu), ["i see red", "i see blue", "i see green"])
+    arrays = batch(core, UtteranceEncoder(core.lm.base, 160, 5, menu), ["i see red", "i see blue", "i see green"])
     for _, parameter in core.lm.named_adapter_parameters():
         parameter.requires_grad_(True)
         parameter.grad = None
-    core.speech_terms(arrays).log_probs.sum().backward()
+    core.utterance_terms(arrays).log_probs.sum().backward()
     moved = {
         role: sum(float(p.grad.abs().sum()) for _, p in core.lm.named_adapter_parameters(role) if p.grad is not None)
         for role in ("message", "action")
@@ -91,7 +91,7 @@ def test_only_the_message_adapter_gets_gradients(core, menu):
 
 def test_nobody_spoke(core):
     for menu in ((), MENU):
-        terms = core.speech_terms(batch(core, SpeechEncoder(core.lm.base, 160, 5, menu), [None] * 3))
+        terms = core.utterance_terms(batch(core, UtteranceEncoder(core.lm.base, 160, 5, menu), [None] * 3))
         assert terms.log_probs.tolist() == terms.entropy.tolist() == [0, 0, 0]
         assert float(terms.mean(terms.entropy)) == 0 and not terms.spoke.any()
 
@@ -108,15 +108,15 @@ def test_menu_is_drawn_as_often_as_likely(core):
 
 def test_arrays_fit_their_spaces(core):
     for menu in ((), MENU):
-        encoder = SpeechEncoder(core.lm.base, 160, 5, menu)
+        encoder = UtteranceEncoder(core.lm.base, 160, 5, menu)
         for said in (written(core, "i see red"), None):
             row = encoder.encode(views()[0], said)
             for name, space in encoder.space().items():
                 assert space.contains(row[name]), name
-    assert SPEECH_LABELS in SpeechEncoder(core.lm.base, 160, 5).space()
-    assert SPEECH_CHOICE in SpeechEncoder(core.lm.base, 160, 5, MENU).space()
+    assert UTTERANCE_TARGETS in UtteranceEncoder(core.lm.base, 160, 5).space()
+    assert UTTERANCE_CHOICE in UtteranceEncoder(core.lm.base, 160, 5, MENU).space()
     with pytest.raises(UserError, match="max_prompt_tokens"):
-        SpeechEncoder(core.lm.base, 4, 5).encode(views()[0], written(core, "i see red"))[SPEECH_IDS]
+        UtteranceEncoder(core.lm.base, 4, 5).encode(views()[0], written(core, "i see red"))[UTTERANCE_IDS]
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from toys import language_model, randomise
 
 from rllib_llm_comm.agents.encoding import TextObservation
 from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.message_actions import SPEECH_IDS, SPEECH_LABELS, SpeechEncoder
 from rllib_llm_comm.agents.settings import LanguageModelSettings
+from rllib_llm_comm.agents.utterance_policy import UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
 from rllib_llm_comm.language.base_model import wrap_base_model
 from rllib_llm_comm.language.engines import ENGINES
@@ -66,7 +66,7 @@ def drawn(core, views):
 
 
 def arrays_of(core, views, messages, menu=()):
-    encoder = SpeechEncoder(core.lm.base, 160, WORDS, menu)
+    encoder = UtteranceEncoder(core.lm.base, 160, WORDS, menu)
     rows = [encoder.encode(view, message) for view, message in zip(views, messages, strict=True)]
     return {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0]}
 
@@ -112,7 +112,7 @@ def test_both_engines_draw_the_same(core, views, drawn):
 
 def test_probability_entropy_and_drift_of_what_was_drawn(core, views, drawn):
     said = [None, *drawn[1:]]
-    terms = core.speech_terms(arrays_of(core, views, said))
+    terms = core.utterance_terms(arrays_of(core, views, said))
     assert terms.spoke.tolist() == [False] + [True] * (len(said) - 1)
     for row, (view, message) in enumerate(zip(views, said, strict=True)):
         if message is None:
@@ -142,7 +142,7 @@ def test_every_term_has_a_gradient_for_the_message_adapter_only(core, views, dra
 
     said = [Written(MENU[k % 3]) for k in range(len(views))] if menu else drawn
     arrays = arrays_of(core, views, said, menu)
-    found = gradients(core, lambda: getattr(core.speech_terms(arrays), term).sum())
+    found = gradients(core, lambda: getattr(core.utterance_terms(arrays), term).sum())
     moved = {
         name.split(".")[0] for name, gradient in found.items() if gradient is not None and gradient.abs().sum() > 0
     }
@@ -153,7 +153,7 @@ def test_parts_change_nothing(core, views, drawn):
     arrays = arrays_of(core, views, drawn)
 
     def loss():
-        terms = core.speech_terms(arrays)
+        terms = core.utterance_terms(arrays)
         return (terms.log_probs + terms.entropy + terms.kl).sum()
 
     whole = gradients(core, loss)
@@ -169,9 +169,9 @@ def test_parts_change_nothing(core, views, drawn):
 
 def test_the_longest_prompt_leaves_room_for_any_message(core, views, drawn):
     longest = len(core.lm.base.encode(message_prompt(views[0].text)))
-    encoder = SpeechEncoder(core.lm.base, longest, WORDS)
+    encoder = UtteranceEncoder(core.lm.base, longest, WORDS)
     message = max(drawn, key=lambda one: len(one.ids))
     row = encoder.encode(views[0], message, moment=7)
-    assert row[SPEECH_IDS].shape == (longest + 4 * WORDS,)
-    assert row[SPEECH_LABELS][longest : longest + len(message.ids)].tolist() == list(message.ids)
+    assert row[UTTERANCE_IDS].shape == (longest + 4 * WORDS,)
+    assert row[UTTERANCE_TARGETS][longest : longest + len(message.ids)].tolist() == list(message.ids)
     assert all(space.contains(row[name]) for name, space in encoder.space().items())

@@ -1,0 +1,55 @@
+"""Game steps of one `step` of the environment: a single one, or as many as pass until a decision is due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
+
+GAME_STEP = "game_step"
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Results of the game steps that have passed.
+
+    Attributes:
+        rewards: Per agent the reward of each game step.
+        events: Per agent its events, in words.
+        blocked: Numbers of the agents that had a collision.
+        done: True if the last order was served.
+        over: True if the episode has ended, by that or by the time limit.
+    """
+
+    rewards: list[list[float]]
+    events: list[list[str]]
+    blocked: frozenset[int]
+    done: bool
+    over: bool
+
+
+def advance(
+    runner: MacroRunner | PrimitiveRunner, chosen: Sequence[int | None], until: str, max_game_steps: int
+) -> Passed:
+    """Runs game steps.
+
+    Args:
+        runner: Carries out the actions.
+        chosen: Action of each agent, or `None` where it needs none.
+        until: `"game_step"`: one game step; `"decision"`: until at least one agent needs an action.
+        max_game_steps: Time limit of the episode.
+    """
+    rewards: list[list[float]] = [[] for _ in chosen]
+    events: list[list[str]] = [[] for _ in chosen]
+    blocked: set[int] = set()
+    while True:
+        outcome = runner.step(chosen)
+        for i in range(len(chosen)):
+            rewards[i].append(outcome.rewards[i])
+            events[i] += outcome.events[i]
+        blocked.update(outcome.blocked)
+        over = outcome.done or runner.kitchen.game_step >= max_game_steps
+        if over or until == GAME_STEP or any(runner.finished):
+            return Passed(rewards, events, frozenset(blocked), outcome.done, over)
