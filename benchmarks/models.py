@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import torch
 
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
-from tools.embedded_model.train import build_model
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools` is beside the package, not in it
+
+from tools.embedded_model.train import build_model  # noqa: E402
 
 # Layers, hidden size, heads; the embedded model's vocabulary.
 SIZES = {"0.5M": (2, 128, 4), "2.6M": (3, 256, 4), "6M": (6, 288, 6)}

@@ -11,24 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NOT_YET = (
-    "rllib_llm_comm/agents",
-    "rllib_llm_comm/algorithms",
-    "rllib_llm_comm/callbacks",
-    "rllib_llm_comm/cli",
-    "rllib_llm_comm/connectors",
-    "rllib_llm_comm/env_runners",
-    "rllib_llm_comm/evaluation",
-    "rllib_llm_comm/experiments",
-    "rllib_llm_comm/learners",
-    "rllib_llm_comm/modules",
-    "rllib_llm_comm/planning/planning_game.py",
-    "rllib_llm_comm/planning/reflection.py",
-    "rllib_llm_comm/teachers",
-)
-"""Folders and files whose docstrings are still to be rewritten."""
-ARGUMENTS_NOT_YET = NOT_YET
-"""Folders and files whose descriptions of arguments and attributes are still to be rewritten."""
 GENERATED = (
     "docs/manuals/frozen_lake.md",
     "docs/manuals/minirts.md",
@@ -114,7 +96,6 @@ def test_docstrings_say_what_a_thing_is():
     found = [
         f"{path.relative_to(ROOT)}:{line}: {fault}"
         for path in files()
-        if not _within(path, NOT_YET)
         for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
         for fault in faults(text, names)
     ]
@@ -125,7 +106,6 @@ def test_arguments_are_described_as_things():
     found = [
         f"{path.relative_to(ROOT)}:{line}: {entry.strip()!r}"
         for path in files()
-        if not _within(path, ARGUMENTS_NOT_YET)
         for line, text in docstrings(ast.parse(path.read_text(encoding="utf-8")))
         for entry in entries(text)
     ]
@@ -141,10 +121,6 @@ def test_lines_of_the_docs_are_short():
         for number in long_lines(page.read_text(encoding="utf-8"))
     ]
     assert not found, f"lines of more than {LONGEST} characters: {' '.join(found)}"
-
-
-def test_what_is_still_to_be_done_exists():
-    assert all((ROOT / place).exists() for place in NOT_YET)
 
 
 @pytest.mark.parametrize(

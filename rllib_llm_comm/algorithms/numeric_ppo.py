@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NumericPPOConfig(MultiAgentPPOConfig):
-    """Settings of algorithms whose agents see `vector` and `action_mask`."""
+    """Settings of algorithms whose agents observe numbers: the parts `vector` and `action_mask`."""
 
     network: ClassVar[str]
     subgoals_in_vector: ClassVar[bool] = True

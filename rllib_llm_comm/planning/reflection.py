@@ -41,7 +41,7 @@ class ReflectedEpisode:
 
     Attributes:
         seed: Seed of the episode.
-        returns: What the attempts that were kept brought, per agent.
+        returns: Return of the attempts that were kept, per agent.
         steps: Steps of the environment, those that were put back left out.
         success: True if the task was done (`envs.interface.solved`).
         metrics: The game's own figures.

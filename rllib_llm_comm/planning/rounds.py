@@ -76,8 +76,8 @@ class Rounds:
         patience: Game steps after which a subgoal counts as not done.
         recover: "snapshot": the game is put back exactly; "replay": it is reset with the same seed and the actions
             so far are played again (SAMA), which must lead to the same state.
-        in_vector: True if agents read numbers, see `SubgoalTeller`.
-        watch: Called before each step of an attempt and once at its end, see `Watch`.
+        in_vector: True if agents read numbers, see `rllib_llm_comm.planning.subgoal_observations.SubgoalTeller`.
+        watch: Called before each step of an attempt and once at its end.
 
     Attributes:
         game: The game as planners know it.

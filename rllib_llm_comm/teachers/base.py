@@ -67,7 +67,7 @@ class Teacher(ABC):
 
         Args:
             env: The (unwrapped) environment.
-            agent: Whose turn it is.
+            agent: Name of the agent to act.
         """
         return None
 

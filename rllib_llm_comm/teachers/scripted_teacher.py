@@ -47,7 +47,7 @@ class ScriptedTeacher(Teacher):
 
         Args:
             env: The (unwrapped) environment. In the textual kitchen there is advice on macro-actions only.
-            agent: Whose turn it is.
+            agent: Name of the agent to act.
         """
         player = _scripted_player(env)
         advice: int | None = None if player is None else player.advise(env, agent)
