@@ -15,6 +15,7 @@ import random
 from typing import Any
 
 from harness import Row, alternate, compare, main
+from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_text import parallel_env, wording
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
@@ -67,8 +68,7 @@ def _play_environment(steps: int) -> None:
     while done < steps:
         actions = {
             agent: rng.choice([k for k, offered in enumerate(observations[agent]["action_mask"]) if offered])
-            for agent in env.agents
-            if infos[agent]["needs_action"]
+            for agent in asked(env.agents, infos)
         }
         observations, _, _, _, infos = env.step(actions)
         done += len(infos["alice"]["step_rewards"])

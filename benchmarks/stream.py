@@ -13,6 +13,7 @@ from rllib_llm_comm.agents.encoding import ObservationEncoder, TextObservation, 
 from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, heard_by
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 
 
@@ -53,15 +54,15 @@ def record_stream(decisions: int, num_envs: int = 16, seed: int = 0) -> list[lis
     games = [Game(parallel_env(map_name="B", recipe="lettuce-tomato salad"), seed + k) for k in range(num_envs)]
     steps: list[list[Ask]] = []
     while sum(map(len, steps)) < decisions:
-        asked = [(game, agent) for game in games for agent in game.asked()]
-        seen = [read_observation(game.observations[agent]) for game, agent in asked]
-        speakers = [Speaker(agent, view, game.mailbox) for (game, agent), view in zip(asked, seen, strict=True)]
+        choosing = [(game, agent) for game in games for agent in game.asked()]
+        seen = [read_observation(game.observations[agent]) for game, agent in choosing]
+        speakers = [Speaker(agent, view, game.mailbox) for (game, agent), view in zip(choosing, seen, strict=True)]
         protocol.speak(speakers, core.write_messages)
         steps.append(
-            [Ask(view, heard_by(agent, game.mailbox)) for (game, agent), view in zip(asked, seen, strict=True)]
+            [Ask(view, heard_by(agent, game.mailbox)) for (game, agent), view in zip(choosing, seen, strict=True)]
         )
         chances = core.remembered_logits(to_batch(encoder, steps[-1])).double().softmax(-1).numpy()
-        for (game, agent), row in zip(asked, chances, strict=True):
+        for (game, agent), row in zip(choosing, chances, strict=True):
             game.actions[agent] = int(rng.choice(len(row), p=row / row.sum()))
         for game in games:
             game.step()
@@ -92,7 +93,7 @@ class Game:
 
     def asked(self) -> list[str]:
         """The cooks that need an action now."""
-        return [agent for agent in self.env.agents if self.infos[agent].get("needs_action", True)]
+        return asked(self.env.agents, self.infos)
 
     def step(self) -> Outcome:
         """Lets them act; `actions` has an action for each cook that was asked."""

@@ -1,17 +1,18 @@
-"""What all our PettingZoo environments do alike: spaces by agent, and drawing."""
+"""Base class of the PettingZoo environments: spaces by agent, rendering, the meaning of messages."""
 
 from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
+from rllib_llm_comm.envs.interface import check_settings
 from rllib_llm_comm.errors import require_choice
 
 
@@ -19,11 +20,13 @@ class Game(ParallelEnv, ABC):
     """A parallel environment of ours.
 
     Attributes:
+        env_id: The registered id.
         observation_spaces: The space of each agent's observations.
         action_spaces: The space of each agent's actions.
-        render_mode: What `render` draws if it is not told.
+        render_mode: Default mode of `render`.
     """
 
+    env_id: ClassVar[str]
     observation_spaces: dict[str, spaces.Dict]
     action_spaces: Mapping[str, spaces.Space[Any]]
     render_mode: str | None = None
@@ -47,7 +50,7 @@ class Game(ParallelEnv, ABC):
         return ()
 
     def meaning(self, message: str) -> str | None:
-        """What a message is about as a short text, comparable with the infos' `private`; None if the game cannot tell.
+        """Content of a message as a short text, comparable with the infos' `private`; None if the game cannot tell.
 
         Args:
             message: Any text, also one that is none of the game's own sentences.
@@ -55,7 +58,7 @@ class Game(ParallelEnv, ABC):
         return None
 
     def understands(self, message: str) -> bool | None:
-        """Whether a message is one of the game's own sentences, as its scripted player has them; None if it has none.
+        """True if a message is one of the game's own sentences, as its scripted player has them; None if it has none.
 
         Args:
             message: Any text.
@@ -63,7 +66,7 @@ class Game(ParallelEnv, ABC):
         return None
 
     def request(self, message: str) -> str | None:
-        """What a message asks its listener for, in words of actions; its meaning if the game does not tell.
+        """Request that a message makes of its listener, in words of actions; its meaning if the game does not tell.
 
         Args:
             message: Any text.
@@ -109,6 +112,35 @@ class Game(ParallelEnv, ABC):
 
     def close(self) -> None:
         """Nothing has to be closed."""
+
+
+Made = TypeVar("Made", bound=Game)
+
+
+def constructor(game: type[Made], time_limit: str, name: str = "parallel_env") -> Callable[..., Made]:
+    """The function that makes a game from settings, all of them checked.
+
+    Args:
+        game: The environment's class; its arguments are the settings.
+        time_limit: The setting that others call `max_cycles`.
+        name: Its name in the module of the class.
+    """
+
+    def make(**settings: Any) -> Made:
+        """Makes the environment.
+
+        Args:
+            **settings: The arguments of the module's page.
+
+        Raises:
+            UserError: For an unknown setting or a value that is not allowed.
+        """
+        check_settings(game, game.env_id, settings, time_limit=time_limit)
+        return game(**settings)
+
+    make.__name__ = make.__qualname__ = name
+    make.__module__ = game.__module__  # so that it can be pickled
+    return make
 
 
 def in_turns(make: Callable[..., ParallelEnv]) -> Callable[..., AECEnv]:

@@ -1,4 +1,4 @@
-"""Says so when rules have to be compiled, which takes a while at their first use on a machine."""
+"""Notice on stderr when rules have to be compiled, which takes a while at their first use on a machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def compiling(what: str, duration: str) -> Iterator[None]:
 
     Args:
         what: The rules, such as "the onion-soup kitchens".
-        duration: How long it will take, about.
+        duration: Estimated duration.
     """
     text = f"Compiling the rules of {what}; this takes {duration} once and is kept for later."
     note = threading.Timer(SILENT_SECONDS, logger.warning, (text,))

@@ -1,4 +1,4 @@
-"""What the games' pictures share: a canvas for one cell, colours, and the shapes that more than one kitchen shows."""
+"""Drawing helpers of the games: a canvas for one cell, colours, and shapes that more than one kitchen shows."""
 
 from __future__ import annotations
 

@@ -72,5 +72,5 @@ class EqualStarts:
         return Start(f"{self._runner}/{self.rounds}/{group}", int(numbers.generate_state(1)[0]) % _SEEDS)
 
     def end(self, game: int) -> None:
-        """Tells that a game's episode is over."""
+        """Notes the end of a game's episode."""
         self._done.add(game)

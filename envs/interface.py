@@ -1,4 +1,4 @@
-"""What all games have in common where they meet users: spaces of texts, and checks of settings and actions."""
+"""Interface of games: keys of observations and infos, text spaces, checks of settings and actions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.setting_types import check_types
 from rllib_llm_comm.errors import UserError, did_you_mean
 
@@ -54,7 +55,7 @@ def asked(agents: Iterable[Any], infos: Mapping[Any, Mapping[str, Any]]) -> list
 
 
 def teacher_state(env: Any) -> Any:
-    """What a scripted teacher may see of a game that has begun: `kitchen`, `teacher_state`, or nothing."""
+    """Part of a started game that a scripted teacher may see: its `kitchen`, its `teacher_state`, or nothing."""
     state = getattr(env, "kitchen", None)
     return state if state is not None else getattr(env, "teacher_state", None)
 
@@ -92,7 +93,7 @@ def _words(longest: int) -> spaces.Text:
 
 
 def solved(terminated: bool, infos: Mapping[Any, Mapping[str, Any]]) -> bool:
-    """Whether an episode ended well: what the game says, or that it was terminated if the game says nothing.
+    """True if an episode ended well: by the game's own word, or by its termination if the game says nothing.
 
     Args:
         terminated: Whether it ended otherwise than by a time limit.
@@ -106,12 +107,14 @@ def success_words(env: Any) -> tuple[str, str]:
     """The words of a game for an episode that was solved, and for one that was not: its own, or neutral ones.
 
     Args:
-        env: The environment; its own words stand in its `metadata` under `SUCCESS_WORDS`.
+        env: The environment; its own words stand in its `metadata` under `SUCCESS_WORDS`, or in its game's record.
 
     Raises:
         UserError: If these are not two texts.
     """
-    told = (getattr(env.unwrapped, "metadata", None) or {}).get(SUCCESS_WORDS, NEUTRAL_WORDS)
+    record = game_of(env.unwrapped)
+    of_the_game = (record and record.success_words) or NEUTRAL_WORDS
+    told = (getattr(env.unwrapped, "metadata", None) or {}).get(SUCCESS_WORDS, of_the_game)
     if isinstance(told, str) or len(told) != len(NEUTRAL_WORDS) or not all(isinstance(one, str) for one in told):
         raise UserError(
             f"`metadata[{SUCCESS_WORDS!r}]` of the environment is {told!r} but must be two texts, such as "
@@ -146,7 +149,7 @@ def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], ti
     Args:
         env_class: Its constructor's arguments are the settings.
         env_id: Its name in messages.
-        settings: What a user gave.
+        settings: The user's settings.
         time_limit: The setting that others call `max_cycles`.
 
     Raises:

@@ -13,7 +13,6 @@ action; what it earns meanwhile comes with its next observation.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,8 +23,10 @@ from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.envs.equal_starts import EqualStarts, Start
+from rllib_llm_comm.envs.games import env_spec
 from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.lazy import load
 from rllib_llm_comm.phases import ENV, phase
 
 START = "start"
@@ -112,7 +113,7 @@ class ParallelEnvAdapter(MultiAgentEnv):
 
         Args:
             starts: Shared by all games of an EnvRunner.
-            number: Which of them this is.
+            number: Index among them.
         """
         self._starts = (starts, number)
 
@@ -247,9 +248,9 @@ def wrap_games(env: Any, wrapper: Callable[[ParallelEnv, int], ParallelEnv], wan
     """Puts a PettingZoo wrapper around each game of a vector environment of RLlib's, before its first reset.
 
     Args:
-        env: What RLlib gives to `on_environment_created`.
+        env: The environment, as RLlib gives it to `on_environment_created`.
         wrapper: Takes a game and its number and returns the wrapped one.
-        wanted: Who wants this, at the beginning of the sentence if it cannot be.
+        wanted: Author of the wish, at the beginning of the sentence if it cannot be.
 
     Raises:
         UserError: If the games are no PettingZoo environments behind our adapter.
@@ -265,7 +266,7 @@ def start_alike(env: Any, starts: EqualStarts, wanted: str) -> None:
     """Lets the games of a vector environment of RLlib's begin alike in groups.
 
     Args:
-        env: What RLlib gives to `on_environment_created`.
+        env: The environment, as RLlib gives it to `on_environment_created`.
         starts: Of as many games.
         wanted: As of `wrap_games`.
 
@@ -298,7 +299,7 @@ def register_parallel_env(
 
     Args:
         env_id: The name for `config.environment(...)`.
-        entry: What makes the environment: a callable or "module:name". None takes the environment that
+        entry: The maker of the environment: a callable or "module:name". None takes the environment that
             PettingZoo's own registry knows by `env_id`.
 
     Raises:
@@ -315,21 +316,9 @@ def _maker(env_id: str, entry: str | Callable[..., ParallelEnv] | None) -> Calla
     if callable(entry):
         return entry
     if entry is None:
-        from pettingzoo.env_registry import registration
-        from pettingzoo.env_registry.exceptions import PettingZooRegistryError
-
-        import rllib_llm_comm.envs  # noqa: F401  (registers our games)
-
-        try:
-            return registration.spec("parallel", env_id).make
-        except PettingZooRegistryError as error:
-            raise UserError(
-                f"`env` is {env_id!r}, which is not in PettingZoo's registry of parallel environments; "
-                f"register it there or give `entry`.{did_you_mean(env_id, registration.parallel_registry)}"
-            ) from error
-    module, _, name = entry.partition(":")
+        return env_spec(env_id).make
     try:
-        made: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        made: Callable[..., Any] = load(entry)
     except (ImportError, AttributeError, ValueError) as error:
         raise UserError(
             f"`entry` of {env_id!r} is {entry!r}, which cannot be imported ({error}); "

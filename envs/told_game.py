@@ -26,7 +26,7 @@ class Seen(NamedTuple):
     Attributes:
         text: In sentences.
         candidates: One phrase per action.
-        mask: Which actions are allowed.
+        mask: Mask of the allowed actions.
         vector: In numbers.
     """
 
@@ -40,7 +40,6 @@ class TellingGame(Game):
     """A game of two agents: alice waits and may speak, bob chooses; a fact is told to some of them.
 
     Attributes:
-        env_id: The registered id.
         settings: All settings, JSON-able.
         task: The goal in words.
         brief: The game in a few sentences.
@@ -52,7 +51,6 @@ class TellingGame(Game):
         "is_parallelizable": True,
         "render_fps": 1,
     }
-    env_id: ClassVar[str]
     task: str
     brief: str
     steps: ClassVar[int]
@@ -64,7 +62,7 @@ class TellingGame(Game):
             settings: Among them `told_to` and `reward`.
             num_actions: Number of actions of either agent.
             vector_size: Numbers of an observation.
-            render_mode: What `render` draws if it is not told.
+            render_mode: Default mode of `render`.
 
         Raises:
             UserError: For a value that is not allowed.
@@ -97,7 +95,7 @@ class TellingGame(Game):
 
     @property
     def teacher_state(self) -> TellingGame:
-        """What a scripted teacher sees: everything."""
+        """State that a scripted teacher sees: everything."""
         return self
 
     @property

@@ -6,74 +6,55 @@ What a user imports from here is loaded on first use, so that `import rllib_llm_
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rllib_llm_comm import moved as _moved
+from rllib_llm_comm.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.agents.load_policy import load_policy
-    from rllib_llm_comm.algorithms.commnet import CommNet, CommNetConfig
-    from rllib_llm_comm.algorithms.emma import EMMA, EMMAConfig
-    from rllib_llm_comm.algorithms.mappo import MAPPO, MAPPOConfig
-    from rllib_llm_comm.algorithms.message_sft import MessageSFT, MessageSFTConfig
-    from rllib_llm_comm.algorithms.registry import register_all
-    from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
-    from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPO, SymbolicPPOConfig
-    from rllib_llm_comm.algorithms.twosome import TWOSOME, TWOSOMEConfig
-    from rllib_llm_comm.algorithms.verco import Verco, VercoConfig
+    from rllib_llm_comm.agents.load_policy import load_policy as load_policy
+    from rllib_llm_comm.algorithms.commnet import CommNet as CommNet
+    from rllib_llm_comm.algorithms.commnet import CommNetConfig as CommNetConfig
+    from rllib_llm_comm.algorithms.emma import EMMA as EMMA
+    from rllib_llm_comm.algorithms.emma import EMMAConfig as EMMAConfig
+    from rllib_llm_comm.algorithms.mappo import MAPPO as MAPPO
+    from rllib_llm_comm.algorithms.mappo import MAPPOConfig as MAPPOConfig
+    from rllib_llm_comm.algorithms.message_sft import MessageSFT as MessageSFT
+    from rllib_llm_comm.algorithms.message_sft import MessageSFTConfig as MessageSFTConfig
+    from rllib_llm_comm.algorithms.registry import register_algorithm as register_algorithm
+    from rllib_llm_comm.algorithms.registry import register_all as register_all
+    from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO as SelfPlayPPO
+    from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPOConfig as SelfPlayPPOConfig
+    from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPO as SymbolicPPO
+    from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPOConfig as SymbolicPPOConfig
+    from rllib_llm_comm.algorithms.twosome import TWOSOME as TWOSOME
+    from rllib_llm_comm.algorithms.twosome import TWOSOMEConfig as TWOSOMEConfig
+    from rllib_llm_comm.algorithms.verco import Verco as Verco
+    from rllib_llm_comm.algorithms.verco import VercoConfig as VercoConfig
+    from rllib_llm_comm.envs.games import make_env as make_env
+    from rllib_llm_comm.envs.games import register_game as register_game
+    from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint as evaluate_checkpoint
+    from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint as replay_checkpoint
+    from rllib_llm_comm.evaluation.report import write_report as write_report
 
 __version__ = "0.1.0"
-__all__ = [
-    "CommNet",
-    "CommNetConfig",
-    "EMMA",
-    "EMMAConfig",
-    "MAPPO",
-    "MAPPOConfig",
-    "MessageSFT",
-    "MessageSFTConfig",
-    "SelfPlayPPO",
-    "SelfPlayPPOConfig",
-    "SymbolicPPO",
-    "SymbolicPPOConfig",
-    "TWOSOME",
-    "TWOSOMEConfig",
-    "Verco",
-    "VercoConfig",
-    "load_policy",
-    "register_all",
-]
-
-_HOMES = {
-    "CommNet": "algorithms.commnet",
-    "CommNetConfig": "algorithms.commnet",
-    "EMMA": "algorithms.emma",
-    "EMMAConfig": "algorithms.emma",
-    "MAPPO": "algorithms.mappo",
-    "MAPPOConfig": "algorithms.mappo",
-    "MessageSFT": "algorithms.message_sft",
-    "MessageSFTConfig": "algorithms.message_sft",
-    "SelfPlayPPO": "algorithms.self_play_ppo",
-    "SelfPlayPPOConfig": "algorithms.self_play_ppo",
-    "SymbolicPPO": "algorithms.symbolic_ppo",
-    "SymbolicPPOConfig": "algorithms.symbolic_ppo",
-    "TWOSOME": "algorithms.twosome",
-    "TWOSOMEConfig": "algorithms.twosome",
-    "Verco": "algorithms.verco",
-    "VercoConfig": "algorithms.verco",
-    "load_policy": "agents.load_policy",
-    "register_all": "algorithms.registry",
-}
-
 _moved.install()
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "agents.load_policy": ("load_policy",),
+        "algorithms.commnet": ("CommNet", "CommNetConfig"),
+        "algorithms.emma": ("EMMA", "EMMAConfig"),
+        "algorithms.mappo": ("MAPPO", "MAPPOConfig"),
+        "algorithms.message_sft": ("MessageSFT", "MessageSFTConfig"),
+        "algorithms.registry": ("register_algorithm", "register_all"),
+        "algorithms.self_play_ppo": ("SelfPlayPPO", "SelfPlayPPOConfig"),
+        "algorithms.symbolic_ppo": ("SymbolicPPO", "SymbolicPPOConfig"),
+        "algorithms.twosome": ("TWOSOME", "TWOSOMEConfig"),
+        "algorithms.verco": ("Verco", "VercoConfig"),
+        "envs.games": ("make_env", "register_game"),
+        "evaluation.evaluate_checkpoint": ("evaluate_checkpoint",),
+        "evaluation.replay_checkpoint": ("replay_checkpoint",),
+        "evaluation.report": ("write_report",),
+    },
+)

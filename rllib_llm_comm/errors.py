@@ -17,7 +17,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint for a mistyped name.
 
     Args:
-        name: What the user wrote.
+        name: Name as the user wrote it.
         known: The allowed names.
 
     Returns:

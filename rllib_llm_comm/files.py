@@ -11,7 +11,8 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+
+import filelock
 
 from rllib_llm_comm.errors import UserError
 
@@ -61,7 +62,7 @@ def replace_folder(new: Path, target: Path) -> None:
 
     Args:
         new: The folder with the content, on the same file system.
-        target: Where it goes; what is there of an earlier time is deleted afterwards.
+        target: Its new place; files of an earlier time there are deleted afterwards.
     """
     sync_tree(new)
     old = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.old")
@@ -94,7 +95,7 @@ def move_aside(path: Path, name: str) -> Path:
     """Renames a file or folder to `name-1`, `name-2`, ... beside it, the first that is free.
 
     Args:
-        path: What is moved.
+        path: File or folder to move.
         name: The new name without its number.
 
     Returns:
@@ -158,12 +159,12 @@ def disk_fault_now(folder: Path) -> str | None:
 
 
 def disk_error(error: OSError, doing: str, elsewhere: str = "") -> UserError:
-    """What the user is told of an error while something was written.
+    """User error for a failure while something was written.
 
     Args:
         error: The error.
-        doing: What failed, as the beginning of the sentence.
-        elsewhere: How another place is chosen, if that can be done, such as "give another place with `--out`".
+        doing: The failed action, as the beginning of the sentence.
+        elsewhere: Remedy by another place, if there is one, such as "give another place with `--out`".
     """
     fault = disk_fault(error)
     if fault is None:
@@ -186,23 +187,17 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def claim_file(path: Path) -> Iterator[None]:
-    """Holds a lock between processes and threads; where the system has no such locks, nothing is locked.
+def claim_file(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Holds a lock between processes and threads, which ends with its process.
 
     Args:
         path: The lock's file; it stays and is always empty.
+        wait: Whether to wait for another holder.
+
+    Raises:
+        filelock.Timeout: If another one holds it and `wait` is false.
+        OSError: If the file cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        lock(file)
+    with filelock.FileLock(path, blocking=wait, thread_local=False):
         yield
-
-
-def lock(file: IO[Any]) -> None:
-    """Waits until nobody else holds the file; it is let go when it is closed, also by a killed process."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such locks
-        return
-    with contextlib.suppress(OSError):  # nor have some network folders
-        fcntl.flock(file, fcntl.LOCK_EX)

@@ -24,14 +24,14 @@ MODULES = {
     "algorithms.environments": "algorithms.env_registration",
     "cli.algorithm_settings": "experiments.algorithm_settings",
     "cli.checkpoint_settings": "experiments.checkpoint_settings",
-    "cli.checkpoints": "experiments.find_checkpoint",
+    "cli.checkpoints": "checkpoints.find_checkpoint",
     "cli.console": "experiments.console",
     "cli.curve_files": "experiments.curve_files",
     "cli.env_settings": "experiments.env_settings",
     "cli.experiment_file": "experiments.experiment_file",
     "cli.going_on": "experiments.resume",
     "cli.outputs": "experiments.outputs",
-    "cli.own_work": "experiments.signatures",
+    "cli.own_work": "checkpoints.signatures",
     "cli.pipeline": "experiments.pipeline",
     "cli.plain_stages": "experiments.plain_stages",
     "cli.prerequisites": "experiments.prerequisites",
@@ -91,6 +91,8 @@ MODULES = {
     "evaluation.environments": "agents.policy_env",
     "evaluation.grounded_policy": "agents.emma_policy",
     "evaluation.numeric_policy": "agents.numeric_policy",
+    "evaluation.planned": "evaluation.planned_play",
+    "evaluation.planned_games": "evaluation.planned_play",
     "evaluation.policy": "agents.load_policy",
     "language.accounts": "chat.usage",
     "language.breaker": "chat.circuit_breaker",
@@ -148,6 +150,8 @@ MODULES = {
 
 NAMES = {
     "algorithms.comm_ppo.CommPPOConfig": "algorithms.multi_agent_ppo.MultiAgentPPOConfig",
+    "evaluation.planned_games.PolicyExecutor": "evaluation.executors.PolicyExecutor",
+    "evaluation.planned_games.ScriptedExecutor": "evaluation.executors.ScriptedExecutor",
     "learners.comm_ppo_learner.CommPPOLearner": "learners.multi_agent_ppo_learner.MultiAgentPPOLearner",
     "modules.speech.SpeechEncoder": "agents.utterance_policy.UtteranceEncoder",
     "modules.speech.SpeechTerms": "agents.utterance_policy.UtteranceTerms",
@@ -183,12 +187,12 @@ def renamed(module: str) -> Callable[[str], Any]:
     """A module's `__getattr__` that hands out what was in an old module of the same name.
 
     Args:
-        module: Full name of the old module. There may be a package of that name now, whose modules come first.
+        module: Full name of the old module. A package of that name has modules of its own, which come first.
     """
     old = module.partition(".")[2]
 
     def __getattr__(name: str) -> Any:  # noqa: N807  (it becomes one)
-        if name.startswith("__") or (old in _PACKAGES and find_spec(f"{module}.{name}")):
+        if name.startswith("__") or _has_module(module, name):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         place, _, attribute = NAMES.get(f"{old}.{name}", f"{MODULES[old]}.{name}").rpartition(".")
         return getattr(importlib.import_module(f"{_ROOT}.{place}"), attribute)
@@ -196,8 +200,13 @@ def renamed(module: str) -> Callable[[str], Any]:
     return __getattr__
 
 
-# Old names of modules that are packages now: these hand out old names themselves, by `renamed`.
-_PACKAGES = frozenset({"planning.rewards", "envs.minirts.commanders"})
+def _has_module(module: str, name: str) -> bool:
+    """True if a package of the name `module` has a module `name`."""
+    return hasattr(sys.modules.get(module), "__path__") and find_spec(f"{module}.{name}") is not None
+
+
+# Old names that packages or other modules have now: these hand out old names themselves, by `renamed`.
+_TAKEN = frozenset({"envs.minirts.commanders", "envs.minirts.game", "planning.rewards"})
 _finder = _OldNames()
 
 

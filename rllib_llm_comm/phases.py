@@ -1,4 +1,4 @@
-"""Where the time goes: seconds per phase of a training iteration, counted in the process that spends them."""
+"""Time per phase of a training iteration in seconds, counted in the process that spends it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 from pettingzoo import ParallelEnv
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.envs.games import env_spec
+from rllib_llm_comm.envs.interface import asked
+from rllib_llm_comm.errors import UserError
 
 _LONGEST_IDLE = 100
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -29,9 +31,9 @@ class CheckResult:
     """The outcome of one check.
 
     Attributes:
-        name: What was checked.
+        name: Name of the check.
         status: "passed", "failed" or "skipped".
-        detail: Why it failed or was skipped, or what PettingZoo warned of.
+        detail: Reason of the failure or skip, or warnings of PettingZoo.
     """
 
     name: str
@@ -40,7 +42,7 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if nothing is wrong."""
         return self.status != FAILED
 
 
@@ -113,18 +115,7 @@ def _maker(env: Any, settings: dict[str, Any]) -> tuple[Callable[[], ParallelEnv
         return (lambda: env), False
     if not isinstance(env, str):
         return (lambda: env(**settings)), True
-    from pettingzoo.env_registry import registration
-    from pettingzoo.env_registry.exceptions import PettingZooRegistryError
-
-    import rllib_llm_comm.envs  # noqa: F401  (registers our games)
-
-    try:
-        spec = registration.spec("parallel", env)
-    except PettingZooRegistryError as error:
-        raise UserError(
-            f"`env` is {env!r}, which is not in PettingZoo's registry of parallel environments; register it "
-            f"there first.{did_you_mean(env, registration.parallel_registry)}"
-        ) from error
+    spec = env_spec(env)
     try:
         spec.make(**settings)
     except TypeError as error:
@@ -156,10 +147,8 @@ def _reason(error: BaseException) -> str:
 def _act(env: ParallelEnv, step: _Step, rng: np.random.Generator) -> dict[Any, Any]:
     """Random actions, allowed by the masks, of all agents that need one."""
     actions = {}
-    for agent in step.agents:
+    for agent in asked(step.agents, step.infos):
         observation = step.observations[agent]
-        if not step.infos.get(agent, {}).get("needs_action", True):
-            continue
         space = env.action_space(agent)
         mask = observation.get("action_mask") if isinstance(observation, dict) else None
         if isinstance(space, spaces.Discrete):
@@ -270,9 +259,8 @@ def _mask(env: ParallelEnv, episode: list[_Step]) -> str | None:
 def _somebody_acts(episode: list[_Step]) -> str | None:
     idle = 0
     for k, step in enumerate(episode):
-        needs = [step.infos.get(agent, {}).get("needs_action", True) for agent in step.agents]
         # All may be busy for a while where the environment runs one game step at a time, but not for ever.
-        idle = idle + 1 if needs and not any(needs) else 0
+        idle = idle + 1 if step.agents and not asked(step.agents, step.infos) else 0
         if idle > _LONGEST_IDLE:
             return f"from step {k - idle + 1} on no agent needs an action, and the episode does not end"
     return None

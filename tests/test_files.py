@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import filelock
 import pytest
 
 from rllib_llm_comm.evaluation.replay import write_replay
-from rllib_llm_comm.files import disk_error, remove_scratch
+from rllib_llm_comm.files import claim_file, disk_error, remove_scratch
 from rllib_llm_comm.teachers.label_store import COLUMNS, LabelStore
 
 
@@ -69,3 +72,29 @@ def test_what_a_killed_writer_left_is_deleted_and_nothing_else(tmp_path):
 def test_a_disk_fault_is_one_sentence_with_one_remedy(number, elsewhere, sentence):
     told = str(disk_error(OSError(number, os.strerror(number), "a"), "it stopped", elsewhere))
     assert sentence in told and "mend it and" not in told and told.count("another place") <= 1
+
+
+_HOLD = """
+import sys, time
+from pathlib import Path
+from rllib_llm_comm.files import claim_file
+with claim_file(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_claim_keeps_others_out_and_ends_with_its_process(tmp_path):
+    path = tmp_path / "below" / ".lock"
+    holder = subprocess.Popen([sys.executable, "-c", _HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(filelock.Timeout), claim_file(path, wait=False):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    # Two claims of one process keep each other out as well.
+    with claim_file(path, wait=False), pytest.raises(filelock.Timeout), claim_file(path, wait=False):
+        pass
+    assert path.read_bytes() == b""

@@ -62,12 +62,12 @@ _REWARD_STEPS = 600
 
 @dataclass(frozen=True)
 class PlanRecording:
-    """How plans were recorded.
+    """Settings of a recording of plans.
 
     Attributes:
         layout: The kitchen.
-        examples: See `ChatPlanSettings`.
-        objects: See `ChatPlanSettings`.
+        examples: See `rllib_llm_comm.planning.chat_planner.ChatPlanSettings`.
+        objects: See `rllib_llm_comm.planning.chat_planner.ChatPlanSettings`.
     """
 
     layout: str
@@ -87,9 +87,9 @@ def played_plans(model: ChatModel, how: PlanRecording, plans: int) -> Iterator[P
     Each cook goes to the place that its subgoal names until that is done, stuck or impossible.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         how: The kitchen and the questions.
-        plans: How many.
+        plans: Number of plans.
     """
     game = overcooked_ai.parallel_env(layout=how.layout, observe=["entities"], action_level="goal_cell")
     planner = make_planner({"name": "chat", "examples": how.examples, "objects": how.objects}, model)
@@ -135,7 +135,7 @@ def translated_state(model: ChatModel, layout: str, seed: int) -> Translation:
     It is shown one piece of code and no manual, as a model of 8,000 tokens and one processor has no time for more.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         layout: The kitchen.
         seed: Of the state.
 
@@ -148,10 +148,10 @@ def translated_state(model: ChatModel, layout: str, seed: int) -> Translation:
 
 
 def translated_actions(model: ChatModel, layout: str, seed: int, agent: str) -> ActionWords:
-    """What a cook's primitive actions would do in a random state, in a chat model's words, checked.
+    """Effects of a cook's primitive actions in a random state, in a chat model's words, checked.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         layout: The kitchen.
         seed: Of the state.
         agent: The cook.
@@ -172,10 +172,10 @@ def kitchen_code() -> CodeIndex:
 
 
 def reward_agreement(model: ChatModel, subgoal: str) -> Agreement | None:
-    """How far the reward code that a chat model writes agrees with the game's own test; `None` if none is usable.
+    """Agreement of reward code that a chat model writes with the game's own test; `None` if none is usable.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         subgoal: A subgoal of the cramped room.
     """
     kitchen = Kitchen("cramped_room")
@@ -190,7 +190,7 @@ def reward_agreement(model: ChatModel, subgoal: str) -> Agreement | None:
 
 
 def plan_figures(plans: Sequence[Plan | None]) -> dict[str, Any]:
-    """What came of plans.
+    """Counts of the outcomes of plans.
 
     Args:
         plans: `None` where there was none.
@@ -212,7 +212,7 @@ def plan_figures(plans: Sequence[Plan | None]) -> dict[str, Any]:
 
 
 def items(plans: int, states: int, actions: int, rewards: int) -> list[list[Any]]:
-    """What is recorded: a list of a task's name and its arguments, something of each task first.
+    """Items to record: a list of a task's name and its arguments, something of each task first.
 
     Args:
         plans: Plans per kitchen; one for each other way to ask.
@@ -229,10 +229,10 @@ def items(plans: int, states: int, actions: int, rewards: int) -> list[list[Any]
 
 
 def outcome(model: ChatModel, item: Sequence[Any]) -> dict[str, Any]:
-    """What comes of one item, as plain values.
+    """Outcome of one item, as plain values.
 
     Args:
-        model: Whom to ask, or a cassette.
+        model: The chat model, or a cassette.
         item: One of `items`.
     """
     task, *given = item
@@ -252,7 +252,7 @@ def outcome(model: ChatModel, item: Sequence[Any]) -> dict[str, Any]:
 
 
 def read_results(name: str) -> dict[str, Any]:
-    """What came of a recording: `items`, each with its `outcome`.
+    """Results of a recording: `items`, each with its `outcome`.
 
     Args:
         name: Of the recording, such as "smollm2".
@@ -265,7 +265,7 @@ def summary(results: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """The numbers of all outcomes of a task added up.
 
     Args:
-        results: What `read_results` gave.
+        results: Result of `read_results`.
     """
     sums: dict[str, dict[str, int]] = {}
     # A longer episode begins with the plans of a shorter one.

@@ -60,32 +60,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rllib_llm_comm.envs.base_env import in_turns
+from rllib_llm_comm.envs.base_env import constructor, in_turns
+from rllib_llm_comm.envs.door.game import ENV_ID
 from rllib_llm_comm.envs.door.sayings import COLOURS, understand
 from rllib_llm_comm.envs.door.sayings import meaning as meaning_of
-from rllib_llm_comm.envs.interface import check_settings
 from rllib_llm_comm.envs.told_game import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
 from rllib_llm_comm.errors import require_whole
 
-ENV_ID = "rllib_llm_comm/door-v0"
 _RIGHT, _WRONG = "opened the right door", "opened a wrong door"
-
-
-def parallel_env(**settings: Any) -> Door:
-    """Makes the environment.
-
-    Args:
-        **settings: The arguments of the module's page.
-
-    Raises:
-        UserError: For an unknown setting or a value that is not allowed.
-    """
-    check_settings(Door, ENV_ID, settings, time_limit="doors")
-    return Door(**settings)
-
-
-aec_env = in_turns(parallel_env)
-"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class Door(TellingGame):
@@ -138,7 +120,7 @@ class Door(TellingGame):
         return meaning_of(message)
 
     def understands(self, message: str) -> bool:
-        """Whether a message is one of the game's own sentences."""
+        """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
     def seen_by(self, agent: str) -> Seen:
@@ -182,3 +164,9 @@ class Door(TellingGame):
         told = ", ".join(agent for agent in self.possible_agents if self.told(agent))
         end = " opened" if self._opened else ""
         return f"step {self.time} of {self.steps}\n{' '.join(doors)}{end}\nright: {self.fact} (told to {told})"
+
+
+parallel_env = constructor(Door, time_limit="doors")
+"""Makes the environment from the arguments of this page."""
+aec_env = in_turns(parallel_env)
+"""The same in PettingZoo's AEC form, in which agents act one after the other."""

@@ -30,7 +30,7 @@ def advise(env: Any, agent: str) -> int | None:
 
     Args:
         env: The (unwrapped) environment.
-        agent: Whose turn it is.
+        agent: The agent in turn.
     """
     seen = env.seen_by(agent)
     if agent != LISTENER_NAME:

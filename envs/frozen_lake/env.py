@@ -87,8 +87,9 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.base_env import Game, in_turns
+from rllib_llm_comm.envs.base_env import Game, constructor, in_turns
 from rllib_llm_comm.envs.frozen_lake import render, text
+from rllib_llm_comm.envs.frozen_lake.game import ENV_ID
 from rllib_llm_comm.envs.frozen_lake.layouts import (
     LEAST,
     MOST,
@@ -100,30 +101,12 @@ from rllib_llm_comm.envs.frozen_lake.layouts import (
     random_layout,
 )
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, FIXED, NUM_ACTIONS, WALKS, Lake
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_settings, text_spaces
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, text_spaces
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
-ENV_ID = "rllib_llm_comm/frozen_lake-v0"
 HORIZON = 100
 PARTS = ("vector", "text")
 Observation = dict[str, Any]
-
-
-def parallel_env(**settings: Any) -> FrozenLake:
-    """Makes the environment.
-
-    Args:
-        **settings: The arguments of the module's page.
-
-    Raises:
-        UserError: For an unknown setting or a value that is not allowed.
-    """
-    check_settings(FrozenLake, ENV_ID, settings, time_limit="horizon")
-    return FrozenLake(**settings)
-
-
-aec_env = in_turns(parallel_env)
-"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class FrozenLake(Game):
@@ -134,7 +117,7 @@ class FrozenLake(Game):
         settings: All settings, JSON-able.
         lake: The game.
         score: Points of both agents so far in this episode.
-        trail: Where both walkers were and what had become of them, at the start of the episode and after each step.
+        trail: Cells and fates of both walkers, at the start of the episode and after each step.
         task: The goal in words.
         brief: The game in a few sentences.
     """
@@ -314,3 +297,9 @@ def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: S
         raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(PARTS)}.")
     for part in observe:
         require_choice("observe", part, PARTS)
+
+
+parallel_env = constructor(FrozenLake, time_limit="horizon")
+"""Makes the environment from the arguments of this page."""
+aec_env = in_turns(parallel_env)
+"""The same in PettingZoo's AEC form, in which agents act one after the other."""

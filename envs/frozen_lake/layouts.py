@@ -48,7 +48,7 @@ class Layout:
         width: Columns.
         height: Rows.
         holes: (x, y) of the holes.
-        starts: Where the two walkers begin.
+        starts: First cells of the two walkers.
         targets: The two cells that they should reach.
     """
 
@@ -60,14 +60,14 @@ class Layout:
     targets: tuple[Cell, Cell]
 
     def inside(self, cell: Cell) -> bool:
-        """Whether a cell lies on the lake."""
+        """True if a cell lies on the lake."""
         return 0 <= cell[0] < self.width and 0 <= cell[1] < self.height
 
     def distances(self, target: Cell) -> dict[Cell, int]:
         """Steps to a cell from everywhere, around the holes and without the other walker.
 
         Args:
-            target: Where to.
+            target: The target.
 
         Returns:
             Cell to steps; cells from where there is no way are left out.
@@ -84,7 +84,7 @@ class Layout:
         return found
 
     def solvable(self) -> bool:
-        """Whether each walker has a way to each target, around the holes."""
+        """True if each walker has a way to each target, around the holes."""
         ways = [self.distances(target) for target in self.targets]
         return all(start in way for way in ways for start in self.starts)
 

@@ -22,7 +22,7 @@ FATES = (WALKS, ARRIVED, FELL)
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step brought.
+    """Result of one step of the lake.
 
     Attributes:
         rewards: Per walker 1 in the step in which it reaches a target of its own, else 0.
@@ -42,11 +42,11 @@ class Lake:
     Attributes:
         layout: The lake.
         slip: Probability of a step to the side.
-        assignment: Who has to reach which target; see the arguments.
+        assignment: The target that each walker has to reach; see the arguments.
         horizon: Steps of an episode.
         time: Steps since the start.
-        cells: Where the walkers are.
-        fates: What has become of each: "walks", "arrived" or "fell".
+        cells: Cells of the walkers.
+        fates: Fate of each: "walks", "arrived" or "fell".
         own: The targets that count for each walker, as indices; both, as long as they are free, for "either".
 
     Args:
@@ -87,17 +87,17 @@ class Lake:
 
     @property
     def over(self) -> bool:
-        """Whether nobody walks any more or the time is up."""
+        """True if nobody walks any more or the time is up."""
         return self.out or self.time >= self.horizon
 
     @property
     def out(self) -> bool:
-        """Whether nobody walks any more."""
+        """True if nobody walks any more."""
         return WALKS not in self.fates
 
     @property
     def solved(self) -> bool:
-        """Whether both have arrived."""
+        """True if both have arrived."""
         return self.fates == [ARRIVED, ARRIVED]
 
     def step(self, actions: Sequence[int]) -> StepResult:
@@ -126,7 +126,7 @@ class Lake:
         return StepResult((first, second), (tuple(events[0]), tuple(events[1])))
 
     def _wanted(self, i: int, action: int, events: list[str]) -> Cell:
-        """Where a walker would go if it were alone."""
+        """Next cell of a walker if it were alone."""
         if self.fates[i] != WALKS or action == 0:
             return self.cells[i]
         # Drawn for each move, so that what one walker does cannot change the other's luck.
@@ -139,7 +139,7 @@ class Lake:
         return cell if self.layout.inside(cell) else (x, y)
 
     def _settle(self, events: list[list[str]]) -> list[int]:
-        """Who falls and who arrives where it stands now; the rewards."""
+        """Marks walkers that fall or arrive in their present cells; returns the rewards."""
         rewards = [0, 0]
         for i in range(2):
             if self.fates[i] != WALKS:

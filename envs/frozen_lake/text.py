@@ -1,4 +1,4 @@
-"""What a walker knows, in words: where it is and where the other one is, and no more."""
+"""Textual observations of a walker: its own place and that of the other one, and no more."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ PHRASES = tuple(name if name == "stay" else f"go {name}" for name in ACTION_NAME
 
 
 def observation_text(lake: Lake, i: int) -> str:
-    """What a walker reads: the same numbers as its vector.
+    """Textual observation of a walker: the same numbers as in its vector.
 
     Args:
         lake: The game.
-        i: Which walker.
+        i: Index of the walker.
     """
     mine, other = lake.cells[i], lake.cells[1 - i]
     name = WALKERS[1 - i].capitalize()

@@ -37,7 +37,7 @@ Groups = dict[str, str | None]
 
 @dataclass(frozen=True)
 class _Scene:
-    """What sentences are checked against."""
+    """Moment of a game that sentences are checked against."""
 
     executor: Executor
     max_tick: int
@@ -48,7 +48,7 @@ class _Scene:
         return self.executor.side
 
     def commander(self, word: str) -> int | None:
-        """Whom a name means; `None` if nobody, or if "you" has no meaning."""
+        """Commander that a name refers to; `None` if nobody, or if "you" has no meaning."""
         if word in ("you", "your", "yours", "i", "my", "mine"):
             return self.speaker
         name = word.removesuffix("'s")
@@ -56,12 +56,12 @@ class _Scene:
 
 
 def check_sentence(executor: Executor, sentence: str, max_tick: int = 0, speaker: int | None = None) -> Truth:
-    """Whether a sentence is true of a moment.
+    """Truth value of a sentence at a moment.
 
     Args:
         executor: The side's officers, with the side and its game.
         sentence: One or more sentences in English; all must be true.
-        max_tick: When the game is a draw, for sentences about it; 0 if it is not known.
+        max_tick: Tick at which the game is a draw, for sentences about it; 0 if it is not known.
         speaker: Number of the commander that "you" or "I" is.
 
     Returns:
@@ -136,7 +136,7 @@ _ONE_ITEM = re.compile(
 
 
 def _fits(items: str | None, counts: Counter[int]) -> Truth:
-    """Whether numbers of units are as said; those that nothing is said of do not matter."""
+    """Truth value of claims about numbers of units; numbers without a claim do not matter."""
     if items is None:
         return None
     if items == "nothing":

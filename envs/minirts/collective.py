@@ -48,7 +48,7 @@ def listed_units(side: Side, commander: int) -> list[Unit]:
 
 
 def checked_actions(actions: Mapping[str, Any], agents: Sequence[str]) -> list[np.ndarray | None]:
-    """What a user gave to `step`, checked.
+    """Checked actions of one call of `step`.
 
     Args:
         actions: Action per agent.

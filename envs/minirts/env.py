@@ -15,11 +15,12 @@ fog.
 | Action values      | Discrete(32) with the default `numbers`; MultiDiscrete of 58 parts            |
 | Observation shape  | Dict of the parts in `observe`, and a mask                                    |
 
-### Who owns what
+### Ownership
 
 Commanders share gold and sight. Each finished unit belongs to one of them for life: units go round by creation, each
 type of mobile units, guard towers, and all other buildings for themselves. With two commanders alice has the town hall
-and two of three peasants at the start, bob the other peasant, and the first building that trains fighters. See `side`.
+and two of three peasants at the start, bob the other peasant, and the first building that trains fighters. See
+`rllib_llm_comm.envs.minirts.side`.
 
 ### Observation space
 
@@ -27,7 +28,7 @@ and two of three peasants at the start, bob the other peasant, and the first bui
   action) and `subgoal` (empty; wrappers may fill it). Only with `action_level="command"`.
 * `vector`: float32 (65,), with `told_to` (71,): the last six are 1 for each army type that the enemy trains, zeros for
   who is not told; `planes`: float32 (43, 32, 32), `lists`: `own` (50, 12), `enemies` (50, 5), `resources`
-  (50, 5); see `observations`.
+  (50, 5); see `rllib_llm_comm.envs.minirts.view.observations`.
 * `action_mask`: int8 (number of actions,) with "command"; `head_mask`: int8, the masks of the 58 parts one after the
   other, with "red".
 
@@ -37,10 +38,10 @@ A decision is due every 50 ticks, for all commanders at once.
 
 `action_level="command"`: wait; mine with idle peasants; build one of six buildings; train some of seven types; attack,
 defend, scout with the army. A command stays in force: a scripted officer per commander carries it out over the next
-decisions, see `executor`. `wait` changes nothing.
+decisions, see `rllib_llm_comm.envs.minirts.commanders.executor`. `wait` changes nothing.
 
 `action_level="red"`: RED's action, one collective command with its arguments, a flag for going on, and one flag per own
-unit; see `collective`.
+unit; see `rllib_llm_comm.envs.minirts.collective`.
 
 ### Rewards
 
@@ -115,8 +116,8 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
-from rllib_llm_comm.envs.base_env import in_turns
-from rllib_llm_comm.envs.interface import check_actions, check_settings
+from rllib_llm_comm.envs.base_env import constructor, in_turns
+from rllib_llm_comm.envs.interface import check_actions
 from rllib_llm_comm.envs.minirts import collective, told
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
@@ -125,6 +126,7 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
 from rllib_llm_comm.envs.minirts.engine.game import Game, Snapshot
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, checked, rules_of
+from rllib_llm_comm.envs.minirts.game import ENV_ID
 from rllib_llm_comm.envs.minirts.infos import infos_of
 from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot
 from rllib_llm_comm.envs.minirts.view import render, text
@@ -133,7 +135,6 @@ from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import draw_told
 from rllib_llm_comm.errors import require_choice
 
-ENV_ID = "rllib_llm_comm/minirts-v0"
 FIRST_DECISION = 49
 """Tick of the first decision."""
 MAX_TICK = 12_800
@@ -145,7 +146,7 @@ Step = tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str
 
 @dataclass(frozen=True)
 class EnvSnapshot:
-    """All that an environment remembers; see `MiniRTS.snapshot`."""
+    """All that an environment remembers; see `rllib_llm_comm.envs.minirts.env.MiniRTS.snapshot`."""
 
     game: Snapshot
     side: SideSnapshot
@@ -155,23 +156,6 @@ class EnvSnapshot:
     worth: float
 
 
-def parallel_env(**settings: Any) -> MiniRTS:
-    """Makes the environment.
-
-    Args:
-        **settings: The arguments of the module's page.
-
-    Raises:
-        UserError: For an unknown setting or a value that is not allowed.
-    """
-    check_settings(MiniRTS, ENV_ID, settings, time_limit="max_tick")
-    return MiniRTS(**settings)
-
-
-aec_env = in_turns(parallel_env)
-"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
-
-
 class MiniRTS(ParallelGame):
     """The strategy game as a PettingZoo parallel environment; the module's docstring is its page.
 
@@ -179,9 +163,9 @@ class MiniRTS(ParallelGame):
         env_id: The registered id.
         settings: All settings, JSON-able.
         game: The game, without fog (for teachers, tests and replays).
-        team: What the commanders know and own.
+        team: The commanders' side.
         executor: The officers who carry out commands; idle with "red".
-        commands: What each action means, with "command".
+        commands: Commands of the actions, with "command".
         ended: Commands that ended in the last `step`.
         task: The goal in words.
         brief: The game in a few sentences.
@@ -312,7 +296,7 @@ class MiniRTS(ParallelGame):
         return won + float(self.settings["shaping"]) * (self._worth - before)
 
     def _balance(self) -> float:
-        """What the own side has, minus what the enemy has, in thousands of gold."""
+        """Own material minus that of the enemy, in thousands of gold."""
         own = self.team.player
         return (self.team.value(own) - self.team.value(1 - own)) / _VALUE_UNIT
 
@@ -323,10 +307,10 @@ class MiniRTS(ParallelGame):
         return infos_of(self.possible_agents, self.team, self.ended, rewards)
 
     def action_phrases(self, agent: str) -> list[str]:
-        """What each action means, in words; with "command" only.
+        """Each action in words; with "command" only.
 
         Args:
-            agent: Who would act.
+            agent: The agent that would act.
         """
         return list(self._view.phrases)
 
@@ -339,25 +323,25 @@ class MiniRTS(ParallelGame):
         """The enemy's army types that a message names, or what it asks for; None where `told_to` is not set.
 
         Args:
-            message: Any text; see `sayings.meaning`.
+            message: Any text; see `rllib_llm_comm.envs.minirts.commanders.sayings.meaning`.
         """
         return None if self.settings["told_to"] is None else sayings.meaning(message)
 
     def request(self, message: str) -> str | None:
-        """What a message asks its listener to make; the counter of the types that it tells of.
+        """Unit that a message asks its listener to make; the counter of the types that it tells of.
 
         Args:
-            message: Any text; see `sayings.request`.
+            message: Any text; see `rllib_llm_comm.envs.minirts.commanders.sayings.request`.
         """
         return sayings.request(message)
 
     @property
     def teacher_state(self) -> Executor:
-        """What scripted teachers look at."""
+        """State that scripted teachers look at."""
         return self.executor
 
     def understands(self, message: str) -> bool:
-        """Whether a message is one of the game's own sentences."""
+        """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
     # ---- to and fro --------------------------------------------------------------------------------------
@@ -372,7 +356,7 @@ class MiniRTS(ParallelGame):
         """Goes back to a moment of this environment, or of another one with the same settings.
 
         Args:
-            snapshot: What `snapshot` gave.
+            snapshot: Result of `snapshot`.
         """
         self.game.restore(snapshot.game)
         self.team.restore(snapshot.side)
@@ -389,3 +373,9 @@ class MiniRTS(ParallelGame):
     def draw_ansi(self) -> str:
         """The game in characters."""
         return render.ansi(self.game, self.team, self.executor if self._in_words else None)
+
+
+parallel_env = constructor(MiniRTS, time_limit="max_tick")
+"""Makes the environment from the arguments of this page."""
+aec_env = in_turns(parallel_env)
+"""The same in PettingZoo's AEC form, in which agents act one after the other."""

@@ -1,4 +1,4 @@
-"""What the commanders of one side know and own. Commanders share sight and money, and each owns some of the units.
+"""Knowledge and possessions of one side. Its commanders share sight and money, and each owns some of the units.
 
 Ownership. A finished unit gets its owner when it is first seen at a decision, and keeps it for life. Within each group
 units go round by creation: the first to the first commander, the second to the second, and so on. Each type of mobile
@@ -37,7 +37,7 @@ _HOUSES = -1
 
 @dataclass(frozen=True)
 class SideSnapshot:
-    """What a side remembers; see `Side.snapshot`."""
+    """Memory of a side, as `Side.snapshot` saves it."""
 
     owners: dict[int, int]
     shared_out: Counter[int]
@@ -51,12 +51,12 @@ class Side:
 
     Attributes:
         game: The game.
-        player: Which side of it, 0 or 1.
+        player: Its side, 0 or 1.
         size: Number of commanders.
         own: Finished units and buildings, in the order of creation.
         sites: Own buildings that are not finished.
-        enemies: What is seen of the enemy, remembered buildings included.
-        resources: What can be dug out, as far as it was ever seen.
+        enemies: The enemy in sight, remembered buildings included.
+        resources: Resources, as far as it was ever seen.
         made: Per commander, how many units of each type its buildings and peasants have made so far.
         producers: The commander who alone puts up and owns the buildings that train fighters, as a number; None if
             they go round.
@@ -64,7 +64,7 @@ class Side:
 
     Args:
         game: The game.
-        player: Which side of it.
+        player: Its side.
         size: Number of commanders.
         producers: As above.
     """
@@ -135,18 +135,18 @@ class Side:
         return [unit for unit in self.units_of(commander) if IS_ARMY[unit.type]]
 
     def counts(self, commander: int | None = None) -> Counter[int]:
-        """How many finished units of each type the side, or one commander, has."""
+        """Numbers of finished units by type, of the side or of one commander."""
         if commander is None:
             return Counter(unit.type for unit in self.own)
         return self._counts[commander]
 
     def enemy_counts(self) -> Counter[int]:
-        """How many enemy units of each type are seen or remembered."""
+        """Numbers of enemy units that are seen or remembered, by type."""
         return Counter(unit.type for unit in self.enemies)
 
     @property
     def money(self) -> int:
-        """What the commanders have together."""
+        """Money that the commanders have together."""
         return self.game.money(self.player)
 
     @property
@@ -156,7 +156,7 @@ class Side:
 
     @property
     def home(self) -> tuple[float, float]:
-        """Where the first town hall stands, or else the first building or unit."""
+        """Place of the first town hall, or else of the first building or unit."""
         places = self.halls or [unit for unit in self.own if IS_BUILDING[unit.type]] or self.own
         return (places[0].x, places[0].y) if places else (16.0, 16.0)
 
@@ -170,7 +170,7 @@ class Side:
         ]
 
     def value(self, player: int) -> float:
-        """What a side's finished units and buildings cost together, whoever sees them."""
+        """Cost of all of a side's finished units and buildings, whoever sees them."""
         return float(sum(COST[kind] for kind in types_of(self.game, player)))
 
     # ---- to and fro --------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Side:
         """Goes back, after the game has.
 
         Args:
-            snapshot: What `snapshot` gave.
+            snapshot: Result of `snapshot`.
         """
         self._owners, self._shared_out = dict(snapshot.owners), Counter(snapshot.shared_out)
         self.made = [Counter(made) for made in snapshot.made]

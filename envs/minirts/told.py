@@ -20,7 +20,7 @@ from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, army_words, listi
 from rllib_llm_comm.envs.told_to import ALL, ONE
 
 NUMBERS = len(ARMY)
-"""How many numbers come on top of the vector where `told_to` is set: one per army type."""
+"""Number of entries on top of the vector where `told_to` is set: one per army type."""
 
 
 def facts(opponent: str) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def facts(opponent: str) -> tuple[str, ...]:
 
 
 def private(side: Side, commander: int) -> str | None:
-    """What a commander is told, such as "spearmen", or None.
+    """Private information of a commander, such as "spearmen", or None.
 
     Args:
         side: The side.
@@ -46,7 +46,7 @@ def private(side: Side, commander: int) -> str | None:
 
 
 def told_sentences(side: Side, commander: int) -> list[str]:
-    """What a commander reads of the enemy's types; nothing where `told_to` is not set.
+    """Sentences by which a commander is told the enemy's types; none if `told_to` is not set.
 
     Args:
         side: The side.
@@ -64,7 +64,7 @@ def rules(told_to: str | Sequence[str] | None, producers: str | None, num_agents
     Args:
         told_to: The setting.
         producers: The setting.
-        num_agents: How many commanders there are.
+        num_agents: Number of commanders.
     """
     sentences = []
     if told_to is not None and num_agents > 1:
@@ -129,7 +129,7 @@ def assumed_types(executor: Executor, commander: int) -> tuple[int, ...]:
 
 
 def is_prepared(side: Side) -> bool:
-    """Whether the side has, or puts up, a producer of what beats each type that the enemy makes.
+    """True if the side has, or puts up, a producer of what beats each type that the enemy makes.
 
     Args:
         side: The side.

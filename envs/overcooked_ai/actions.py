@@ -1,4 +1,4 @@
-"""What agents' actions mean: single steps, goal cells, or goals to choose among; and who is asked when.
+"""Action sets: single steps, goal cells, or goals to choose among; with the rule by which agents are asked.
 
 An agent that committed to a goal is busy until it is done with it, so agents are asked at different times.
 """
@@ -44,13 +44,13 @@ class ActionLevel(Protocol):
         """Looks at what the step brought."""
 
     def needs_action(self, player: int) -> bool:
-        """Whether a player is free to choose."""
+        """True if a player is free to choose."""
 
     def mask(self, player: int) -> np.ndarray:
         """int8 (num_actions,): which actions are worth to choose now."""
 
     def phrases(self, player: int) -> list[str]:
-        """What each action would do, in words."""
+        """Effect of each action, in words."""
 
 
 class PrimitiveActions:
@@ -90,7 +90,7 @@ class PrimitiveActions:
         return np.ones(NUM_ACTIONS, np.int8)
 
     def phrases(self, player: int) -> list[str]:
-        """What each action would do, in words."""
+        """Effect of each action, in words."""
         return text.primitive_phrases(self._kitchen, player)
 
 
@@ -101,7 +101,7 @@ class GoalCells:
         kitchen: The game.
         commit: Whether a cook keeps its goal until it is done (or blocked for `BLOCKED_STEPS`, or has waited for
             `WAIT_STEPS`), instead of choosing anew at each step.
-        goals: Which cells; all by default.
+        goals: Cells; all by default.
     """
 
     def __init__(self, kitchen: Kitchen, commit: bool, goals: Sequence[Cell] | None = None) -> None:
@@ -158,7 +158,7 @@ class GoalCells:
             self._goal[player] = None
 
     def needs_action(self, player: int) -> bool:
-        """Whether a player is free to choose."""
+        """True if a player is free to choose."""
         return self._goal[player] is None
 
     def mask(self, player: int) -> np.ndarray:
@@ -166,7 +166,7 @@ class GoalCells:
         return self._legal[player].copy()
 
     def phrases(self, player: int) -> list[str]:
-        """What going to each cell and using it would do, in words."""
+        """Effect of going to each cell and using it, in words."""
         return text.target_phrases(self._kitchen, player, self.goals)
 
 
@@ -203,7 +203,7 @@ class Goals(GoalCells):
         super().after_step(player)
 
     def needs_action(self, player: int) -> bool:
-        """Whether a player is free to choose."""
+        """True if a player is free to choose."""
         return not self._waiting[player] and super().needs_action(player)
 
     def mask(self, player: int) -> np.ndarray:
@@ -233,8 +233,8 @@ def make_level(kitchen: Kitchen, level: str, commit: bool, mask_useless: bool) -
     Args:
         kitchen: The game.
         level: One of `LEVELS`.
-        commit: For "goal_cell"; see `GoalCells`.
-        mask_useless: For "goal"; see `Goals`.
+        commit: For "goal_cell"; see `rllib_llm_comm.envs.overcooked_ai.actions.GoalCells`.
+        mask_useless: For "goal"; see `rllib_llm_comm.envs.overcooked_ai.actions.Goals`.
     """
     if level == "primitive":
         return PrimitiveActions(kitchen)

@@ -19,12 +19,12 @@ class KitchenBatch:
 
     Attributes:
         layout: The kitchen.
-        states: int16 (N, S), all states; see `kernel`.
+        states: int16 (N, S), all states; see `rllib_llm_comm.envs.overcooked_ai.kernel`.
 
     Args:
         num_games: N, >= 1.
-        layout: Name or rows; see `get_layout`.
-        dynamics: "old" or "new"; see `Kitchen`.
+        layout: Name or rows; see `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
+        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
         horizon: Steps of an episode, >= 1.
         num_threads: Threads that share the games out among them, >= 1; results do not depend on it.
 

@@ -38,7 +38,7 @@ LONGEST = 400
 
 @dataclass(frozen=True)
 class _Scene:
-    """What sentences are checked against."""
+    """State that sentences are checked against."""
 
     kitchen: Kitchen
     places: Places
@@ -46,7 +46,7 @@ class _Scene:
 
 
 def check_sentence(kitchen: Kitchen, sentence: str, soups: int | None = None, speaker: int | None = None) -> Truth:
-    """Whether a sentence is true of a state.
+    """Truth value of a sentence in a state.
 
     Args:
         kitchen: The game.
@@ -97,7 +97,7 @@ def _variants(scene: _Scene, text: str, speaker: int | None) -> Iterator[str]:
 def _pairs(
     text: str, one: re.Pattern[str], other: re.Pattern[str], names: Sequence[str], known: tuple[str, ...] = ()
 ) -> list[tuple[str, str]]:
-    """What "the one" and "the other" may be among two names; empty words if that is not said or cannot be told."""
+    """Possible meanings of "the one" and "the other" among two names; empty words if that is not said or is unknown."""
     first, second = one.search(text), other.search(text)
     if second is not None and len(names) == 2:
         if first is not None and first.start() < second.start():

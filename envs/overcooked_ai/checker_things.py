@@ -1,4 +1,4 @@
-"""What noun phrases of a plain text stand for: cooks, places and things; and logic with "unknown" (`None`)."""
+"""Reference of noun phrases in a plain text: cooks, places and things; and logic with "unknown" (`None`)."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def some(truths: Iterable[Truth]) -> Truth:
 
 @dataclass(frozen=True)
 class Named(Generic[T]):
-    """What a noun phrase stands for.
+    """Referent of a noun phrase.
 
     Attributes:
-        things: What it may mean.
+        things: Things that it may mean.
         how: "the" (one of them, not told which), "all", "any", "no", or "count".
-        count: How many, for "count".
+        count: Number, for "count".
         plural: Whether it stands in the plural.
         free: Whether it has a determiner that does not speak of each thing ("the counters", but not "both counters").
     """
@@ -74,7 +74,7 @@ class Named(Generic[T]):
     free: bool = False
 
     def holds(self, predicate: Callable[[T], Truth], negated: bool = False) -> Truth:
-        """Whether a predicate (or its negation) is true of what is named.
+        """Truth value of a predicate (or its negation) of the referent.
 
         Args:
             predicate: Says whether it is true of one thing.
@@ -99,7 +99,7 @@ class Named(Generic[T]):
 
 
 def counted(number: int, low: int, high: int) -> Truth:
-    """Whether there are so many, if there are `low` to `high`; more than said is neither true nor false."""
+    """Truth value of a count that lies in `low` to `high`; more than said is neither true nor false."""
     if high < number:
         return False
     return True if low == high == number else None
@@ -170,11 +170,11 @@ def _cells(places: Places, kind: int, match: re.Match[str]) -> tuple[Cell, ...]:
 
 @dataclass(frozen=True)
 class Thing:
-    """What a noun phrase says of things.
+    """Things that a noun phrase speaks of.
 
     Attributes:
         kind: "onion", "dish", "soup", or "something".
-        number: How many; `None` for one or more.
+        number: Number; `None` for one or more.
         several: Whether "some onions" may mean more than one.
         of_three: Whether it was "2 of 3 onions".
         how: Words before the noun: "ready", "plated", ...
@@ -189,7 +189,7 @@ class Thing:
     onions: int | None = None
 
     def range(self, items: Iterable[Item | None]) -> tuple[int, int]:
-        """How many of some items that lie on counters or are held are such things: at least, at most.
+        """Number of such things among items on counters or in hands: at least, at most.
 
         A soup is on a plate, so it may or may not count as one; not as an empty one.
         """
@@ -209,7 +209,7 @@ class Thing:
         return not ("plated" in self.how and item.kind != "soup")
 
     def matches(self, low: int, high: int) -> Truth:
-        """Whether `low` to `high` such things are as many as said."""
+        """Truth value of the claim that `low` to `high` such things are as many as said."""
         if self.number is not None:
             return counted(self.number, low, high) if self.number else (False if low else None if high else True)
         if high == 0:
@@ -217,7 +217,7 @@ class Thing:
         return True if low > (1 if self.several else 0) else None
 
     def in_pot(self, soup: Item | None) -> Truth:
-        """Whether a pot holds so many such things."""
+        """Truth value of the claim that a pot holds so many such things."""
         if self.kind == "something":
             return inverse(soup is None) if self.number is None else soup is None
         if self.kind == "onion":
@@ -247,7 +247,7 @@ class Thing:
 
 
 def thing(phrase: str) -> Thing | None:
-    """What a phrase says of things, or `None`."""
+    """Things that a phrase speaks of, or `None`."""
     if phrase in ("nothing", "something"):
         return Thing("something", 0 if phrase == "nothing" else None)
     match = _ITEM.fullmatch(phrase)

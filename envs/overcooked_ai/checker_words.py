@@ -34,7 +34,7 @@ _NOUNS: tuple[tuple[str, str], ...] = (
     (r"\b(?:currently|right now|now|at the moment|still|already|yet|so far)\b", " "),
     (r"\bthere (?:is|are) not (?:an?|any)\b", "there is no"),
     (r"\bin (?:his|her|its|their|your|my|the) hands?\b|\bin hand\b", " "),
-    # Who.
+    # Cooks.
     (r"\b(?:chef|player|agent|cook) 0\b", "alice"),
     (r"\b(?:chef|player|agent|cook) 1\b", "bob"),
     (r"\b(?:chef|player|agent)(s?)\b(?! \d)", r"cook\1"),

@@ -17,8 +17,8 @@ def check_values(settings: Mapping[str, Any], render_mode: str | None, render_mo
 
     Args:
         settings: All settings but `render_mode`.
-        render_mode: What `render` draws if it is not told.
-        render_modes: What there is to choose.
+        render_mode: Default mode of `render`.
+        render_modes: Modes to choose from.
 
     Raises:
         UserError: For the first one.

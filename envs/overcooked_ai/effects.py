@@ -1,4 +1,4 @@
-"""What using a cell would do now: one short word per case, for masks, phrases and scripted cooks."""
+"""Effects of using a cell: one short word per case, for masks, phrases and scripted cooks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ NONE, TAKE, PUT, ADD, START, PLATE, DELIVER = "", "take", "put", "add", "start",
 
 
 def effect(kitchen: Kitchen, held: Item | None, cell: Cell) -> str:
-    """What an interact with a cell would do.
+    """Effect of an interact with a cell.
 
     Args:
         kitchen: The game.
-        held: What the cook holds.
+        held: Item in the cook's hands.
         cell: The cell that it would face.
 
     Returns:

@@ -72,7 +72,7 @@ def lossless(state, planes, horizon, out):  # type: ignore[no-untyped-def]
 
     Args:
         state: int16 (S,).
-        planes: What `static_planes` gives.
+        planes: Result of `static_planes`.
         horizon: Length of an episode in steps.
         out: int8 (2, W, H, 26), overwritten; the player itself comes first.
     """

@@ -28,7 +28,7 @@ from rllib_llm_comm.envs.overcooked_ai.manual import manual
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 
 SLOTS = ("terrain", "object", "other cook", "place", "self")
-"""What the numbers of a cell tell, in this order; 0 is nothing."""
+"""Meanings of the numbers of a cell, in this order; 0 is nothing."""
 
 _SENTENCES = (
     ("floor", "Floor is where cooks walk."),
@@ -66,7 +66,7 @@ _SYMBOLS = {FLOOR: "floor", COUNTER: "counter", ONIONS: "onion crate", DISHES: "
 
 
 def num_symbols(layout: Layout) -> int:
-    """How many numbers there are in a kitchen, 0 included.
+    """Number of symbols in a kitchen, 0 included.
 
     Args:
         layout: The kitchen.
@@ -90,7 +90,7 @@ def entity_manual(layout: Layout, dynamics: str = "old") -> tuple[str, ...]:
 
     Args:
         layout: The kitchen.
-        dynamics: "old" or "new"; see `Kitchen`.
+        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
     """
     return (*manual(layout, dynamics), *(sentence for _, sentence in _SENTENCES), *_place_sentences(layout))
 
@@ -127,7 +127,7 @@ def entities(state: np.ndarray, layout: Layout) -> np.ndarray:
     """int16 (2, H, W, 5): the symbols of each cell as each player sees them, in the order of `SLOTS`.
 
     Args:
-        state: int16 (S,); see `kernel`.
+        state: int16 (S,); see `rllib_llm_comm.envs.overcooked_ai.kernel`.
         layout: The kitchen.
     """
     out = np.empty((2, layout.height, layout.width, len(SLOTS)), np.int16)

@@ -122,11 +122,12 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.base_env import Game, in_turns
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions, check_settings
+from rllib_llm_comm.envs.base_env import Game, constructor, in_turns
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions
 from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
 from rllib_llm_comm.envs.overcooked_ai.checks import check_values
+from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.layouts import name_note
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, observation_space, observations
@@ -137,25 +138,7 @@ from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
 from rllib_llm_comm.envs.overcooked_ai.wanted_seen import wanted_rules
 from rllib_llm_comm.envs.told_to import ALL
 
-ENV_ID = "rllib_llm_comm/overcooked_ai-v0"
 Observation = dict[str, Any]
-
-
-def parallel_env(**settings: Any) -> OvercookedAI:
-    """Makes the environment.
-
-    Args:
-        **settings: The arguments of the module's page.
-
-    Raises:
-        UserError: For an unknown setting or a value that is not allowed.
-    """
-    check_settings(OvercookedAI, ENV_ID, settings, time_limit="horizon")
-    return OvercookedAI(**settings)
-
-
-aec_env = in_turns(parallel_env)
-"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class OvercookedAI(Game):
@@ -165,7 +148,7 @@ class OvercookedAI(Game):
         env_id: The registered id.
         settings: All settings, JSON-able.
         kitchen: The game.
-        level: What turns actions into primitive ones.
+        level: Converter of actions into primitive ones.
         players: The player (0 or 1) that each agent is in this episode.
         score: Reward for soups so far in this episode.
         passed: `Kitchen.state` before the last `step` and after each of its game steps; after `reset` the start.
@@ -238,7 +221,7 @@ class OvercookedAI(Game):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the kitchen's name means elsewhere."""
+        """Notes on the kitchen's name, which stands for another one elsewhere."""
         layout = self.settings["layout"]
         note = name_note(layout) if isinstance(layout, str) else ""
         return (note,) if note else ()
@@ -363,14 +346,14 @@ class OvercookedAI(Game):
         return None if wanted is None else meaning(message, wanted.names)
 
     def understands(self, message: str) -> bool:
-        """Whether a message is one of the game's own sentences."""
+        """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
     def action_phrases(self, agent: str) -> list[str]:
-        """What each action would do now, in words; also where agents do not read.
+        """Effect of each action now, in words; also where agents do not read.
 
         Args:
-            agent: Who would act.
+            agent: The agent that would act.
         """
         return self.level.phrases(self.players[agent])
 
@@ -387,3 +370,9 @@ class OvercookedAI(Game):
     def _names(self) -> list[str]:
         """The agent that each player is."""
         return sorted(self.players, key=self.players.__getitem__)
+
+
+parallel_env = constructor(OvercookedAI, time_limit="horizon")
+"""Makes the environment from the arguments of this page."""
+aec_env = in_turns(parallel_env)
+"""The same in PettingZoo's AEC form, in which agents act one after the other."""

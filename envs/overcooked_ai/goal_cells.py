@@ -64,19 +64,19 @@ class Walker:
         self._nearest, self._waited, self._detour = 0, 0, 0
 
     def arrived(self, goal: Cell) -> bool:
-        """Whether the cook stands on a goal, or beside it and faces it."""
+        """True if the cook stands on a goal, or beside it and faces it."""
         cook = self._kitchen.cook(self._player)
         return self._routes.cost(cook.cell, cook.facing, goal) == 0
 
     def useful(self, goal: Cell) -> bool:
-        """Whether using a goal would do something now."""
+        """True if using a goal would do something now."""
         return effect(self._kitchen, self._kitchen.cook(self._player).held, goal) != NONE
 
     def action(self, goal: Cell) -> int:
         """The next primitive action towards a goal.
 
         Args:
-            goal: Where to go. A goal that cannot be reached, or a floor cell that is reached, gives `STAY`; a cell that
+            goal: The goal. A goal that cannot be reached, or a floor cell that is reached, gives `STAY`; a cell that
                 is no floor and is faced gives `INTERACT`.
         """
         cook = self._kitchen.cook(self._player)

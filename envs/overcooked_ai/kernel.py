@@ -25,7 +25,7 @@ CELLS = PLAYER + 2 * FIELDS
 COOK_TIME, SOUP_REWARD, FULL = 20, 20, 3
 IDLE = -1
 
-# How many onions make a full pot is in the rules, not in the layouts; so are these rewards.
+# The number of onions in a full pot is in the rules, not in the layouts; so are these rewards.
 PLACE_IN_POT, USEFUL_DISH, TAKE_SOUP = 3, 3, 5
 
 EVENTS = (
@@ -104,7 +104,7 @@ def _dropped(kind, partner, pots, full):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _interact(state, terrain, width, me, pots, full, wanting, by_itself):  # type: ignore[no-untyped-def]
-    """What one player's interact does. Returns sparse reward, shaped reward and events."""
+    """Carries out one player's interact. Returns sparse reward, shaped reward and events."""
     mine = PLAYER + FIELDS * me
     other = state[PLAYER + FIELDS * (1 - me) + HELD]
     facing = state[mine + FACING]

@@ -52,7 +52,7 @@ _GRIDS: dict[str, tuple[str, ...]] = {
 }
 LAYOUT_NAMES = tuple(_GRIDS)
 ORIGINAL_NAMES = {**dict(zip(LAYOUT_NAMES, LAYOUT_NAMES, strict=True)), "counter_circuit": "counter_circuit_o_1order"}
-"""What the original package calls the kitchens. Its own "counter_circuit" is another kitchen, with tomatoes."""
+"""Names of the kitchens in the original package. Its own "counter_circuit" is another kitchen, with tomatoes."""
 # Names that other code bases give to the same kitchens (2019's paper code and master).
 ALIASES = {
     "simple": "cramped_room",
@@ -101,7 +101,7 @@ class Layout:
         return [(int(i % self.width), int(i // self.width)) for i in np.flatnonzero(self.terrain == kind)]
 
     def kind(self, cell: Cell) -> int:
-        """What a cell is."""
+        """Kind of a cell."""
         return int(self.terrain[cell[1] * self.width + cell[0]])
 
 

@@ -1,4 +1,4 @@
-"""What does not change, in words: the rules of the game and the map of a kitchen."""
+"""Manual of the game in words, which does not change: the rules and the map of a kitchen."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def brief(layout: Layout, dynamics: str = "old") -> str:
 
     Args:
         layout: The kitchen.
-        dynamics: "old" or "new"; see `Kitchen`.
+        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
 
     Raises:
         UserError: If there are no such dynamics.
@@ -53,7 +53,7 @@ def manual(layout: Layout, dynamics: str = "old") -> list[str]:
 
     Args:
         layout: The kitchen.
-        dynamics: "old" or "new"; see `Kitchen`.
+        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
 
     Raises:
         UserError: If there are no such dynamics.
@@ -111,7 +111,7 @@ def _map_sentences(layout: Layout) -> list[str]:
 
 
 def _reach_sentences(places: Places, reach: Sequence[frozenset[Cell]], kind: int) -> list[str]:
-    """Who can reach which cells of a kind."""
+    """Sentences on the cooks that can reach the cells of a kind."""
     found = [[places.phrases[cell] for cell in places.fixtures[kind] if cell in cells] for cells in reach]
     if found[0] == found[1] and found[0]:
         return [f"Both cooks can reach {listed(found[0])}."]

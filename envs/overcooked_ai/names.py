@@ -44,7 +44,7 @@ class Places:
     room_names: dict[int, str]
 
     def reachable(self, cell: Cell) -> frozenset[Cell]:
-        """Where a cook that stands in a cell can go, or what it can use; the other cook left out."""
+        """Cells that a cook in a cell can go to or use; the other cook left out."""
         return self.reach[self.room_of[cell]]
 
 

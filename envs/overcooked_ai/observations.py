@@ -1,4 +1,4 @@
-"""What agents observe: the parts of an observation and their spaces."""
+"""Observations of agents: their parts and the spaces of these."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
 
     Args:
         kitchen: The game.
-        parts: Which of `PARTS`.
-        vector: Which of `VECTORS` the part `vector` is.
+        parts: Some of `PARTS`.
+        vector: One of `VECTORS`, for the part `vector`.
         num_actions: Number of actions.
     """
 
@@ -52,12 +52,12 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
 def observations(
     kitchen: Kitchen, parts: tuple[str, ...], vector: str, score: int, masks: list[np.ndarray], phrases: Any
 ) -> list[dict[str, Any]]:
-    """What both players observe now.
+    """Observations of both players.
 
     Args:
         kitchen: The game.
-        parts: Which of `PARTS`.
-        vector: Which of `VECTORS` the part `vector` is.
+        parts: Some of `PARTS`.
+        vector: One of `VECTORS`, for the part `vector`.
         score: Reward for soups so far.
         masks: Action mask per player.
         phrases: Gives the candidate phrases of a player (asked only if there is text).

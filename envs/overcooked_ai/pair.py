@@ -23,7 +23,7 @@ class ScriptedTeam:
     that the other's last message tells, else the only one in use, else the one that it was told of before, else any.
 
     Attributes:
-        said: What each cook said last, by name.
+        said: Last message of each cook, by name.
     """
 
     def __init__(self, env: Any, *, talk: bool = True, seed: int = 0) -> None:

@@ -21,12 +21,12 @@ _STOCK = 3
 
 @dataclass(frozen=True)
 class Task:
-    """What one cook should do next.
+    """Next task of one cook.
 
     Attributes:
         verb: "take", "put", "add", "plate", "deliver" or "wait".
-        kind: What is taken, put down or brought: "onion", "dish", "soup"; empty for "wait".
-        cell: Where; a floor cell for "wait".
+        kind: Item to take, put down or bring: "onion", "dish", "soup"; empty for "wait".
+        cell: Its cell; a floor cell for "wait".
     """
 
     verb: str
@@ -92,7 +92,7 @@ def passing_counters(layout: Layout) -> tuple[Cell, ...]:
 
 @dataclass
 class _Plan:
-    """What is promised while tasks are given out."""
+    """Promises made while tasks are given out."""
 
     onions: dict[Cell, int]
     soups: dict[Cell, int]
@@ -182,7 +182,7 @@ class _Planner:
         return self._aside(i, pot)
 
     def _lacks_dishes(self, i: int) -> bool:
-        """Whether soups wait, nobody brings a dish and the other cook cannot."""
+        """True if soups wait, nobody brings a dish and the other cook cannot."""
         other = self.cooks[1 - i]
         busy = other.held is not None and other.held.kind == "onion"
         return bool(self.plan.soups) and busy and self._reach_any(i, DISHES) and self._prefers_dishes() == i
@@ -250,7 +250,7 @@ class _Planner:
 
         Args:
             i: The cook.
-            near: What it waits for.
+            near: The place that it waits for.
         """
         routes, cook, other = routes_of(self.layout), self.cooks[i], self.cooks[1 - i].cell
         used = [cell for kind in (POT, ONIONS, DISHES, SERVING) for cell in self.layout.cells(kind)]
@@ -317,7 +317,7 @@ class _Planner:
         return any(pot in self.items for pot in self.pots)
 
     def _feeds(self, i: int) -> bool:
-        """Whether a cook hands onions over instead of bringing them itself."""
+        """True if a cook hands onions over instead of bringing them itself."""
         if not self.passing:
             return False
         if not any(self._reach(i, pot) for pot in self.pots):
@@ -353,7 +353,7 @@ class _Planner:
         return min(self._cost(i, crate) + self.ways.leg(crate, pot) + 2 for crate in crates for pot in pots)
 
     def _prefers_dishes(self) -> int:
-        """Which cook is better at soups than at onions, compared with the other."""
+        """Index of the cook that is better at soups than at onions, compared with the other."""
         return min(range(2), key=self._for_a_dish)
 
     def _for_a_dish(self, i: int) -> float:

@@ -66,7 +66,7 @@ def ansi(kitchen: Kitchen, score: int = 0, names: Sequence[str] = NAMES) -> str:
     Args:
         kitchen: The kitchen.
         score: Reward for soups so far.
-        names: Who plays player 0 and player 1.
+        names: Names of the agents that play player 0 and player 1.
 
     Returns:
         Several lines: kitchen, step, score and any wanted pot; a line per row of cells, 7 characters per cell, a cook
@@ -152,7 +152,7 @@ def rgb_array(kitchen: Kitchen, score: int = 0, names: Sequence[str] = NAMES) ->
     Args:
         kitchen: The kitchen.
         score: Reward for soups so far.
-        names: Who plays player 0 and player 1.
+        names: Names of the agents that play player 0 and player 1.
 
     Returns:
         (64 * rows + 32, 64 * columns, 3) uint8; the strip at the bottom tells the step and the score. A cook's

@@ -48,8 +48,8 @@ class Routes:
         """Actions until a cook faces a target (or, if it is floor, stands on it); `UNREACHABLE` if it never can.
 
         Args:
-            cell: Where it stands.
-            facing: Where it looks, 0 to 3.
+            cell: Its cell.
+            facing: Its direction, 0 to 3.
             target: The cell.
         """
         return int(self._costs[self._number(cell), facing, self._number(target)])
@@ -58,8 +58,8 @@ class Routes:
         """The cells of a kind that a cook can face, nearest first; of equally near ones the upper left first.
 
         Args:
-            cell: Where it stands.
-            facing: Where it looks, 0 to 3.
+            cell: Its cell.
+            facing: Its direction, 0 to 3.
             kind: `COUNTER`, `POT`, ...
         """
         key = (cell, facing, kind)
@@ -74,7 +74,7 @@ class Routes:
         return self._costs[self._number(cell), 0] != UNREACHABLE
 
     def after(self, pose: Pose, action: int, taken: frozenset[Cell] = frozenset()) -> Pose:
-        """Where a cook stands and looks after a move.
+        """Place and direction of a cook after a move.
 
         Args:
             pose: Before.
@@ -90,8 +90,8 @@ class Routes:
         """The moves of a shortest way; of several the first in the order north, south, east, west. Remembered.
 
         Args:
-            pose: Where a cook stands and looks.
-            target: What it wants to face, or the floor that it wants to stand on.
+            pose: Place and direction of a cook.
+            target: The cell that it wants to face, or the floor that it wants to stand on.
             taken: Cells that are not free, beside the kitchen's own.
 
         Returns:

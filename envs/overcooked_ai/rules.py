@@ -41,7 +41,7 @@ class Item:
 
     @property
     def ready(self) -> bool:
-        """Whether it is a soup that is done."""
+        """True if it is a soup that is done."""
         return self.kind == "soup" and self.tick == kernel.COOK_TIME
 
 
@@ -52,7 +52,7 @@ class Cook:
     Attributes:
         cell: (x, y).
         facing: 0 north, 1 south, 2 east, 3 west.
-        held: What it holds.
+        held: Item in its hands.
     """
 
     cell: Cell
@@ -62,7 +62,7 @@ class Cook:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step brought.
+    """Result of one step of a kitchen.
 
     Attributes:
         sparse: Reward for delivered soups per player; only those of the wanted pot, if one is.
@@ -82,11 +82,11 @@ class Kitchen:
         layout: The kitchen.
         dynamics: "old" or "new".
         horizon: Steps of an episode.
-        state: int16 (S,), the whole state of the original's game; see `kernel`.
+        state: int16 (S,), the whole state of the original's game; see `rllib_llm_comm.envs.overcooked_ai.kernel`.
         wanted: The pot whose soups pay, followed by `step` (not by `advance`); None (as at the beginning): all do.
 
     Args:
-        layout: Name or rows; see `get_layout`.
+        layout: Name or rows; see `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
         dynamics: "old": a pot with three onions starts by itself (Carroll et al. 2019). "new": an interact with empty
             hands starts a pot with one to three onions.
         horizon: Steps of an episode, >= 1.
@@ -116,7 +116,7 @@ class Kitchen:
 
     @property
     def over(self) -> bool:
-        """Whether the time is up."""
+        """True if the time is up."""
         return self.time >= self.horizon
 
     def reset(self) -> None:
@@ -164,7 +164,7 @@ class Kitchen:
         return Cook((x, y), facing, _item(kind, onions, tick))
 
     def item(self, cell: Cell) -> Item | None:
-        """What lies on a counter or in a pot."""
+        """Item on a counter or in a pot."""
         at = kernel.CELLS + 3 * (cell[1] * self.layout.width + cell[0])
         return _item(*self.state[at : at + 3].tolist())
 
@@ -231,7 +231,7 @@ def start_state(layout: Layout) -> np.ndarray:
 
 
 def read_snapshot(layout: Layout, snapshot: Mapping[str, Any]) -> np.ndarray:
-    """int16 (S,): a state from plain values; see `Kitchen.restore`."""
+    """int16 (S,): a state from plain values; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen.restore`."""
     state = start_state(layout)
     try:
         state[0] = snapshot["t"]

@@ -1,4 +1,4 @@
-"""What the scripted cooks would say to each other, and what such messages mean."""
+"""Messages of the scripted cooks, and the meaning of such messages."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ Saying = CookSaying | PotSaying
 
 
 def say(kitchen: Kitchen, player: int) -> Saying:
-    """What a scripted cook would say now, seeing everything but the wanted pot if it is not told it.
+    """Present message of a scripted cook, which sees all but a wanted pot that it is not told.
 
     A cook that is told it while the other is not tells it, unless the wanted pot is the only one that is in use, which
     the other sees. A cook that is not told asks for it as long as not just one pot is in use. Else cooks speak of their
@@ -104,7 +104,7 @@ def word(saying: Saying, rng: np.random.Generator) -> str:
     """A message of at most ten words.
 
     Args:
-        saying: What it means.
+        saying: Its meaning.
         rng: Chooses among wordings.
     """
     if isinstance(saying, PotSaying):

@@ -1,4 +1,4 @@
-"""What the scripted teacher says and advises in the onion-soup kitchens."""
+"""Scripted teacher of the onion-soup kitchens: labels and advised actions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from rllib_llm_comm.envs.overcooked_ai.sayings import say, word
 
 
 def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
-    """What each cook should say: the wanted pot or a question for it, else its next task and the other's.
+    """Label for each cook: the wanted pot or a question for it, else its next task and the other's.
 
-    Each sees the whole kitchen, but knows the wanted pot only if it is told it; see `sayings.say`.
+    Each sees the whole kitchen, but knows the wanted pot only if it is told it; see
+    `rllib_llm_comm.envs.overcooked_ai.sayings.say`.
 
     Args:
         state: The kitchen.
@@ -28,11 +29,11 @@ def messages(state: Kitchen, agents: Sequence[str], rng: np.random.Generator) ->
 
 
 def advise(env: Any, agent: str) -> int:
-    """What the planner's task for a cook wants now, which knows the wanted pot for every cook.
+    """Action of the planner's task for a cook; the planner knows the wanted pot for every cook.
 
     Args:
         env: The (unwrapped) environment, with any action level.
-        agent: Whose turn it is.
+        agent: The agent in turn.
     """
     task = plan(env.kitchen)[env.players[agent]]
     return towards(env, agent, task.cell, waits=task.verb == "wait")
@@ -43,7 +44,7 @@ def towards(env: Any, agent: str, cell: Cell, waits: bool = False) -> int:
 
     Args:
         env: The (unwrapped) environment, with any action level.
-        agent: Whose turn it is.
+        agent: The agent in turn.
         cell: The cell; one that can be used where the actions are goals in words, unless the cook waits.
         waits: Whether it may as well wait where it is.
     """

@@ -37,7 +37,7 @@ _TURNS = {
     EAST: Image.Transpose.ROTATE_270,
     WEST: Image.Transpose.ROTATE_90,
 }
-# Where one, two or three pieces of onion lie around the middle of a pot or a dish.
+# Places of one, two or three pieces of onion around the middle of a pot or a dish.
 _PIECES: dict[int, list[Point]] = {
     0: [],
     1: [(0.0, 0.0)],
@@ -242,7 +242,7 @@ def cook(index: int, letter: str, facing: int, holds: bool, size: int) -> Image.
 
 
 def turned(x: float, y: float, facing: int) -> Point:
-    """Where a point of a cell comes to lie when a cook that looks north turns, as shares of the cell.
+    """Place of a point of a cell after a cook that looks north turns, as shares of the cell.
 
     Args:
         x: From the left.

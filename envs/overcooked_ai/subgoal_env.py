@@ -21,7 +21,7 @@ has one more part:
 * `subgoal_id`: Discrete(S), the subgoal's index in `subgoals.all_subgoals`, a list for both players; S is 42 to 118 in
   the five kitchens.
 
-### Where subgoals come from
+### Sources of subgoals
 
 `subgoals="sampled"`, for training: an agent whose subgoal is done, or that has had it for `patience` game steps, gets a
 new one, drawn among those that are possible now: first the verb, then one with this verb, each as likely as the others,
@@ -89,8 +89,10 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_settings
+from rllib_llm_comm.envs.base_env import constructor
+from rllib_llm_comm.envs.interface import EPISODE_METRICS
 from rllib_llm_comm.envs.overcooked_ai.env import Observation, OvercookedAI
+from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, FULL, IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
@@ -112,26 +114,12 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
 )
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 
-SUBGOAL_ENV_ID = "rllib_llm_comm/overcooked_ai_subgoals-v0"
 SOURCES = ("sampled", "planner")
 SUBGOAL_LEVELS = ("primitive", "goal_cell")
 PATIENCE = 40
 WAIT = "wait"
 _EMPTY_HANDS = 0.4
 _MOST_OCCUPIED = 0.4
-
-
-def subgoal_env(**settings: Any) -> SubgoalKitchen:
-    """Makes the environment.
-
-    Args:
-        **settings: The arguments of the module's page.
-
-    Raises:
-        UserError: For an unknown setting or a value that is not allowed.
-    """
-    check_settings(SubgoalKitchen, SUBGOAL_ENV_ID, settings, time_limit="horizon")
-    return SubgoalKitchen(**settings)
 
 
 class SubgoalKitchen(OvercookedAI):
@@ -281,7 +269,7 @@ def _signature() -> inspect.Signature:
 
 
 def without_subgoals(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The same kitchen without subgoals of its own: id and settings.
+    """Id and settings of the kitchen without subgoals of its own.
 
     Args:
         settings: Those of the kitchen with subgoals.
@@ -291,6 +279,8 @@ def without_subgoals(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 SubgoalKitchen.__signature__ = _signature()  # type: ignore[attr-defined]
+subgoal_env = constructor(SubgoalKitchen, time_limit="horizon", name="subgoal_env")
+"""Makes the environment from the arguments of this page."""
 
 
 def _check(settings: dict[str, Any]) -> None:
@@ -353,7 +343,7 @@ def _random_thing(kinds: list[str], dynamics: str, rng: np.random.Generator) -> 
 
 
 def _random_content(dynamics: str, rng: np.random.Generator) -> list[Any]:
-    """What is in a pot: nothing, onions, a cooking soup or a ready one, each as likely."""
+    """Random content of a pot: nothing, onions, a cooking soup or a ready one, each as likely."""
     content = ("nothing", "onions", "cooking", "ready")[rng.integers(4)]
     if content == "nothing":
         return []

@@ -15,7 +15,7 @@ _MADE_BY = "make one with `rllib planning subgoals`"
 
 
 def kitchen_record(layout: Layout) -> dict[str, Any]:
-    """What a file tells of its kitchen, JSON-able.
+    """Record of a file's kitchen, JSON-able.
 
     Args:
         layout: The kitchen.

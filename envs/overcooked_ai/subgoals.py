@@ -34,12 +34,12 @@ KINDS = (ONION, DISH, SOUP)
 
 @dataclass(frozen=True)
 class Subgoal:
-    """What one cook should do.
+    """Subgoal of one cook.
 
     Attributes:
         verb: "take" (from a crate, stack or counter), "put" (onto a counter), "add" (an onion to a pot), "plate" (a
             soup out of a pot), "deliver" or "go".
-        kind: What is taken, put down or brought: "onion", "dish", "soup"; empty for "go".
+        kind: Item to take, put down or bring: "onion", "dish", "soup"; empty for "go".
         cell: The place; floor for "go".
     """
 
@@ -117,7 +117,7 @@ def _reach(layout: Layout) -> list[frozenset[Cell]]:
 
 @lru_cache(maxsize=64)
 def _library(layout: Layout, player: int) -> dict[Subgoal, None]:
-    """As a dictionary, for the order and for fast membership."""
+    """Library of subgoals as a dictionary, for the order and for fast membership."""
     reach, kinds = _reach(layout)[player], holdable(layout)[player]
     cells = {place: [c for c in layout.cells(place) if c in reach] for place in range(SERVING + 1)}
     fixtures = {ONION: cells[ONIONS], DISH: cells[DISHES], SOUP: []}
@@ -150,7 +150,7 @@ def _ordered(subgoals: Iterable[Subgoal]) -> list[Subgoal]:
 
 
 def can_be_fed(layout: Layout, pot: Cell) -> bool:
-    """Whether any cook could ever put an onion into a pot.
+    """True if any cook could ever put an onion into a pot.
 
     Args:
         layout: The kitchen.
@@ -264,7 +264,7 @@ def _one_thing(phrase: str) -> str | None:
 
 
 def task_subgoal(task: Task) -> Subgoal:
-    """What the scripted planner wants, as a subgoal; to wait is to go where one waits.
+    """Subgoal of a scripted task; to wait is to go to the waiting place.
 
     Args:
         task: A task of `planner.plan`.
@@ -276,7 +276,7 @@ def task_subgoal(task: Task) -> Subgoal:
 
 
 def possible(kitchen: Kitchen, player: int, subgoal: Subgoal) -> bool:
-    """Whether a player could set about a subgoal now: its hands and the place are as the subgoal wants them.
+    """True if a player could set about a subgoal now: its hands and the place are as the subgoal wants them.
 
     To "plate" wants a dish in the hands and a soup that cooks or is ready. To "go" wants a cell where nobody stands.
     Whether the other cook is in the way is left out.
@@ -320,17 +320,17 @@ def _fits(kitchen: Kitchen, cooks: tuple[Cook, Cook], player: int, subgoal: Subg
 
 
 def _needed(subgoal: Subgoal) -> str:
-    """What must be in the hands."""
+    """Item that must be in the hands."""
     return {TAKE: NOTHING, PLATE: DISH}.get(subgoal.verb, subgoal.kind)
 
 
 def _left(subgoal: Subgoal) -> str:
-    """What is in the hands afterwards."""
+    """Item that is in the hands afterwards."""
     return subgoal.kind if subgoal.verb in (TAKE, PLATE) else NOTHING
 
 
 def completed(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgoal) -> bool:
-    """Whether a player has done a subgoal in one game step: the reward function that SAMA needs.
+    """True if a player has done a subgoal in one game step: the reward function that SAMA needs.
 
     The two states tell it exactly, whatever the other cook does in the same step. A cook's hands change by its own
     interact only, at most once per step, and who interacts neither moves nor turns: so what changed in the hands is
@@ -355,7 +355,7 @@ def completed(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgo
 
 
 def waited(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgoal) -> bool:
-    """Whether a player that should "go" where it stands already has stayed there for one game step, idle.
+    """True if a player that should "go" where it stands already has stayed there for one game step, idle.
 
     Planners let cooks wait like that. Its place, the way it looks and its hands must be as before.
 

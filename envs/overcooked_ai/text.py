@@ -60,7 +60,7 @@ class _Spot(NamedTuple):
 
 
 class _Scene(NamedTuple):
-    """What of a kitchen's text does not change."""
+    """Constant parts of a kitchen's text."""
 
     places: Places
     pots: tuple[_Spot, ...]
@@ -82,7 +82,7 @@ def _scene(layout: Layout) -> _Scene:
 
 
 def state_sentences(kitchen: Kitchen, soups: int = 0) -> list[str]:
-    """What can change, apart from the cooks: one sentence per pot and per occupied counter, time left, soups delivered.
+    """Changing state apart from the cooks: one sentence per pot and per occupied counter, time left, soups delivered.
 
     Args:
         kitchen: The game.
@@ -97,7 +97,7 @@ def state_sentences(kitchen: Kitchen, soups: int = 0) -> list[str]:
 
 
 def cook_sentences(kitchen: Kitchen, i: int) -> list[str]:
-    """Where a cook is, what it faces and what it holds, in the third person.
+    """Place of a cook, the cell it faces and the item it holds, in the third person.
 
     Args:
         kitchen: The game.
@@ -107,7 +107,7 @@ def cook_sentences(kitchen: Kitchen, i: int) -> list[str]:
 
 
 def observation_text(kitchen: Kitchen, i: int, soups: int = 0) -> str:
-    """What a cook reads: itself ("You hold an onion."), the other cook, pots, counters, time, soups.
+    """Textual observation: the cook itself ("You hold an onion."), the other cook, pots, counters, time, soups.
 
     Args:
         kitchen: The game.
@@ -132,7 +132,7 @@ def observation_text(kitchen: Kitchen, i: int, soups: int = 0) -> str:
 
 
 def primitive_phrases(kitchen: Kitchen, i: int) -> list[str]:
-    """What each of the six actions of a cook would do now if the other cook stayed.
+    """Effect of each of the six actions of a cook if the other cook stayed.
 
     Args:
         kitchen: The game.
@@ -155,7 +155,7 @@ def primitive_phrases(kitchen: Kitchen, i: int) -> list[str]:
 
 
 def target_phrases(kitchen: Kitchen, i: int, cells: Sequence[Cell]) -> list[str]:
-    """What it would do to go to each of some cells and use it, as things are now.
+    """Effect of going to each of some cells and using it, in the present state.
 
     Args:
         kitchen: The game.
@@ -193,7 +193,7 @@ def _targets(layout: Layout, room: int, cells: tuple[Cell, ...]) -> tuple[tuple[
 
 
 def _use(kitchen: Kitchen, held: Item | None, cell: Cell, place: str, take: str) -> str:
-    """What using a cell would do, or nothing."""
+    """Effect of using a cell, or nothing."""
     done = effect(kitchen, held, cell)
     if done == effects.NONE:
         return ""
@@ -300,7 +300,7 @@ def _end_sentences(kitchen: Kitchen, state: list[int], soups: int) -> list[str]:
 
 
 def _shortened(sentences: list[str], limit: int) -> str:
-    """As many of the first sentences as fit, and that there are more."""
+    """First sentences as far as they fit, with a note that there are more."""
     kept, length = [], len(_MORE)
     for sentence in sentences:
         length += len(sentence) + 1

@@ -19,11 +19,11 @@ from rllib_llm_comm.errors import UserError
 
 WANTED = (None, "pot")
 Where = int | Cell
-"""Where a soup is: in the hands of player 0 or 1, or on the counter of a cell."""
+"""Place of a soup: in the hands of player 0 or 1, or on the counter of a cell."""
 
 
 class WantedPot:
-    """Which pot's soups pay in this episode, who is told it, and where the soups outside of pots came from.
+    """Wanted pot of an episode, whose soups pay, with the cooks that are told it and the pot that each soup came from.
 
     Attributes:
         pots: The pots among which it is drawn, all as likely, row by row.
@@ -82,7 +82,7 @@ class WantedPot:
         return [places_of(self._layout).names[pot] for pot in self.pots]
 
     def private(self, player: int) -> str | None:
-        """What a player is told: the wanted pot in words, or None."""
+        """Private information of a player: the wanted pot in words, or None."""
         return self.name if self.told[player] else None
 
     def paid(self, before: np.ndarray, after: np.ndarray, sparse: Sequence[int]) -> tuple[int, int]:
@@ -134,7 +134,7 @@ class WantedPot:
 
 
 def told_words(told_to: str | Sequence[str]) -> str:
-    """Who is told, in words: "both cooks are told"."""
+    """Cooks that are told, in words: "both cooks are told"."""
     if isinstance(told_to, str):
         return {ALL: "both cooks are told", ONE: "one of the cooks, drawn for each game, is told"}[told_to]
     return "both cooks are told" if len(told_to) > 1 else f"only {told_to[0]} is told"

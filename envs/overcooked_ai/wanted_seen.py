@@ -1,4 +1,4 @@
-"""What cooks see where a pot is wanted: sentences, numbers, planes and symbols that come on top of the game's own.
+"""Additions to observations where a pot is wanted: sentences, numbers, planes and symbols.
 
 Everything has the same shape for every cook. Which pot is wanted is in it only for who is told; where soups came from
 is in it for both, as both saw it.
@@ -26,7 +26,7 @@ SLOT = "wanted"
 
 
 def wanted_sentence(kitchen: Kitchen, player: int) -> list[str]:
-    """Which pot's soups pay, as far as a player is told; nothing where all do.
+    """Sentence on the pot whose soups pay, as far as a player is told; none where all pay.
 
     Args:
         kitchen: The game.
@@ -45,7 +45,7 @@ def origin_sentences(kitchen: Kitchen, player: int) -> list[str]:
 
     Args:
         kitchen: The game.
-        player: Who reads it, 0 or 1.
+        player: Player that reads it, 0 or 1.
     """
     if kitchen.wanted is None:
         return []
@@ -78,7 +78,7 @@ def wanted_rules(wanted: WantedPot) -> list[str]:
 
 
 def count_numbers(layout: Layout) -> int:
-    """How many numbers `numbers` gives.
+    """Length of the list that `numbers` gives.
 
     Args:
         layout: The kitchen.
@@ -118,7 +118,7 @@ def planes(kitchen: Kitchen, told: bool) -> np.ndarray:
 
 
 def count_symbols(layout: Layout) -> int:
-    """How many symbols come on top of those of `entities`: the wanted pot, and a soup from each pot.
+    """Number of symbols on top of those of `entities`: the wanted pot, and a soup from each pot.
 
     Args:
         layout: The kitchen.
@@ -142,7 +142,7 @@ def with_symbols(symbols: np.ndarray, kitchen: Kitchen, first: int) -> np.ndarra
     """int16 (2, H, W, K + 1): the map of symbols with the slot `SLOT` before the last.
 
     Args:
-        symbols: int16 (2, H, W, K); see `entities`.
+        symbols: int16 (2, H, W, K); see `rllib_llm_comm.envs.overcooked_ai.entities`.
         kitchen: The game, with a wanted pot.
         first: The number of the first symbol that comes on top.
     """

@@ -1,4 +1,4 @@
-"""What an agent remembers of the kitchen: the memory by which macro-actions find their way."""
+"""Memory of an agent about the kitchen, by which macro-actions find their way."""
 
 from __future__ import annotations
 

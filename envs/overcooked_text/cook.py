@@ -46,14 +46,14 @@ def _spoilt(view: View, item: Item) -> bool:
 
 
 def say(view: View, heard: Sequence[Saying] = ()) -> Saying:
-    """What a cook says: a request for what it misses, else what it does itself.
+    """Message of a cook: a request for what it misses, else its own work.
 
     Where others are not told the order, it is told first: until the first food of the dish is under way, whenever
     somebody asks for it, and in place of "i wait here". A cook that does not know it asks until a food is under way.
 
     Args:
-        view: What the cook knows.
-        heard: What the others said.
+        view: View of the cook.
+        heard: Messages of the others.
     """
     if not view.dish:
         return _say_untold(view)
@@ -108,8 +108,8 @@ def guess(view: View, heard: Sequence[Saying] = ()) -> tuple[str, ...]:
     room, whose cook sees nothing come back, everything is wanted once a food and a bowl are on their way.
 
     Args:
-        view: What the cook knows.
-        heard: What the others said.
+        view: View of the cook.
+        heard: Messages of the others.
     """
     told = [saying for saying in heard if saying.kind == "order"]
     if told:
@@ -146,9 +146,9 @@ def choose(view: View, options: Sequence[Option], heard: Sequence[Saying] = ()) 
     """The index of the option that the scripted cook takes.
 
     Args:
-        view: What the cook knows.
-        options: What it can do; one of them is `wait`.
-        heard: What the others said; a request is obeyed where the cook's hands are free for it.
+        view: View of the cook.
+        options: Its options; one of them is `wait`.
+        heard: Messages of the others; a request is obeyed where the cook's hands are free for it.
     """
     if not view.dish:
         view = replace(view, dish=guess(view, heard))

@@ -46,7 +46,7 @@ class Food(Thing):
     """A food.
 
     Attributes:
-        chops: How often it was cut, 0 to 3.
+        chops: Number of cuts, 0 to 3.
     """
 
     __slots__ = ("chops",)
@@ -57,7 +57,7 @@ class Food(Thing):
 
     @property
     def chopped(self) -> bool:
-        """Whether it was cut often enough."""
+        """True if it was cut often enough."""
         return self.chops >= CHOPS_NEEDED
 
 
@@ -76,14 +76,14 @@ class Plate(Thing):
 
 
 Item = Food | Plate
-"""What can be held."""
+"""Item that can be held."""
 
 
 class Knife(Thing):
     """A cutting board, or the delivery hatch.
 
     Attributes:
-        on: What lies on it.
+        on: Item that lies on it.
     """
 
     __slots__ = ("on",)
@@ -97,7 +97,7 @@ class Agent(Thing):
     """A cook.
 
     Attributes:
-        held: What it holds.
+        held: Item in its hands.
     """
 
     __slots__ = ("held",)
@@ -123,7 +123,7 @@ def carry(cook: Agent, cell: int) -> None:
 
 
 class Effect(NamedTuple):
-    """What an action does, or would do.
+    """Effect of an action, real or expected.
 
     Attributes:
         kind: `"none"` (nothing at all happens), `"wait"`, `"move"` (one step, direction in `place`), `"walk"`
@@ -168,18 +168,18 @@ class Lying(NamedTuple):
 
 
 def lying_item(item: Item | None) -> Lying | None:
-    """What truly lies somewhere, or None for nothing."""
+    """Item that truly lies somewhere, or None for nothing."""
     return None if item is None else Lying(item, isinstance(item, Food) and item.chopped)
 
 
 def touch(held: Item | None, place: str, cell: int, lying: Lying | None) -> Effect:
-    """What happens when a cook touches a counter or a board.
+    """Effect of a cook's touch on a counter or a board.
 
     Args:
-        held: What the cook holds.
+        held: Item in the cook's hands.
         place: "counter" or a board's name.
         cell: The cell number of the place.
-        lying: What lies there.
+        lying: Item that lies there.
 
     Returns:
         The effect; `NOTHING` when touching has none.
@@ -207,7 +207,7 @@ def touch(held: Item | None, place: str, cell: int, lying: Lying | None) -> Effe
 
 @dataclass(slots=True)
 class StepOutcome:
-    """What one game step did.
+    """Outcome of one game step.
 
     Attributes:
         rewards: Per agent.

@@ -139,20 +139,19 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.base_env import Game, in_turns
+from rllib_llm_comm.envs.base_env import Game, constructor, in_turns
 from rllib_llm_comm.envs.interface import (
     CRITIC_TEXT,
     EPISODE_METRICS,
     PRIVATE,
-    SUCCESS_WORDS,
     check_actions,
-    check_settings,
     text_spaces,
 )
 from rllib_llm_comm.envs.overcooked_text import render, text
 from rllib_llm_comm.envs.overcooked_text.advance import advance
 from rllib_llm_comm.envs.overcooked_text.checks import check_values
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
+from rllib_llm_comm.envs.overcooked_text.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
@@ -163,26 +162,8 @@ from rllib_llm_comm.envs.overcooked_text.words import dish_name
 from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import require_choice
 
-ENV_ID = "rllib_llm_comm/overcooked_text-v0"
 Observation = dict[str, Any]
 Step = tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
-
-
-def parallel_env(**settings: Any) -> OvercookedText:
-    """Makes the environment.
-
-    Args:
-        **settings: The arguments of the module's page.
-
-    Raises:
-        UserError: For an unknown setting or a value that is not allowed.
-    """
-    check_settings(OvercookedText, ENV_ID, settings, time_limit="max_game_steps")
-    return OvercookedText(**settings)
-
-
-aec_env = in_turns(parallel_env)
-"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class OvercookedText(Game):
@@ -192,7 +173,7 @@ class OvercookedText(Game):
         env_id: The registered id.
         settings: All settings, JSON-able.
         kitchen: The game's state with everything in it (for teachers, tests and replays).
-        runner: What carries out the actions; offers `names`, `preview(agent, action)` and `snapshot()`.
+        runner: Runner of the actions; offers `names`, `preview(agent, action)` and `snapshot()`.
         task: The goal in words.
         brief: The game in a few sentences.
     """
@@ -202,7 +183,6 @@ class OvercookedText(Game):
         "render_modes": ["human", "ansi", "rgb_array"],
         "is_parallelizable": True,
         "render_fps": 4,
-        SUCCESS_WORDS: ("served", "not served"),
     }
     env_id = ENV_ID
 
@@ -326,7 +306,7 @@ class OvercookedText(Game):
         return {agent: self.observe(agent) for agent in self.possible_agents}
 
     def observe(self, agent: str) -> Observation:
-        """What an agent observes now.
+        """Present observation of an agent.
 
         Args:
             agent: Its name.
@@ -371,11 +351,11 @@ class OvercookedText(Game):
         return tuple(dish_name(sorted(recipe_foods(recipe))) for recipe in self._draws.recipes)
 
     def meaning(self, message: str) -> str:
-        """The food or dish that a message names (see `sayings.meaning`); a dish is spelt as in the infos' `private`."""
+        """The food or dish that a message names; a dish is spelt as in the infos' `private`."""
         return meaning(message)
 
     def understands(self, message: str) -> bool:
-        """Whether a message is one of the game's own sentences."""
+        """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
     # ---- pictures ----------------------------------------------------------------------------------------
@@ -392,3 +372,9 @@ class OvercookedText(Game):
     def draw_ansi(self) -> str:
         """The kitchen in characters."""
         return render.ansi(self.kitchen)
+
+
+parallel_env = constructor(OvercookedText, time_limit="max_game_steps")
+"""Makes the environment from the arguments of this page."""
+aec_env = in_turns(parallel_env)
+"""The same in PettingZoo's AEC form, in which agents act one after the other."""

@@ -1,4 +1,4 @@
-"""What differs from episode to episode: the orders, who is told them, and where cooks and things stand at the start."""
+"""Settings of an episode: the orders, the cooks that are told them, and the places of cooks and things at the start."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Setup:
     Attributes:
         orders: The dishes, one after the other.
         told: Per cook whether it is told the orders.
-        start: Where everything stands.
+        start: Places of all cooks and things.
     """
 
     orders: tuple[str, ...]

@@ -76,7 +76,7 @@ def recipe_foods(recipe: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StartState:
-    """Where everything stands at the start of an episode.
+    """Start of an episode: the places of all cooks and things.
 
     Attributes:
         grid: 49 cell codes.
@@ -149,7 +149,7 @@ def grid_start(grid: bytes, skeleton: bytes, agents: tuple[int, ...] | None = No
 
 @lru_cache(maxsize=8)
 def windows(radius: int) -> tuple[bytes, ...]:
-    """What can be seen from each cell.
+    """Visible cells from each cell.
 
     Args:
         radius: Sight in cells (Chebyshev distance, walls do not hide); 0 means everything.

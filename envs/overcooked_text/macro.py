@@ -112,7 +112,7 @@ class MacroRunner:
         return outcome
 
     def preview(self, agent: int, action: int) -> Effect:
-        """What the macro-action would do now, as far as this agent sees and remembers.
+        """Effect of the macro-action now, as far as this agent sees and remembers.
 
         Args:
             agent: Index of the agent.
@@ -161,7 +161,7 @@ class MacroRunner:
         return self._go(i, macro)
 
     def _roused(self, i: int, outcome: StepOutcome) -> bool:
-        """Whether a waiting cook saw another one do something."""
+        """True if a waiting cook saw another one do something."""
         seen = self.kitchen.sight(i)
         return any(
             bool(events) and bool(seen[other.cell])
@@ -170,7 +170,7 @@ class MacroRunner:
         )
 
     def _gives_up(self, i: int, outcome: StepOutcome) -> bool:
-        """Whether a cook has run into others for long enough."""
+        """True if a cook has run into others for long enough."""
         self.blocked[i] = self.blocked[i] + 1 if i in outcome.blocked else 0
         return self.blocked_steps is not None and self.blocked[i] >= self.blocked_steps
 
@@ -240,7 +240,7 @@ class MacroRunner:
         return action
 
     def _ends(self, i: int) -> bool:
-        """Whether a running macro-action ends after a game step."""
+        """True if a running macro-action ends after a game step."""
         kitchen = self.kitchen
         macro = self.macros[self.current[i] or 0]
         kind = macro.kind
@@ -257,7 +257,7 @@ class MacroRunner:
 
 
 def _raw_on_board(kitchen: Kitchen, cell: int) -> bool:
-    """Whether an unchopped food lies on a board at `cell`."""
+    """True if an unchopped food lies on a board at `cell`."""
     board = kitchen.board_at(cell)
     return board is not None and isinstance(board.on, Food) and not board.on.chopped
 

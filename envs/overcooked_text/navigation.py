@@ -8,7 +8,7 @@ from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, CELLS, DELTAS, FL
 
 _ORDER = (0, 2, 1, 3)  # right, left, down, up: the order in which the original looks at the neighbours
 IN_THE_WAY = 1
-"""What neither floor nor an agent is, for one who looks for a way."""
+"""Mark of a cell that is neither floor nor an agent, in the search for a way."""
 
 _WAYS = bytes(code if code in (FLOOR, AGENT) else IN_THE_WAY for code in range(256))
 _CACHE: dict[tuple[bytes, int, int], int] = {}
@@ -37,7 +37,7 @@ class _Node:
 
 
 def ways_of(grid: bytes | bytearray) -> bytes:
-    """What matters for finding a way: floor, agents, and the rest, which is in the way.
+    """State that matters for finding a way: floor, agents, and the rest, which is in the way.
 
     Args:
         grid: 49 cell codes.

@@ -43,5 +43,5 @@ class Orders:
         return self._one_hot if self.setup.told[agent] else _NOT_TOLD
 
     def is_ordered(self, item: Item) -> bool:
-        """Whether `item` is a plate with exactly the foods of the dish ordered."""
+        """True if `item` is a plate with exactly the foods of the dish ordered."""
         return isinstance(item, Plate) and {food.name for food in item.contents} == set(self.recipe_foods)

@@ -28,7 +28,7 @@ class ScriptedTeam:
     while all things are where they were takes any step in half of the cases.
 
     Attributes:
-        said: What each cook said last, by name.
+        said: Last message of each cook, by name.
     """
 
     def __init__(self, env: Any, *, talk: bool = True, everything: bool = True, seed: int = 0) -> None:
@@ -79,7 +79,7 @@ class ScriptedTeam:
         return [saying for saying in sayings if saying is not None]
 
     def _view(self, agent: str) -> View:
-        """What a cook sees, with the dish that it was told of last if the game does not tell it."""
+        """View of a cook, with the dish that it was told of last if the game does not tell it."""
         view = text.view(self._env.runner, self._env.possible_agents.index(agent), everything=self._everything)
         return view if view.dish else replace(view, dish=self._believed.get(agent, ()))
 
@@ -105,7 +105,7 @@ class ScriptedTeam:
         return action
 
     def _options(self, agent: str) -> tuple[list[Option], list[int]]:
-        """What each action would do, and those offered that leave the others' work alone (see `_in_the_way`)."""
+        """Effect of each action, and the indices of those that leave the others' work alone."""
         runner, agents = self._env.runner, self._env.possible_agents
         index = agents.index(agent)
         _, mask = text.candidates(runner, index)
@@ -119,10 +119,10 @@ class ScriptedTeam:
         return found, [action for action in offered if not _in_the_way(view, found[action], fetched)]
 
     def _again(self, agent: str) -> bool:
-        """Whether a cook is asked in a situation that it has met often enough."""
+        """True if a cook is asked in a situation that it has met often enough."""
         kitchen = self._env.kitchen
         hands = {cook.held.name: cook.name for cook in kitchen.agents if cook.held}
-        # What somebody holds has its holder's place, so walking about is no new situation.
+        # An item in a hand has its holder's place, so walking about is no new situation.
         items = tuple((hands.get(item.name, item.cell), getattr(item, "chops", 0)) for item in kitchen.items.values())
         situation = (agent, kitchen.served, items)
         self._met[situation] += 1
@@ -137,12 +137,12 @@ def _bowls(view: View) -> list[Item]:
 
 
 def _in_the_way(view: View, option: Option, fetched: Sequence[Item]) -> bool:
-    """Whether an option does what another cook in the same room does, or begins a bowl beside a begun one.
+    """True if an option does what another cook in the same room does, or begins a bowl beside a begun one.
 
     Args:
         view: The whole kitchen.
-        option: What the cook could do.
-        fetched: What others are on their way to get.
+        option: Option of the cook.
+        fetched: Things that others are on their way to get.
     """
     item, bowls = option.item, _bowls(view)
     begun = any(bowl.contents for bowl in bowls)
@@ -158,7 +158,7 @@ def _in_the_way(view: View, option: Option, fetched: Sequence[Item]) -> bool:
 
 
 def _harmless(view: View, option: Option) -> bool:
-    """Whether a step out of a deadlock may be this one: it empties no shelf and serves nothing."""
+    """True if a step out of a deadlock may be this one: it empties no shelf and serves nothing."""
     item = option.item
     if option.kind == "serve":
         return False
@@ -167,7 +167,7 @@ def _harmless(view: View, option: Option) -> bool:
 
 
 def _hopeless(view: View) -> bool:
-    """Whether the bowl in hand can never become the dish, so that only a wrong delivery empties it."""
+    """True if the bowl in hand can never become the dish, so that only a wrong delivery empties it."""
     held = view.holding
     if held is None or not held.contents:
         return False

@@ -1,4 +1,4 @@
-"""What a macro-action would do now, as far as an agent sees and remembers: the ground of phrases and mask."""
+"""Preview of macro-actions, as far as an agent sees and remembers: the ground of phrases and mask."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def choppable(kitchen: Kitchen, agent: int) -> tuple[int, Knife] | None:
 
 
 def out_of_reach(kitchen: Kitchen, agent: int, macro: Macro) -> bool:
-    """Whether an agent knows at once that it cannot get an object: it is in a plate or in somebody's hand.
+    """True if an agent knows at once that it cannot get an object: it is in a plate or in somebody's hand.
 
     The original looks only at food in plates that are in sight. Otherwise what is remembered counts, too, so
     that no cook runs after something that it saw somebody carry away.
@@ -66,7 +66,7 @@ def out_of_reach(kitchen: Kitchen, agent: int, macro: Macro) -> bool:
 
 
 def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int]) -> Effect:
-    """What `macro` would do now, by what `agent` sees and believes, if nobody interferes.
+    """Effect of `macro` now, by what `agent` sees and believes, if nobody interferes.
 
     Args:
         kitchen: The kitchen.
@@ -110,7 +110,7 @@ def preview(kitchen: Kitchen, agent: int, macro: Macro, counters: Sequence[int])
 
 
 def _lies_open(thing: Thing, target: int, grid: bytearray) -> bool:
-    """Whether an object in sight lies where it is believed, and in nobody's hand."""
+    """True if an object in sight lies where it is believed, and in nobody's hand."""
     return thing.cell == target and grid[target] != AGENT
 
 
@@ -140,7 +140,7 @@ def _preview_touch(kitchen: Kitchen, agent: int, macro: Macro, target: int, in_s
 
 
 def _lying_at(kitchen: Kitchen, agent: int, macro: Macro, target: int, in_sight: bool) -> Lying | None:
-    """What the agent thinks lies at the target of its macro-action."""
+    """Item that the agent believes at the target of its macro-action."""
     belief = kitchen.beliefs[agent]
 
     def known(item: Item) -> Lying:

@@ -48,7 +48,7 @@ class PrimitiveRunner:
         return self.kitchen.step([STAY if action is None else action for action in actions])
 
     def preview(self, agent: int, action: int) -> Effect:
-        """What the action does now if nobody else moves; kind "none" if nothing."""
+        """Effect of the action now if nobody else moves; kind "none" if nothing."""
         return self.kitchen.effect(agent, action)
 
     def snapshot(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Kitchen(Orders):
             layout: "full", "oneplate" or "tomato".
             recipe: The dish ordered, one of `layouts.RECIPES`.
             num_agents: 1 to 3.
-            view_radius: How far a cook sees, in cells; 0 means everything.
+            view_radius: Range of a cook's sight, in cells; 0 means everything.
             rewards: Overrides of `layouts.DEFAULT_REWARDS`.
             chop_pays_once: Whether each food pays its chop only once per episode. Off in legacy mode.
             legacy: Whether to behave exactly like the original.
@@ -154,7 +154,7 @@ class Kitchen(Orders):
         return self._windows[self.agents[agent].cell]
 
     def visible(self, agent: int, x: int, y: int) -> bool:
-        """Whether `agent` sees the cell `(x, y)`."""
+        """True if `agent` sees the cell `(x, y)`."""
         return bool(self._windows[self.agents[agent].cell][x * SIZE + y])
 
     def board_at(self, cell: int) -> Knife | None:
@@ -162,7 +162,7 @@ class Kitchen(Orders):
         return self._surfaces.get(cell)
 
     def seen_vector(self, agent: int) -> list[float]:
-        """What `agent` sees now as numbers, without memory (see `snapshots.seen_vector`)."""
+        """Sight of `agent` as numbers, without memory."""
         return snapshots.seen_vector(self, agent)
 
     def memory_vector(self, agent: int) -> list[float]:
@@ -172,7 +172,7 @@ class Kitchen(Orders):
     # ---- acting --------------------------------------------------------------------------------------------
 
     def effect(self, agent: int, action: int) -> Effect:
-        """What the primitive `action` of `agent` does in the present state if nobody else moves.
+        """Effect of the primitive `action` of `agent` in the present state if nobody else moves.
 
         Args:
             agent: Index of the agent.
@@ -190,7 +190,7 @@ class Kitchen(Orders):
         return self.touched(cook.held, target)
 
     def touched(self, held: Item | None, target: int) -> Effect:
-        """What touching the cell `target`, which is neither floor nor agent, does in truth."""
+        """True effect of touching the cell `target`, which is neither floor nor agent."""
         code = self.cells[target]
         if code == DELIVERY:
             if held is None:
@@ -378,7 +378,7 @@ class Kitchen(Orders):
     # ---- saving --------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole state as JSON-able data (see `snapshots.snapshot`); `restore` takes it back."""
+        """The whole state as JSON-able data; `restore` takes it back."""
         return snapshots.snapshot(self)
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the scripted cooks say to each other, and what messages mean."""
+"""Messages of the scripted cooks, and the meaning of messages."""
 
 from __future__ import annotations
 

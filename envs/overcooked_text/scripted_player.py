@@ -1,4 +1,4 @@
-"""What the scripted teacher says and advises in the textual kitchen."""
+"""Scripted teacher of the textual kitchen: labels and advised actions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rllib_llm_comm.envs.overcooked_text.sayings import word
 
 
 def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
-    """What each cook should say: it asks for the next thing that it misses, or tells what it does itself.
+    """Label for each cook: a request for the next thing that it misses, or its own work.
 
     Each sees the whole kitchen, but knows the order only if it is told it: who knows it tells it to the others first.
 
@@ -26,11 +26,11 @@ def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dic
 
 
 def advise(env: Any, agent: str) -> int | None:
-    """What the scripted cook would do, seeing everything and knowing the order; `None` with primitive actions.
+    """Action of the scripted cook, which sees everything and knows the order; `None` with primitive actions.
 
     Args:
         env: The (unwrapped) environment.
-        agent: Whose turn it is.
+        agent: The agent in turn.
     """
     runner = env.runner
     if runner.level != "macro":

@@ -54,7 +54,7 @@ class KitchenState(Protocol):
 
 
 def seen_vector(kitchen: KitchenState, agent: int) -> list[float]:
-    """What an agent sees now, without memory.
+    """Present sight of an agent as numbers, without memory.
 
     Args:
         kitchen: The kitchen.

@@ -31,7 +31,7 @@ _WALL_COLUMN = 3  # where the counter between the rooms of maps B and C stands
 
 
 def is_kitchen(state: object) -> bool:
-    """Whether this is a state of the game, so that `view` works on it."""
+    """True if this is a state of the game, so that `view` works on it."""
     return isinstance(getattr(state, "kitchen", state), Kitchen)
 
 
@@ -62,7 +62,7 @@ def _room(kitchen: Kitchen, y: int) -> str:
 
 
 def _lying(kitchen: Kitchen, index: int, everything: bool) -> dict[str, tuple[Item, ...]]:
-    """What is seen on counter and shelves, sorted so that equal scenes give equal texts."""
+    """Items in sight on counter and shelves, sorted so that equal scenes give equal texts."""
     off = {id(agent.held) for agent in kitchen.agents} | {id(board.on) for board in kitchen.knives}
     off.add(id(kitchen.delivery.on))
     for plate in kitchen.plates:
@@ -80,7 +80,7 @@ def _lying(kitchen: Kitchen, index: int, everything: bool) -> dict[str, tuple[It
 
 
 def view(state: Any, index: int, everything: bool = False, order: bool = False) -> View:
-    """What one cook sees and holds.
+    """View of one cook: its sight and the item in its hands.
 
     Args:
         state: The kitchen, or what carries one as `.kitchen`.
@@ -123,7 +123,7 @@ def view(state: Any, index: int, everything: bool = False, order: bool = False) 
 
 
 def describe(state: Any, index: int, order: bool = False) -> str:
-    """What one cook sees and holds, in words.
+    """View of one cook in words.
 
     Args:
         state: The kitchen, or what carries one as `.kitchen`.
@@ -147,7 +147,7 @@ def option(state: Any, index: int, effect: Effect) -> Option:
     Args:
         state: The kitchen, or what carries one as `.kitchen`.
         index: The cook's index.
-        effect: What an action of this cook would do.
+        effect: Effect of an action of this cook.
     """
     kitchen = _kitchen(state)
     place = _place(kitchen, effect)
@@ -174,7 +174,7 @@ def option(state: Any, index: int, effect: Effect) -> Option:
 
 
 def options(runner: Any, index: int) -> list[Option]:
-    """What each action index of a cook would do now.
+    """Effect of each action index of a cook at this moment.
 
     Args:
         runner: The game with macro-actions; offers `macros` and `preview(agent, action)`.
@@ -226,7 +226,7 @@ def brief(state: Any, recipes: Sequence[str] = (), told_to: str | Sequence[str] 
     Args:
         state: The kitchen.
         recipes: The dishes among which orders are drawn.
-        told_to: Who is told the order.
+        told_to: Agents that are told the order.
     """
     kitchen = _kitchen(state)
     rooms = {

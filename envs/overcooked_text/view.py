@@ -1,4 +1,4 @@
-"""What one cook knows, as plain data: the form between the game's state and its words.
+"""View of one cook as plain data: the form between the game's state and its words.
 
 The same form is filled by the game (`text.py`) and by the made-up kitchens on which the embedded language model is
 pre-trained, so both speak the same sentences.
@@ -30,7 +30,7 @@ class Item:
 
     @property
     def is_bowl(self) -> bool:
-        """Whether this is a bowl."""
+        """True if this is a bowl."""
         return self.name == BOWL
 
 
@@ -40,7 +40,7 @@ class Partner:
 
     Attributes:
         name: Its name.
-        holding: What it holds.
+        holding: Item in its hands.
     """
 
     name: str
@@ -49,17 +49,17 @@ class Partner:
 
 @dataclass(frozen=True)
 class View:
-    """What one cook sees and holds.
+    """View of one cook: its sight and the item in its hands.
 
     Attributes:
         name: The cook's own name.
         dish: Names of the foods of the dish, sorted; empty for a cook that is not told the order.
         room: `"left"`, `"right"` or `"one"` (nothing divides the kitchen).
         at: The board or delivery spot that the cook stands in front of, or the empty string.
-        holding: What it holds.
+        holding: Item in its hands.
         boards: For each board its name and what lies on it, for boards that are seen.
-        counter: What lies on the shared counter that is seen, or `None` if there is none in sight.
-        shelf: What is seen on the shelves along the walls.
+        counter: Items in sight on the shared counter, or `None` if there is none in sight.
+        shelf: Items in sight on the shelves along the walls.
         partners: The other cooks that are seen.
         others_told: Whether every other cook is told the order, too. Nothing in the words tells it.
     """
@@ -78,7 +78,7 @@ class View:
 
 @dataclass(frozen=True)
 class Option:
-    """What an action would do now.
+    """Effect that an action would have now.
 
     Attributes:
         kind: One of `wait`, `get` (take `item` from `place`), `fill` (put the chopped food `item` at `place` into

@@ -1,4 +1,4 @@
-"""What a cook reads, remembered: equal scenes have equal words, and scenes come back all the time."""
+"""Cache of the texts that a cook reads: equal scenes have equal words, and scenes come back all the time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _KNOWN: dict[Hashable, dict[Hashable, Wording]] = {}
 
 
 class Wording(NamedTuple):
-    """What one cook reads.
+    """Texts that one cook reads.
 
     Attributes:
-        text: What it sees and holds.
+        text: Its sight and the item in its hands.
         candidates: A phrase per action.
         mask: 0/1 per action.
     """
@@ -38,7 +38,7 @@ def wording(runner: Any, index: int) -> Wording:
     A test plays at random and compares.
 
     Args:
-        runner: What carries out the actions.
+        runner: Runner of the actions.
         index: The cook's index.
     """
     known = _KNOWN.setdefault(_rules(runner, index), {})

@@ -24,7 +24,7 @@ def _listed(items: Sequence[Item]) -> str:
 
 
 def describe(view: View) -> str:
-    """What a cook sees and holds, in sentences.
+    """View of a cook in sentences.
 
     Told are the dish, the own place and hands, then what is in sight: boards, the shared counter, the shelves, the
     other cooks and what they hold. What is out of sight is not mentioned.
@@ -46,7 +46,7 @@ def describe(view: View) -> str:
 
 
 def phrase(option: Option) -> str:
-    """What an action would really do now, as the end of a sentence that begins with "next i"."""
+    """True effect of an action, as the end of a sentence that begins with "next i"."""
     item = item_words(option.item) if option.item else "nothing"
     where = option.place or COUNTER
     return {

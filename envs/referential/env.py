@@ -60,35 +60,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rllib_llm_comm.envs.base_env import in_turns
-from rllib_llm_comm.envs.interface import check_settings
+from rllib_llm_comm.envs.base_env import constructor, in_turns
+from rllib_llm_comm.envs.referential.game import ENV_ID
 from rllib_llm_comm.envs.referential.sayings import COLOURS, SHAPES, understand
 from rllib_llm_comm.envs.referential.sayings import meaning as meaning_of
 from rllib_llm_comm.envs.told_game import LISTENER_NAME, SHARED, SPEAKER_NAME, Seen, TellingGame
 from rllib_llm_comm.errors import UserError, require_choice
 
-ENV_ID = "rllib_llm_comm/referential-v0"
 NEAR, RANDOM = "near", "random"
 THINGS = tuple((colour, shape) for colour in COLOURS for shape in SHAPES)
 _MOST = {NEAR: 5, RANDOM: len(THINGS)}
 _RIGHT, _WRONG = "took the right one", "took a wrong one"
-
-
-def parallel_env(**settings: Any) -> Referential:
-    """Makes the environment.
-
-    Args:
-        **settings: The arguments of the module's page.
-
-    Raises:
-        UserError: For an unknown setting or a value that is not allowed.
-    """
-    check_settings(Referential, ENV_ID, settings, time_limit="objects")
-    return Referential(**settings)
-
-
-aec_env = in_turns(parallel_env)
-"""Makes the environment in PettingZoo's AEC form (agents act one after the other), from the same settings."""
 
 
 class Referential(TellingGame):
@@ -147,7 +129,7 @@ class Referential(TellingGame):
         return meaning_of(message)
 
     def understands(self, message: str) -> bool:
-        """Whether a message is one of the game's own sentences."""
+        """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
     def seen_by(self, agent: str) -> Seen:
@@ -188,3 +170,9 @@ class Referential(TellingGame):
         told = ", ".join(agent for agent in self.possible_agents if self.told(agent))
         taken = f", taken: {' '.join(self._things[self._taken])}" if self._taken >= 0 else ""
         return "\n".join([*lines, f"meant: {self.fact} (told to {told}){taken}"])
+
+
+parallel_env = constructor(Referential, time_limit="objects")
+"""Makes the environment from the arguments of this page."""
+aec_env = in_turns(parallel_env)
+"""The same in PettingZoo's AEC form, in which agents act one after the other."""

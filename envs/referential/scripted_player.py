@@ -30,6 +30,6 @@ def advise(env: Any, agent: str) -> int | None:
 
     Args:
         env: The (unwrapped) environment.
-        agent: Whose turn it is.
+        agent: The agent in turn.
     """
     return env.seen_by(agent).candidates.index(f"take the {env.fact}") if agent == LISTENER_NAME else 0

@@ -22,7 +22,6 @@ from rllib_llm_comm.agents.numeric_policy import NumericPolicy
 from rllib_llm_comm.agents.policy_env import make_environment
 from rllib_llm_comm.agents.policy_folder import (
     LANGUAGE,
-    NUMERIC,
     PolicyManifest,
     find_policy,
     load_core,
@@ -31,6 +30,7 @@ from rllib_llm_comm.agents.policy_folder import (
     load_network,
     read_manifest,
 )
+from rllib_llm_comm.agents.policy_manifest import KINDS
 from rllib_llm_comm.agents.recorded_settings import Withheld, granted, withhold
 from rllib_llm_comm.agents.settings import CommunicationSettings
 from rllib_llm_comm.envs.interface import secret_of, telling_words
@@ -307,8 +307,8 @@ def load_policy(
     if manifest.kind != LANGUAGE:
         given = {"messages": messages, "message_server": message_server, "base_model": base_model}
         _refuse_talk(manifest, **given, reference=reference)
-        kind = NumericPolicy if manifest.kind == NUMERIC else GroundedPolicy
-        return kind(load_network(folder, manifest), manifest)
+        loaded: NumericPolicy | GroundedPolicy = KINDS[manifest.kind](load_network(folder, manifest), manifest)
+        return loaded
     talk = dict(manifest.communication)
     if messages is not None:
         # The training of messages says nothing about other ones.

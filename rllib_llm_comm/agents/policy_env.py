@@ -7,7 +7,7 @@ from typing import Any
 
 from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyManifest
 from rllib_llm_comm.agents.recorded_settings import granted
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID, without_subgoals
+from rllib_llm_comm.envs.games import env_spec, make_env, without_subgoals
 from rllib_llm_comm.errors import UserError
 
 
@@ -28,25 +28,22 @@ def make_environment(
         UserError: If the checkpoint names none, PettingZoo does not know it in this process, or planners do not; or if
             a recorded setting is withheld that the caller does not give (`rllib_llm_comm.agents.recorded_settings`).
     """
-    from pettingzoo.env_registry import registration
-
-    import rllib_llm_comm.envs  # noqa: F401  (registers our games)
     from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 
     env_id, merged = manifest.env, {**manifest.env_config, **settings}
     if not env_id:
         raise UserError("this checkpoint names no environment; make the environment yourself.")
-    if "planner" in (planning or {}) and env_id == SUBGOAL_ENV_ID:
-        env_id, merged = without_subgoals(merged)
+    if "planner" in (planning or {}):
+        env_id, merged = without_subgoals(env_id, merged)
     try:
-        registration.spec("parallel", env_id)
-    except Exception as error:
+        env_spec(env_id)
+    except UserError as error:
         raise UserError(
             f"environment {env_id!r} of this checkpoint is not registered with PettingZoo here; import "
             "the module that registers it first."
         ) from error
     try:
-        env = registration.make("parallel", env_id, **{name: granted(value) for name, value in merged.items()})
+        env = make_env(env_id, **{name: granted(value) for name, value in merged.items()})
     except UserError:
         raise
     except Exception as error:

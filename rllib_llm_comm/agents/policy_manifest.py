@@ -12,11 +12,20 @@ from typing import Any
 
 from rllib_llm_comm.agents.settings import require_whole
 from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.registry import Registry
 
 MANIFEST = "policy.json"
 FORMAT = 1
 LANGUAGE, NUMERIC, GROUNDED = "language", "numeric", "grounded"
-KINDS = (LANGUAGE, NUMERIC, GROUNDED)
+KINDS: Registry[Any] = Registry(
+    "kind",
+    {
+        LANGUAGE: "rllib_llm_comm.agents.load_policy:Policy",
+        NUMERIC: "rllib_llm_comm.agents.numeric_policy:NumericPolicy",
+        GROUNDED: "rllib_llm_comm.agents.emma_policy:GroundedPolicy",
+    },
+)
+"""The policy that each kind of policy folder is loaded as."""
 _MOST_BYTES = 4 * 2**20
 _MOST_NUMBER = 2**63
 _MOST_PATIENCE = 10**6
@@ -111,7 +120,7 @@ def _check(manifest: PolicyManifest) -> None:
         raise UserError(f"`env` is {_shown(manifest.env)} but must be a text.")
     if not isinstance(manifest.teacher, str | Mapping | None):
         raise UserError(f"`teacher` is {_shown(manifest.teacher)} but must be a name or a mapping.")
-    require_choice("kind", manifest.kind, KINDS)
+    KINDS.require(manifest.kind)
     _check_planning(manifest.planning)
     if not isinstance(manifest.agents, list | tuple) or not all(map(names_a_folder, manifest.agents)):
         raise UserError(f"`agents` is {_shown(manifest.agents)} but must be a list of plain names.")

@@ -1,38 +1,42 @@
-"""Names of our algorithms and environments for Tune and the command line."""
+"""The package's algorithms by name, for Tune, the command line and the package's front."""
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
-from rllib_llm_comm.envs import GAMES
+from rllib_llm_comm.registry import Registry
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
 
-_HOMES = {
-    "Verco": "verco",
-    "MessageSFT": "message_sft",
-    "TWOSOME": "twosome",
-    "SymbolicPPO": "symbolic_ppo",
-    "CommNet": "commnet",
-    "MAPPO": "mappo",
-    "EMMA": "emma",
-    "SelfPlayPPO": "self_play_ppo",
-}
-NAMES = tuple(_HOMES)
-ENVIRONMENTS = tuple(GAMES)
+_PACKAGE = "rllib_llm_comm.algorithms"
+ALGORITHMS: Registry[type[Algorithm]] = Registry(
+    "run",
+    {
+        "Verco": f"{_PACKAGE}.verco:Verco",
+        "MessageSFT": f"{_PACKAGE}.message_sft:MessageSFT",
+        "TWOSOME": f"{_PACKAGE}.twosome:TWOSOME",
+        "SymbolicPPO": f"{_PACKAGE}.symbolic_ppo:SymbolicPPO",
+        "CommNet": f"{_PACKAGE}.commnet:CommNet",
+        "MAPPO": f"{_PACKAGE}.mappo:MAPPO",
+        "EMMA": f"{_PACKAGE}.emma:EMMA",
+        "SelfPlayPPO": f"{_PACKAGE}.self_play_ppo:SelfPlayPPO",
+    },
+    "`register_algorithm` adds one.",
+)
 
 
-def algorithm_class(name: str) -> type[Algorithm]:
-    """The algorithm of a registered name.
+def register_algorithm(name: str, algorithm: type[Algorithm]) -> None:
+    """Makes an algorithm of one's own known by name, for experiment files and Tune.
 
     Args:
-        name: One of `NAMES`.
+        name: The name, as `run` in an experiment file.
+        algorithm: The class; its `get_default_config` gives its config.
     """
-    module = importlib.import_module(f"rllib_llm_comm.algorithms.{_HOMES[name]}")
-    found: type[Algorithm] = getattr(module, name)
-    return found
+    from ray.tune.registry import register_trainable
+
+    ALGORITHMS.register(name, algorithm)
+    register_trainable(name, algorithm)
 
 
 def register_all() -> None:
@@ -40,8 +44,9 @@ def register_all() -> None:
     from ray.tune.registry import register_trainable
 
     from rllib_llm_comm.algorithms.env_registration import ensure_registered
+    from rllib_llm_comm.envs.games import env_ids
 
-    for name in NAMES:
-        register_trainable(name, algorithm_class(name))
-    for env in ENVIRONMENTS:
+    for name, algorithm in ALGORITHMS.items():
+        register_trainable(name, algorithm)
+    for env in env_ids():
         ensure_registered(env)

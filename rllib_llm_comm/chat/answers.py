@@ -27,7 +27,7 @@ class UnusableError(ValueError):
     """An answer does not fit.
 
     Attributes:
-        reasons: What is wrong with it.
+        reasons: Faults of it.
     """
 
     def __init__(self, *reasons: str) -> None:
@@ -39,8 +39,8 @@ class AnswerError(ChatError):
     """A model's answer does not fit, not even when it was told why.
 
     Attributes:
-        answer: What it wrote last.
-        reasons: What is wrong with it.
+        answer: Its last answer.
+        reasons: Faults of it.
     """
 
     def __init__(self, what: str, answer: str, reasons: list[str]) -> None:
@@ -60,13 +60,13 @@ def ask_for(
     """Asks for an object of a given form, and once more if the answer does not fit.
 
     Args:
-        model: Whom to ask.
-        prompt: What is asked; the form is told after it.
+        model: The chat model.
+        prompt: The question; the form is told after it.
         form: A pydantic model; its JSON schema is what the language model is shown.
-        system: See `ChatClient.complete`.
+        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
         check: Raises a `ValueError` (a `UserError` is one) if an answer of the right form is wrong for the game; its
             words go to the language model.
-        purpose: What for, which bounds the answer's length: see `purposes.TOKENS`.
+        purpose: Purpose, which bounds the answer's length: see `rllib_llm_comm.chat.purposes.TOKENS`.
 
     Returns:
         The object.
@@ -88,11 +88,11 @@ def ask_checked(
     """Asks for something that has to be read, and once more, with the reasons, if it cannot be.
 
     Args:
-        model: Whom to ask.
-        prompt: What is asked.
+        model: The chat model.
+        prompt: The question.
         read: Makes of the answer what is wanted, or raises a `ValueError` whose words go to the language model.
-        what: What is wanted, for the error's text.
-        system: See `ChatClient.complete`.
+        what: The wanted thing, for the error's text.
+        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
 
     Returns:
         What `read` made of the first answer that it could read.
@@ -125,9 +125,9 @@ def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object]
     """The object that a text holds: the first JSON object in it that fits, whatever stands around it.
 
     Args:
-        text: What a model wrote.
+        text: A model's text.
         form: A pydantic model.
-        check: See `ask_for`.
+        check: See `rllib_llm_comm.chat.answers.ask_for`.
 
     Raises:
         UnusableError: If none fits; it tells what is wrong with the last one.
@@ -148,10 +148,10 @@ def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object]
 
 
 def read_yes_no(text: str) -> bool | None:
-    """Whether an answer says yes or no: by its first word, else by the only one of the two that occurs in it.
+    """Yes or no of an answer: by its first word, else by the only one of the two that occurs in it; `None` if unclear.
 
     Args:
-        text: What a model wrote.
+        text: A model's text.
 
     Returns:
         `None` if it says neither, or both.
@@ -165,7 +165,7 @@ def without_thoughts(text: str) -> str:
     """An answer without what a model wrote to itself before.
 
     Args:
-        text: What it wrote.
+        text: Its text.
     """
     return _THOUGHT.sub("", text).strip()
 

@@ -36,12 +36,12 @@ def ask_batch(
     question comes back. Questions that are the same are asked once.
 
     Args:
-        model: Whom to ask; its `max_tokens` has to do for all answers of a request.
-        questions: What to ask.
-        context: What all questions are about, such as a manual; sent once per request.
-        system: See `ChatClient.complete`.
+        model: The chat model; its `max_tokens` has to do for all answers of a request.
+        questions: The questions.
+        context: The context of all questions, such as a manual; sent once per request.
+        system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
         size: Most questions in one request, >= 1.
-        purpose: What for, which bounds the length of a request's answers: see `purposes.TOKENS`.
+        purpose: Purpose, which bounds the length of a request's answers: see `rllib_llm_comm.chat.purposes.TOKENS`.
 
     Returns:
         An answer per question, in their order.
@@ -84,7 +84,7 @@ def single_prompt(question: str, context: str = "") -> str:
 
     Args:
         question: The question.
-        context: What it is about.
+        context: Its context.
     """
     return _above(context) + question
 
@@ -94,7 +94,7 @@ def batch_prompt(questions: Sequence[str], context: str = "") -> str:
 
     Args:
         questions: The questions.
-        context: What all of them are about.
+        context: The context of all of them.
     """
     numbered = "\n\n".join(f"Question {number}: {question}" for number, question in enumerate(questions, 1))
     return fill(__package__, "batch", context=_above(context), count=len(questions), questions=numbered)
@@ -108,7 +108,7 @@ def parse_batch(reply: str, count: int) -> list[str]:
     answer without words) none is: nobody knows then which answer belongs to which question.
 
     Args:
-        reply: What the model wrote.
+        reply: The model's reply.
         count: Number of questions.
 
     Returns:

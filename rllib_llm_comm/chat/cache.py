@@ -1,4 +1,4 @@
-"""What a chat client keeps on disk: answers already paid for, and what they cost.
+"""Disk cache of a chat client: answers already paid for, and their cost.
 
 Several processes may use one folder: files appear at once or not at all, and a claim (a lock that ends with its
 process) keeps two of them from paying for the same answer or from spending the same money.
@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from rllib_llm_comm.chat.chat_model import ChatAnswer, cut_at
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import claim_file, lock, write_atomically
+from rllib_llm_comm.files import claim_file, write_atomically
 
 
 def request_key(request: Mapping[str, Any]) -> str:
@@ -39,9 +39,7 @@ def append_line(path: Path, document: Mapping[str, Any], *, only_first: bool = F
         document: The line.
         only_first: Whether to write it only into an empty file.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
-        lock(file)
+    with claim_file(path.with_name(f".{path.name}.lock")), path.open("a+b") as file:
         begun = _mend_end(file)
         if not (only_first and begun):
             file.write(json.dumps(document).encode() + b"\n")
@@ -68,7 +66,7 @@ def _mend_end(file: IO[bytes]) -> bool:
 
 
 def is_document(line: bytes) -> bool:
-    """Whether a line is whole JSON.
+    """True if a line is whole JSON.
 
     Args:
         line: The line.

@@ -49,8 +49,8 @@ class Cassette:
 
     Attributes:
         path: The file.
-        counters: What was asked of this cassette; answers played back count as `cached`.
-        client: Who is asked what is not recorded, or `None`.
+        counters: Counts of the questions to this cassette; answers played back count as `cached`.
+        client: The client for questions that are not recorded, or `None`.
         header: The first line: `model`, `made` (the day) and `note` tell whose answers these are.
     """
 
@@ -59,8 +59,8 @@ class Cassette:
 
         Args:
             path: The file; without a client it must exist.
-            client: Who is asked what is not recorded; `None` never asks anybody.
-            note: How a new cassette is made, for whoever reads it later.
+            client: The client for questions that are not recorded; `None` never asks anybody.
+            note: Note on the making of a new cassette, for whoever reads it later.
 
         Raises:
             UserError: If the file is missing or is no cassette, or is packed and there is a client.
@@ -88,8 +88,8 @@ class Cassette:
         """The recorded answer, or that of the client.
 
         Args:
-            prompt: What the user says.
-            system: What the model is told before.
+            prompt: The user's text.
+            system: System prompt.
 
         Raises:
             MissingAnswerError: If it is not recorded and there is no client.
@@ -113,8 +113,8 @@ class Cassette:
         """The recorded answer, or `None`; also for one that was cut off where the client may now give a longer one.
 
         Args:
-            prompt: See `complete`.
-            system: See `complete`.
+            prompt: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
+            system: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
         """
         answer = self._answers.get((system, prompt))
         if answer is None or (
@@ -131,7 +131,7 @@ class Cassette:
         Args:
             prompt: The question that it answers.
             answer: The answer.
-            system: See `complete`.
+            system: See `rllib_llm_comm.chat.cassettes.Cassette.complete`.
         """
         if self.client is not None:
             self.client.remember(prompt, answer, system)
@@ -149,7 +149,7 @@ class Cassette:
         self.header = header
 
     def _torn_at_once(self) -> bool:
-        """Whether the process that began this cassette was killed within the first line."""
+        """True if the process that began this cassette was killed within the first line."""
         with self.path.open("rb") as file:
             first = file.readline()
         return b'{"cassette": '.startswith(first[:13]) and not first.endswith(b"\n") and not is_document(first)

@@ -1,4 +1,4 @@
-"""What stands behind a question: a client, a recording, or something of one's own."""
+"""Interface of chat models: a client, a recording, or a class of one's own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cut_at(answer: str) -> int:
     """Tokens after which an answer was cut off; 0 for a whole one.
 
     Args:
-        answer: What a chat model gave.
+        answer: A chat model's answer.
     """
     return answer.cut_at if isinstance(answer, ChatAnswer) else 0
 
@@ -41,7 +41,7 @@ class ChatModel(Protocol):
     """Answers prompts. `ChatClient` and `Cassette` are such; all that plans takes either.
 
     Attributes:
-        counters: What was asked so far.
+        counters: Counts so far.
     """
 
     counters: ChatCounters
@@ -50,8 +50,8 @@ class ChatModel(Protocol):
         """The answer.
 
         Args:
-            prompt: What the user says.
-            system: What the model is told before.
+            prompt: The user's text.
+            system: System prompt.
 
         Raises:
             ChatError: If there is none after all repetitions.

@@ -14,7 +14,7 @@ class Breaker:
     After a pause one question is let through; if it is lost, too, the pause begins again.
 
     Attributes:
-        why: What went wrong with the latest lost question.
+        why: Failure of the latest lost question.
         hopeless: Whether that is nothing which passes.
     """
 
@@ -25,19 +25,19 @@ class Breaker:
 
     @property
     def open(self) -> bool:
-        """Whether nothing is asked now."""
+        """True if no requests are sent now."""
         return self._lost >= MOST_LOST and time.monotonic() < self._until
 
     @property
     def tripped(self) -> bool:
-        """Whether so many questions in a row were lost that whoever asks should give up."""
+        """True if so many questions in a row were lost that the caller should give up."""
         return self._lost >= MOST_LOST
 
     def lose(self, why: str, at_once: bool = False) -> None:
         """Notes a lost question.
 
         Args:
-            why: What went wrong.
+            why: The failure.
             at_once: Whether the next question would surely be lost, too, as with a revoked key.
         """
         self.why, self.hopeless = why, at_once

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_CHARACTERS_PER_TOKEN = 16
 _HINTS = {401: "is the key right?", 403: "is the key allowed this?", 404: "is the model's name right?"}
-# What no other question would change: an address that is left, a wrong key, an empty account, an unknown model.
+# Errors that no other question would change: an address that is left, a wrong key, an empty account, an unknown model.
 _HOPELESS = frozenset({301, 302, 307, 308, 401, 402, 404})
 _OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_lock", "_next_start", "_breaker")
 
@@ -53,7 +53,7 @@ class ChatClient:
     The key is read from an environment variable at the first request; it is in no file, log, error or pickle.
 
     Attributes:
-        counters: What was done so far.
+        counters: Counts so far.
     """
 
     def __init__(self, model: str | ChatSettings, base_url: str | None = None, **settings: Any) -> None:
@@ -80,7 +80,7 @@ class ChatClient:
         self._begin()
 
     def _begin(self) -> None:
-        """What a copy in another process needs anew."""
+        """Makes the parts that a copy in another process needs anew."""
         folder = self.cache_dir or None
         self._cache, self._ledger = AnswerCache(folder), SpendingLedger(folder)
         self._wire: Wire | None = None
@@ -113,8 +113,8 @@ class ChatClient:
         """The model's answer; calls from several threads take turns.
 
         Args:
-            prompt: What the user says.
-            system: What the model is told before.
+            prompt: The user's text.
+            system: System prompt.
 
         Returns:
             The text, at most some characters per token of `max_tokens` long; a `ChatAnswer`.
@@ -139,8 +139,8 @@ class ChatClient:
         """The answer to a question if it is kept, else `None`; nothing is sent.
 
         Args:
-            prompt: See `complete`.
-            system: See `complete`.
+            prompt: See `rllib_llm_comm.chat.client.ChatClient.complete`.
+            system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
         """
         answer = self._kept(self._request(prompt, system)[1])
         if answer is not None:
@@ -153,7 +153,7 @@ class ChatClient:
         Args:
             prompt: The question that it answers.
             answer: The answer.
-            system: See `complete`.
+            system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
         """
         self._cache.put(self._request(prompt, system)[1], answer)
 
@@ -287,7 +287,7 @@ class ChatClient:
 
 
 class _Meter:
-    """Books the requests of one question; see `chat_wire.Meter`."""
+    """Books the requests of one question; see `rllib_llm_comm.chat.requests.Meter`."""
 
     def __init__(self, client: ChatClient, size: int, tokens: int) -> None:
         self._client, self._size, self._tokens = client, size, tokens

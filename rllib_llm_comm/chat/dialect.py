@@ -43,7 +43,7 @@ class Dialect:
         Args:
             tokens: Most tokens of the answer.
             temperature: Of sampling.
-            asked: What for.
+            asked: The purpose.
             extra: The user's own; they go before ours.
         """
         body: dict[str, Any] = {self._tokens: tokens}
@@ -58,7 +58,7 @@ class Dialect:
         return body | dict(extra)
 
     def learn(self, status: int, text: str, sent: Mapping[str, Any]) -> str:
-        """What to do without after a refusal.
+        """Drops the parameter that a server refused; returns its name.
 
         Args:
             status: The HTTP status.

@@ -41,7 +41,7 @@ def read_key(api_key_env: str, base_url: str | None) -> str:
 
 
 def shown(text: str, secret: str) -> str:
-    """What a server wrote, fit for an error: one short line without the key or anything that looks like one.
+    """Text of a server, fit for an error: one short line without the key or anything that looks like one.
 
     Args:
         text: Its words.
@@ -66,7 +66,7 @@ def check_address(base_url: Any) -> None:
 
 
 def is_local(url: str) -> bool:
-    """Whether an address lies on this machine or in a private network."""
+    """True if an address lies on this machine or in a private network."""
     host = urlsplit(url).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True

@@ -26,7 +26,7 @@ class LocalChat:
 
     Attributes:
         model: Name of the model.
-        counters: What was done so far.
+        counters: Counts so far.
     """
 
     def __init__(
@@ -43,11 +43,12 @@ class LocalChat:
         """Keeps the settings; nothing is loaded yet.
 
         Args:
-            local: `"smollm2"` (see `smollm2_folder`), a folder with a Hugging Face model, or a hub id.
+            local: `"smollm2"` (see `rllib_llm_comm.language.smollm2.smollm2_folder`), a folder with a Hugging Face
+                model, or a hub id.
             max_tokens: Most tokens that the model writes per answer, >= 1.
             temperature: 0 (the likeliest words) to 2.
             seed: Of sampling; each question draws on its own.
-            dtype: See `load_base_model`.
+            dtype: See `rllib_llm_comm.language.base_model.load_base_model`.
             device: A torch device, or "auto": "cuda" where there is one, else "cpu".
             forms: Whether an answer for which the prompt shows a JSON schema is written into that form
                 (`forms.fill_form`); otherwise the model has to write the braces itself.
@@ -64,7 +65,7 @@ class LocalChat:
         self._begin()
 
     def _begin(self) -> None:
-        """What a copy in another process needs anew."""
+        """Makes the parts that a copy in another process needs anew."""
         self._lock = threading.RLock()
         self._loaded: Any = None
         self._kept: Any = None
@@ -83,8 +84,8 @@ class LocalChat:
         """The model's answer; calls from several threads take turns.
 
         Args:
-            prompt: What the user says.
-            system: What the model is told before; without it, what its chat template says by itself.
+            prompt: The user's text.
+            system: System prompt; without it, what its chat template says by itself.
 
         Raises:
             UserError: If the model cannot be loaded or is no chat model.
@@ -99,14 +100,14 @@ class LocalChat:
             return answer
 
     def recall(self, prompt: str, system: str = "") -> str | None:
-        """See `ChatModel`."""
+        """Cached answer to a prompt, or `None`."""
         answer = self._cache.get(self._key(prompt, system))
         if answer is not None:
             self._count(cached=1)
         return answer
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
-        """See `ChatModel`."""
+        """Keeps an answer in the cache."""
         self._cache.put(self._key(prompt, system), answer)
 
     def _key(self, prompt: str, system: str) -> str:
@@ -185,7 +186,7 @@ def make_local_chat(local: str, **settings: Any) -> ChatModel:
     """A chat model in this process: a registered one, or a `LocalChat`.
 
     Args:
-        local: See `LocalChat` and `register_local_chat`.
+        local: See `rllib_llm_comm.chat.local_chat.LocalChat` and `rllib_llm_comm.chat.local_chat.register_local_chat`.
         **settings: The other arguments.
 
     Raises:

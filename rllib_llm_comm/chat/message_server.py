@@ -125,7 +125,7 @@ class MessageServer:
 
 
 def _holds_texts(body: bytes) -> bool:
-    """Whether a body is an answer of OpenAI's completions protocol; how many texts are in it is another matter."""
+    """True if a body is an answer of OpenAI's completions protocol; the number of texts in it does not matter."""
     try:
         choices = json.loads(body)["choices"]
         return all(type(choice["index"]) is int and isinstance(choice["text"], str) for choice in choices or ())

@@ -31,7 +31,7 @@ TOKENS: Mapping[str, int] = {
 
 @dataclass(frozen=True)
 class Asking:
-    """What is asked for at the moment.
+    """Purpose of the present questions.
 
     Attributes:
         purpose: One of `TOKENS`.
@@ -48,13 +48,13 @@ _asking: ContextVar[Asking | None] = ContextVar("asking", default=None)
 
 
 def asking() -> Asking:
-    """What this thread or task asks for at the moment."""
+    """Purpose of this thread's or task's present questions."""
     return _asking.get() or Asking()
 
 
 @contextmanager
 def asking_for(purpose: str, schema: Mapping[str, Any] | None = None, form: str = "answer") -> Iterator[None]:
-    """Tells chat models what the questions inside a `with` are for; models that do not care need no such argument.
+    """Context in which questions have a purpose; models that do not care need no such argument.
 
     Args:
         purpose: One of `TOKENS`.
@@ -81,11 +81,11 @@ def tokens_for(max_tokens: int | Mapping[str, int] | None, purpose: str) -> int:
 
 
 def cut_too_early(answer: str, max_tokens: int | Mapping[str, int] | None) -> bool:
-    """Whether a kept answer was cut off where one may be longer now, so that it is worth asking again.
+    """True if a kept answer was cut off where one may be longer now, so that it is worth asking again.
 
     Args:
         answer: The answer.
-        max_tokens: See `tokens_for`; the purpose is that of the moment.
+        max_tokens: See `rllib_llm_comm.chat.purposes.tokens_for`; the purpose is that of the moment.
     """
     return 0 < cut_at(answer) < tokens_for(max_tokens, asking().purpose)
 

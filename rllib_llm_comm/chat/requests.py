@@ -34,7 +34,7 @@ QUOTA = "insufficient_quota"
 
 @dataclass(frozen=True)
 class Completion:
-    """What a server answered.
+    """Answer of a server.
 
     Attributes:
         text: The answer; empty if there is none, as in a refusal.
@@ -205,7 +205,7 @@ class _Exchange:
 
     Attributes:
         completion: The answer.
-        trouble: What went wrong with the latest request.
+        trouble: Failure of the latest request.
         requests: Requests sent.
     """
 
@@ -332,7 +332,7 @@ def read_completion(body: bytes) -> Completion | None:
     """The answer in a response, or `None` if it is no chat completion.
 
     Args:
-        body: What the server sent.
+        body: The server's answer.
     """
     try:
         document = json.loads(body)

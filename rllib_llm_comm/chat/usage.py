@@ -1,4 +1,4 @@
-"""What asking chat models costs: counted per client, per episode and per run."""
+"""Cost of questions to chat models: counted per client, per episode and per run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 
 @dataclass
 class ChatCounters:
-    """What was asked and what it cost.
+    """Counters of questions and their cost.
 
     Attributes:
         requests: Requests sent, repeated ones included.
@@ -20,7 +20,8 @@ class ChatCounters:
         truncated: Answers from a model that were cut off, since they became too long.
         input_tokens: Tokens sent, as the server counts them.
         output_tokens: Tokens received.
-        cost: Money, by the prices given; requests whose price nobody knows (see `ChatClient`) at their highest.
+        cost: Money, by the prices given; requests whose price nobody knows at their highest (see
+            `rllib_llm_comm.chat.client.ChatClient`).
     """
 
     requests: int = 0
@@ -36,7 +37,7 @@ class ChatCounters:
         """Counts on.
 
         Args:
-            **amounts: What to add to the counters of these names.
+            **amounts: Amounts to add to the counters of these names.
         """
         for name, amount in amounts.items():
             setattr(self, name, getattr(self, name) + amount)
@@ -73,7 +74,7 @@ def count_in_scopes(**amounts: float) -> None:
     """Adds to all open scopes; clients call it.
 
     Args:
-        **amounts: See `ChatCounters.add`.
+        **amounts: See `rllib_llm_comm.chat.usage.ChatCounters.add`.
     """
     for counters in _open_scopes.get():
         counters.add(**amounts)

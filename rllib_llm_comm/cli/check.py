@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rllib_llm_comm.cli.options import Imports
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.experiment_file import load_json_option
+from rllib_llm_comm.experiments.import_modules import import_modules
 
 app = typer.Typer(no_args_is_help=True, help="Check an environment, or a golden file against our games.")
-
-
-def import_modules(modules: list[str] | None) -> None:
-    """Imports modules that register a user's own environments, algorithms or teachers.
-
-    Args:
-        modules: Dotted names; the current folder is searched too.
-
-    Raises:
-        UserError: If one cannot be imported.
-    """
-    for module in modules or []:
-        if str(Path.cwd()) not in sys.path:
-            sys.path.insert(0, str(Path.cwd()))
-        try:
-            importlib.import_module(module)
-        except UserError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {one_line(str(error))}"
-            raise UserError(f"`--import` module {module!r} cannot be imported: {reason}") from error
 
 
 @app.command("env")
@@ -55,8 +32,7 @@ def check_env_command(
     import_modules(modules)
     from rllib_llm_comm.testing import check_env
 
-    settings = load_json_option("--env-config", env_config) if env_config else {}
-    results = check_env(env_id, settings=settings)
+    results = check_env(env_id, settings=load_json_option("--env-config", env_config) if env_config else {})
     styles = {"passed": "green", "failed": "red"}
     for result in results:
         detail = f" ({one_line(result.detail)})" if result.detail else ""

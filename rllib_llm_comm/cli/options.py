@@ -1,4 +1,4 @@
-"""Options that several commands share, written down once; here those of `rllib train` and `rllib train file`."""
+"""Options that several commands share, and the settings dataclasses of `experiments` as options of a command."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from typer import Option
@@ -34,118 +33,74 @@ TrustRecorded = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class TrainOptions:
-    """Options of the old `rllib train`, and a few of ours; `None` leaves to the file what it says.
-
-    Each field is one command-line option; its help text is the field's documentation.
-    """
-
-    stop: Annotated[
-        str | None,
-        Option("--stop", "-s", metavar="JSON", help="Stop criteria, such as '{\"training_iteration\": 10}'."),
-    ] = None
-    experiment_name: Annotated[
-        str | None, Option("--experiment-name", "-n", help="Folder of the results, below the storage path.")
-    ] = None
-    num_samples: Annotated[int | None, Option(min=1, help="Trials per point of the search space.")] = None
-    storage_path: Annotated[str | None, Option(help="Folder above the results; ./results by default.")] = None
-    restore: Annotated[str | None, Option(help="Checkpoint folder from which every trial starts.")] = None
-    resume: Annotated[
-        bool,
-        Option(
-            "--resume/--no-resume",
-            help="Skip finished stages and continue unfinished ones (default), or do all again; old "
-            "results are kept aside.",
-        ),
-    ] = True
-    resources_per_trial: Annotated[
-        str | None,
-        Option(metavar="JSON", help='Of the learner\'s process, such as \'{"cpu": 2, "gpu": 1}\'.'),
-    ] = None
-    checkpoint_freq: Annotated[
-        int | None, Option(min=0, help="Training iterations between checkpoints; 0 for none.")
-    ] = None
-    checkpoint_at_end: Annotated[
-        bool | None,
-        Option("--checkpoint-at-end/--no-checkpoint-at-end", help="Save when a trial ends (default)."),
-    ] = None
-    keep_checkpoints_num: Annotated[int | None, Option(min=1, help="Checkpoints that stay on disk.")] = None
-    checkpoint_score_attr: Annotated[
-        str | None, Option(help="Result key by which checkpoints are kept; 'min-KEY' keeps small ones.")
-    ] = None
-    scheduler: Annotated[str | None, Option(help="Tune's trial scheduler, such as asynchyperband.")] = None
-    scheduler_config: Annotated[str | None, Option(metavar="JSON", help="Arguments of the scheduler.")] = None
-    ray_address: Annotated[str | None, Option(help="Join a running Ray cluster.")] = None
-    ray_num_cpus: Annotated[int | None, Option(min=1, help="Logical CPUs of a local Ray.")] = None
-    ray_num_gpus: Annotated[int | None, Option(min=0, help="GPUs of a local Ray.")] = None
-    seed: Annotated[int | None, Option(min=0, help="Seed of everything that runs.")] = None
-    modules: Imports = None
-    trust: Trust = False
-    verbose: Annotated[
-        int,
-        Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all, with tracebacks."),
-    ] = 0
-
-    def experiment_keys(self) -> dict[str, Any]:
-        """The given options that are about one experiment, as its keys."""
-        spec: dict[str, Any] = {key: getattr(self, key) for key in ("num_samples", "restore", "scheduler")}
-        for key in ("stop", "resources_per_trial", "scheduler_config"):
-            text = getattr(self, key)
-            spec[key] = None if text is None else load_json_option(f"--{key.replace('_', '-')}", text)
-        return {key: value for key, value in spec.items() if value is not None}
-
-    def checkpoint_keys(self) -> dict[str, Any]:
-        """The given options about checkpoints, as keys of `checkpoint_config`."""
-        given: dict[str, Any] = {
-            "checkpoint_frequency": self.checkpoint_freq,
-            "checkpoint_at_end": self.checkpoint_at_end,
-            "num_to_keep": self.keep_checkpoints_num,
-        }
-        if self.checkpoint_score_attr is not None:
-            least = self.checkpoint_score_attr.startswith("min-")
-            given["checkpoint_score_attribute"] = self.checkpoint_score_attr.removeprefix("min-")
-            given["checkpoint_score_order"] = "min" if least else "max"
-        return {key: value for key, value in given.items() if value is not None}
+Read = Callable[[str], Any]
+"""The value of an option's text; raises a `UserError` if it has none."""
 
 
-def takes_options(kind: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command options that are written down once; it gets them as one object, `options`.
+def json_of(option: str) -> Read:
+    """A reader of JSON objects.
 
     Args:
-        kind: A dataclass; each field is an option, annotated for Typer.
+        option: The option as users type it, for messages.
+    """
+    return functools.partial(load_json_option, option)
+
+
+def name_or_json(option: str) -> Read:
+    """A reader of names, and of JSON objects as mappings.
+
+    Args:
+        option: The option as users type it, for messages.
+    """
+    return lambda text: load_json_option(option, text) if text.lstrip().startswith("{") else text
+
+
+def takes_settings(
+    kind: type[Any], options: Mapping[str, Any], read: Mapping[str, Read]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command one option per field of a settings dataclass.
+
+    Args:
+        kind: The dataclass, whose defaults are those of the options.
+        options: Field -> the option's annotation for Typer, of every field.
+        read: Field -> reader of the option's text; other options are taken as Typer gives them.
 
     Returns:
-        A decorator of a Typer command with a parameter `options`.
+        A decorator of a Typer command, which gets the options as one object, `settings`.
+
+    Raises:
+        TypeError: If a field has no option, or an option no field.
     """
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if set(fields) != set(options):
+        raise TypeError(f"{kind.__name__} and its options differ in {sorted(set(fields) ^ set(options))}.")
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=options[name])
+        for name, field in fields.items()
+    ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        hints = typing.get_type_hints(kind, include_extras=True)
-        shared = [
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-            )
-            for field in dataclasses.fields(kind)
-        ]
-        own_hints = typing.get_type_hints(command, include_extras=True)
+        hints = typing.get_type_hints(command, include_extras=True)
         own = [
-            parameter.replace(annotation=own_hints[name])
+            parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
             for name, parameter in inspect.signature(command).parameters.items()
-            if name != "options"
+            if name != "settings"
         ]
 
         @functools.wraps(command)
         def with_options(**values: Any) -> None:
-            given = {parameter.name: values.pop(parameter.name) for parameter in shared}
-            command(**values, options=kind(**given))
+            given = {name: _value(values.pop(name), read.get(name)) for name in fields}
+            command(**values, settings=kind(**given))
 
-        with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + shared
-        )
+        with_options.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
         with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *shared]}
         return with_options
 
     return decorate
 
 
-takes_train_options = takes_options(TrainOptions)
+def _value(given: Any, read: Read | None) -> Any:
+    """The value of an option that may be missing or given several times."""
+    if given is None or read is None:
+        return given
+    return [read(text) for text in given] if isinstance(given, list) else read(given)

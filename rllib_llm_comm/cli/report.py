@@ -2,46 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rllib_llm_comm.experiments.console import out, say, short_path
-from rllib_llm_comm.files import disk_error
-
-REPORT = "report"
-
-
-def write_report(folders: Sequence[Path], target: Path | None = None) -> Path:
-    """Writes the report of a study.
-
-    Args:
-        folders: Where `rllib study` wrote, or an earlier report lies; of several, one report of all.
-        target: Where the report goes; by default `report/` in the first folder.
-
-    Returns:
-        The page.
-
-    Raises:
-        UserError: If a folder holds no study, they cannot be joined, or the report cannot be written.
-    """
-    from rllib_llm_comm.evaluation.report import write_report as write
-    from rllib_llm_comm.evaluation.study_results import join_results, read_results
-
-    results = join_results([read_results(folder) for folder in folders])
-    place = target or folders[0] / REPORT
-    try:
-        with out.status("computing intervals and drawing"):
-            page = write(results, place)
-    except OSError as error:
-        doing = f"The report cannot be written to {short_path(place)}"
-        raise disk_error(error, doing, "give another folder with `rllib report FOLDER --out OTHER`") from error
-    if results.missing:
-        are = "1 evaluation is" if len(results.missing) == 1 else f"{len(results.missing)} evaluations are"
-        say(f"{are} not there yet; the report says so.")
-    return page
+from rllib_llm_comm.experiments.console import say, short_path
+from rllib_llm_comm.experiments.report_run import run_report
 
 
 def command(
@@ -60,5 +27,5 @@ def command(
         rllib report results/study
         rllib report results/study_here results/study_there --out results/both
     """
-    page = write_report(folders, out_folder)
+    page = run_report(folders, out_folder)
     say(f"Open {short_path(page)} in a browser.")

@@ -8,11 +8,13 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from rllib_llm_comm.cli.check import import_modules
-from rllib_llm_comm.cli.options import Imports, TrainOptions, Trust
+from rllib_llm_comm.cli.options import Imports, Trust
+from rllib_llm_comm.cli.train_options import Address, Cpus, Gpus, Name, Storage
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments.console import say, short_path, state
-from rllib_llm_comm.experiments.study_file import Study, expand, read_study
+from rllib_llm_comm.experiments.console import say, short_path
+from rllib_llm_comm.experiments.report_run import run_report
+from rllib_llm_comm.experiments.run_experiments import run_study
+from rllib_llm_comm.experiments.train_settings import TrainSettings
 
 app = typer.Typer(no_args_is_help=True, help="Run a comparison: systems x scenarios x seeds, from one file.")
 
@@ -25,16 +27,14 @@ def study() -> None:
 @app.command("file")
 def study_file(
     file: Annotated[Path, Argument(help="YAML or JSON file.")],
-    experiment_name: Annotated[
-        str | None, Option("--experiment-name", "-n", help="Folder of the results, below the storage path.")
-    ] = None,
-    storage_path: Annotated[str | None, Option(help="Folder above the results; ./results by default.")] = None,
+    experiment_name: Name = None,
+    storage_path: Storage = None,
     resume: Annotated[
         bool, Option("--resume/--no-resume", help="Skip what is done (default), or do all again.")
     ] = True,
-    ray_address: Annotated[str | None, Option(help="Join a running Ray cluster.")] = None,
-    ray_num_cpus: Annotated[int | None, Option(min=1, help="Logical CPUs of a local Ray.")] = None,
-    ray_num_gpus: Annotated[int | None, Option(min=0, help="GPUs of a local Ray.")] = None,
+    ray_address: Address = None,
+    ray_num_cpus: Cpus = None,
+    ray_num_gpus: Gpus = None,
     modules: Imports = None,
     trust: Trust = False,
     verbose: Annotated[int, Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all.")] = 0,
@@ -49,39 +49,14 @@ def study_file(
 
         rllib study file tuned_examples/study.yaml
     """
-    from rllib_llm_comm.experiments.ray_session import quiet_libraries
-
-    state.verbosity = verbose
-    quiet_libraries(verbose)
-    import_modules(modules)
-    spec = read_study(file)
-    experiments = expand(spec, experiment_name or file.stem)
-    options = TrainOptions(
+    settings = TrainSettings(
         experiment_name=experiment_name, storage_path=storage_path, resume=resume, ray_address=ray_address,
-        ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, trust=trust, verbose=verbose,
+        ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, modules=modules, trust=trust, verbose=verbose,
     )  # fmt: skip
-
-    from rllib_llm_comm.experiments.pipeline import DEFAULT_STORAGE, run_file
-
-    folder = Path(storage_path or DEFAULT_STORAGE).expanduser() / experiments.name
-    failed = run_file(experiments, options, before=lambda: _write_record(spec, folder), keep_going=True)
-
-    from rllib_llm_comm.cli.report import write_report
-
-    page = write_report([folder])
-    say(f"Open {short_path(page)} in a browser.")
+    folder, failed = run_study(file, settings)
+    say(f"Open {short_path(run_report([folder]))} in a browser.")
     if failed:
         raise UserError(
             f"The report lacks {', '.join(failed)}, which failed or needed what failed (see above); correct the cause "
             "and type the same command again."
         )
-
-
-def _write_record(spec: Study, folder: Path) -> None:
-    """Keeps the study beside its results, so that a report needs nothing else."""
-    from rllib_llm_comm.evaluation.study_results import STUDY_RECORD
-    from rllib_llm_comm.files import write_atomically
-
-    text, path = spec.model_dump_json(indent=1) + "\n", folder / STUDY_RECORD
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        write_atomically(path, text)

@@ -1,4 +1,4 @@
-"""An episode as one animated picture: the game with speech bubbles, and beside it what each agent knows and does."""
+"""An episode as one animated picture: the game with speech bubbles, and beside it each agent's message and action."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image, ImageDraw
 
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, Colour, font
@@ -23,7 +24,7 @@ _BUBBLE = 150
 _MOST_LINES = 3
 _COLOURS = 200
 _LAST = 3
-"""How many times as long the last moment stands."""
+"""Duration of the last moment, in moments."""
 _WHITE: Colour = (255, 255, 255)
 _SOFT: Colour = (133, 124, 112)
 _SAID: Colour = (251, 233, 215)
@@ -41,9 +42,9 @@ def write_animation(episode: Episode, path: str | os.PathLike[str], *, milliseco
     what it would have been in silence.
 
     Args:
-        episode: What `record` gave.
+        episode: A recorded episode (`record`).
         path: The file; it appears at once or not at all.
-        milliseconds: How long each moment stands.
+        milliseconds: Duration of each moment.
 
     Returns:
         The path.
@@ -51,9 +52,10 @@ def write_animation(episode: Episode, path: str | os.PathLike[str], *, milliseco
     Raises:
         UserError: If the game draws no pictures.
     """
-    if not episode.frames or any(frame["image"] is None for frame in episode.frames):
+    images = [frame["image"] for frame in episode.frames if frame["image"] is not None]
+    if not images or len(images) < len(episode.frames):
         raise UserError(f"{episode.env_id!r} draws no pictures, so there is no animation; leave it out.")
-    shown = [_moment(episode, number) for number in range(len(episode.frames))]
+    shown = [_moment(episode, number, image) for number, image in enumerate(images)]
     palette = _side_by_side(shown).quantize(_COLOURS)
     few = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in shown]
     durations = [milliseconds] * (len(few) - 1) + [_LAST * milliseconds]
@@ -73,16 +75,16 @@ def _side_by_side(pictures: Sequence[Image.Image]) -> Image.Image:
     return whole
 
 
-def _moment(episode: Episode, number: int) -> Image.Image:
+def _moment(episode: Episode, number: int, image: np.ndarray) -> Image.Image:
     frame = episode.frames[number]
-    game = Image.fromarray(frame["image"]).convert("RGB")
+    game = Image.fromarray(image).convert("RGB")
     scale = min(1.0, _TALLEST / game.height)
     game = game.resize((round(game.width * scale), round(game.height * scale)), Image.Resampling.LANCZOS)
     colours = {agent: COOK_COLOURS[k % len(COOK_COLOURS)] for k, agent in enumerate(episode.agents)}
     draw, taken = ImageDraw.Draw(game), list[_Box]()
     for agent, (x, y) in frame["places"].items():
-        said = frame["agents"].get(agent, {}).get("said")
-        if said:
+        part = frame["agents"].get(agent)
+        if part and (said := part.get("said")):
             _bubble(draw, game.size, (x * scale, y * scale), _lines(said, _BUBBLE, 15), colours[agent], taken)
     whole = Image.new("RGB", (game.width + _PANEL, game.height), PAPER[:3])
     whole.paste(game, (0, 0))
@@ -100,7 +102,7 @@ def _moment(episode: Episode, number: int) -> Image.Image:
 
 
 def _latest(frames: Sequence[Mapping[str, Any]], agent: str) -> str:
-    """What an agent began last."""
+    """The action that an agent began last."""
     phrases = [frame["agents"].get(agent, {}).get("phrase") for frame in frames]
     return next((phrase for phrase in reversed(phrases) if phrase), "")
 
@@ -137,7 +139,7 @@ def _overlap(one: _Box, other: _Box) -> bool:
 def _card(
     pen: ImageDraw.ImageDraw, corner: tuple[float, float], name: str, colour: Colour, card: Mapping[str, Any], busy: str
 ) -> float:
-    """What an agent is told, says and does; returns where the next card begins."""
+    """Draws an agent's private fact, message and action; returns the height at which the next card begins."""
     left, top = corner
     width = _PANEL - 2 * _MARGIN
     pen.text((left, top), _plain(name).capitalize(), fill=colour, font=font(22))

@@ -35,7 +35,7 @@ class ChatPlayer:
     The paper's "GPT-4 direct play". With `cache_dir` in the settings the same question is never paid twice.
 
     Attributes:
-        client: Who is asked, with its counters of requests and cost.
+        client: The chat model, with its counters of requests and cost.
         counts: Decisions by how the answer was understood (`WAYS`); `failures`: requests that failed for good;
             `truncated`: answers that were cut off.
 
@@ -110,12 +110,12 @@ class ChatPlayer:
             raise UserError("The chat model answered no request at all, so nothing was played by it.")
 
     def prompt(self, agent: str, text: str, phrases: Sequence[str]) -> str:
-        """What the model is asked.
+        """The prompt.
 
         Args:
             agent: Its name in the game.
-            text: What it sees.
-            phrases: What it can do.
+            text: The observation.
+            phrases: The candidates.
         """
         return self._template.format(
             name=agent,
@@ -128,7 +128,7 @@ class ChatPlayer:
 
 
 def parse_choice(answer: str, phrases: Sequence[str]) -> tuple[int, str]:
-    """Which candidate an answer means, and how that was found.
+    """The index of the candidate that an answer means, and the way it was understood.
 
     Tried in this order: a line that is a candidate (`exact`); one that is but for case, marks and numbering (`folded`);
     a line that begins with a candidate's number (`number`); the only candidate that the answer contains (`contained`);
@@ -136,7 +136,7 @@ def parse_choice(answer: str, phrases: Sequence[str]) -> tuple[int, str]:
     wait.
 
     Args:
-        answer: What the model wrote; anything may stand in it.
+        answer: The model's text; anything may stand in it.
         phrases: The candidates, at least one.
     """
     text = re.sub(r"<think>.*?(</think>|$)", " ", answer[:_MAX_ANSWER], flags=re.DOTALL)

@@ -1,4 +1,4 @@
-"""Measures of talk from played episodes: do messages tell what only their speaker knows, and do they move listeners?
+"""Measures of communication: private information in messages (signalling), and their influence (listening).
 
 Definitions and sources: docs/guides/communication.md. All figures are in nats.
 """
@@ -27,7 +27,7 @@ from rllib_llm_comm.evaluation.information import (
 Meaning = Callable[[str], str | None]
 """The meaning of a message in a game's own sayings; `None` for one that it does not understand."""
 Reads = Callable[[str], bool | None]
-"""Whether a message is one of the game's own sentences."""
+"""True if a message is one of the game's own sentences."""
 Judge = Callable[[Sequence[tuple[Any, Any, Mapping[str, str]]]], np.ndarray]
 """Probabilities (B, K) of the candidates; per row an agent, its observation, and the messages heard, by speaker."""
 
@@ -61,10 +61,10 @@ class Turn:
 
 
 class TurnRecorder:
-    """Notes every decision of played episodes; give it to `play` as `watch`.
+    """Records every decision of played episodes, as the argument `watch` of `play`.
 
     Attributes:
-        turns: What was noted, in the order of play.
+        turns: The decisions, in the order of play.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class TurnRecorder:
         infos: Mapping[Any, Mapping[str, Any]],
         decisions: Mapping[Any, Decision],
     ) -> None:
-        """Notes the decisions of one moment."""
+        """Records the decisions of one moment."""
         facts = {agent: str(info.get(PRIVATE) or "") for agent, info in infos.items()}
         secret = secret_of(infos)
         self.turns += [
@@ -112,7 +112,7 @@ class CommunicationFigures:
         understood: Share of messages that are one of the game's own sentences, also such as name nothing ("i wait
             here"); `None` for a game without any.
         unprintable: Share of messages with characters outside printable ASCII.
-        drift: How far trained messages are from those that were taught; `None` where that is not known.
+        drift: Drift of trained messages from the taught ones; `None` where that is not known.
     """
 
     signalling: MutualInformation | None
@@ -142,9 +142,9 @@ def measure(policy: Any, turns: TurnRecorder, seed: int = 0) -> CommunicationFig
     """Measures the talk of a policy that has played.
 
     Args:
-        policy: What `load_policy` gave, of agents that speak.
-        turns: What was noted while it played.
-        seed: As of `communication_figures`.
+        policy: The policy that `load_policy` gives, of agents that speak.
+        turns: Its decisions.
+        seed: Fixes the drawn messages of other episodes, and the permutations.
     """
     game = policy.env().unwrapped
     reads, meaning = _own(game, "understands"), _own(game, "meaning")
@@ -175,9 +175,9 @@ def communication_figures(
     Args:
         turns: All decisions of some episodes, in order.
         judge: Scores candidates behind other messages than those that were heard; without it `listening` is `None`.
-        meaning: What a message is about in the game; without it a message's meaning is its words.
-        request: What a message asks for, in words of actions; its meaning by default.
-        reads: Whether a message is one of the game's own sentences; without it `understood` is `None`.
+        meaning: The meaning of a message in the game; without it a message's meaning is its words.
+        request: The request in a message, in words of actions; its meaning by default.
+        reads: True if a message is one of the game's own sentences; without it `understood` is `None`.
         seed: Fixes which messages of other episodes are drawn, and the permutations.
     """
     said = [turn for turn in turns if turn.decision.said]
@@ -290,7 +290,7 @@ _BATCH = 16
 
 
 class _Pool:
-    """What an agent heard in all episodes, to be drawn from for another episode."""
+    """The messages that each agent heard in all episodes, to be drawn from for another episode."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._heard: dict[str, list[tuple[int, dict[str, str]]]] = {}

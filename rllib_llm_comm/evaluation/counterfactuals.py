@@ -1,4 +1,4 @@
-"""What listeners would have weighed in silence: beside each decision of a replay the same without what was heard."""
+"""Counterfactual probabilities of listeners: each decision of a replay scored once more without the messages heard."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.agents.decision import Decision
+from rllib_llm_comm.evaluation.replay_schema import Frame
 
 LEFT_OUT = "what agents would have done in silence was not computed (`counterfactuals` is off)"
 NOT_SCORED = "what agents would have done in silence is not known: these agents cannot be asked with other messages"
@@ -21,11 +22,11 @@ class Counterfactuals:
     same with and without.
 
     Args:
-        policy: Who plays; `Policy` has `probabilities`, players without it are not asked.
-        wanted: Whether to score at all.
+        policy: The policy that plays; policies without `probabilities` are not scored.
+        wanted: True to score at all.
 
     Attributes:
-        missing: Why there are none; empty where there are.
+        missing: The reason why there are no scores; empty if there are.
     """
 
     def __init__(self, policy: Any, wanted: bool = True) -> None:
@@ -34,16 +35,16 @@ class Counterfactuals:
 
     def add_to(
         self,
-        frame: Mapping[str, Any],
+        frame: Frame,
         observations: Mapping[Any, Mapping[str, Any]],
         decisions: Mapping[Any, Decision],
     ) -> None:
-        """Adds to the cards of listeners `silent`, `influence` and `changed`; see `Episode.frames` in `rollout`.
+        """Adds `silent`, `influence` and `changed` to the parts of listeners (`replay_schema.AgentFrame`).
 
         Args:
-            frame: From `frame_of`.
-            observations: As given to it.
-            decisions: As given to it.
+            frame: The moment (`frame_of`).
+            observations: Observations of all agents.
+            decisions: Decisions of the agents that are asked.
         """
         listeners = [agent for agent, decision in decisions.items() if decision.heard]
         if self.missing or self._judge is None or not listeners:
@@ -51,11 +52,10 @@ class Counterfactuals:
         rows = self._judge([(agent, observations[agent], {}) for agent in listeners])
         for agent, silent in zip(listeners, rows, strict=True):
             given = np.asarray(decisions[agent].probabilities, np.float64)
-            frame["agents"][str(agent)].update(
-                silent=[round(float(p), 4) for p in silent],
-                influence=round(total_variation(given, silent), 4),
-                changed=_changed(given, silent),
-            )
+            card = frame["agents"][str(agent)]
+            card["silent"] = [round(float(p), 4) for p in silent]
+            card["influence"] = round(total_variation(given, silent), 4)
+            card["changed"] = _changed(given, silent)
 
 
 def total_variation(one: np.ndarray, other: np.ndarray) -> float:
@@ -69,6 +69,6 @@ def total_variation(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _changed(given: np.ndarray, silent: np.ndarray) -> bool:
-    """Whether each side's most likely candidate is a less likely one on the other side; a tie changes nothing."""
+    """True if each side's most likely candidate is a less likely one on the other side; a tie changes nothing."""
     first, second = int(given.argmax()), int(silent.argmax())
     return bool(given[second] < given[first] - _TIE and silent[first] < silent[second] - _TIE)

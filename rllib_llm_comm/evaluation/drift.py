@@ -1,4 +1,4 @@
-"""How far trained messages have gone from those that were taught: divergence of the adapters, new words, legibility."""
+"""Drift of trained messages from the taught ones: divergence of the adapters, new words, legibility."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def measure_drift(
     """Measures the drift of a policy's messages.
 
     Args:
-        policy: What `load_policy` gave.
+        policy: The policy that `load_policy` gives.
         spoken: Agents and their observations at decisions at which they said something.
-        reads: Whether a message is one of the game's own sentences, if it has any.
+        reads: True if a message is one of the game's own sentences, if it has any.
         seed: Fixes which prompts are judged and what is drawn.
 
     Returns:
@@ -86,10 +86,10 @@ def measure_drift(
 
 
 def knows_reference(policy: Any, agents: Sequence[Any]) -> bool:
-    """Whether the drift of the messages of these agents can be measured: all have a reference.
+    """True if the drift of the messages of these agents can be measured: all have a reference.
 
     Args:
-        policy: What `load_policy` gave.
+        policy: The policy that `load_policy` gives.
         agents: Their names.
     """
     return all(REFERENCE in policy.core_of(agent).lm.roles for agent in agents)
@@ -97,7 +97,7 @@ def knows_reference(policy: Any, agents: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class _Part:
-    """What the adapters of one network drew, and the divergence (B,) of each message."""
+    """The messages that the adapters of one network drew, and the divergence (B,) of each."""
 
     kl: np.ndarray
     own: Sequence[Written]

@@ -23,7 +23,7 @@ LABELS = {
     "entropy": "entropy of the actions (nats)",
 }
 INK = "#26221d"
-"""Of the intervals on bars, on a white edge."""
+"""Colour of the intervals on bars, on a white edge."""
 # None is grey or so dark that ink could not be seen on it; each is 20 or more from the others in Lab.
 _COLOURS = (
     "#c2562d", "#2d6cc2", "#3c8a57", "#8a5fb0", "#c9a227", "#d1477f", "#7a4a24", "#1fa9c4", "#7cb82f", "#4a2fb0",
@@ -35,15 +35,17 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _MARKS = 8
 """Markers on a curve, about."""
 _POINTS = 60
-# Where the longest training takes this many times the decisions of the shortest, the axis is logarithmic.
+# The axis is logarithmic if the longest training takes this many times the decisions of the shortest.
 _MUCH_LONGER = 3.0
 
 
 class Look(NamedTuple):
-    """How a system is drawn; colour, line and marker each tell it from most others, for eyes that miss the colour.
+    """The look of a system in figures; colour, line and marker each distinguish it from most others.
+
+    So it is recognised without colours, too.
 
     Attributes:
-        colour: Of lines and bars, `#rrggbb`.
+        colour: Colour of lines and bars, `#rrggbb`.
         line: Matplotlib's line style.
         marker: Matplotlib's marker.
     """
@@ -93,7 +95,7 @@ def lab(colour: str) -> np.ndarray:
 
 
 def _fit(colour: str) -> bool:
-    """Whether a colour is neither grey nor close to white or ink."""
+    """True if a colour is neither grey nor close to white or ink."""
     light, *hue = lab(colour)
     return bool(38 <= light <= 78 and np.hypot(*hue) >= 30)
 
@@ -101,10 +103,10 @@ def _fit(colour: str) -> bool:
 def draw_curves(systems: Mapping[str, SystemResults], paint: Mapping[str, Look]) -> Figure:
     """Median and quartiles over seeds of return, success, episode length and entropy while learning.
 
-    Where some systems take many times the decisions of others, decisions are drawn on a logarithmic axis.
+    Decisions are drawn on a logarithmic axis if some systems take many times the decisions of others.
 
     Args:
-        systems: Of one scenario.
+        systems: Results of one scenario.
         paint: Look of each.
     """
     figure, axes = _subplots(2, 2, (10.5, 6.6))
@@ -139,7 +141,7 @@ def draw_bars(rows: Sequence[tuple[str, str, Mapping[str, Interval]]], label: st
 
     Args:
         rows: Per bar group its name, its colour, and suffix -> figure (one bar each).
-        label: What is drawn.
+        label: The quantity.
     """
     figure, axis = _subplots(1, 1, (9.5, 0.55 + 0.42 * max(2, sum(len(bars) for _, _, bars in rows))))
     place, ticks = 0.0, []

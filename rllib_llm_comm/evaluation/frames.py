@@ -7,23 +7,24 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
+from rllib_llm_comm.evaluation.replay_schema import AgentFrame, Frame
 
 
-def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any) -> dict[str, Any]:
-    """A moment as `Episode.frames` has them.
+def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any) -> Frame:
+    """A moment of a recorded episode.
 
     Args:
         env: The environment in this moment.
-        observations: What all agents see.
+        observations: Observations of all agents.
         infos: Their infos.
-        decisions: What those that are asked decide.
-        rewards: What they have earned since the frame before.
+        decisions: Decisions of the agents that are asked.
+        rewards: Rewards since the frame before.
     """
     game = env.unwrapped
-    cards = {}
+    cards: dict[str, AgentFrame] = {}
     secret = any(info.get(PRIVATE, "") is None for info in infos.values())
     for agent, observation in observations.items():
-        card: dict[str, Any] = {
+        card: AgentFrame = {
             "text": str(observation.get("text", "")),
             "subgoal": str(observation.get("subgoal", "")),
             "reward": float(rewards.get(agent, 0.0)),
@@ -35,14 +36,12 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
         decision = decisions.get(agent)
         if decision is not None:
             phrases = _phrases(game, agent, observation, decision)
-            card.update(
-                said=decision.said,
-                heard=dict(decision.heard),
-                candidates=phrases,
-                probabilities=[round(float(p), 4) for p in decision.probabilities],
-                action=int(decision.action),
-                phrase=phrases[decision.action],
-            )
+            card["said"] = decision.said
+            card["heard"] = dict(decision.heard)
+            card["candidates"] = phrases
+            card["probabilities"] = [round(float(p), 4) for p in decision.probabilities]
+            card["action"] = int(decision.action)
+            card["phrase"] = phrases[decision.action]
             if np.isfinite(decision.value):  # JSON knows no NaN
                 card["value"] = round(float(decision.value), 4)
         cards[str(agent)] = card
@@ -59,7 +58,7 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
 
 
 def _phrases(game: Any, agent: Any, observation: Any, decision: Any) -> list[str]:
-    """What each action is, in words: as the agent reads it, or else as the game tells it, if it can."""
+    """The actions in words: as the agent reads them, or else as the game tells them, if it can."""
     if "candidates" in observation or not hasattr(game, "action_phrases"):
         return list(decision.candidates)
     return list(game.action_phrases(agent))
@@ -74,7 +73,7 @@ def _ansi(game: Any) -> str:
 
 
 def _render(game: Any, mode: str) -> Any:
-    """What the game draws in a mode, whatever its own mode is; `None` if it cannot."""
+    """The game's rendering in a mode, whatever its own mode is; `None` if it cannot."""
     if mode not in getattr(game, "metadata", {}).get("render_modes", []):
         return None
     before = game.render_mode

@@ -1,7 +1,7 @@
 """Replays recorded episodes of an original game against ours and tells every difference.
 
-A golden file has one JSON object (one episode) per line, gzipped or not. Which game it belongs to is seen
-from the keys of its first episode; a further game needs one entry in `FORMATS`.
+A golden file has one JSON object (one episode) per line, gzipped or not. The game is found by the
+keys of its first episode; the record of each game names its format.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rllib_llm_comm.envs.game_record import GoldenFormat
+from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden_report import GoldenReport
+from rllib_llm_comm.lazy import load
 
 
 def read_episodes(path: str | Path) -> Iterator[dict[str, Any]]:
@@ -72,22 +74,22 @@ def check_golden(path: str | Path) -> GoldenReport:
     """
     report = GoldenReport()
     for episode in read_episodes(path):
-        game = next((name for name, fmt in FORMATS.items() if fmt.keys <= episode.keys()), None)
-        if game is None:
-            wanted = "; ".join(f"{name}: {sorted(fmt.keys)}" for name, fmt in FORMATS.items())
+        found = _format_of(episode)
+        if found is None:
+            wanted = "; ".join(f"{name}: {sorted(golden.keys)}" for name, golden in _formats())
             raise UserError(
                 f"Episode {report.episodes + 1} of the golden file {str(path)!r} has the keys "
                 f"{sorted(episode)}, which belong to no known game; known are {wanted}."
             )
-        report.game = game
+        report.game, golden = found
         try:
-            FORMATS[game].replay(episode, report)
+            load(golden.replay)(episode, report)
         except UserError as error:
             raise UserError(f"Episode {episode.get('id')!r} of the golden file {str(path)!r}: {error}") from error
         except (KeyError, TypeError, IndexError, AttributeError, ValueError, zlib.error) as error:
             raise UserError(
                 f"Episode {episode.get('id')!r} of the golden file {str(path)!r} is not of the format "
-                f"{game!r} ({type(error).__name__}: {error}); make the file anew."
+                f"{report.game!r} ({type(error).__name__}: {error}); make the file anew."
             ) from error
         report.episodes += 1
     if report.episodes == 0:
@@ -95,44 +97,11 @@ def check_golden(path: str | Path) -> GoldenReport:
     return report
 
 
-@dataclass(frozen=True)
-class Format:
-    """How the golden episodes of a game are replayed.
-
-    Attributes:
-        keys: The keys by which an episode of this game is known.
-        replay: Replays one episode and notes differences in the report.
-    """
-
-    keys: frozenset[str]
-    replay: Callable[[Mapping[str, Any], GoldenReport], None]
+def _format_of(episode: Mapping[str, Any]) -> tuple[str, GoldenFormat] | None:
+    """The game of an episode and its format: of those whose keys it has, the one with the most."""
+    fitting = [(name, golden) for name, golden in _formats() if golden.keys <= episode.keys()]
+    return max(fitting, key=lambda found: len(found[1].keys), default=None)
 
 
-def _overcooked_text(episode: Mapping[str, Any], report: GoldenReport) -> None:
-    from rllib_llm_comm.evaluation.golden_formats import overcooked_text
-
-    overcooked_text.replay(episode, report)
-
-
-def _overcooked_ai(episode: Mapping[str, Any], report: GoldenReport) -> None:
-    from rllib_llm_comm.evaluation.golden_formats import overcooked_ai
-
-    overcooked_ai.replay(episode, report)
-
-
-def _minirts(episode: Mapping[str, Any], report: GoldenReport) -> None:
-    from rllib_llm_comm.evaluation.golden_formats import minirts
-
-    minirts.replay(episode, report)
-
-
-FORMATS: dict[str, Format] = {
-    "overcooked_text": Format(
-        frozenset({"id", "mode", "map", "task", "n_agents", "obs_radius", "layout", "initial", "steps"}),
-        _overcooked_text,
-    ),
-    "overcooked_ai": Format(frozenset({"id", "kind", "layout", "dynamics"}), _overcooked_ai),
-    # Its kinds have little in common, so it comes last.
-    "minirts": Format(frozenset({"id", "kind"}), _minirts),
-}
-"""The known games, in the order in which they are tried."""
+def _formats() -> list[tuple[str, GoldenFormat]]:
+    return [(name, record.golden) for name, record in GAMES.items() if record.golden]

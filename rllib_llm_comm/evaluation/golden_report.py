@@ -1,4 +1,4 @@
-"""What a replay of recorded episodes has found."""
+"""Findings of a replay of recorded episodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Mismatch:
     Attributes:
         episode: The episode's id.
         step: Number of the game step, from 1; 0 is the start state.
-        field: What differs, such as "state.grid".
+        field: The value that differs, such as "state.grid".
         expected: The recorded value.
         got: Our value.
     """
@@ -53,7 +53,7 @@ class GoldenReport:
 
     @property
     def ok(self) -> bool:
-        """Whether at least one episode was replayed and nothing differed."""
+        """True if at least one episode was replayed and nothing differed."""
         return self.episodes > 0 and self.mismatch_count == 0
 
     def add(self, mismatch: Mismatch) -> None:

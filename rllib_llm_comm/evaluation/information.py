@@ -14,7 +14,7 @@ _LEAST_WORDS = 3
 
 @dataclass(frozen=True)
 class MutualInformation:
-    """How much one variable tells about another, estimated from samples.
+    """Mutual information of two variables, estimated from samples.
 
     Attributes:
         nats: Plug-in estimate, biased upwards.
@@ -93,7 +93,7 @@ def miller_madow(one: Sequence[Hashable], two: Sequence[Hashable]) -> float:
 
 
 def causal_influence(given: np.ndarray, others: np.ndarray) -> float:
-    """How far a message moves a listener (Lowe et al. 2019, arXiv 1903.05168; Jaques et al. 2019, arXiv 1810.08647).
+    """Causal influence of a message (Lowe et al. 2019, arXiv 1903.05168; Jaques et al. 2019, arXiv 1810.08647).
 
     KL(given || mean of others), exact over the candidates. It is 0 for a listener that does not hear, and ln n for one
     that obeys one of n equally likely messages to the letter.

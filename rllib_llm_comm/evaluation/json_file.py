@@ -20,7 +20,7 @@ class JsonValue:
     Attributes:
         content: The plain value.
         file: The file it is of.
-        remedy: What the user may do if the file is damaged, as the end of a sentence.
+        remedy: The user's remedy if the file is damaged, as the end of a sentence.
         place: Keys down to it, joined by dots; empty for the whole file.
     """
 
@@ -30,7 +30,7 @@ class JsonValue:
     place: str = ""
 
     def __contains__(self, key: str) -> bool:
-        """Whether a mapping has a key."""
+        """True if a mapping has a key."""
         return key in self._mapping()
 
     def __getitem__(self, key: str) -> JsonValue:
@@ -81,7 +81,7 @@ class JsonValue:
         """The error of a value that is something else.
 
         Args:
-            demand: What it must be.
+            demand: The allowed values, in words.
         """
         name = f"`{self.place}`" if self.place else "the content"
         return damaged(self.file, f"{name} is {reprlib.repr(self.content)} but must be {demand}", self.remedy)
@@ -107,7 +107,7 @@ def read_json(path: Path, remedy: str) -> JsonValue:
 
     Args:
         path: The file.
-        remedy: What the user may do if it is damaged, as the end of a sentence.
+        remedy: The user's remedy if it is damaged, as the end of a sentence.
 
     Raises:
         UserError: If it cannot be read.
@@ -123,7 +123,7 @@ def damaged(path: Path, what: str, remedy: str) -> UserError:
 
     Args:
         path: The file.
-        what: What is wrong with it.
-        remedy: What the user may do, as the end of a sentence.
+        what: The fault.
+        remedy: The user's remedy, as the end of a sentence.
     """
     return UserError(f"{str(path)!r} is damaged or incomplete: {what}; {remedy}.")

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 import rllib_llm_comm
+from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.planned_games import Executor, PlannedGames, PlanningSetup, recording
+from rllib_llm_comm.evaluation.executors import SCRIPTED, Executor
+from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
 from rllib_llm_comm.planning.answer_counts import authors_in
 from rllib_llm_comm.planning.planners import fallback_of
+from rllib_llm_comm.planning.shipped_cassettes import find_recording
 
 FORMAT = 1
 SCENARIO = "scenario"
@@ -31,9 +34,9 @@ class Cell:
     """One point of a comparison.
 
     Attributes:
-        labels: What tells it from the others, by column; the scenario is under `SCENARIO`.
-        executor: Who carries subgoals out.
-        settings: Of the scenario.
+        labels: Values that distinguish it from the others, by column; the scenario is under `SCENARIO`.
+        executor: The executor of subgoals.
+        settings: Settings of the scenario.
         setup: The planner, and how it is used.
     """
 
@@ -45,7 +48,7 @@ class Cell:
     def made_with(self) -> dict[str, Any]:
         """All that decides its figures, JSON-able."""
         made = {**self.executor.identity(), "scenario": dict(self.settings), **asdict(self.setup)}
-        tape = recording(self.setup.planner)
+        tape = _recording(self.setup.planner)
         return {**made, "recording": tape} if tape else made
 
     def fallback(self) -> str:
@@ -53,9 +56,21 @@ class Cell:
         return fallback_of(self.setup.planner)
 
     def key(self) -> str:
-        """Stands for `made_with`; also for the format, so that figures of another one are not taken over."""
+        """Digest of `made_with` and of the format, so that figures of another one are not taken over."""
         text = json.dumps([FORMAT, self.made_with()], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _recording(planner: str | Mapping[str, Any]) -> dict[str, str]:
+    """`sha256` and `model` of the recording that a planner plays back; empty for planners that play none back."""
+    if not isinstance(planner, Mapping):
+        return {}
+    if planner.get("name") == "disturbed":
+        return _recording(planner.get("planner", SCRIPTED))
+    if planner.get("name") != "cassette":
+        return {}
+    tape = Cassette(path := find_recording(str(planner.get("cassette", ""))))
+    return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()[:16], "model": str(tape.header.get("model", ""))}
 
 
 @dataclass
@@ -63,8 +78,8 @@ class Study:
     """A comparison with what is played of it.
 
     Attributes:
-        name: Of the comparison.
-        measures: What it measures, in a sentence.
+        name: Name of the comparison.
+        measures: The measured quantity, in a sentence.
         cells: Its cells.
         seeds: Seeds of the episodes of each.
         played: Episodes by cell key, then by seed, as `PlannedGames.play` gives them; those of other cells too.
@@ -163,7 +178,7 @@ class Study:
         return f'{json.dumps(head)[:-1]}, "cells": [\n{lines}\n]}}\n'
 
     def _episodes(self, cell: Cell) -> list[dict[str, Any]]:
-        """What is played of a cell, of the seeds that are asked for."""
+        """The played episodes of a cell, of the wanted seeds."""
         played = self.played.get(cell.key(), {})
         return [played[seed] for seed in self.seeds if seed in played]
 
@@ -240,7 +255,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
     """Figures as a table.
 
     Args:
-        rows: What `Study.figures` gives.
+        rows: The figures (`Study.figures`).
 
     Returns:
         Headings and rows.

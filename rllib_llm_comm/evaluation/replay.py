@@ -11,6 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.evaluation.replay_schema import (
+    ReplayAgent,
+    ReplayAttempt,
+    ReplayEpisode,
+    ReplayFrame,
+    ReplayPage,
+    ReplaySide,
+    ReplaySubgoal,
+)
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.evaluation.tiles import TileSheets
 from rllib_llm_comm.files import write_atomically
@@ -18,18 +27,18 @@ from rllib_llm_comm.planning.answer_counts import authors_in
 
 # Figures that the tree of plans shows in full.
 _OF_PLANS = ("plan", "subgoals_", "rewards_", "assignments_by_", "reflections_by_", "judgements_by_", "messages_by_")
-# What takes no more values than these, such as "won", needs no curve.
+# A count with at most so many values, such as "won", needs no curve.
 _LEVELS = 2
 
 
 def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[str], *, title: str = "Replay") -> Path:
     """Writes a page that shows episodes frame by frame: the game, what everyone saw, said, heard and weighed.
 
-    The page needs nothing but itself: no network, no other file. What language models wrote is data in it and is
-    shown as text only.
+    The page needs nothing but itself: no network, no other file. Texts of language models are data in it and are shown
+    as text only. Its JSON has the schema of `replay_schema.ReplayPage`.
 
     Args:
-        episodes: What `record` gave.
+        episodes: Recorded episodes (`record`).
         path: The file; it appears at once or not at all.
         title: Heading of the page.
 
@@ -40,10 +49,10 @@ def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[
 
 
 def write_comparison(sides: Mapping[str, Sequence[Episode]], path: str | os.PathLike[str], *, title: str) -> Path:
-    """As `write_replay`, for two runs beside each other, which go on together by the game's clock.
+    """Writes a page of two runs beside each other, which go on together by the game's clock.
 
     Args:
-        sides: Name -> what `record` gave with the same seeds.
+        sides: Name -> recorded episodes with the same seeds.
         path: The file.
         title: Heading of the page.
 
@@ -57,11 +66,11 @@ def _write(sides: Mapping[str, Sequence[Episode]], target: Path, title: str) -> 
     from jinja2 import Environment
 
     sheets = TileSheets()
-    recorded = [
+    recorded: list[ReplaySide] = [
         {"title": name, "episodes": [_episode(episode, sheets) for episode in episodes]}
         for name, episodes in sides.items()
     ]
-    data = {"sides": recorded, "drawing": sheets.layout()}
+    data: ReplayPage = {"sides": recorded, "drawing": sheets.layout()}
     template = resources.files(__package__).joinpath("templates", "replay.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True).from_string(template)
     text = page.render(title=title, data=_json_for_html(data), sheets=sheets.data_urls())
@@ -89,17 +98,18 @@ def headline(episode: Episode) -> str:
     return episode.words[0] if episode.success else episode.words[1]
 
 
-def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
+def _frames(episode: Episode, sheets: TileSheets) -> list[ReplayFrame]:
     totals = dict.fromkeys(episode.agents, 0.0)
-    # Where a round begins again, its rewards do so, too.
+    # The sums of rewards begin again with a round that begins again.
     begins = {attempt["frame"]: (attempts, attempt) for attempts in episode.rounds for attempt in attempts}
     before: dict[int, dict[str, float]] = {}
-    latest, frames = None, []
+    latest: Mapping[str, Any] | None = None
+    frames: list[ReplayFrame] = []
     for number, frame in enumerate(episode.frames):
         attempts, latest = begins.get(number, (None, latest))
         if attempts is not None and latest is not attempts[0]:
             totals = dict(before[attempts[0]["frame"]])
-        cards = {}
+        cards: dict[str, ReplayAgent] = {}
         for agent, card in frame["agents"].items():
             totals[agent] = totals.get(agent, 0.0) + card["reward"]
             cards[agent] = {**card, "reward": round(card["reward"], 4), "total": round(totals[agent], 4)}
@@ -113,6 +123,10 @@ def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
                 "undone": latest is not None and not latest["kept"],
             }
         )
+    return frames
+
+
+def _episode(episode: Episode, sheets: TileSheets) -> ReplayEpisode:
     return {
         "env": episode.env_id,
         "settings": _settings(episode.settings),
@@ -121,7 +135,7 @@ def _episode(episode: Episode, sheets: TileSheets) -> dict[str, Any]:
         "team_return": round(float(np.mean(list(episode.returns.values()) or [0.0])), 3),
         "headline": headline(episode),
         "length": episode.length,
-        "frames": frames,
+        "frames": _frames(episode, sheets),
         "curves": _curves(episode),
         "rounds": [[_attempt(attempt) for attempt in attempts] for attempts in episode.rounds],
         "answers": _answers(episode),
@@ -140,19 +154,20 @@ def _is_names(value: Any) -> bool:
 
 
 def _curves(episode: Episode) -> dict[str, list[float]]:
-    """What the game counts and what changes more than once, over the frames."""
+    """The game's counts that change more than once, over the frames, and the influence of messages."""
     counted = [frame.get("metrics", {}) for frame in episode.frames]
     names = [name for name in (counted[-1] if counted else {}) if not name.startswith(_OF_PLANS)]
     curves = {name: [round(metrics.get(name, 0.0), 4) for metrics in counted] for name in names}
     for agent in episode.agents:
-        cards = [frame["agents"].get(agent, {}) for frame in episode.frames]
-        if any("influence" in card for card in cards):
-            curves[f"influence of messages on {agent}"] = [card.get("influence", 0.0) for card in cards]
+        parts = [frame["agents"].get(agent) for frame in episode.frames]
+        if any(part and "influence" in part for part in parts):
+            course = [part.get("influence", 0.0) if part else 0.0 for part in parts]
+            curves[f"influence of messages on {agent}"] = course
     return {name: values for name, values in curves.items() if len(set(values)) > _LEVELS and np.isfinite(values).all()}
 
 
 def _influence(episode: Episode) -> str:
-    """What messages changed, over the episode, in one line; or why the page cannot tell."""
+    """The influence of messages over the episode in one line, or the reason why it is not known."""
     cards = [(agent, card) for frame in episode.frames for agent, card in frame["agents"].items()]
     if not any(card.get("heard") for _, card in cards):
         return "Nobody heard a message here, so there is no influence of messages to show."
@@ -180,8 +195,8 @@ def _answers(episode: Episode) -> list[str]:
     return told + [f"fallback: {fallback}" for fallback in sorted(fallbacks)]
 
 
-def _attempt(attempt: Mapping[str, Any]) -> dict[str, Any]:
-    """A plan and what came of it, as the page shows it."""
+def _attempt(attempt: Mapping[str, Any]) -> ReplayAttempt:
+    """A plan and its outcome."""
     plan, ends = attempt["plan"], {outcome["agent"]: outcome["how"] for outcome in attempt["outcomes"]}
     reflection = attempt["reflection"]
     return {
@@ -189,7 +204,7 @@ def _attempt(attempt: Mapping[str, Any]) -> dict[str, Any]:
         "goal": plan["goal"],
         "reason": plan["reason"],
         "by": plan["answered_by"],
-        "subgoals": [{**one, "end": ends.get(one["agent"], "")} for one in plan["subgoals"]],
+        "subgoals": [_subgoal(one, ends.get(one["agent"], "")) for one in plan["subgoals"]],
         "refused": plan["refused"],
         "kept": attempt["kept"],
         "returns": round(float(np.mean(list(attempt["returns"].values()) or [0.0])), 3),
@@ -198,4 +213,14 @@ def _attempt(attempt: Mapping[str, Any]) -> dict[str, Any]:
         "blamed_by": "" if reflection is None else reflection["answered_by"],
         "why": "" if reflection is None else reflection["why"],
         "thoughts": "" if reflection is None else reflection["thoughts"],
+    }
+
+
+def _subgoal(told: Mapping[str, Any], end: str) -> ReplaySubgoal:
+    return {
+        "agent": told["agent"],
+        "subgoal": told["subgoal"],
+        "reason": told["reason"],
+        "answered_by": told["answered_by"],
+        "end": end,
     }

@@ -39,7 +39,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
     """All figures of a report as plain values.
 
     Args:
-        results: What a study has left.
+        results: Results of a study.
 
     Returns:
         `title`, `missing`, `over_scenarios` (returns of systems that were judged in all of several scenarios: runs are
@@ -87,8 +87,8 @@ def write_report(results: StudyResults, folder: Path) -> Path:
     The last holds what the others are made of: `read_results` reads it where the runs themselves are gone.
 
     Args:
-        results: What a study has left.
-        folder: Where to; its files of these names are replaced, and appear at once or not at all.
+        results: Results of a study.
+        folder: Folder of the report; its files of these names are replaced, and appear at once or not at all.
 
     Returns:
         The page.
@@ -187,9 +187,9 @@ def _reached_text(told: dict[str, Any]) -> str:
 
 
 def _shuffled_same(system: SystemResults, suffix: str) -> dict[str, Any] | None:
-    """How many shuffled messages equal what their speaker would have said itself.
+    """The share of shuffled messages that equal their speaker's own.
 
-    Where it was not counted it is estimated by the chance that two messages drawn by their frequencies agree, of which
+    If it was not counted it is estimated by the chance that two messages drawn by their frequencies agree, of which
     only the most frequent ones are known, so that it is a little too small.
 
     Returns:
@@ -247,7 +247,7 @@ def _sentence(told: dict[str, Any], baseline: str) -> str:
 
 
 def _listening(told: dict[str, Any]) -> list[str]:
-    """What happens to trained policies when their messages are changed."""
+    """Sentences about the returns of trained policies with changed messages."""
     sentences = []
     usual = told["evaluations"].get(SAMPLED)
     for suffix, figures in told["evaluations"].items():

@@ -30,10 +30,10 @@ _FORMAT = 1
 
 
 def code_path(folder: Path, layout: str, subgoal: str) -> Path:
-    """Where the reward code of a subgoal lies: in the kitchen's folder, else in the folder itself.
+    """The path of the reward code of a subgoal: in the kitchen's folder, else in the folder itself.
 
     Args:
-        folder: Of reward code.
+        folder: Folder of reward code.
         layout: The kitchen.
         subgoal: In words; "put the onion into the pot" lies in `put_the_onion_into_the_pot.py`.
     """
@@ -47,11 +47,11 @@ class RewardStudy:
     """Compares reward code with the hand-written tests, over all subgoals of kitchens.
 
     Attributes:
-        folder: Of reward code; what a model writes is kept there, and not asked for again.
-        model: Who writes the code of subgoals that have none; `None` leaves them out.
+        folder: Folder of reward code; code of a model is kept there and not asked for again.
+        model: The model that writes the code of subgoals that have none; `None` leaves them out.
         steps: Steps of disturbed scripted cooks per kitchen.
-        seed: Of these.
-        done: What is measured so far, by kitchen and subgoal: `code` (a digest; empty if there is none), `refused`
+        seed: Seed of these steps.
+        done: The measurements so far, by kitchen and subgoal: `code` (a digest; empty if there is none), `refused`
             (why, if the code may not run or the model wrote none) and the counts of `Agreement`.
     """
 

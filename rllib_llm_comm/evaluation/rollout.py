@@ -13,6 +13,7 @@ from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, asked, secret_of, solved, success_words
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.frames import frame_of
+from rllib_llm_comm.evaluation.replay_schema import Frame
 
 COLLISION = "blocked"
 _COMMON = 12
@@ -28,25 +29,18 @@ class Episode:
         agents: The agents' names.
         seed: Seed of the episode.
         returns: Undiscounted sum of rewards per agent.
-        success: Whether the task was done (see `envs.interface.solved`).
+        success: True if the task was done (`envs.interface.solved`).
         length: Game steps.
-        collisions: How often an agent was blocked by another one.
+        collisions: Number of times that an agent was blocked by another one.
         messages: Everything that was said, in order; silence is left out.
-        shuffled_same: Of every shuffled message, whether it equals what its speaker would have said itself; empty
-            where messages are not shuffled.
-        metrics: What the game counted itself (`episode_metrics` in its last infos), such as the score.
-        frames: One dict per decision: `game_step`, `ansi`, `image` (RGB array, or `None`), `places` (of agents in
-            the image, where the game tells them), `metrics` (what the game has counted so far) and `agents`, for
-            each agent its `text`, `subgoal`, `said`, `heard`, `candidates`, `probabilities`, `action`, `phrase`,
-            `value` (if the critic knows one), `reward` (earned since the frame before), `busy` and `events`; where not
-            all agents are told the same also `told`, what it is told (empty for nothing); of an agent that heard
-            something also `silent`, its probabilities had it heard nothing, `influence`, the total variation between
-            both (0 to 1), and `changed`, whether the most likely candidate is another one. The last frame shows the
-            end. Under reflection also the frames of attempts that were put back.
+        shuffled_same: Per shuffled message, true if it equals its speaker's own; empty if messages are not shuffled.
+        metrics: The game's own counts (`episode_metrics` in its last infos), such as the score.
+        frames: One per decision (`replay_schema.Frame`), and a last one of the end; empty if frames are not kept.
+            Under reflection also the frames of attempts that were put back.
         words: The game's words for an episode that was solved, and for one that was not (`envs.interface`).
         rounds: Under a planner the tree of plans: per round all attempts from the same situation, of which the last
             stands; each is what `Attempt.to_json` gives, and `frame`, the index of its first frame.
-        no_silence: Why no frame has `silent`; empty where they may.
+        no_silence: The reason why no frame has `silent`; empty if frames may have it.
     """
 
     env_id: str
@@ -60,7 +54,7 @@ class Episode:
     messages: list[str] = field(default_factory=list)
     shuffled_same: list[bool] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
-    frames: list[dict[str, Any]] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
     rounds: list[list[dict[str, Any]]] = field(default_factory=list)
     words: tuple[str, str] = NEUTRAL_WORDS
     no_silence: str = ""
@@ -73,10 +67,10 @@ class EvaluationResult:
     Attributes:
         return_mean: Mean of the team return: undiscounted rewards summed over time, averaged over agents.
         return_std: Its standard deviation over episodes.
-        success_rate: Share of episodes that were solved (see `envs.interface.solved`).
+        success_rate: Share of episodes that were solved (`envs.interface.solved`).
         length_mean: Mean length in game steps.
         episodes: Number of episodes.
-        sampled: Whether actions were sampled (else the most likely ones).
+        sampled: True if actions were sampled (else the most likely ones).
         seed: Seed of the first episode; the others count up.
         collisions_mean: Mean number of collisions per episode, where the game tells of them (event `blocked`).
         message_words_mean: Mean words per message; 0 if nobody said anything.
@@ -113,9 +107,9 @@ class EvaluationResult:
 
 
 Watch = Callable[[int, Mapping[Any, Any], Mapping[Any, Any], Mapping[Any, Decision]], None]
-"""Is called before every step with the episode's seed, all observations, all infos and the decisions."""
+"""Called before every step with the episode's seed, all observations, all infos and the decisions."""
 Progress = Callable[[int, int], None]
-"""Is called with the number of finished episodes and that of all."""
+"""Called with the number of finished episodes and that of all."""
 
 
 def evaluate(
@@ -131,10 +125,10 @@ def evaluate(
     """Plays episodes and gives their figures.
 
     Args:
-        policy: What `load_policy` gives, or anything with its `reset` and `act`.
-        episodes: How many, >= 1.
+        policy: The policy that `load_policy` gives, or anything with its `reset` and `act`.
+        episodes: Number of episodes, >= 1.
         seed: Seed of the first; the others count up. Fixes everything that is random.
-        explore: Whether actions are sampled.
+        explore: True if actions are sampled.
         env: The environment, or a function that makes one; by default the one that the policy was trained on.
         num_envs: Episodes that are played at once, >= 1, if `env` can be made several times and the policy has
             `begin` and `act_together`; otherwise they are played one after the other. Messages that are sampled or
@@ -171,7 +165,7 @@ def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
 
     Args:
         played: At least one, with seeds that count up.
-        explore: Whether actions were sampled.
+        explore: True if actions were sampled.
     """
     returns = [float(np.mean(list(e.returns.values()))) for e in played]
     said = [message for episode in played for message in episode.messages]
@@ -212,7 +206,7 @@ def record(
     """
     env = env if env is not None else policy.env()
     silence = Counterfactuals(policy, counterfactuals)
-    return [_play(policy, env, seed + number, explore, silence=silence) for number in range(episodes)]
+    return [play_episode(policy, env, seed + number, explore, silence=silence) for number in range(episodes)]
 
 
 def _play_all(
@@ -228,7 +222,7 @@ def _play_all(
     if num_envs == 1:
         env = make_env()
         return [
-            _counted(_play(policy, env, seed, explore, watch=watch), number, len(seeds), progress)
+            counted(play_episode(policy, env, seed, explore, watch=watch), number, len(seeds), progress)
             for number, seed in enumerate(seeds, 1)
         ]
     policy.reset(seed=seeds[0])
@@ -250,26 +244,43 @@ def _play_all(
                 game.finish()
                 free.append(game.env)
                 finished[game.episode.seed] = game.episode
-                _counted(game.episode, len(finished), len(seeds), progress)
+                counted(game.episode, len(finished), len(seeds), progress)
         live = [entry for entry in live if entry[0].env.agents]
     return [finished[seed] for seed in seeds]
 
 
-def _counted(episode: Episode, number: int, total: int, progress: Progress | None) -> Episode:
+def counted(episode: Episode, number: int, total: int, progress: Progress | None) -> Episode:
+    """The episode, after its end was reported.
+
+    Args:
+        episode: An episode that has ended.
+        number: Number of episodes that have ended.
+        total: Number of all episodes.
+        progress: Called with both; `None` for none.
+    """
     if progress:
         progress(number, total)
     return episode
 
 
-def _play(
+def play_episode(
     policy: Any,
     env: Any,
     seed: int,
-    explore: bool,
+    explore: bool = True,
     watch: Watch | None = None,
     silence: Counterfactuals | None = None,
 ) -> Episode:
-    """An episode; its frames are kept where `silence` is given."""
+    """Plays an episode.
+
+    Args:
+        policy: A policy with `reset` and `act`.
+        env: The environment.
+        seed: Seed of the episode.
+        explore: True if actions are sampled.
+        watch: Called before every step.
+        silence: Scores of listeners in silence; frames are kept if it is given.
+    """
     game = _Game(policy, env, seed, watch, silence)
     policy.reset(seed=seed)
     while env.agents:
@@ -306,7 +317,7 @@ class _Game:
         return {agent: self._observations[agent] for agent in asked(self.env.agents, self.infos)}
 
     def secret(self) -> str:
-        """What is told to anybody at the moment."""
+        """All private facts at the moment, as one text."""
         return secret_of(self.infos)
 
     def step(self, decisions: dict[Any, Any]) -> None:
@@ -349,10 +360,10 @@ class _Game:
 
 
 def shuffled_same(decisions: Mapping[Any, Decision]) -> list[bool]:
-    """Of every shuffled message, whether it equals what its speaker would have said itself.
+    """Per shuffled message, true if it equals its speaker's own.
 
     Args:
-        decisions: What all agents that were asked decided.
+        decisions: Decisions of all agents that were asked.
     """
     return [decision.said == decision.replaced for decision in decisions.values() if decision.replaced is not None]
 
@@ -361,7 +372,7 @@ def new_episode(policy: Any, env: Any, seed: int) -> Episode:
     """An episode that begins.
 
     Args:
-        policy: Who plays it.
+        policy: The policy that plays it.
         env: The environment.
         seed: Its seed.
     """

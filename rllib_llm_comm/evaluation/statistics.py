@@ -24,7 +24,7 @@ class Interval(NamedTuple):
     high: float
 
     def overlaps(self, other: Interval) -> bool:
-        """Whether the intervals have a point in common."""
+        """True if the intervals have a point in common."""
         return self.low <= other.high and other.low <= self.high
 
 
@@ -61,7 +61,7 @@ def bootstrap(
 
     Args:
         scores: (runs, tasks), or (runs,) for one task.
-        statistic: Of an array of that shape.
+        statistic: Function of an array of that shape.
         level: Nominal coverage, in (0, 1).
         draws: Bootstrap samples.
         seed: Fixes them.
@@ -82,7 +82,7 @@ def bootstrap_difference(
     draws: int = 5000,
     seed: int = 0,
 ) -> Interval:
-    """How much larger a figure is for one system than for another; arguments as of `bootstrap`."""
+    """The difference of a figure between two systems, ours minus the other; arguments as of `bootstrap`."""
     one, two = _table(ours), _table(other)
     rng = np.random.default_rng(seed)
     found = np.array([statistic(_drawn(one, rng)) - statistic(_drawn(two, rng)) for _ in range(draws)])
@@ -123,7 +123,7 @@ def permutation_test(ours: np.ndarray, other: np.ndarray, *, draws: int = 20_000
 def probability_of_improvement(
     ours: np.ndarray, other: np.ndarray, *, level: float = 0.95, draws: int = 2000, seed: int = 0
 ) -> Interval:
-    """How likely a run of one system beats a run of the other, averaged over tasks; ties count half.
+    """The probability that a run of one system beats a run of the other, averaged over tasks; ties count half.
 
     That is the Mann-Whitney statistic U divided by the number of pairs.
 
@@ -175,7 +175,7 @@ def lastingly_reached(x: Sequence[float], y: Sequence[float], threshold: float) 
     Args:
         x: Ascending points.
         y: Values; those that are not finite (nothing was measured there) are left out.
-        threshold: What is to be reached.
+        threshold: The value to reach.
 
     Returns:
         The point; infinite if the last value lies below the threshold or there is none.

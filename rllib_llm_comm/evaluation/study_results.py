@@ -1,4 +1,4 @@
-"""What a study has left on disk: curves of every trial and evaluations of every trained policy."""
+"""Results of a study on disk: curves of every trial and evaluations of every trained policy."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from rllib_llm_comm.evaluation.curve_rows import read_rows
 from rllib_llm_comm.evaluation.json_file import JsonValue, damaged, read_json
 
 STUDY_RECORD = "study.json"
-# What a report keeps of the runs behind it, so that it can be made again where the runs are gone.
+# The results behind a report, kept so that it can be made again without the runs.
 RESULTS = "results.json"
 # A mean over fewer episodes says little, and the quickest end first.
 _LEAST_EPISODES = 30
 METRICS = ("return", "success_rate", "length", "entropy", "message_words")
-# What a report tells of an evaluation.
+# Figures of an evaluation in a report.
 FIGURES = ("return_mean", "success_rate", "length_mean", "collisions_mean", "message_words_mean", "vocabulary")
 # Told of shuffled messages only, and not by evaluations that were made before it was counted.
 SHUFFLED_SAME = "shuffled_same_share"
-# What an evaluation tells of talk, if the study measures it.
+# Measures of communication in an evaluation, if the study measures it.
 TALK = "communication"
 # Also of agents in silence: a cue without words.
 FIRST_CHOICE = "first_choice"
@@ -46,8 +46,8 @@ DRIFT = {
     "drift.unreadable": "Unreadable",
     "drift.unreadable_reference": "Unreadable, taught",
 }
-"""What `evaluation.drift` adds for systems whose messages were trained; shown where one was."""
-# What Tune writes for some that are not a number.
+"""Figures of `evaluation.drift`, for systems whose messages were trained."""
+# Tune's entries for some figures that are not a number.
 _NO_NUMBER = (None, "null")
 # Scenarios and systems name folders and pictures, so that a foreign file must not say "../../elsewhere".
 _NAME = re.compile(r"[A-Za-z0-9][\w+-]*")
@@ -80,7 +80,7 @@ class SystemResults:
         label: Its name in the report.
         curves: One per seed.
         evaluations: Suffix ("sampled", "greedy", "messages_none", ...) -> what `evaluate` wrote, one per seed.
-        recorded: What an earlier report tells of runs that are gone, where single runs did not keep it: `seeds`,
+        recorded: Figures of an earlier report about runs that are gone, as far as no single run kept them: `seeds`,
             `messages` (the most frequent ones of the first seed with their shares) and `figures` (suffix -> figure ->
             `value`, `low`, `high`). Empty where the runs themselves were read.
     """
@@ -106,7 +106,7 @@ class StudyResults:
         study: The study as its file says.
         scenarios: Scenario -> system -> results.
         missing: Stages without a result.
-        note: What a reader must know of these results, such as that their runs are gone.
+        note: A remark for readers of these results, such as that their runs are gone.
     """
 
     study: dict[str, Any]
@@ -124,7 +124,7 @@ def read_results(folder: Path) -> StudyResults:
     """Reads a study's folder, or what a report kept of one.
 
     Args:
-        folder: Where `rllib study` wrote, or where a report lies.
+        folder: Folder that `rllib study` wrote, or that of a report.
 
     Raises:
         UserError: If it is no such folder, or a file in it is damaged.
@@ -342,7 +342,7 @@ def _without_nan(value: Any) -> Any:
 
 
 def _evaluations(stage: Path) -> list[dict[str, Any]]:
-    """What is there of an evaluation: one per seed, nothing if it has not been made."""
+    """The results of an evaluation: one per seed, none if it has not been made."""
     path = stage / "evaluation.json"
     if not path.exists():
         return []

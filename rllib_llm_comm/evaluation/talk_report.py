@@ -1,4 +1,4 @@
-"""What a report tells of talk: its measures per system, and comparisons corrected for their number."""
+"""Communication in reports: its measures per system, and comparisons corrected for their number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DRAWS = 20_000
 
 
 def measures_talk(results: StudyResults) -> bool:
-    """Whether a study measures talk; others have none of this in their reports."""
+    """True if a study measures talk; others have none of this in their reports."""
     return bool(results.study["evaluation"].get(TALK))
 
 

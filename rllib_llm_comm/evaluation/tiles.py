@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
-from typing import Any
 
 import numpy as np
+
+from rllib_llm_comm.evaluation.replay_schema import ReplayDrawing, ReplayPicture
 
 TILE = 64
 COLUMNS = 32
@@ -24,7 +25,7 @@ class TileSheets:
     def __init__(self) -> None:
         self._tiles: dict[bytes, int] = {}
         self._pictures: dict[tuple[int, ...], int] = {}
-        self._layouts: list[dict[str, Any]] = []
+        self._layouts: list[ReplayPicture] = []
 
     def add(self, image: np.ndarray) -> int:
         """Takes a picture (H, W, 3) of uint8 values and gives its number; equal pictures have the same."""
@@ -41,8 +42,8 @@ class TileSheets:
             self._layouts.append({"width": width, "height": height, "tiles": list(numbers)})
         return self._pictures[key]
 
-    def layout(self) -> dict[str, Any]:
-        """How sheets are laid out, and for each picture its size and its tiles, row by row."""
+    def layout(self) -> ReplayDrawing:
+        """The layout of the sheets, and for each picture its size and its tiles, row by row."""
         return {"tile": TILE, "columns": COLUMNS, "per_sheet": _PER_SHEET, "pictures": self._layouts}
 
     def data_urls(self) -> list[str]:

@@ -37,7 +37,7 @@ _RENAMED = {
     "num_gpus_per_learner_worker": "num_gpus_per_learner",
     "num_cpus_per_learner_worker": "num_cpus_per_learner",
 }
-# What RLlib itself does not check: (setting, smallest, largest value).
+# Ranges that RLlib itself does not check: (setting, smallest, largest value).
 _RANGES = (
     (
         re.compile(
@@ -63,9 +63,9 @@ def algorithm_names() -> list[str]:
     """Names that `run:` may hold for an algorithm: ours, then RLlib's."""
     from ray.rllib.algorithms.registry import ALGORITHMS
 
-    from rllib_llm_comm.algorithms.registry import NAMES
+    from rllib_llm_comm.algorithms.registry import ALGORITHMS as OURS
 
-    return [*NAMES, *ALGORITHMS]
+    return [*OURS, *ALGORITHMS]
 
 
 def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
@@ -82,11 +82,11 @@ def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
     from ray.rllib.algorithms.registry import ALGORITHMS
     from ray.tune.registry import TRAINABLE_CLASS, _global_registry
 
-    from rllib_llm_comm.algorithms.registry import NAMES, algorithm_class
+    from rllib_llm_comm.algorithms.registry import ALGORITHMS as OURS
 
     quiet_loggers(state.verbosity)
-    if name in NAMES:
-        return algorithm_class(name)
+    if name in OURS:
+        return OURS[name]
     if name in ALGORITHMS:
         # Not `get_trainable_cls`, which imports every algorithm of RLlib.
         return typing.cast("type[Algorithm]", ALGORITHMS[name]()[0])

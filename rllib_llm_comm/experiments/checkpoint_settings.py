@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rllib_llm_comm.cli.evaluate import require_measured
-from rllib_llm_comm.cli.loading import Loading
-from rllib_llm_comm.cli.planner_options import planning_of_settings
+from rllib_llm_comm.checkpoints.loading import Loading
+from rllib_llm_comm.errors import UserError
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.play_settings import PlaySettings
+
+NOBODY = "none"
 
 
 class CheckpointStageSettings(BaseModel):
@@ -16,21 +21,21 @@ class CheckpointStageSettings(BaseModel):
 
     Attributes:
         checkpoint: A checkpoint (usually `${stage}`), or several.
-        episodes: How many episodes are played.
+        episodes: Number of episodes.
         seed: Seed of the first episode; the others count up.
-        greedy: Whether the most likely action is taken instead of a sampled one.
+        greedy: True if the most likely action is taken instead of a sampled one.
         env_config: Settings of the environment that differ from training.
         messages: Another message mode than in training.
-        teacher: Who speaks with `messages` "teacher", if not the recorded one: a name, or a mapping with `name`.
+        teacher: The teacher of `messages` "teacher", if not the recorded one: a name, or a mapping with `name`.
         message_server: Keys of `MessageServer`, if not the recorded ones; "none": the policy writes its messages.
-        base_model: Where the base model lies, if not where it lay in training.
-        planner: Who gives subgoals, if not as in training: see `make_planner`; "none": nobody.
+        base_model: Path of the base model, if it differs from training.
+        planner: The planner, if not that of the training: a name or settings of `make_planner`; "none": nobody plans.
         patience: Game steps after which a subgoal counts as not done.
         trials: Thinks failures over, with at most so many trials per round; `None`: does not.
-        recover: How failed rounds are put back, "snapshot" (if `None`) or "replay"; only with `trials`.
+        recover: Recovery of failed rounds, "snapshot" (if `None`) or "replay"; only with `trials`.
         communication: Measures talk, too; of `run: evaluate` alone, and without `trials`.
-        reference: Whose message adapter the drift of messages is measured from, if not the one that the checkpoint
-            carries; with `communication`.
+        reference: The checkpoint whose message adapter the drift of messages is measured from, if not the one that is
+            carried; with `communication`.
         counterfactuals: Shows what listeners would have weighed in silence; of `run: replay` alone.
         animation: Writes the first episode as an animated picture, too; of `run: replay` alone.
     """
@@ -55,21 +60,49 @@ class CheckpointStageSettings(BaseModel):
     counterfactuals: bool = True
     animation: bool = False
 
-    def played(self, trust: bool = False) -> dict[str, Any]:
-        """What `rllib evaluate` and `rllib replay` need beside the checkpoint.
-
-        What checkpoints recorded that were written here, this user's own file has said; others need `trust`.
+    def play_settings(self, trust: bool = False) -> PlaySettings:
+        """The settings of play, checked. Recorded settings of checkpoints that were written here need no `trust`.
 
         Args:
-            trust: Whether the user trusts all checkpoints.
+            trust: True if the user trusts all checkpoints.
+
+        Raises:
+            UserError: If a setting is not allowed, or settings exclude each other.
         """
+        from rllib_llm_comm.evaluation.evaluate_checkpoint import require_measured
+        from rllib_llm_comm.evaluation.play_settings import PlaySettings
         from rllib_llm_comm.planning.rounds import check_recovery
 
         check_recovery(self.recover, self.trials)
-        given = ("episodes", "seed", "greedy", "env_config", "trials", "recover")
-        planning = planning_of_settings(self.planner, self.patience)
+        planning = planning_of(self.planner, self.patience)
         require_measured(self.reference, self.communication)
         loading = Loading(
             self.messages, self.teacher, self.message_server, self.base_model, trust, True, self.reference
         )
-        return {**{name: getattr(self, name) for name in given}, "planning": planning, "loading": loading}
+        return PlaySettings(self.greedy, self.env_config, loading, planning, self.trials, self.recover)
+
+
+def planning_of(planner: str | Mapping[str, Any] | None, patience: int | None = None) -> dict[str, Any] | None:
+    """Arguments of `PlannedSubgoals` that differ from training; `None` if none do.
+
+    Args:
+        planner: A name or settings of `make_planner`; "none": nobody plans; `None`: as in training.
+        patience: Game steps after which a subgoal counts as not done.
+
+    Raises:
+        UserError: If there is no such planner or it is not allowed.
+    """
+    from rllib_llm_comm.planning.planners import PLANNERS, make_planner
+
+    given: dict[str, Any] = {} if patience is None else {"patience": patience}
+    if planner == NOBODY:
+        return {**given, "planner": None}
+    if planner is not None:
+        try:
+            make_planner(planner)
+        except UserError as error:
+            if isinstance(planner, str) and planner not in PLANNERS:
+                raise UserError(f"{str(error).rstrip('.')}, or 'none'.") from None
+            raise
+        given["planner"] = planner
+    return given or None

@@ -1,4 +1,4 @@
-"""What the user sees: two consoles and one-sentence errors."""
+"""The two consoles, tables on them, and one-sentence errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TRACEBACK_END = re.compile(r"^\s*(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt)
 
 @dataclass
 class State:
-    """What a command told about itself, for whoever prints its errors.
+    """The state of the running command that the printing of errors depends on.
 
     Attributes:
         verbosity: 0, 1 (`-v`) or 2 (`-vv`).
@@ -63,7 +63,7 @@ def print_table(lines: Sequence[Sequence[str]], caption: str | None = None) -> N
 
     Args:
         lines: The first one names the columns.
-        caption: What stands below it.
+        caption: The line below it.
     """
     turned = [list(column) for column in zip(*lines, strict=True)]
     if len(lines) == 2:
@@ -105,7 +105,7 @@ def say_error(error: BaseException, verbosity: int = 0) -> None:
     """Prints an error as one sentence, with its traceback at verbosity 2.
 
     Args:
-        error: What was raised.
+        error: The exception.
         verbosity: 0, 1 (`-v`) or 2 (`-vv`).
     """
     if verbosity >= 2:

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rllib_llm_comm.envs import GAMES
+from rllib_llm_comm.envs import env_ids
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.search_space import check_search, first_point, search_kind
@@ -33,7 +33,7 @@ def check_environment(stage: str, env: Any, env_config: Mapping[str, Any]) -> No
         known = known_environments()
         raise UserError(
             f"`{stage}.env` is {env!r}, which is neither registered with PettingZoo, Gymnasium or Tune nor a "
-            f"class path; ours: {', '.join(GAMES)} (`--import MODULE` loads yours).{did_you_mean(env, known)}"
+            f"class path; ours: {', '.join(env_ids())} (`--import MODULE` loads yours).{did_you_mean(env, known)}"
         )
 
 
@@ -75,7 +75,7 @@ def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> No
 
     if not is_parallel(env):
         raise UserError(
-            f"`{stage}.env` is {env!r}, which is no PettingZoo parallel environment; ours: {', '.join(GAMES)}."
+            f"`{stage}.env` is {env!r}, which is no PettingZoo parallel environment; ours: {', '.join(env_ids())}."
         )
     made = registration.make("parallel", env, **env_config)
     try:
@@ -92,7 +92,7 @@ def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> No
 
 
 def is_parallel(env: str) -> bool:
-    """Whether PettingZoo's registry of parallel environments knows an id."""
+    """True if PettingZoo's registry of parallel environments knows an id."""
     from pettingzoo.env_registry import registration
 
     return env in registration.parallel_registry

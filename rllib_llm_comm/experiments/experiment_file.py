@@ -61,15 +61,15 @@ _COUNTERS = (
 
 
 class CheckpointSettings(BaseModel):
-    """When checkpoints are written and which are kept (Ray's `CheckpointConfig`).
+    """The times at which checkpoints are written, and the number that is kept (Ray's `CheckpointConfig`).
 
     Attributes:
         checkpoint_frequency: Training iterations between two checkpoints; 0 for none. After `kill -9` about
             this many iterations are done again.
-        num_to_keep: How many checkpoints stay on disk, or `None` for all.
+        num_to_keep: Number of checkpoints that stay on disk, or `None` for all.
         checkpoint_score_attribute: Result key by which the kept ones are chosen; by default the newest stay.
-        checkpoint_score_order: Whether a large or a small score is good.
-        checkpoint_at_end: Whether the end of a run is saved in any case.
+        checkpoint_score_order: True if a large or a small score is good.
+        checkpoint_at_end: True if the end of a run is saved in any case.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -89,14 +89,14 @@ class Experiment(BaseModel):
         env: Environment id, where the thing that runs needs one.
         stop: Result key -> value at which a trial ends; the first that is reached counts.
         config: Settings of the algorithm or stage.
-        checkpoint_config: See `CheckpointSettings`.
+        checkpoint_config: Settings of checkpoints.
         num_samples: Trials per point of the search space.
         storage_path: Folder above the results.
         scheduler: Name of a Tune trial scheduler.
         scheduler_config: Arguments of the scheduler.
         resources_per_trial: `{"cpu": ..., "gpu": ...}` of the process that holds the learner.
         restore: Checkpoint from which every trial starts.
-        max_failures: How often a crashed trial is started again from its last checkpoint.
+        max_failures: Number of times that a crashed trial is started again from its last checkpoint.
         time_budget_s: Longest duration of the experiment in seconds.
     """
 
@@ -145,7 +145,7 @@ class ExperimentFile:
     Attributes:
         name: Default name of the results' folder.
         experiments: Name -> experiment, in the order of the file.
-        checked_by_python: Whether the settings come from an `AlgorithmConfig` object of a Python file.
+        checked_by_python: True if the settings come from an `AlgorithmConfig` object of a Python file.
         digest: Digest of a Python file's text, which stands for its settings (they may hold objects that have
             no text of their own); empty for YAML and JSON.
     """
@@ -198,7 +198,7 @@ def parse_experiments(data: Any, source: str) -> dict[str, Experiment]:
     """Checks the parsed content of an experiment file.
 
     Args:
-        data: What the file holds: name -> experiment.
+        data: The file's content: name -> experiment.
         source: The file's name, for messages.
 
     Raises:
@@ -242,7 +242,7 @@ def check_stop(stop: Mapping[str, Any], prefix: str = "", any_root: bool = False
     Args:
         stop: Result key -> number or bool, possibly nested.
         prefix: Path of the outer keys.
-        any_root: Whether results of any name may occur.
+        any_root: True if results of any name may occur.
 
     Raises:
         UserError: If a key belongs to no result of the new API stack or a value is no number.

@@ -12,30 +12,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import filelock
 from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
-from rllib_llm_comm.cli.options import TrainOptions
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import plain_stages, tune_stage
 from rllib_llm_comm.experiments.console import StoppedError, out, say, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
-from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
 from rllib_llm_comm.experiments.prerequisites import check_base_models
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
 from rllib_llm_comm.experiments.resume import unsigned_parts
 from rllib_llm_comm.experiments.search_space import grid_points, seeds_of
-from rllib_llm_comm.experiments.stages import (
-    MARKER,
-    Stage,
-    StageRecord,
-    make_stages,
-    read_record,
-    require_readable,
-    resolve,
-)
-from rllib_llm_comm.files import disk_error, disk_fault, move_aside, remove_scratch
+from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
+from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint")
@@ -45,7 +39,7 @@ DEFAULT_STORAGE = "results"
 
 def run_file(
     file: ExperimentFile,
-    options: TrainOptions,
+    settings: TrainSettings,
     before: Callable[[], None] = lambda: None,
     keep_going: bool = False,
 ) -> list[str]:
@@ -53,9 +47,9 @@ def run_file(
 
     Args:
         file: The experiments.
-        options: The command line's.
-        before: Called when all is checked and nothing runs yet.
-        keep_going: Whether a stage that fails is told and passed over, together with those that use it.
+        settings: Settings of the run.
+        before: Called after all checks, before anything runs.
+        keep_going: True if a stage that fails is told and passed over, together with those that use it.
 
     Returns:
         The stages that failed or were passed over.
@@ -66,54 +60,71 @@ def run_file(
     """
 
     def folder(name: str, experiment: Any) -> Path:
-        storage = options.storage_path or experiment.storage_path or DEFAULT_STORAGE
+        storage = settings.storage_path or experiment.storage_path or DEFAULT_STORAGE
         return Path(storage).expanduser() / file.name / name
 
     made = make_stages(file.experiments, folder, file.digest, plain_stages.config_identity)
-    stages = [replace(stage, trust=options.trust) for stage in made]
-    records = _finished(stages, options.resume)
+    stages = [replace(stage, trust=settings.trust) for stage in made]
+    records = _finished(stages, settings.resume)
     to_run = [stage.name for stage in stages if stage.name not in records]
-    failed: list[str] = []
     with out.status("checking all settings"):
-        many_cpus = bool(options.ray_address or options.ray_num_cpus)
+        many_cpus = bool(settings.ray_address or settings.ray_num_cpus)
         cpus = check_stages(stages, records, file.checked_by_python, many_cpus)
         for stage in stages:
-            if stage.name in to_run and options.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
+            if stage.name in to_run and settings.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
                 unsigned_parts(stage)
-    # Where all is done nothing is written, so that results on a read-only disk can be told once more.
-    with _lock({stage.folder.parent for stage in stages if to_run}), _session(options, cpus) as ray:
+    # Nothing is written if all is done, so that results on a read-only disk can be told once more.
+    with _lock({stage.folder.parent for stage in stages if to_run}), _session(settings, cpus) as ray:
         before()
-        for number, stage in enumerate(stages, 1):
-            title = f"{stage.name} ({stage.experiment.run})"
-            if stage.name not in to_run:
-                say(
-                    f"[{number}/{len(stages)}] {title}: already there, skipped ({short_path(stage.folder)})",
-                    "dim",
-                )
-                continue
-            if lost := sorted(set(stage.uses) & set(failed)):
-                say(f"[{number}/{len(stages)}] {title}: left out, as it needs {', '.join(lost)}", "dim")
-                failed.append(stage.name)
-                continue
-            say(f"[{number}/{len(stages)}] {title}", "bold")
-            if not any(_needs_ray(later) for later in stages[number - 1 :] if later.name in to_run):
-                ray.stop()
-            try:
-                resolved = _resolved(stage, _outputs(stages, records), _seed_sweeps(stages))
-                records[stage.name] = _run(stage, resolved, ray, options)
-            except UserError as error:
-                if not keep_going:
-                    raise
-                say(f"{stage.name} failed: {error}", "red")
-                failed.append(stage.name)
+        failed = _run_all(stages, records, to_run, ray, settings, keep_going)
     _show_end([stage for stage in stages if stage.name in records], records)
     return failed
 
 
-def _run(stage: Stage, resolved: Stage, ray: RaySession, options: TrainOptions) -> StageRecord:
+def _run_all(
+    stages: list[Stage],
+    records: dict[str, StageRecord],
+    to_run: list[str],
+    ray: RaySession,
+    settings: TrainSettings,
+    keep_going: bool,
+) -> list[str]:
+    """Runs the stages that have to run and adds their records.
+
+    Returns:
+        The stages that failed or were passed over.
+    """
+    failed: list[str] = []
+    for number, stage in enumerate(stages, 1):
+        title = f"{stage.name} ({stage.experiment.run})"
+        if stage.name not in to_run:
+            say(
+                f"[{number}/{len(stages)}] {title}: already there, skipped ({short_path(stage.folder)})",
+                "dim",
+            )
+            continue
+        if lost := sorted(set(stage.uses) & set(failed)):
+            say(f"[{number}/{len(stages)}] {title}: left out, as it needs {', '.join(lost)}", "dim")
+            failed.append(stage.name)
+            continue
+        say(f"[{number}/{len(stages)}] {title}", "bold")
+        if not any(_needs_ray(later) for later in stages[number - 1 :] if later.name in to_run):
+            ray.stop()
+        try:
+            resolved = _resolved(stage, _outputs(stages, records), _seed_sweeps(stages))
+            records[stage.name] = _run(stage, resolved, ray, settings)
+        except UserError as error:
+            if not keep_going:
+                raise
+            say(f"{stage.name} failed: {error}", "red")
+            failed.append(stage.name)
+    return failed
+
+
+def _run(stage: Stage, resolved: Stage, ray: RaySession, settings: TrainSettings) -> StageRecord:
     start = time.monotonic()
     try:
-        _make_room(stage, options.resume)
+        _make_room(stage, settings.resume)
         remove_scratch(stage.folder)
         stage.write()
         if _needs_ray(stage):
@@ -157,8 +168,8 @@ def check_stages(
     Args:
         stages: All stages of the file.
         finished: Records of those that need not run.
-        trusted: Whether settings come from `AlgorithmConfig` objects, whose setters have seen them.
-        many_cpus: Whether Ray may have more CPUs than this machine has cores.
+        trusted: True if settings come from `AlgorithmConfig` objects, whose setters have seen them.
+        many_cpus: True if Ray may have more CPUs than this machine has cores.
 
     Returns:
         Logical CPUs that a local Ray should have.
@@ -212,7 +223,8 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
     Args:
         stage: The stage.
         outputs: Stage -> its outputs.
-        seeds: Of sweeps over seeds; where a stage refers to a sweep over its own seeds, like goes with like.
+        seeds: Stage -> seeds, of sweeps over seeds; a sweep that refers to one over the same seeds takes the result of
+            each seed.
     """
     many = stage.experiment.run in plain_stages.KINDS
     own = seeds_of(stage.experiment.config)
@@ -258,12 +270,12 @@ def _make_room(stage: Stage, resume: bool) -> None:
 
 
 def _is_unfinished(stage: Stage, record: StageRecord | None) -> bool:
-    """Whether a stage was begun with these settings and has not ended."""
+    """True if a stage was begun with these settings and has not ended."""
     return record is not None and record.fingerprint == stage.fingerprint and record.status == "running"
 
 
 def _has_results(folder: Path) -> bool:
-    """Whether a stage that trains has left anything: a checkpoint, whole or not, or the row of an iteration."""
+    """True if a stage that trains has left anything: a checkpoint, whole or not, or the row of an iteration."""
     rows = (path for path in folder.glob("*trial_*/result.json") if path.stat().st_size)
     return any(True for _ in folder.glob("*trial_*/*checkpoint_*")) or any(True for _ in rows)
 
@@ -271,39 +283,31 @@ def _has_results(folder: Path) -> bool:
 @contextlib.contextmanager
 def _lock(folders: set[Path]) -> Iterator[None]:
     """Keeps two commands from writing into the same results; a killed one leaves no lock behind."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        yield
-        return
     with contextlib.ExitStack() as stack:
         for folder in sorted(folders):
             try:
-                folder.mkdir(parents=True, exist_ok=True)
-                handle = stack.enter_context((folder / ".lock").open("a"))
-            except OSError as error:
-                doing = f"`storage_path`: no results can be written to {short_path(folder)}"
-                raise disk_error(error, doing, "give another place with `--storage-path`") from error
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                stack.enter_context(claim_file(folder / ".lock", wait=False))
+            except filelock.Timeout:
                 raise UserError(
                     f"Another `rllib train` is writing to {short_path(folder)}; wait for it, or choose "
                     "another `--experiment-name`."
                 ) from None
+            except OSError as error:
+                doing = f"`storage_path`: no results can be written to {short_path(folder)}"
+                raise disk_error(error, doing, "give another place with `--storage-path`") from error
         yield
 
 
-def _session(options: TrainOptions, cpus: int) -> RaySession:
-    if options.ray_address and (options.ray_num_cpus is not None or options.ray_num_gpus is not None):
+def _session(settings: TrainSettings, cpus: int) -> RaySession:
+    if settings.ray_address and (settings.ray_num_cpus is not None or settings.ray_num_gpus is not None):
         raise UserError(
             "`--ray-num-cpus` and `--ray-num-gpus` are for a local Ray; leave them out with `--ray-address`."
         )
     return RaySession(
-        cpus=options.ray_num_cpus if options.ray_num_cpus is not None else cpus,
-        gpus=options.ray_num_gpus,
-        address=options.ray_address,
-        verbosity=options.verbose,
+        cpus=settings.ray_num_cpus if settings.ray_num_cpus is not None else cpus,
+        gpus=settings.ray_num_gpus,
+        address=settings.ray_address,
+        verbosity=settings.verbose,
     )
 
 

@@ -11,18 +11,19 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rllib_llm_comm.cli.evaluate import evaluate_checkpoints
-from rllib_llm_comm.cli.replay import replay_checkpoint
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.checkpoint_settings import CheckpointStageSettings
-from rllib_llm_comm.experiments.console import say, short_path
+from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
+from rllib_llm_comm.experiments.evaluation_run import run_evaluation
 from rllib_llm_comm.experiments.experiment_file import Experiment
-from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import check_type, one_sentence
 from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.registry import Registry
 
 # Experiment keys that mean something to these stages.
 _USED = {"run", "env", "config", "storage_path"}
@@ -168,7 +169,7 @@ class _OnCheckpoint(PlainStage):
         settings = self.settings(stage)
         checkpoint = settings.checkpoint
         try:
-            settings.played()
+            settings.play_settings()
         except UserError as error:
             if not any(path in str(error) for path in unresolved):
                 raise UserError(f"In `{stage.name}.config`: {error}") from None
@@ -206,9 +207,11 @@ class Evaluate(_OnCheckpoint):
         path = stage.folder / "evaluation.json"
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
         log = stage.folder / "plans.jsonl"
-        figures = evaluate_checkpoints(
+        figures = run_evaluation(
             paths,
-            **settings.played(stage.trust),
+            settings.play_settings(stage.trust),
+            episodes=settings.episodes,
+            seed=settings.seed,
             communication=settings.communication,
             json_path=path,
             log_path=log,
@@ -224,19 +227,24 @@ class Replay(_OnCheckpoint):
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes one page per checkpoint."""
+        from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
+
         settings = self.settings(stage)
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
         written: list[Path] = []
         for number, checkpoint in enumerate(paths):
             page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
             picture = page.with_suffix(".gif") if settings.animation else None
-            replay_checkpoint(
-                checkpoint,
-                page,
-                counterfactuals=settings.counterfactuals,
-                animation=picture,
-                **settings.played(stage.trust),
-            )
+            with out.status("playing and drawing"):
+                replay_checkpoint(
+                    checkpoint,
+                    page,
+                    episodes=settings.episodes,
+                    seed=settings.seed,
+                    settings=settings.play_settings(stage.trust),
+                    counterfactuals=settings.counterfactuals,
+                    animation=picture,
+                )
             written += [page] if picture is None else [page, picture]
             say(f"Open {short_path(page)} in a browser.")
         return StageResult(written)
@@ -246,8 +254,9 @@ class ChatPlaySettings(BaseModel):
     """`config:` of `run: chat_play`.
 
     Attributes:
-        chat: Who is asked, as for `open_chat`: `model`, `base_url`, `budget`, `cache_dir`, ...; `local`; `cassette`.
-        episodes: How many episodes are played.
+        chat: Settings of the chat model, as for `open_chat`: `model`, `base_url`, `budget`, `cache_dir`, ...; `local`;
+            `cassette`.
+        episodes: Number of episodes.
         seed: Seed of the first episode; the others count up.
         env_config: Settings of the environment.
     """
@@ -303,13 +312,11 @@ class ChatPlay(PlainStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes `evaluation.json`."""
-        from pettingzoo.env_registry import registration
-
         from rllib_llm_comm.evaluation.chat_player import WAYS, ChatPlayer
         from rllib_llm_comm.evaluation.rollout import evaluate
 
         settings = self.settings(stage)
-        env = registration.make("parallel", str(stage.experiment.env), **settings.env_config)
+        env = make_env(str(stage.experiment.env), **settings.env_config)
         player = ChatPlayer(
             _kept(settings.chat, stage.folder / "chat_cache"), getattr(env, "task", ""), getattr(env, "brief", "")
         )
@@ -338,7 +345,9 @@ def _kept(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**chat, "cache_dir": str(folder)} if asks and chat.get("cache_dir") is None else dict(chat)
 
 
-KINDS: dict[str, PlainStage] = {kind.name: kind() for kind in (CollectLabels, Evaluate, Replay, ChatPlay)}
+KINDS: Registry[PlainStage] = Registry(
+    "run", {kind.name: kind() for kind in (CollectLabels, Evaluate, Replay, ChatPlay)}
+)
 
 
 def config_identity(experiment: Experiment) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What a stage needs beside right settings: a fitting environment, models, adapters, labels, cores."""
+"""Prerequisites of a stage beside right settings: a fitting environment, models, adapters, labels, cores."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ class Column:
         title: Heading.
         paths: Places in a result where the figure may be, first match first; `*` stands for any module.
         form: Format of a finite number.
-        always: Whether the column stands even if the first result lacks the figure.
-        mean: Whether figures per agent are averaged; otherwise they are summed.
+        always: True if the column stands even if the first result lacks the figure.
+        mean: True if figures per agent are averaged; otherwise they are summed.
         beside: A figure with which the column stands, too: that of a first result in which no episode has ended.
     """
 
@@ -35,7 +35,7 @@ class Column:
     beside: str = ""
 
     def stands(self, first: Mapping[str, Any]) -> bool:
-        """Whether a table that begins with this result has the column."""
+        """True if a table that begins with this result has the column."""
         return self.always or self.value(first) is not None or lookup(first, self.beside) is not None
 
     def value(self, result: Mapping[str, Any]) -> float | None:
@@ -95,7 +95,7 @@ def lookup(result: Mapping[str, Any], path: str, mean: bool = False) -> float | 
     Args:
         result: A Tune result.
         path: Keys joined by `/`; `*` is any key but `__all_modules__`.
-        mean: Whether a mapping at the end of the path (figures per agent) is averaged, not summed.
+        mean: True if a mapping at the end of the path (figures per agent) is averaged, not summed.
     """
     nodes: list[Any] = [result]
     for key in path.split("/"):
@@ -134,7 +134,7 @@ def summary_of(result: Mapping[str, Any]) -> dict[str, float]:
 
 
 def fraction_done(result: Mapping[str, Any], stop: Mapping[str, Any]) -> float:
-    """How far a trial is, in [0, 1], by the stop criteria that only grow (iterations, steps, time).
+    """The progress of a trial in [0, 1], by the stop criteria that only grow (iterations, steps, time).
 
     A threshold on a return says nothing about progress; it counts only where nothing else is given.
     """
@@ -148,7 +148,7 @@ class TrainingTable:
 
     Args:
         stop: Stop criteria of a trial.
-        trials: How many trials there will be; with more than one, lines name theirs.
+        trials: Number of trials; with more than one, lines name theirs.
     """
 
     def __init__(self, stop: Mapping[str, Any], trials: int = 1) -> None:
@@ -171,7 +171,7 @@ class TrainingTable:
 
         Args:
             trial: The trial's name.
-            result: What Tune got from it.
+            result: Its result as Tune gives it.
         """
         if not self._columns:
             self._columns = columns_of(result)
@@ -219,7 +219,7 @@ def counting_bar(description: str) -> Iterator[Callable[[int, int], None]]:
     """A bar for work that counts, such as labels or episodes.
 
     Args:
-        description: What is done, in words.
+        description: The work, in words.
 
     Yields:
         A function of (done, total) that moves the bar.

@@ -79,7 +79,7 @@ class RaySession:
     Attributes:
         cpus: Logical CPUs that Ray may hand out; more than there are cores is allowed.
         gpus: GPUs, or `None` to let Ray look.
-        address: Of a running cluster, or `None` for a local Ray.
+        address: Address of a running cluster, or `None` for a local Ray.
         verbosity: 0, 1 or 2.
     """
 

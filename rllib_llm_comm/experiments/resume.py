@@ -1,4 +1,4 @@
-"""Whether a stage may go on from what is there: only from what was written here, unless the user trusts it."""
+"""The check of the results that a stage goes on from: written here, unless the user trusts them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
+from rllib_llm_comm.checkpoints.signatures import OwnStates, is_own_checkpoint, signed_algorithm
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import short_path
-from rllib_llm_comm.experiments.signatures import OwnStates, is_own_checkpoint, signed_algorithm
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.trial_checkpoints import SEAL
 from rllib_llm_comm.files import move_aside
@@ -28,7 +28,7 @@ def check_restore(stage: Stage, algorithm: type[Algorithm]) -> None:
 
     Args:
         stage: The stage, its references replaced.
-        algorithm: What it trains.
+        algorithm: The algorithm that it trains.
 
     Raises:
         UserError: If the checkpoint was not written here and is not trusted, or is another algorithm's.
@@ -58,7 +58,7 @@ def _told_algorithm(checkpoint: Path) -> str | None:
 
 
 def unsigned_parts(stage: Stage) -> list[Path]:
-    """What Tune would unpickle of a stage's folder and was not written here: state files and checkpoints.
+    """The state files and checkpoints of a stage's folder that Tune would unpickle and that were not written here.
 
     Args:
         stage: The stage; if it is trusted, there are none.
@@ -93,7 +93,7 @@ def put_unsigned_aside(stage: Stage) -> list[str]:
         Sentences about checkpoints that are passed over.
 
     Raises:
-        UserError: As of `unsigned_parts`.
+        UserError: If nothing there was written here.
     """
     told = []
     for path in unsigned_parts(stage):

@@ -60,7 +60,7 @@ def check_search(setting: str, value: dict[str, Any]) -> list[Any]:
 
 
 def has_search(value: Any) -> bool:
-    """Whether a search space occurs anywhere in a config (plain data or Tune's own objects)."""
+    """True if a search space occurs anywhere in a config (plain data or Tune's own objects)."""
     return any(True for _ in _spaces(value))
 
 

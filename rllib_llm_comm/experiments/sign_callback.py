@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.tune.callback import Callback
 
-from rllib_llm_comm.experiments.signatures import OwnStates, sign_checkpoint
+from rllib_llm_comm.checkpoints.signatures import OwnStates, sign_checkpoint
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SignCallback(Callback):
-    """Signs what a later call goes on from; see `own_work`.
+    """Signs the states and checkpoints that a later call goes on from (`checkpoints.signatures`).
 
     Args:
         stage: The stage.

@@ -1,4 +1,4 @@
-"""Stages of an experiment file: how they feed each other, and how one knows that its result is already there.
+"""Stages of an experiment file: their references to each other, and the fingerprints of finished results.
 
 A stage's folder holds `stage.json`, written when the stage starts and again, with its outputs, when it has
 ended. Its fingerprint covers the stage's settings and the fingerprints of the stages it uses, so a changed
@@ -14,50 +14,22 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
+from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.search_space import BY_SEED
 from rllib_llm_comm.files import write_atomically
 
-MARKER = "stage.json"
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 # Keys that change how a run is kept or where it lies, not what comes out of it.
 _WITHOUT_EFFECT = {"storage_path", "checkpoint_config", "max_failures"}
 
 
-class StageRecord(BaseModel):
-    """What `stage.json` holds.
-
-    Attributes:
-        stage: Name of the stage.
-        run: What ran.
-        status: Whether the stage has ended.
-        fingerprint: Digest of everything that decides its result.
-        outputs: What `${stage}` stands for: paths relative to the stage's folder; one per trial.
-        files: Further results worth knowing, name -> relative path.
-        summary: Key figures, JSON-able.
-        seconds: How long it took (the last call's part of it, if it was interrupted).
-        settings: The experiment as it ran, for the reader.
-    """
-
-    stage: str
-    run: str
-    status: Literal["running", "finished"] = "running"
-    fingerprint: str
-    outputs: list[str] = []
-    files: dict[str, str] = {}
-    summary: dict[str, Any] = {}
-    seconds: float = 0.0
-    settings: dict[str, Any] = {}
-
-
 @dataclass
 class StageResult:
-    """What running a stage brings.
+    """The results of a stage.
 
     Attributes:
         outputs: Absolute paths that `${stage}` stands for.
@@ -77,10 +49,10 @@ class Stage:
     Attributes:
         name: Key in the file.
         experiment: Its settings; values may hold `${other}`.
-        folder: Where its results go.
+        folder: Folder of its results.
         uses: Names of the stages it refers to.
-        fingerprint: See `StageRecord`.
-        trust: Whether the user trusts what it goes on from or plays, wherever that was written.
+        fingerprint: Digest of everything that decides its result.
+        trust: True if the user trusts what it goes on from or plays, wherever that was written.
     """
 
     name: str
@@ -91,7 +63,7 @@ class Stage:
     trust: bool = False
 
     def record(self) -> StageRecord | None:
-        """What `stage.json` says, or `None` if there is none (or none that can be read)."""
+        """The content of `stage.json`, or `None` if there is none (or none that can be read)."""
         return read_record(self.folder)
 
     def finished(self) -> StageRecord | None:
@@ -118,26 +90,6 @@ class Stage:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / MARKER, record.model_dump_json(indent=2) + "\n")
         return record
-
-
-def read_record(folder: Path) -> StageRecord | None:
-    """The stage record of a folder, or `None`."""
-    path = folder / MARKER
-    try:
-        if not path.is_file():  # a pipe would be waited for without end
-            return None
-        return StageRecord.model_validate_json(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValidationError):
-        return None
-
-
-def require_readable(folder: Path) -> None:
-    """Raises a `UserError` if a folder has a `stage.json` that cannot be read."""
-    if (folder / MARKER).exists() and read_record(folder) is None:
-        raise UserError(
-            f"{str(folder / MARKER)!r} is damaged, so nobody knows which settings the results beside it have; move "
-            f"{str(folder)!r} away (its checkpoints can still be evaluated) or do the stage again with `--no-resume`."
-        )
 
 
 def make_stages(
@@ -177,7 +129,7 @@ def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, sa
     Args:
         value: A config value: text, list, dict or anything else (left alone).
         outputs: Stage -> its output paths.
-        many: Whether a text that is nothing but a reference may become a list of several paths.
+        many: True if a text that is nothing but a reference may become a list of several paths.
         same_seeds: Sweeps over the seeds of the one who refers: each of its trials takes the result of its own seed.
 
     Raises:
@@ -264,5 +216,5 @@ def _canonical(value: Any) -> str:
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """What JSON can hold; other objects as their text."""
+    """The value with objects that JSON cannot hold as their texts."""
     return dict(json.loads(json.dumps(value, default=str)))

@@ -41,13 +41,13 @@ _Different = AfterValidator(_different)
 
 
 class StudyEvaluation(BaseModel):
-    """How every trained policy is judged.
+    """The evaluation of every trained policy.
 
     Attributes:
         episodes: Episodes per checkpoint and mode.
         seed: Seed of the first episode; the others count up.
-        modes: Whether actions are sampled, the most likely ones, or both, one after the other.
-        communication: Whether talk is measured (`evaluation.communication`), with sampled actions.
+        modes: True if actions are sampled, the most likely ones, or both, one after the other.
+        communication: True if talk is measured (`evaluation.communication`), with sampled actions.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -67,7 +67,7 @@ class StudySystem(BaseModel):
         run: A registered algorithm.
         label: Its name in the report.
         config: Its settings; `${stage}` is the result of a shared stage.
-        stop: When a trial ends; at least one criterion.
+        stop: Stop criteria of a trial; at least one.
         interventions: Message modes with which its trained policies are played as well, to see whether they listen.
         scenarios: The scenarios in which it is compared; all by default.
     """
@@ -101,7 +101,7 @@ class StudySystem(BaseModel):
 
 
 class Study(BaseModel):
-    """What a study file says.
+    """The content of a study file.
 
     Attributes:
         title: Heading of the report.
@@ -113,7 +113,7 @@ class Study(BaseModel):
         systems: Name -> system.
         baseline: The system with which the others are compared; the first by default.
         seeds: One trial each; different, >= 0.
-        evaluation: How the trained policies are judged.
+        evaluation: The evaluation of the trained policies.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -144,7 +144,7 @@ def stage_name(scenario: str, system: str, *more: str) -> str:
 
 
 def is_study(path: Path) -> bool:
-    """Whether a file that can be read holds a study, not experiments."""
+    """True if a file that can be read holds a study, not experiments."""
     data = load_file(path) if path.suffix.lower() in (".yaml", ".yml", ".json") else None
     return isinstance(data, Mapping) and {"systems", "scenarios"} <= set(data)
 

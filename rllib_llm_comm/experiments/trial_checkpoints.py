@@ -1,4 +1,4 @@
-"""Which checkpoints of a trial are whole: each gets a seal, written last, that lists its files."""
+"""Whole checkpoints of a trial: each gets a seal, written last, that lists its files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def put_incomplete_aside(trial: Path) -> list[Path]:
     """Renames the checkpoints that are not whole, so that nothing is written into them or read from them.
 
     Returns:
-        Where they were.
+        Their former paths.
     """
     whole = set(whole_checkpoints(trial))
     incomplete = [path for path in _checkpoints(trial) if path not in whole]
@@ -79,7 +79,7 @@ def highest_number(trial: Path) -> int:
 
 
 def pickle_ends(path: Path) -> bool:
-    """Whether a pickle was written to its end; nothing is unpickled."""
+    """True if a pickle was written to its end; nothing is unpickled."""
     try:
         _read_pickle(path)
     except (OSError, ValueError):
@@ -120,7 +120,7 @@ def _digest(path: Path) -> str:
 
 
 def _reads_to_its_end(checkpoint: Path) -> bool:
-    """Whether a checkpoint without a seal has the parts of RLlib's and no file that ends too early."""
+    """True if a checkpoint without a seal has the parts of RLlib's and no file that ends too early."""
     if not all((checkpoint / part).exists() for part in _PARTS) or not list(checkpoint.glob("algorithm_state*")):
         return False
     for folder in {path.parent for path in checkpoint.rglob("class_and_ctor_args.pkl")}:

@@ -1,4 +1,4 @@
-"""What Tune calls back: the table, safe-keeping, names and folders of trials. Imports Ray: import it late."""
+"""Callbacks of Tune: the table, safe-keeping, names and folders of trials. Imports Ray: import it late."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TableCallback(Callback):
     """Prints every result of every trial.
 
     Args:
-        table: Where.
+        table: The table.
     """
 
     def __init__(self, table: TrainingTable) -> None:
@@ -57,7 +57,7 @@ class SafeKeeping(Callback):
         sign: Signs a sealed checkpoint, to which nothing is added any more.
 
     Attributes:
-        stopped: Whether the run was ended before its trials were done.
+        stopped: True if the run was ended before its trials were done.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class SafeKeeping(Callback):
 
 
 class EndedTrials(Callback):
-    """Tells the searcher of a run that goes on which trials have ended.
+    """Reports ended trials to the searcher of a run that goes on.
 
     The searcher's state still counts trials as running that had ended when the command was killed. It makes no further
     trial beyond the most that may run at once, and is done only when it has found that there is none: without this
@@ -147,7 +147,7 @@ class EndedTrials(Callback):
         self._told = False
 
     def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
-        """Tells it once, before the searcher is asked for a trial; Tune itself tells of trials that end later."""
+        """Reports them once, before the searcher is asked for a trial; Tune itself reports trials that end later."""
         if not self._told:
             for trial in trials:
                 if trial.is_finished():
@@ -163,7 +163,7 @@ def trial_name(trial: Trial) -> str:
 
 
 def _varied(trial: Trial) -> dict[str, Any]:
-    """What distinguishes the trial; absolute paths are too long for a name, and most follow from the seed."""
+    """The varied settings of the trial; absolute paths are too long for a name, and most follow from the seed."""
     evaluated = trial.evaluated_params or {}
     return {str(key): value for key, value in evaluated.items() if not str(value).startswith("/")}
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.checkpoints.signatures import OwnStates, make_key
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.experiments.console import StageFailedError, StoppedError, cause_of, say, short_path
@@ -18,7 +19,6 @@ from rllib_llm_comm.experiments.progress import TrainingTable, lookup, summary_o
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
 from rllib_llm_comm.experiments.resume import check_restore, put_unsigned_aside
 from rllib_llm_comm.experiments.search_space import first_point, grid_points, has_search, seeds_of, to_tune
-from rllib_llm_comm.experiments.signatures import OwnStates, make_key
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.trial_checkpoints import sealed_metrics, whole_checkpoints
 from rllib_llm_comm.experiments.tune_state import find_state, repair_state
@@ -50,8 +50,8 @@ def check(
         stage: The stage, its references replaced by paths.
         kinds: Names of other things that can run, for the hint.
         unresolved: Those of the paths at which nothing is yet.
-        trusted: Whether the config comes from an `AlgorithmConfig` object, whose setters have seen it.
-        many_cpus: Whether Ray may have more CPUs than this machine: those of a cluster, or as many as the user says.
+        trusted: True if the config comes from an `AlgorithmConfig` object, whose setters have seen it.
+        many_cpus: True if Ray may have more CPUs than this machine: those of a cluster, or as many as the user says.
 
     Raises:
         UserError: At the first unknown key or impossible value.
@@ -92,7 +92,7 @@ def cpus_needed(stage: Stage) -> int:
         cpus, for_data, _ = _demand(algorithm, config)
     except ValueError:  # it misses a result of an earlier stage, which is not there yet
         return available_cpus()
-    # What Ray Data does lasts moments; trials need not wait for each other's.
+    # Ray Data's work lasts moments; trials need not wait for each other's.
     trials = min(grid_points(config) * stage.experiment.num_samples, _side_by_side(cpus)) if for_data else 1
     return math.ceil((cpus + for_data) * trials)
 
@@ -194,7 +194,7 @@ def _side_by_side(cpus: float) -> int:
 
 
 def _failure_of_tune(stage: Stage, error: Exception) -> Exception:
-    """What the user is told when Tune itself, not a trial, has failed; the error as it is if it is a fault of ours."""
+    """The error that is told when Tune itself, not a trial, has failed; the same error if it is a fault of ours."""
     _, message = cause_of(str(error))
     if fault := disk_fault(message):
         return StageFailedError(f"`{stage.name}` stopped because {fault} and type the same command again.", str(error))
@@ -202,7 +202,7 @@ def _failure_of_tune(stage: Stage, error: Exception) -> Exception:
 
 
 def ray_is_local() -> bool:
-    """Whether all of Ray runs on this machine."""
+    """True if all of Ray runs on this machine."""
     import ray
 
     return len(ray.nodes()) == 1
@@ -246,9 +246,9 @@ def _demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> tuple[floa
 
 
 def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:
-    """Whether Tune can continue this stage, or else the checkpoint from which to start.
+    """True if Tune can continue this stage, or else the checkpoint from which to start.
 
-    Where no state is left that can be read, a single trial goes on from its newest whole checkpoint. Nothing is
+    Without a state that can be read, a single trial goes on from its newest whole checkpoint. Nothing is
     deleted: what cannot be used is renamed.
     """
     for sentence in put_unsigned_aside(stage):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 STATE_COPY = "tune_state.json.gz"
 STATE_FILES = "experiment_state-*.json"
-# What else Tune wants of an earlier call (pickles, whatever they are called): the trials that are still to be made, and
-# what its callbacks remember.
+# Further files that Tune reads of an earlier call (pickles, whatever their names): trials that are still to be made,
+# and the memory of its callbacks.
 _OTHER_FILES = ("basic-variant-state-*.json", "search_gen_state-*.json", "callback-states-*.pkl")
 
 
@@ -66,8 +66,8 @@ def find_state(folder: Path, trials: int, may_use: Callable[[Path], bool]) -> Pa
 
     Args:
         folder: The stage's folder.
-        trials: How many trials the stage has.
-        may_use: Whether a file may be unpickled; asked of all that the copy brings back.
+        trials: Number of the stage's trials.
+        may_use: True if a file may be unpickled; asked of all that the copy brings back.
     """
     for path in (path for form in _OTHER_FILES for path in folder.glob(form)):
         if not pickle_ends(path):
@@ -163,7 +163,7 @@ def _set_status(trial: Trial, whole: list[Path], known: Iterable[str]) -> None:
 
 
 def _knows_all_trials(folder: Path, state: Path, trials: int) -> bool:
-    """Whether trials that are not in a state can still be made: Tune keeps what is to come in a file of its own."""
+    """True if trials that are not in a state can still be made: Tune keeps what is to come in a file of its own."""
     return len(_trial_data(state)) >= trials or any(list(folder.glob(form)) for form in _OTHER_FILES[:2])
 
 

@@ -19,7 +19,7 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
 
     Args:
         name: Full name of what was validated, such as `verco` or `verco.config`.
-        error: What pydantic raised.
+        error: Pydantic's error.
         model: The model that was validated.
     """
     # An unknown key explains a missing one, so it comes first; of a union the option that fits best goes deepest.
@@ -42,7 +42,7 @@ def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> s
 
 
 def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list[str], type[BaseModel], Any]:
-    """Where a problem is: its keys, the innermost model around it and the annotation of the value.
+    """The place of a problem: its keys, the innermost model around it and the annotation of the value.
 
     Among the keys pydantic names which option of a union it tried; that is left out.
     """
@@ -69,7 +69,7 @@ def _follow(model: type[BaseModel], location: Sequence[str | int]) -> tuple[list
 
 
 def _demand(problem: ErrorDetails, annotation: Any) -> str:
-    """What a value must be, in words."""
+    """The allowed values of an annotation, in words."""
     if problem.get("ctx", {}).get("min_length") == 1:
         return f"{_describe(annotation)} that is not empty"
     if problem["type"] == "model_type":
@@ -80,7 +80,7 @@ def _demand(problem: ErrorDetails, annotation: Any) -> str:
 
 
 def _options(annotation: Any) -> list[Any]:
-    """What an annotation allows beside `None`."""
+    """The types that an annotation allows beside `None`."""
     if typing.get_origin(annotation) is Annotated:
         annotation = typing.get_args(annotation)[0]
     if typing.get_origin(annotation) in (Union, types.UnionType):
@@ -89,11 +89,11 @@ def _options(annotation: Any) -> list[Any]:
 
 
 def check_type(setting: str, value: Any, annotation: Any) -> None:
-    """Raises a `UserError` unless a plain value may be meant by an annotation; see `fits`.
+    """Raises a `UserError` unless a plain value may be meant by an annotation (`fits`).
 
     Args:
         setting: Full name of the setting.
-        value: What the user wrote.
+        value: The user's value.
         annotation: The annotation of the parameter or field.
     """
     if not fits(value, annotation):
@@ -101,7 +101,7 @@ def check_type(setting: str, value: Any, annotation: Any) -> None:
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """Whether a value may be meant by an annotation; `True` for those that are not about plain values."""
+    """True if a value may be meant by an annotation; `True` for those that are not about plain values."""
     if value is None or not isinstance(value, bool | int | float | str | list | dict):
         return True
     origin = typing.get_origin(annotation)

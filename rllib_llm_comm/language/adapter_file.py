@@ -26,11 +26,11 @@ _STARTS_ON_THE_BASE = (True, False, None, "gaussian", "orthogonal", "eva")
 
 
 def read_adapter_settings(folder: str | os.PathLike[str], role: str) -> dict[str, Any]:
-    """What `adapter_config.json` of an adapter folder says.
+    """Settings in `adapter_config.json` of an adapter folder.
 
     Args:
         folder: The folder; it must hold weights in safetensors, too.
-        role: What the adapter is for, in messages.
+        role: Role of the adapter, in messages.
 
     Raises:
         UserError: If files are missing, or the settings are damaged or no LoRA's.
@@ -72,8 +72,8 @@ def require_same_meaning(settings: Mapping[str, Any], own: Mapping[str, Any], ro
     Args:
         settings: From `read_adapter_settings`.
         own: Settings of the adapter that the tensors go into, under PEFT's names.
-        role: What the adapter is for, in messages.
-        folder: Where it lies, in messages.
+        role: Role of the adapter, in messages.
+        folder: Its place, in messages.
 
     Raises:
         UserError: At the first setting that differs.
@@ -108,7 +108,7 @@ def require_rank(folder: str | os.PathLike[str], role: str, rank: int) -> None:
 
     Args:
         folder: The adapter folder.
-        role: What the adapter is for, in messages.
+        role: Role of the adapter, in messages.
         rank: The rank that will be built.
 
     Raises:

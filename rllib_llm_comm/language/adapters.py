@@ -125,7 +125,7 @@ class AdaptedModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """Device of the weights."""
         return self.base.device
 
     @property
@@ -155,7 +155,7 @@ class AdaptedModel:
             self._activate(before)
 
     def prefixes(self, role: str | None) -> PrefixCache | None:
-        """What a role has read before; `None` where gradients are wanted, which kept keys and values do not carry."""
+        """Prefix cache of a role; `None` where gradients are wanted, which kept keys and values do not carry."""
         return None if torch.is_grad_enabled() else self._prefixes[role]
 
     def forget(self) -> None:
@@ -210,13 +210,13 @@ class AdaptedModel:
         position_ids: torch.Tensor | None,
         known: Prefixes,
     ) -> tuple[torch.Tensor, Any]:
-        """As `hidden_states`, for rows that go on behind what was read before under the same adapter.
+        """Hidden states of rows that continue prefixes read before under the same adapter.
 
         Args:
             input_ids: (B, T) the rests.
             attention_mask: As of `hidden_states`, over the rests.
             position_ids: (B, T) from the end of what is known; default 0, 1, 2, ...
-            known: What every row has read.
+            known: The prefix that every row has read.
 
         Returns:
             Last hidden states (B, T, hidden_size) and the key-value cache after the pass.
@@ -255,7 +255,7 @@ class AdaptedModel:
     def decoder(self, **inputs: Any) -> Any:
         """The model without its language-model head, under the active adapter.
 
-        In a small model the adapter is folded into the weights (same result, see `folding.py`).
+        In a small model the adapter is folded into the weights (same result, see `rllib_llm_comm.language.folding`).
 
         Args:
             **inputs: As of the Hugging Face model.

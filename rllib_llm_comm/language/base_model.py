@@ -57,12 +57,12 @@ class BaseModel:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the linear maps are held in 8 or 4 bits."""
+        """True if the linear maps are held in 8 or 4 bits."""
         return bool(getattr(self.model, "is_quantized", False))
 
     @property
     def device(self) -> torch.device:
-        """Where the weights lie."""
+        """Device of the weights."""
         device: torch.device = self.model.get_input_embeddings().weight.device
         return device
 
@@ -75,7 +75,7 @@ class BaseModel:
 
     @functools.cached_property
     def encodes_by_word(self) -> bool:
-        """Whether the tokenizer cuts a text at blanks first, so that no token depends on words before its own."""
+        """True if the tokenizer cuts a text at blanks first, so that no token depends on words before its own."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         cutter = getattr(backend, "pre_tokenizer", None)
         return cutter is not None and len(cutter.pre_tokenize_str("one two")) >= 2
@@ -105,8 +105,8 @@ def load_base_model(
     """Loads a causal language model, once per process.
 
     Args:
-        name: `"embedded"`, `"smollm2"` (see `smollm2_folder`), a folder with a Hugging Face model (safetensors), or a
-            hub id.
+        name: `"embedded"`, `"smollm2"` (see `rllib_llm_comm.language.smollm2.smollm2_folder`), a folder with a Hugging
+            Face model (safetensors), or a hub id.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, in which the frozen weights are held.
         device: A torch device such as `"cpu"` or `"cuda"`.
         quantization: `"none"`, or `"8bit"` (LLM.int8) or `"4bit"` (NF4): how the linear maps are held; needs
@@ -215,7 +215,7 @@ _MODEL_FILES = {
 
 
 def _source(name: str) -> str:
-    """What `from_pretrained` takes for a name.
+    """Name or path for `from_pretrained`.
 
     Raises:
         UserError: If it is the path of a folder that is not there.

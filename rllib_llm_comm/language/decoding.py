@@ -15,8 +15,8 @@ from rllib_llm_comm.language.generation import choose_token
 
 _QUOTE = '"'
 _LINE_CIRCLE, _TEXT_CIRCLE = 8, 24
-"""What has had its last tokens, as many as this, before goes in circles: small models do not end by themselves. Code in
-a longer text repeats itself without."""
+"""Length of a repetition: a text whose last tokens, as many as this, stood there before goes in circles. Small models
+do not end by themselves. Code in a longer text repeats itself without."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class KeptPrefix:
     cache: Any = None
 
     def shared_with(self, ids: Sequence[int]) -> int:
-        """How many of the first token ids need not be read again; at least the last one is always read.
+        """Number of first token ids that need not be read again; at least the last one is always read.
 
         Args:
             ids: Of the next prompt.
@@ -54,7 +54,7 @@ class Decoding:
     Args:
         base: The model.
         prompt: Token ids to go on from.
-        kept: What was read before; is changed.
+        kept: The prefix that was read before; is changed.
         most: Most tokens that the model may write.
         temperature: 0 takes the likeliest token.
         draws: Random numbers, for a temperature above 0.
@@ -85,7 +85,7 @@ class Decoding:
 
     @property
     def open(self) -> bool:
-        """Whether the model may write on."""
+        """True if the model may write on."""
         return self.written < self.most
 
     def force(self, text: str) -> None:
@@ -99,7 +99,7 @@ class Decoding:
             self._read(ids)
 
     def text(self) -> str:
-        """What the model writes until it ends, goes in circles or may write no more."""
+        """Text that the model writes until it ends, goes in circles or may write no more."""
         ids: list[int] = []
         while self.open and not _circles(ids, _TEXT_CIRCLE):
             token = self._next()
@@ -112,7 +112,7 @@ class Decoding:
         return self.base.decode(ids)
 
     def line(self, most: int, least: int = 0) -> str:
-        """What the model writes until a quotation mark, a line's end or its own end; none of these is part of it.
+        """Text that the model writes until a quotation mark, a line's end or its own end; none of these is part of it.
 
         It also ends when it goes in circles.
 
@@ -152,7 +152,7 @@ class Decoding:
         return option
 
     def likes(self, options: Sequence[str]) -> bool:
-        """Whether the likeliest next token is one of some; nothing is written.
+        """True if the likeliest next token is one of some; nothing is written.
 
         Args:
             options: Texts of one token each.
@@ -174,7 +174,7 @@ class Decoding:
         self._logits: torch.Tensor = output.logits[0, -1].float().cpu()
 
     def _head(self, token: int) -> str:
-        """What a token has before a mark that ends a line."""
+        """Part of a token before a mark that ends a line."""
         if token == self.base.eos_id:
             return ""
         text = str(self.base.tokenizer.decode([token]))
@@ -191,7 +191,7 @@ def _enders(base: BaseModel) -> torch.Tensor:
 
 
 def _circles(ids: Sequence[int], length: int) -> bool:
-    """Whether the last tokens are a repetition."""
+    """True if the last tokens are a repetition."""
     last = list(ids[-length:])
     return any(list(ids[at : at + length]) == last for at in range(len(ids) - length))
 

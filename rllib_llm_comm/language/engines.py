@@ -15,7 +15,7 @@ from rllib_llm_comm.language.scoring import score_candidates
 
 @dataclass(frozen=True)
 class Engine:
-    """How a language model is asked.
+    """Interface of the engines that run a language model.
 
     Attributes:
         scores: As `score_candidates`.

@@ -16,7 +16,7 @@ NamedLayers = Sequence[tuple[str, Any]]
 
 
 def pays_to_fold(hidden_size: int) -> bool:
-    """Whether a model is so small that folding is quicker than PEFT's way."""
+    """True if a model is so small that folding is quicker than PEFT's way."""
     return hidden_size <= _UP_TO_HIDDEN_SIZE
 
 

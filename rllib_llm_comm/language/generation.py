@@ -195,7 +195,7 @@ def _breaks_line(base: BaseModel, token: int) -> bool:
 
 
 def is_open(text: str, max_words: int) -> bool:
-    """Whether a message may go on: one line, and not yet longer than allowed."""
+    """True if a message may go on: one line, and not yet longer than allowed."""
     return "\n" not in text and len(text.split()) <= max_words
 
 

@@ -1,4 +1,4 @@
-"""How long messages may be. Needs no torch: settings and the command line use it."""
+"""Limits on the length of messages. Needs no torch: settings and the command line use it."""
 
 from __future__ import annotations
 

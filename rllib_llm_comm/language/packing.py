@@ -92,7 +92,7 @@ class PackedCandidates:
     lengths: torch.Tensor
 
     def to(self, device: torch.device) -> PackedCandidates:
-        """The same on another device."""
+        """Copy of the candidates on another device."""
         return PackedCandidates(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
 

@@ -1,4 +1,4 @@
-"""What was read before: keys and values of earlier prompts, from which later ones that begin alike go on."""
+"""Prefix cache: keys and values of earlier prompts, from which later ones that begin alike go on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PASS_TOKENS = 192  # a forward pass costs about as much as so many tokens more 
 
 
 class _Place(NamedTuple):
-    """Where a beginning stands: a pass, a row in it, the column of its first token and of its last one's total."""
+    """Place of a prefix: a pass, a row in it, the column of its first token and of its last one's total."""
 
     number: int
     row: int
@@ -33,7 +33,7 @@ _NOWHERE = _Place(-1, 0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class _Pass:
-    """What a forward pass left behind.
+    """Keys and values that a forward pass left behind.
 
     Attributes:
         layers: Per layer keys and values (B, heads, columns, size).
@@ -132,7 +132,7 @@ class PrefixCache:
         self._stamp: Hashable = None
 
     def find(self, prompts: torch.Tensor, lengths: torch.Tensor) -> Prefixes:
-        """What is known of some prompts.
+        """Known prefixes of some prompts.
 
         Args:
             prompts: (B, P) token ids, left-aligned, on the CPU.
@@ -214,7 +214,7 @@ class PrefixCache:
         Args:
             prompts: (B, P) token ids, left-aligned, on the CPU.
             lengths: (B,) tokens per prompt.
-            known: What `find` gave for them.
+            known: Result of `find` for them.
             cache: The key-value cache after the pass.
             hidden: (B, T, hidden_size) last hidden states of the pass.
             starts: The column in which each prompt's rest begins in the pass; 0 by default.

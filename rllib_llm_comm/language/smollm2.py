@@ -50,7 +50,7 @@ def smollm2_folder() -> Path:
 
 
 def check_smollm2() -> tuple[Path, Path]:
-    """Where the weights come from and the folder that is, or will be, made of them.
+    """Source folder of the weights, and the folder that is, or will be, made of them.
 
     Raises:
         UserError: If the package with the weights is missing, or, before the folder is made, the one that reads them.

@@ -34,7 +34,7 @@ class TextEncoder:
     """A frozen Hugging Face model that turns texts into one vector per token.
 
     Attributes:
-        name: What it was loaded from.
+        name: Name or path that it was loaded from.
         model: The model without a head, in eval mode; no parameter requires a gradient.
         tokenizer: Its tokenizer.
         width: Length of the vectors.

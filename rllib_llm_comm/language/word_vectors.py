@@ -16,7 +16,7 @@ _AT_THE_ENDS = ".,;:!?\"'()"
 
 
 class WordVectors:
-    """Which word a token belongs to, as a vector.
+    """Mapping of tokens to the words they belong to, as a vector.
 
     Nothing is learned: the vector follows from the letters, so that it is the same in every process. Words that are
     alike in meaning are not alike here; that is left to the hidden states beside it.
@@ -44,7 +44,7 @@ class WordVectors:
         return out
 
     def _words(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """Where words begin and end; special tokens are in none."""
+        """Begin and end of each word; special tokens are in none."""
         starts: list[int] = []
         ends: list[int] = []
         inside = False

@@ -57,7 +57,7 @@ def answerer_of(model: ChatModel, asked: ChatCounters) -> Answerer:
 
     Args:
         model: The chat model.
-        asked: What was counted while it answered; tells whether a recording that is still growing knew the answer.
+        asked: Counts while it answered; they tell whether a recording that is still growing knew the answer.
     """
     if not isinstance(model, Cassette):
         return getattr(model, "answered_by", MODEL)
@@ -87,7 +87,7 @@ def gave_up(error: AnswerError) -> UserError:
     """The end of a run whose `fallback` is "error".
 
     Args:
-        error: Why the answer cannot be used.
+        error: The reason for which the answer cannot be used.
     """
     return UserError(
         f"{str(error).rstrip('.')}, and `fallback` is {ERROR!r}; set `fallback` to {BY_RULES!r} or {NONE!r}, or give "

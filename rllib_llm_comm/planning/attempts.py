@@ -28,12 +28,12 @@ class Attempt:
         plan: The plan.
         start: Steps of the environment before it.
         end: The same after it.
-        outcomes: How its subgoals ended; those that had not ended when the time was over are not in it.
-        returns: What it brought, per agent.
+        outcomes: Ends of its subgoals; those that had not ended when the time was over are not in it.
+        returns: Return per agent.
         failed: Whether a subgoal was not done.
         kept: Whether the game went on from it; else it was put back.
-        reflection: What was thought of the failure, if anything was.
-        unplanned: Why there was no other plan after the failure, so that this attempt stands; empty if that was not so.
+        reflection: Reflection on the failure, if there was one.
+        unplanned: Reason for which there was no other plan after the failure, so that this attempt stands; else empty.
     """
 
     plan: Plan

@@ -1,6 +1,7 @@
 """The forms of a planner's questions to a chat model, and the checks that need no game.
 
-Names, docstrings and fields of the forms are part of the prompts: they stand in the JSON schemas.
+Names, fields and descriptions of the forms are part of the prompts: they stand in the JSON schemas. A docstring is the
+description unless `json_schema_extra` has one.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ProposedSubgoal(BaseModel):
     @field_validator("subgoal")
     @classmethod
     def _without_names(cls, subgoal: str) -> str:
-        """Who copies a line of the menu whole may copy the names behind it, too: "... (alice or bob)"."""
+        """Line of the menu without names behind it, which a model may have copied too: "... (alice or bob)"."""
         return _NAMES.sub("", subgoal)
 
 
@@ -54,7 +55,9 @@ class Decomposition(BaseModel):
 
 
 class AgentsNumber(BaseModel):
-    """Which subgoal an agent gets."""
+    """Number of the subgoal that an agent gets."""
+
+    model_config = ConfigDict(json_schema_extra={"description": "Which subgoal an agent gets."})
 
     agent: str
     number: int = Field(description="number of the subgoal")
@@ -62,16 +65,18 @@ class AgentsNumber(BaseModel):
 
 
 class Assignment(BaseModel):
-    """Who gets which subgoal, after thinking."""
+    """Assignment of subgoals to agents, after thinking."""
+
+    model_config = ConfigDict(json_schema_extra={"description": "Who gets which subgoal, after thinking."})
 
     thoughts: str = ""
     assignment: list[AgentsNumber]
 
 
 class Blame(BaseModel):
-    """What went wrong, after thinking."""
+    """Cause of a failure, after thinking."""
 
-    model_config = ConfigDict(title="Reflection")
+    model_config = ConfigDict(title="Reflection", json_schema_extra={"description": "What went wrong, after thinking."})
 
     thoughts: str = ""
     phase: Phase
@@ -88,10 +93,10 @@ def ask_leniently(
     """The first of two answers that fits, or else the second one with its error, if it has at least the right form.
 
     Args:
-        model: Whom to ask.
-        prompt: What is asked.
+        model: The chat model.
+        prompt: The question.
         form: Of the answer.
-        check: See `ask_for`.
+        check: See `rllib_llm_comm.chat.answers.ask_for`.
         least: The check of an answer that has at least the right form.
 
     Raises:
@@ -115,7 +120,7 @@ def with_entries(form: type[Answer], name: str, count: int) -> type[Answer]:
     Args:
         form: `Decomposition` or `Assignment`.
         name: Of the list.
-        count: How many.
+        count: Number.
     """
     entries: Any = (form.model_fields[name].annotation, Field(min_length=count, max_length=count))
     made: type[Answer] = create_model(form.__name__, __base__=form, **{name: entries})
@@ -141,7 +146,7 @@ def assigned_way(answer: Assignment, agents: Sequence[str], subgoals: Sequence[P
     """A subgoal per agent, in the agents' order.
 
     Args:
-        answer: Who gets which number.
+        answer: The numbers of the agents' subgoals.
         agents: All agents.
         subgoals: In the order of their numbers.
 

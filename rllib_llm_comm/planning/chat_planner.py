@@ -52,19 +52,19 @@ from rllib_llm_comm.planning.plans import FailedAttempt, Phase, Plan, Planner, P
 
 @dataclass(frozen=True)
 class ChatPlanSettings:
-    """How a chat model is asked for plans.
+    """Settings of a chat model's planning.
 
     Attributes:
         examples: Worked examples of the game in each question: 0, 1 or 3.
         irrelevant_examples: Worked examples of something else that has nothing to do with the game (a library, a
             harbour, a theatre), after those of the game: 0, 1 or 3. For experiments.
         objects: Whether the things that matter are taken from the manual first, and goals are made of them.
-        menu: What the list of subgoals shows: "possible" (what somebody can do now) or "library" (all there are).
-        nearest: Who finds the nearest subgoal to one that is refused twice: "embedding" or "model".
-        text_encoder: For "embedding": see `load_text_encoder`.
+        menu: Subgoals on the list: "possible" (those that somebody can do now) or "library" (all there are).
+        nearest: Finder of the nearest subgoal to one that is refused twice: "embedding" or "model".
+        text_encoder: For "embedding": see `rllib_llm_comm.language.text_encoder.load_text_encoder`.
         manual: Path of a manual, such as `rllib manual` makes, in place of the game's own; what holds for the scenario
             only (`PlanningGame.scenario`) is added. Empty: the game's own.
-        fallback: What happens where an answer cannot be used twice (ours; the paper is silent). "rules": an impossible
+        fallback: Reaction to a second unusable answer (ours; the paper is silent). "rules": an impossible
             subgoal becomes the nearest possible one, subgoals are given out with the least effort, and reflection
             blames by rules; all of it is counted under their names. "none": there is no such plan, or no reflection and
             the failed attempt stands. "error": the run ends. A goal has no substitute: with "rules", too, there is no
@@ -101,8 +101,8 @@ class ChatPlanner(Planner):
     is told by `ChatPlanSettings.fallback`, and who answered in the end by the plan's `answered_by`.
 
     Args:
-        model: Whom to ask.
-        settings: How.
+        model: The chat model.
+        settings: The settings.
     """
 
     name = "chat"
@@ -119,11 +119,11 @@ class ChatPlanner(Planner):
         self.answerers = tuple(dict.fromkeys((*answerers_of(model), *substitutes)))
 
     def settings(self) -> dict[str, Any]:
-        """See `Planner`."""
+        """Model and settings that identify this planner, JSON-able."""
         return {"name": self.name, **asdict(self.how)}
 
     def plan(self, request: PlanRequest) -> Plan:
-        """See `Planner`."""
+        """Plan made by the chat model."""
         try:
             return self._planned(request)
         except AnswerError as error:
@@ -152,7 +152,7 @@ class ChatPlanner(Planner):
         with self._asking("assignment", by):
             way, reasons = self._assign(request, context, goal, subgoals, refused)
         if way is None:
-            # What the model cannot give out right in two tries is given out as well as it can be.
+            # Subgoals that the model gives out wrongly in two tries are given out as well as possible.
             by["assignment"] = RULES
             way = assignments(request, [one.subgoal for one in subgoals])[0]
         whys = {one.subgoal: one.reason for one in subgoals}
@@ -183,7 +183,7 @@ class ChatPlanner(Planner):
         """The game, its objects, the moment and what went before, in words.
 
         Args:
-            request: What there is.
+            request: The moment.
         """
         game, state = request.game, request.state
         manual = f"{self._manual}\n{game.scenario()}".strip() if self._manual else game.manual()
@@ -214,7 +214,7 @@ class ChatPlanner(Planner):
         return self._objects[manual]
 
     def examples(self, request: PlanRequest, phase: Phase) -> str:
-        """As many examples as wanted.
+        """Examples of plans, as many as wanted.
 
         Args:
             request: For its game.
@@ -231,8 +231,8 @@ class ChatPlanner(Planner):
         """The next goal, with the thoughts behind it.
 
         Args:
-            request: What there is.
-            context: What `context` gave.
+            request: The moment.
+            context: Result of `context`.
         """
         failed = [attempt.plan.goal for attempt in request.failed if attempt.guilty == "goal"]
 
@@ -364,7 +364,7 @@ class ChatPlanner(Planner):
 
 
 def _possible(request: PlanRequest) -> list[str]:
-    """What any agent can set about now."""
+    """Subgoals that any agent can set about now."""
     found = (request.game.possible(request.state, agent) for agent in request.game.agents)
     return list(dict.fromkeys(subgoal for subgoals in found for subgoal in subgoals))
 
@@ -377,7 +377,7 @@ def _note(refused: list[Refusal], phase: Phase, problems: dict[str, str]) -> Non
 
 
 def _told(failed: Sequence[FailedAttempt]) -> str:
-    """What was tried from here and failed, in words."""
+    """Attempts from here that failed, in words."""
     lines = []
     for attempt in failed:
         subgoals = "; ".join(f"{agent}: {subgoal}" for agent, subgoal in attempt.plan.by_agent().items())

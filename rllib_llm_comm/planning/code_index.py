@@ -28,7 +28,7 @@ class Piece:
     Attributes:
         file: Name of its file.
         name: Its name, such as "Kitchen.step"; the file's name for what stands outside.
-        line: Where it begins, counted from 1.
+        line: First line, counted from 1.
         code: Its text.
     """
 
@@ -89,7 +89,7 @@ class CodeIndex:
     Names are split at underscores and capitals, so that "cook time" finds `COOK_TIME`.
 
     Args:
-        pieces: What can be found.
+        pieces: Pieces that can be found.
 
     Raises:
         UserError: If there is nothing.
@@ -137,7 +137,7 @@ class CodeIndex:
 
         Args:
             question: Any words.
-            count: How many at most.
+            count: Largest number.
         """
         columns = [self._columns[word] for word in set(words(question)) if word in self._columns]
         scores = self._scores[:, columns].sum(1)

@@ -32,8 +32,8 @@ class DepsPlanner(ChatPlanner):
     shared out as by `ChatPlanner`, as in SAMA's comparison.
 
     Args:
-        model: Whom to ask.
-        settings: How.
+        model: The chat model.
+        settings: The settings.
     """
 
     name = "deps"
@@ -51,13 +51,13 @@ class DepsPlanner(ChatPlanner):
         self._last: Plan | None = None
 
     def plan(self, request: PlanRequest) -> Plan:
-        """See `Planner`."""
+        """Plan made from a description, an explanation of the last failure and a new proposal."""
         made = super().plan(request)
         self._last = made
         return made
 
     def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
-        """The next goal of the sequence; see `ChatPlanner`."""
+        """The next goal of the sequence; see `rllib_llm_comm.planning.chat_planner.ChatPlanner`."""
         if self._last is not None and self.goals:
             description = self._failure(request)
             if description and self.replans < MOST_REPLANS:
@@ -71,7 +71,7 @@ class DepsPlanner(ChatPlanner):
         return self.goals[0], self._thoughts
 
     def _failure(self, request: PlanRequest) -> str:
-        """What went wrong with the last plan, in words; empty if nothing did."""
+        """Failure of the last plan, in words; empty if it did not fail."""
         if request.failed:
             attempt = request.failed[-1]
             return f"The goal was to {attempt.plan.goal}. It failed: {attempt.why}"

@@ -16,7 +16,7 @@ class RewardCounts:
     """Judges the subgoals of one episode and counts who judged.
 
     Args:
-        rewards: Who says that subgoals are done.
+        rewards: Judge of the subgoals.
     """
 
     def __init__(self, rewards: SubgoalRewards) -> None:
@@ -25,7 +25,7 @@ class RewardCounts:
         self._by = dict.fromkeys(rewards.judges, 0)
 
     def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """See `SubgoalRewards`."""
+        """True if the judge says that an agent has done a subgoal in one game step."""
         done, who = self._rewards.judged(game, before, after, agent, subgoal)
         if self._rewards.name != EXACT:
             self._differing += done != game.done(before, after, agent, subgoal)
@@ -48,7 +48,7 @@ class JudgedSubgoals(BaseParallelWrapper):
 
     Args:
         env: The game; changed.
-        rewards: Who says so. What is needed for a subgoal is made when it first occurs, and the game waits for it.
+        rewards: Judge of the subgoals. Its code for a subgoal is made when it first occurs, and the game waits for it.
 
     Raises:
         UserError: If the game gives no subgoals.

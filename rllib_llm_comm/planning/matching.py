@@ -1,4 +1,4 @@
-"""Which agent can do which subgoal: refusals with their reasons, and the best way to give subgoals out."""
+"""Matching of agents and subgoals: refusals with their reasons, and the best assignment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rllib_llm_comm.planning.plans import AssignedSubgoal, PlanRequest, Refusal
 
 
 def refusal_for_all(request: PlanRequest, text: str) -> str:
-    """Why no agent can set about a subgoal, with the reasons of each; empty if one can.
+    """Reasons for which no agent can set about a subgoal; empty if one can.
 
     Args:
         request: The moment.
@@ -25,7 +25,7 @@ def refusal_for_all(request: PlanRequest, text: str) -> str:
 
 
 def failed_assignments(request: PlanRequest) -> list[dict[str, str]]:
-    """What agents were told in attempts from this moment that failed."""
+    """Assignments of attempts from this moment that failed."""
     return [attempt.plan.by_agent() for attempt in request.failed]
 
 
@@ -50,7 +50,7 @@ def assignments(request: PlanRequest, subgoals: Sequence[str]) -> list[dict[str,
 
 
 def can_be_shared_out(request: PlanRequest, subgoals: Sequence[str]) -> bool:
-    """Whether each agent can get one of as many subgoals that it can set about now, in a way that has not failed.
+    """True if each agent can get one of as many subgoals that it can set about now, in a way that has not failed.
 
     Args:
         request: The moment.
@@ -72,7 +72,7 @@ def made_possible(
         request: The moment.
         way: A subgoal per agent, in any words.
         nearest: Finds the nearest one.
-        refused: What was replaced is noted here.
+        refused: Replacements are noted here.
     """
     game, made = request.game, dict(way)
     for agent, subgoal in way.items():
@@ -114,8 +114,8 @@ def assigned(
     Args:
         way: A subgoal per agent.
         reasons: A reason per agent; missing ones are empty.
-        authors: Who wanted each subgoal.
-        refused: What was refused; what was taken instead comes from the menu of what is possible.
+        authors: The author of each subgoal.
+        refused: Refusals; the substitutes come from the menu of possible subgoals.
     """
     by: dict[str, Answerer] = {**authors, **dict.fromkeys((one.instead for one in refused if one.instead), MENU)}
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.chat.answers import AnswerError, ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
@@ -16,7 +16,7 @@ class Nearest(Protocol):
     """Finds the option that a text is nearest to.
 
     Attributes:
-        by: Who chose last: "embedding" or "model".
+        by: Author of the last choice: "embedding" or "model".
     """
 
     by: str
@@ -34,7 +34,7 @@ class NearestByEmbedding:
     """The option whose mean token vector has the largest cosine with that of the text; of equals the first.
 
     Args:
-        text_encoder: See `load_text_encoder`; loaded when it is first needed.
+        text_encoder: See `rllib_llm_comm.language.text_encoder.load_text_encoder`; loaded when it is first needed.
     """
 
     by = "embedding"
@@ -43,7 +43,7 @@ class NearestByEmbedding:
         self.text_encoder = text_encoder
 
     def __call__(self, text: str, options: Sequence[str]) -> str:
-        """See `Nearest`."""
+        """Possible subgoal that shares most words with a text."""
         import torch
 
         from rllib_llm_comm.language.text_encoder import load_text_encoder, padded
@@ -57,7 +57,11 @@ class NearestByEmbedding:
 
 
 class Chosen(BaseModel):
-    """What the model answers when it is asked for the nearest subgoal."""
+    """Answer to the question for the nearest subgoal; the prompt has its description."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"description": "What the model answers when it is asked for the nearest subgoal."}
+    )
 
     number: int = Field(description="number of the line that comes nearest")
 
@@ -66,7 +70,7 @@ class NearestByModel:
     """Asks a chat model which option comes nearest; if it names none, `otherwise` decides.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         otherwise: Decides then.
     """
 
@@ -75,7 +79,7 @@ class NearestByModel:
         self.by = "model"
 
     def __call__(self, text: str, options: Sequence[str]) -> str:
-        """See `Nearest`.
+        """Possible subgoal that the chat model calls nearest to a text.
 
         Raises:
             ChatError: If a request failed for good.

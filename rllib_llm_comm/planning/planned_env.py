@@ -39,20 +39,21 @@ class PlannedSubgoals(ParallelEnv):
 
     Args:
         env: A parallel environment of a game that planners know, whose observations have the text `subgoal`.
-        planner: See `make_planner`.
-        subgoal_reward: What an agent earns in the game step in which its subgoal is done.
-        subgoal_rewards: Who says that it is done: see `make_rewards`.
+        planner: See `rllib_llm_comm.planning.planners.make_planner`.
+        subgoal_reward: Reward of an agent in the game step in which its subgoal is done.
+        subgoal_rewards: Judge of the subgoals: see `rllib_llm_comm.planning.rewards.subgoal_rewards.make_rewards`.
         patience: Game steps after which a subgoal that is not done ends.
         replan: "any": plans when any agent's subgoal has ended; "all": when those of all have (SAMA's rounds).
         wait: Whether the game waits for the plan; `None`: unless the planner is slow.
-        in_vector: Whether agents read numbers: their subgoals then stand behind `vector`, too; see `SubgoalTeller`.
-        threads: Where slow planners think; by default one thread of this environment.
+        in_vector: Whether agents read numbers: their subgoals then stand behind `vector`, too; see
+            `rllib_llm_comm.planning.subgoal_observations.SubgoalTeller`.
+        threads: Threads of slow planners; by default one thread of this environment.
 
     Attributes:
         plan: The latest plan; `None` before the first.
         attempts: All plans of this episode, and how their subgoals ended.
-        tracker: Who is to do what.
-        cost: What was asked in this episode.
+        tracker: Tracker of the subgoals.
+        cost: Counts of the questions of this episode.
 
     Raises:
         UserError: If the game does not fit or a setting is not allowed.
@@ -103,11 +104,11 @@ class PlannedSubgoals(ParallelEnv):
         return getattr(self.env, name)
 
     def observation_space(self, agent: Any) -> gym.Space:
-        """As in the game; with `in_vector` of a longer `vector`."""
+        """Observation space of the game; with `in_vector` one with a longer `vector`."""
         return self._teller.space(agent)
 
     def action_space(self, agent: Any) -> gym.Space:
-        """As in the game."""
+        """Action space of the game."""
         return self.env.action_space(agent)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -136,7 +137,7 @@ class PlannedSubgoals(ParallelEnv):
         return self._told(observations), rewards, terminations, truncations, self._counted(infos)
 
     def render(self) -> Any:
-        """As in the game."""
+        """Picture of the game."""
         return self.env.render()
 
     def close(self) -> None:
@@ -234,7 +235,7 @@ class PlannedSubgoals(ParallelEnv):
         self.attempts.append(Attempt(self.plan, self._steps, self._steps, returns=nothing))
 
     def _done(self, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """Whether a subgoal is done, by whoever says so."""
+        """True if a subgoal is done, by the configured judge."""
         return self._judged.done(self.game, before, after, agent, subgoal)
 
     def _note(self, outcomes: list[Outcome], rewards: Mapping[Any, float]) -> None:

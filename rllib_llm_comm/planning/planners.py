@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import rllib_llm_comm.planning.rules_chat  # noqa: F401  (makes the chat model "rules" known)
 from rllib_llm_comm.chat.cassettes import check_chat, open_chat
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.planning.answered import BY_RULES, MENU, RULES, PhaseAnswers
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.deps import DepsPlanner
@@ -19,10 +20,11 @@ from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
 from rllib_llm_comm.planning.random_planners import DisturbedPlanner, RandomPlanner
 from rllib_llm_comm.planning.shipped_cassettes import find_recording
 from rllib_llm_comm.planning.skill_graph import share_out
+from rllib_llm_comm.registry import Registry
 
 
 class _RulePlanner(Planner):
-    """What planners by rules have in common: after failures the subgoals that were not done are replaced."""
+    """Base class of planners by rules: after failures the subgoals that were not done are replaced."""
 
     answerers = (RULES, MENU)
 
@@ -47,7 +49,7 @@ class ScriptedPlanner(_RulePlanner):
     name = "scripted"
 
     def plan(self, request: PlanRequest) -> Plan:
-        """See `Planner`.
+        """Plan by the game's own rules.
 
         Raises:
             UserError: If the game has no rules to plan by.
@@ -62,7 +64,7 @@ class Plan4MCPlanner(_RulePlanner):
     name = "plan4mc"
 
     def plan(self, request: PlanRequest) -> Plan:
-        """See `Planner`.
+        """Plan by a backward search on the skill graph.
 
         Raises:
             UserError: If the game has no skill graph.
@@ -72,10 +74,59 @@ class Plan4MCPlanner(_RulePlanner):
         return self._made(request, goal, in_order, reasons)
 
 
-PLANNERS = ("scripted", "plan4mc", "random", "disturbed", "chat", "cassette", "deps")
-WITH_MODEL = ("chat", "cassette", "deps")
+_SOURCES = ("chat", "cassette")  # settings that name the chat model
+
+
+@dataclass(frozen=True)
+class _AskingModel:
+    """Makes a planner that asks a chat model.
+
+    Attributes:
+        name: Its name in settings; "cassette" plays a recording.
+        planner: Its class.
+    """
+
+    name: str
+    planner: type[ChatPlanner]
+
+    def __call__(self, model: ChatModel | None = None, **given: Any) -> Planner:
+        asked = self.open(given) if model is None else model
+        made = self.planner(asked, ChatPlanSettings(**{k: v for k, v in given.items() if k not in _SOURCES}))
+        if self.name == "cassette":
+            made.name, made.slow = self.name, False
+        return made
+
+    def open(self, given: Mapping[str, Any]) -> ChatModel:
+        """The chat model of the planner's settings."""
+        return _model(self.name, given)
+
+
+def _disturbed(
+    planner: str | Mapping[str, Any] | Planner = "scripted",
+    share: float = 0.5,
+    seed: int = 0,
+    model: ChatModel | None = None,
+) -> Planner:
+    return DisturbedPlanner(make_planner(planner, model), share, seed)
+
+
+_ASKING = tuple(
+    _AskingModel(name, kind)
+    for name, kind in (("chat", ChatPlanner), ("cassette", ChatPlanner), (DepsPlanner.name, DepsPlanner))
+)
+WITH_MODEL = tuple(maker.name for maker in _ASKING)
 """Those that ask a chat model."""
-_OWN: dict[str, Callable[..., Planner]] = {}
+PLANNERS: Registry[Callable[..., Planner]] = Registry(
+    "planner",
+    {
+        ScriptedPlanner.name: ScriptedPlanner,
+        Plan4MCPlanner.name: Plan4MCPlanner,
+        RandomPlanner.name: RandomPlanner,
+        DisturbedPlanner.name: _disturbed,
+        **{maker.name: maker for maker in _ASKING},
+    },
+)
+"""A planner's maker takes its settings; one with an argument `model` is given the chat model of `make_planner`."""
 
 
 def register_planner(name: str, maker: Callable[..., Planner]) -> None:
@@ -85,7 +136,7 @@ def register_planner(name: str, maker: Callable[..., Planner]) -> None:
         name: Its name in settings.
         maker: Called with the settings beside `name`, once per environment.
     """
-    _OWN[name] = maker
+    PLANNERS.register(name, maker)
 
 
 def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel | None = None) -> Planner:
@@ -96,7 +147,7 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
             `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path or the name of a
             recording that comes with the package, in place of `chat`; "random" takes `seed`; "disturbed" takes
             `planner` (settings again), `share` and `seed`. A planner is given back as it is.
-        model: Whom to ask, in place of `chat`: one client for the planners of many environments.
+        model: The chat model, in place of `chat`: one client for the planners of many environments.
 
     Raises:
         UserError: If there is no such planner or a setting is not allowed.
@@ -105,43 +156,22 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
         return settings
     if not isinstance(settings, str | Mapping):
         raise UserError(
-            f"`planner` is {settings!r} but must be a name ({', '.join((*PLANNERS, *_OWN))}) or a mapping with `name`."
+            f"`planner` is {settings!r} but must be a name ({', '.join(PLANNERS)}) or a mapping with `name`."
         )
     given: dict[str, Any] = {"name": settings} if isinstance(settings, str) else dict(settings)
     name = str(given.pop("name", ""))
-    require_choice("planner", name, (*PLANNERS, *_OWN))
-    if name in _OWN:
-        return _OWN[name](**given)
-    if name in ("scripted", "plan4mc"):
-        _refuse_unknown(name, given, ())
-        return ScriptedPlanner() if name == "scripted" else Plan4MCPlanner()
-    if name == "random":
-        _refuse_unknown(name, given, ("seed",))
-        return RandomPlanner(**given)
-    if name == "disturbed":
-        _refuse_unknown(name, given, ("planner", "share", "seed"))
-        inner = make_planner(given.pop("planner", "scripted"), model)
-        return DisturbedPlanner(inner, given.pop("share", 0.5), **given)
-    asked = _model(name, given) if model is None else model
-    known = list(inspect.signature(ChatPlanSettings).parameters)
-    wanted = {key: value for key, value in given.items() if key not in ("chat", "cassette")}
-    _refuse_unknown(name, wanted, known)
-    planner = DepsPlanner if name == "deps" else ChatPlanner
-    made = planner(asked, ChatPlanSettings(**wanted))
-    if name == "cassette":
-        made.name, made.slow = name, False
-    return made
+    maker = PLANNERS[name]
+    _refuse_unknown(name, given, _settings_of(maker))
+    return maker(**given, model=model) if "model" in inspect.signature(maker).parameters else maker(**given)
 
 
 def fallback_of(settings: str | Mapping[str, Any]) -> str:
     """The `fallback` of a planner that asks a language model; empty for others.
 
     Args:
-        settings: See `make_planner`.
+        settings: See `rllib_llm_comm.planning.planners.make_planner`.
     """
-    given = settings if isinstance(settings, Mapping) else {"name": settings}
-    if given.get("name") == "disturbed":
-        return fallback_of(given.get("planner", "scripted"))
+    given = _undisturbed(settings)
     return str(given.get("fallback", BY_RULES)) if given.get("name") in WITH_MODEL else ""
 
 
@@ -149,16 +179,20 @@ def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | No
     """The chat model that the planners of many environments can share; `None` for planners that ask none.
 
     Args:
-        settings: See `make_planner`.
+        settings: See `rllib_llm_comm.planning.planners.make_planner`.
 
     Raises:
         UserError: If a setting is not allowed.
     """
-    if isinstance(settings, Mapping) and settings.get("name") == "disturbed":
-        return planner_model(settings.get("planner", "scripted"))
+    given = _undisturbed(settings)
+    maker = PLANNERS.get(given.get("name"))
+    return maker.open(given) if isinstance(maker, _AskingModel) else None
+
+
+def _undisturbed(settings: str | Mapping[str, Any] | Planner) -> dict[str, Any]:
+    """Settings of the planner that makes the plans, below those that disturb it, with its name."""
     given = dict(settings) if isinstance(settings, Mapping) else {"name": settings}
-    name = given.get("name")
-    return _model(name, given) if name in WITH_MODEL else None
+    return _undisturbed(given.get("planner", "scripted")) if given.get("name") == DisturbedPlanner.name else given
 
 
 def _model(name: str, given: Mapping[str, Any]) -> ChatModel:
@@ -177,8 +211,18 @@ def _model(name: str, given: Mapping[str, Any]) -> ChatModel:
     return open_chat(chat)
 
 
-def _refuse_unknown(name: str, given: Mapping[str, Any], known: Any) -> None:
+def _settings_of(maker: Callable[..., Planner]) -> tuple[str, ...] | None:
+    """Names of the settings that a maker takes; `None` if it takes any."""
+    if isinstance(maker, _AskingModel):
+        return (*_SOURCES, *inspect.signature(ChatPlanSettings).parameters)
+    arguments = inspect.signature(maker).parameters.values()
+    if any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments):
+        return None
+    return tuple(argument.name for argument in arguments if argument.name != "model")
+
+
+def _refuse_unknown(name: str, given: Mapping[str, Any], known: tuple[str, ...] | None) -> None:
     for key in given:
-        if key not in known:
-            listed = ", ".join(["name", *known]) if known else "name"
-            raise UserError(f"`{key}` is no setting of the planner {name!r}; its settings are {listed}.")
+        if known is not None and key not in known:
+            listed, hint = ", ".join(["name", *known]), did_you_mean(str(key), known)
+            raise UserError(f"`{key}` is no setting of the planner {name!r}; its settings are {listed}.{hint}")

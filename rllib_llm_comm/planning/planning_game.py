@@ -1,23 +1,25 @@
-"""What planners know of a game: the one small part that has to be written for each."""
+"""The adapter between planners and a game: the one small part that has to be written for each game."""
 
 from __future__ import annotations
 
 import copy
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from rllib_llm_comm.envs.games import GAMES, game_of
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.lazy import load
 from rllib_llm_comm.planning.player import Player
 from rllib_llm_comm.planning.skill_graph import SkillProblem
+from rllib_llm_comm.registry import Registry
 
 State = Any
 """A moment of a game, as its adapter gives it; never changed, so that a planner may think while the game goes on."""
 
 PHASES = ("goal", "decomposition", "assignment")
 BETWEEN_EXAMPLES = "\n---\n"
-"""What stands between the examples of a template file."""
+"""Separator of the examples in a template file."""
 
 
 class PlanningGame(ABC):
@@ -27,7 +29,7 @@ class PlanningGame(ABC):
         env: A parallel environment of this game.
 
     Attributes:
-        scenarios: What is played to evaluate a planner: settings of the game by name.
+        scenarios: Games in which a planner is evaluated: settings by name.
         played_with: Settings with which `player` can play.
     """
 
@@ -59,7 +61,7 @@ class PlanningGame(ABC):
         """The rules and what does not change, for somebody who does not know the game."""
 
     def scenario(self) -> str:
-        """What of the manual holds for this scenario only, such as a map; for planners with a manual from a file."""
+        """The part of the manual for this scenario only, such as a map; for planners with a manual from a file."""
         return ""
 
     @abstractmethod
@@ -94,7 +96,7 @@ class PlanningGame(ABC):
 
     @abstractmethod
     def refusal(self, state: State, agent: str, subgoal: str) -> str:
-        """Why an agent cannot set about a subgoal now, in a sentence; empty if it can.
+        """The reason why an agent cannot set about a subgoal now, in a sentence; empty if it can.
 
         Args:
             state: The moment.
@@ -104,10 +106,10 @@ class PlanningGame(ABC):
 
     @abstractmethod
     def done(self, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """Whether an agent has done a subgoal in one game step."""
+        """True if an agent has done a subgoal in one game step."""
 
     def waits(self, state: State, agent: str, subgoal: str) -> bool:
-        """Whether a subgoal asks an agent to stay as it is, so that it is never done."""
+        """True if a subgoal asks an agent to stay as it is, so that it is never done."""
         return False
 
     def effort(self, state: State, agent: str, subgoal: str) -> float:
@@ -135,7 +137,7 @@ class PlanningGame(ABC):
     # ---- planners without language models ----------------------------------------------------------------
 
     def scripted(self, state: State) -> tuple[str, dict[str, str]]:
-        """What the game's own rules would plan: the goal in words, and a subgoal per agent.
+        """The plan of the game's own rules: the goal in words, and a subgoal per agent.
 
         Raises:
             UserError: If the game has no such rules.
@@ -158,7 +160,7 @@ class PlanningGame(ABC):
 
     @property
     def has_skills(self) -> bool:
-        """Whether the game has a skill graph."""
+        """True if the game has a skill graph."""
         return type(self).skills is not PlanningGame.skills
 
     def player(self) -> Player:
@@ -184,7 +186,7 @@ class PlanningGame(ABC):
         """Puts the game back to where it was at `save`, as often as wanted.
 
         Args:
-            saved: What `save` gave for this environment.
+            saved: From `save` of this environment.
         """
         vars(self.env.unwrapped).update(copy.deepcopy(saved, {id(thing): thing for thing in self.shared()}))
 
@@ -197,12 +199,8 @@ def _is_space(name: str) -> bool:
     return name.endswith(("_space", "_spaces"))
 
 
-_GAMES: dict[str, str | Callable[[Any], PlanningGame]] = {
-    "frozen_lake_v0": "rllib_llm_comm.planning.games.frozen_lake:LakePlanning",
-    "overcooked_ai_subgoals_v0": "rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
-    "minirts_v0": "rllib_llm_comm.planning.games.minirts:StrategyPlanning",
-    "overcooked_ai_v0": "rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
-}
+PLANNING_GAMES: Registry[Callable[[Any], PlanningGame]] = Registry("game")
+"""Adapters by the environment's `metadata["name"]`; they go before those that the records of games name."""
 
 
 def register_planning_game(name: str, adapter: Callable[[Any], PlanningGame]) -> None:
@@ -212,7 +210,7 @@ def register_planning_game(name: str, adapter: Callable[[Any], PlanningGame]) ->
         name: The environment's `metadata["name"]`.
         adapter: Makes its adapter from an environment.
     """
-    _GAMES[name] = adapter
+    PLANNING_GAMES.register(name, adapter)
 
 
 def planning_game(env: Any) -> PlanningGame:
@@ -225,14 +223,13 @@ def planning_game(env: Any) -> PlanningGame:
         UserError: If the game has none.
     """
     name = str(getattr(env.unwrapped, "metadata", {}).get("name", type(env.unwrapped).__name__))
-    entry = _GAMES.get(name)
-    if entry is None:
+    record = game_of(env.unwrapped)
+    adapter = PLANNING_GAMES.get(name) or (load(record.planning) if record and record.planning else None)
+    if adapter is None:
+        known = [*PLANNING_GAMES, *(game for game, record in GAMES.items() if record.planning)]
         raise UserError(
-            f"Planners do not know the game {name!r}, only {sorted(_GAMES)}; write a `PlanningGame` for it and call "
-            "`register_planning_game`."
+            f"Planners do not know the game {name!r}, only {', '.join(known)}; write a `PlanningGame` for it and name "
+            "it in the game's record, or call `register_planning_game`."
         )
-    if isinstance(entry, str):
-        module, _, attribute = entry.partition(":")
-        entry = getattr(importlib.import_module(module), attribute)
-    made: PlanningGame = entry(env)  # type: ignore[operator]
+    made: PlanningGame = adapter(env)
     return made

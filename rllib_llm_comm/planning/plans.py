@@ -14,9 +14,9 @@ from rllib_llm_comm.planning.answered import ANSWERERS, OWN, Answerer, PhaseAnsw
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
 
 DONE, WAITED, STUCK, LOST = "done", "waited", "stuck", "lost"
-"""How subgoals end: done; waited as told; not done for too long; or no longer possible."""
+"""Ends of a subgoal: done; waited as told; not done for too long; or no longer possible."""
 REMEMBERED = 8
-"""How many of the last outcomes planners are told."""
+"""Number of the last outcomes that planners are told."""
 
 Phase = Literal["goal", "decomposition", "assignment"]
 
@@ -46,13 +46,13 @@ class Plan(BaseModel):
     """A goal of the team and a subgoal for each agent.
 
     Attributes:
-        goal: What the team shall reach.
-        reason: Why.
+        goal: Goal of the team.
+        reason: Reason.
         subgoals: One per agent, in the game's words.
-        refused: What was proposed before and refused.
+        refused: Refused proposals.
         planner: Name of the planner that made it.
-        answered_by: Who answered in each phase: a planner may have asked a model and taken rules in the end.
-        fallback: What takes over where a language model's answer cannot be used; empty for planners that ask none.
+        answered_by: The author of each phase: a planner may have asked a model and taken rules in the end.
+        fallback: Substitute for a language model's unusable answer; empty for planners that ask none.
     """
 
     goal: str
@@ -78,7 +78,7 @@ class Plan(BaseModel):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an agent's subgoal ended.
+    """End of an agent's subgoal.
 
     Attributes:
         agent: Its name.
@@ -110,7 +110,7 @@ class FailedAttempt:
     Attributes:
         plan: The plan.
         guilty: The phase that was at fault, and is planned anew.
-        why: Why.
+        why: Reason.
         undone: The agents that did not get their subgoals done.
     """
 
@@ -122,13 +122,13 @@ class FailedAttempt:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What a planner is told.
+    """Request to a planner.
 
     Attributes:
         game: The game.
         state: The moment to plan for.
         current: Each agent's subgoal until now that is not ended; empty for the others.
-        outcomes: How subgoals ended in this episode, the latest last; at most `REMEMBERED`.
+        outcomes: Ends of subgoals in this episode, the latest last; at most `REMEMBERED`.
         failed: Attempts from this very situation, the latest last. If there are any, the phase that the latest one
             names is planned anew, and those after it; what failed is not to be proposed again.
     """
@@ -146,10 +146,10 @@ class PlanRequest:
 
 
 def no_plan(error: ChatError) -> UserError:
-    """What a user is told whose episode cannot be played for want of a plan.
+    """Error for an episode that cannot be played for want of a plan.
 
     Args:
-        error: What failed last.
+        error: The last failure.
     """
     why = " ".join(str(error).split()).rstrip(".")
     return UserError(
@@ -162,7 +162,7 @@ class Planner(ABC):
     """Makes plans. One planner serves one environment.
 
     Attributes:
-        name: What it is called in settings.
+        name: Its name in settings.
         slow: Whether it may wait for a server; the environments of a runner do not wait for such a planner.
         answerers: All whom its plans may name in `answered_by`; decides the names of the metrics.
     """
@@ -188,7 +188,7 @@ class Planner(ABC):
         """Makes a plan whose subgoals all are possible at the moment of the request.
 
         Args:
-            request: What there is.
+            request: The moment.
 
         Raises:
             ChatError: If a language model gave no usable answer; the agents then keep their subgoals.
@@ -196,5 +196,5 @@ class Planner(ABC):
         """
 
     def settings(self) -> dict[str, Any]:
-        """What tells this planner from others, JSON-able."""
+        """Properties that identify this planner, JSON-able."""
         return {"name": self.name}

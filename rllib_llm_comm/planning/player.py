@@ -21,7 +21,7 @@ class PolicyPlayer:
     """A trained policy as a player.
 
     Attributes:
-        policy: What `load_policy` gives, with `begin` and `act_together`.
+        policy: Result of `load_policy`, with `begin` and `act_together`.
         explore: Whether actions are sampled.
     """
 
@@ -29,10 +29,10 @@ class PolicyPlayer:
     explore: bool = True
 
     def begin(self, seed: int) -> Any:
-        """As of `Player`."""
+        """Forgets the last episode."""
         return self.policy.begin(seed)
 
     def act(self, memory: Any, observations: dict[Any, Any]) -> dict[Any, int]:
-        """As of `Player`."""
+        """Actions of the wrapped player."""
         decisions = self.policy.act_together([(memory, observations)], explore=self.explore)[0]
         return {agent: decision.action for agent, decision in decisions.items()}

@@ -24,7 +24,7 @@ class _Listening(RulesChat):
         self.prompts: list[str] = []
 
     def complete(self, prompt: str, system: str = "") -> str:
-        """See `ChatModel`."""
+        """Refusal of every prompt, with its text and length as the error."""
         self.prompts.append(prompt)
         return super().complete(prompt, system)
 
@@ -33,7 +33,7 @@ def prompts_of(planner: str | Mapping[str, Any], game: PlanningGame) -> list[str
     """The prompts of a planner for the moment that a game is in, answered by rules, so that nobody is asked.
 
     Args:
-        planner: See `make_planner`.
+        planner: See `rllib_llm_comm.planning.planners.make_planner`.
         game: A game that has begun.
 
     Returns:

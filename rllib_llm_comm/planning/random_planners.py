@@ -29,11 +29,11 @@ class RandomPlanner(Planner):
         self._rng = np.random.default_rng(_checked(seed))
 
     def reseed(self, seed: int) -> None:
-        """See `Planner`."""
+        """Begins a new series of draws."""
         self._rng = np.random.default_rng(seed)
 
     def plan(self, request: PlanRequest) -> Plan:
-        """See `Planner`."""
+        """Plan of random subgoals that the agents can set about now."""
         given: dict[str, str] = {}
         for agent in request.game.agents:
             where = self._rng.random()
@@ -74,22 +74,22 @@ class DisturbedPlanner(Planner):
         self.begin()
 
     def begin(self) -> None:
-        """See `Planner`."""
+        """Forgets the last episode, here and in the other planner."""
         self.planner.begin()
         self.replaced = 0
         self._drawn: dict[str, str] = {}
 
     def reseed(self, seed: int) -> None:
-        """See `Planner`."""
+        """Begins a new series of draws, here and in the other planner."""
         self.planner.reseed(seed)
         self._rng = np.random.default_rng(seed)
 
     def settings(self) -> dict[str, Any]:
-        """See `Planner`."""
+        """Settings of this planner and of the other one, JSON-able."""
         return {"name": self.name, "planner": self.planner.settings(), "share": self.share}
 
     def plan(self, request: PlanRequest) -> Plan:
-        """See `Planner`."""
+        """Plan of the other planner with some random subgoals in place of its own."""
         made = self.planner.plan(request)
         given: dict[str, str] = {}
         subgoals = []
@@ -123,7 +123,7 @@ def _drawn(agent: str, subgoal: str) -> AssignedSubgoal:
 
 
 def _going_on(request: PlanRequest, agent: str) -> str:
-    """What an agent is about and still can do; empty if there is none."""
+    """Running subgoal of an agent if it is still possible; else empty."""
     current = request.current.get(agent, "")
     return "" if current and request.game.refusal(request.state, agent, current) else current
 
@@ -134,7 +134,7 @@ def _draw(request: PlanRequest, agent: str, given: dict[str, str], where: float)
     Args:
         request: The moment.
         agent: The agent.
-        given: What the agents before it are told.
+        given: Subgoals of the agents before it.
         where: From 0 to 1: which of those that there are.
     """
     options = request.game.possible(request.state, agent)

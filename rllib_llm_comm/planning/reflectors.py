@@ -32,9 +32,9 @@ class Reflector(Protocol):
         """The phase, and why.
 
         Args:
-            request: What the planner was told.
-            plan: What it planned.
-            outcomes: How the subgoals ended.
+            request: The planner's request.
+            plan: Its plan.
+            outcomes: Ends of the subgoals.
         """
 
 
@@ -42,9 +42,9 @@ def reflect_by_rules(request: PlanRequest, plan: Plan, outcomes: list[Outcome]) 
     """Blames the assignment if another agent could have done it with less effort, else the decomposition.
 
     Args:
-        request: See `Reflector`.
-        plan: See `Reflector`.
-        outcomes: See `Reflector`.
+        request: See `rllib_llm_comm.planning.reflectors.Reflector`.
+        plan: See `rllib_llm_comm.planning.reflectors.Reflector`.
+        outcomes: See `rllib_llm_comm.planning.reflectors.Reflector`.
     """
     game, state = request.game, request.state
     why = " ".join(outcome.sentence() for outcome in outcomes if outcome.how in (STUCK, LOST))
@@ -64,13 +64,13 @@ class ChatReflector:
     """Asks the planner's chat model; what happens without a usable answer is told by the planner's `fallback`.
 
     Attributes:
-        planner: Whose plans are thought over.
+        planner: The planner of the plans.
     """
 
     planner: ChatPlanner
 
     def __call__(self, request: PlanRequest, plan: Plan, outcomes: list[Outcome]) -> Reflection:
-        """See `Reflector`.
+        """Reflection of the chat model on an attempt.
 
         Raises:
             AnswerError: If there is no usable answer and `fallback` is "none".

@@ -43,7 +43,7 @@ class RulesChat:
     Attributes:
         model: Says in recordings that no language model answered.
         answered_by: Says the same of each plan.
-        counters: What was asked so far.
+        counters: Counts so far.
     """
 
     answered_by = RULES
@@ -53,7 +53,7 @@ class RulesChat:
         self.counters = ChatCounters()
 
     def complete(self, prompt: str, system: str = "") -> str:
-        """See `ChatModel`.
+        """Answer to a prompt of the planner, made by rules.
 
         Raises:
             ChatError: If the question is none that a planner asks.
@@ -107,13 +107,13 @@ def _agents(prompt: str) -> list[str]:
 
 @_once_per_prompt
 def _held(prompt: str) -> Mapping[str, str]:
-    """What each agent holds: "nothing", "onion", "dish" or "soup"."""
+    """Item that each agent holds: "nothing", "onion", "dish" or "soup"."""
     return {who.lower(): what.rpartition(" ")[2] for who, what in _HOLDS.findall(prompt)}
 
 
 @_once_per_prompt
 def _stage(prompt: str) -> int:
-    """How far the next soup is: 0 onions are wanted, 1 a dish is, 2 it can be taken and delivered."""
+    """Stage of the next soup: 0 onions are wanted, 1 a dish is, 2 it can be taken and delivered."""
     held = _held(prompt).values()
     if "soup" in held or ("has a ready soup" in prompt and "dish" in held):
         return 2
@@ -144,18 +144,18 @@ def _told(prompt: str) -> dict[str, str]:
 
 @_once_per_prompt
 def _far(prompt: str) -> frozenset[str]:
-    """Who can reach no pot."""
+    """Agents that can reach no pot."""
     return frozenset(who.lower() for who in _NO_POT.findall(prompt))
 
 
 @_once_per_prompt
 def _pots(prompt: str) -> Mapping[str, int]:
-    """How many onions are in each pot that is not full."""
+    """Number of onions in each pot that is not full."""
     return {pot.strip().lower().removeprefix("the "): int(onions) for pot, onions in _IN_POT.findall(prompt)}
 
 
 def _worth(subgoal: str, agent: str, prompt: str) -> float:
-    """How much a subgoal helps a team that makes soups; below 0 if to wait is better."""
+    """Worth of a subgoal for a team that makes soups; below 0 if to wait is better."""
     stage, held = _stage(prompt), _held(prompt).get(agent, "nothing")
     far = agent in _far(prompt)
     if not _fits(subgoal, held):
@@ -167,7 +167,7 @@ def _worth(subgoal: str, agent: str, prompt: str) -> float:
     if subgoal.startswith("fetch a dish"):
         return 6 if stage == 1 else 2
     if subgoal.startswith("fetch an onion"):
-        # What was laid down for others to take is taken by those who can use it.
+        # Items that were laid down for others are taken by those who can use it.
         laid = "counter" in subgoal
         return (-3 if far else 5.5) if laid else 5
     if subgoal.startswith("fetch a soup"):
@@ -178,7 +178,7 @@ def _worth(subgoal: str, agent: str, prompt: str) -> float:
 
 
 def _fits(subgoal: str, held: str) -> bool:
-    """Whether hands are as a subgoal needs them; a list of all subgoals also has those that cannot be done now."""
+    """True if hands are as a subgoal needs them; a list of all subgoals also has those that cannot be done now."""
     needs = {"deliver": "soup", "fill": "dish", "fetch": "nothing"}.get(subgoal.split(" ", 1)[0])
     if subgoal.startswith("put the "):
         needs = subgoal.split(" ")[2]
@@ -186,14 +186,14 @@ def _fits(subgoal: str, held: str) -> bool:
 
 
 def _waste(told: Mapping[str, str], prompt: str) -> float:
-    """What is too much of one kind: two dishes for one soup, an onion more than the pots take."""
+    """Surplus of one kind: two dishes for one soup, an onion more than the pots take."""
     dishes = sum(subgoal.startswith("fetch a dish") for subgoal in told.values())
     dishes += sum(what == "dish" for what in _held(prompt).values())
     return 8.0 * max(0, dishes - 1)
 
 
 def _onions_in(subgoal: str, prompt: str) -> int:
-    """How many onions the pot that a subgoal names has."""
+    """Number of onions in the pot that a subgoal names."""
     return next((onions for pot, onions in _pots(prompt).items() if pot in subgoal), 0)
 
 

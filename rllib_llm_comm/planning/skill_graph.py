@@ -18,9 +18,9 @@ class Skill:
 
     Attributes:
         name: Its name.
-        uses: What it uses up, by name of the thing.
-        brings: What there is afterwards in addition.
-        agent: Who does it; empty for what happens by itself.
+        uses: Things that it uses up, by name of the thing.
+        brings: Things that there are afterwards in addition.
+        agent: The agent that does it; empty for events without one.
         subgoals: The subgoals by which the agent would do it, best first; empty if there are none now.
         cost: About how many steps it takes.
     """
@@ -38,8 +38,8 @@ class SkillProblem:
     """A moment of a game as a search problem.
 
     Attributes:
-        skills: What can be done in this game.
-        have: What there is now.
+        skills: Skills of this game.
+        have: Present items.
         targets: Things that are wanted, the most wanted first.
         idle: Per agent the subgoal of who has nothing to do.
         engaged: Agents that hold something: if it is needed later on the way to a target, they keep it and wait.
@@ -60,8 +60,8 @@ def search(skills: Sequence[Skill], have: Mapping[str, int], target: str) -> lis
 
     Args:
         skills: All there are.
-        have: What there is now; not changed.
-        target: What is wanted.
+        have: Present items; not changed.
+        target: The target.
 
     Returns:
         `None` if there is no way.
@@ -98,7 +98,7 @@ def _do(
     """A skill, after whatever has to be done for it."""
     steps: list[Skill] = []
     cost = skill.cost
-    # What an agent itself must have comes last, so that nobody stands around with it while the rest is prepared.
+    # Items that an agent itself must have come last, so that nobody stands around with it while the rest is prepared.
     for thing, number in sorted(skill.uses.items(), key=lambda use: (use[0].startswith(own(skill.agent, "")), use)):
         for _ in range(number):
             if have[thing] <= 0:
@@ -112,17 +112,17 @@ def _do(
 
 
 def ready(skill: Skill, have: Mapping[str, int]) -> bool:
-    """Whether a skill can be done with what there is.
+    """True if a skill can be done with the present items.
 
     Args:
         skill: The skill.
-        have: What there is.
+        have: Present items.
     """
     return all(have.get(thing, 0) >= number for thing, number in skill.uses.items())
 
 
 def share_out(problem: SkillProblem, agents: Iterable[str]) -> tuple[str, dict[str, str], dict[str, str]]:
-    """Who does what now: each agent's first skill, on the way to a target, that it can begin.
+    """Assignment of skills: each agent's first skill, on the way to a target, that it can begin.
 
     Once an agent has a skill, the others search on without it, as if it had already brought what it is about to bring;
     so two agents do not do the same thing twice.
@@ -167,7 +167,7 @@ def _first(way: Sequence[Skill], agents: Sequence[str], have: Mapping[str, int],
 
 
 def _has_part(way: Sequence[Skill], agent: str) -> bool:
-    """Whether an agent has something to do later on a way."""
+    """True if an agent has something to do later on a way."""
     return any(skill.agent == agent for skill in way)
 
 

@@ -1,4 +1,4 @@
-"""How agents learn of their subgoals: as words in their observations, or as numbers behind their vectors."""
+"""Subgoals in observations: as words, or as numbers behind their vectors."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class SubgoalTeller:
         return gym.spaces.Dict({**space.spaces, VECTOR: longer})
 
     def told(self, seen: Mapping[str, Any], subgoal: str) -> dict[str, Any]:
-        """What an agent sees, with its subgoal.
+        """Observation of an agent with its subgoal.
 
         Args:
             seen: Its observation.
-            subgoal: What it is to do; empty for nothing.
+            subgoal: Its subgoal; empty for none.
         """
         said = dict(seen)
         if SUBGOAL in said:

@@ -1,4 +1,4 @@
-"""Who is to do what, since when, and how it ends."""
+"""Tracking of subgoals: the agent, the begin and the end of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE = 40
 WAITING = 5
 
 Done = Callable[[State, State, str, str], bool]
-"""Whether an agent has done a subgoal: before, after, agent, subgoal."""
+"""Test of a subgoal, true if an agent has done it: before, after, agent, subgoal."""
 
 
 def check_patience(patience: object) -> None:
@@ -42,7 +42,7 @@ class SubgoalTracker:
     Attributes:
         told: The subgoal of each agent, also after it has ended; empty before the first plan.
         ended: Agents whose subgoals have ended, and those that have none yet.
-        outcomes: How the last subgoals ended in this episode.
+        outcomes: Ends of the last subgoals of this episode.
         counts: Subgoals given, and how they ended, in this episode.
 
     Raises:
@@ -84,7 +84,7 @@ class SubgoalTracker:
         """Looks at what a `step` of the game has brought.
 
         Args:
-            passed: What `PlanningGame.passed` gives after it.
+            passed: Result of `PlanningGame.passed` after it.
 
         Returns:
             The subgoals that have ended in it.

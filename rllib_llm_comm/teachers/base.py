@@ -1,4 +1,4 @@
-"""What a teacher is, and where teachers are found by name."""
+"""Teachers, which label messages, and their registry."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.registry import Registry
 
 
 @dataclass(frozen=True)
 class TeacherRequest:
-    """What a teacher is shown.
+    """One moment of a game, as a teacher sees it.
 
     Attributes:
         agents: Names of the agents.
@@ -34,7 +34,7 @@ class TeacherRequest:
 
 
 class Teacher(ABC):
-    """Says what each agent should say (Verco Eq. 1: the labels of the message adapter).
+    """Gives each agent the message that it should say (Verco Eq. 1: the labels of the message adapter).
 
     Attributes:
         name: Its name in files and label rows.
@@ -50,12 +50,12 @@ class Teacher(ABC):
         """One message of at most ten words per agent; an agent without an entry gets no label.
 
         Args:
-            request: What there is to see.
+            request: The moment.
             rng: Source of randomness.
         """
 
     def keep_answers(self, folder: str | os.PathLike[str]) -> None:
-        """Is told where answers that cost something may be kept, so that a killed collection pays for none twice.
+        """Names a folder for answers that cost something, so that a killed collection pays for none twice.
 
         Args:
             folder: A folder of the collection's own; it need not exist.
@@ -72,10 +72,14 @@ class Teacher(ABC):
         return None
 
 
-_TEACHERS: dict[str, str | type[Teacher]] = {
-    "scripted": "rllib_llm_comm.teachers.scripted_teacher:ScriptedTeacher",
-    "chat": "rllib_llm_comm.teachers.chat_teacher:ChatTeacher",
-}
+TEACHERS: Registry[type[Teacher]] = Registry(
+    "teacher",
+    {
+        "scripted": "rllib_llm_comm.teachers.scripted_teacher:ScriptedTeacher",
+        "chat": "rllib_llm_comm.teachers.chat_teacher:ChatTeacher",
+    },
+    "`register_teacher` adds one.",
+)
 
 
 def register_teacher(name: str, teacher: type[Teacher]) -> None:
@@ -85,7 +89,7 @@ def register_teacher(name: str, teacher: type[Teacher]) -> None:
         name: The name.
         teacher: The class; its constructor takes the settings as keyword arguments.
     """
-    _TEACHERS[name] = teacher
+    TEACHERS.register(name, teacher)
 
 
 def make_teacher(settings: str | Mapping[str, Any] | Teacher) -> Teacher:
@@ -101,13 +105,13 @@ def make_teacher(settings: str | Mapping[str, Any] | Teacher) -> Teacher:
         return settings
     name, values = _split(settings)
     try:
-        return _teacher_class(name)(**values)
+        return TEACHERS[name](**values)
     except TypeError as error:
         raise UserError(f"`teacher` {name!r} does not take these settings ({error}).") from error
 
 
 def teacher_identity(settings: str | Mapping[str, Any] | Teacher) -> dict[str, Any]:
-    """What decides a teacher's words: its name and the settings that have an effect on them.
+    """The settings that decide a teacher's words, with its name.
 
     Args:
         settings: As for `make_teacher`. Of a teacher that was made already its `settings` are taken, if it has them.
@@ -119,22 +123,10 @@ def teacher_identity(settings: str | Mapping[str, Any] | Teacher) -> dict[str, A
         name, values, kind = settings.name, dict(getattr(settings, "settings", {})), type(settings)
     else:
         name, values = _split(settings)
-        kind = _teacher_class(name)
+        kind = TEACHERS[name]
     return {"name": name, **{key: value for key, value in values.items() if key not in kind.without_effect}}
 
 
 def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     values = {"name": settings} if isinstance(settings, str) else dict(settings)
     return str(values.pop("name", None)), values
-
-
-def _teacher_class(name: str) -> type[Teacher]:
-    if name not in _TEACHERS:
-        known = ", ".join(repr(key) for key in _TEACHERS)
-        raise UserError(f"`teacher` is {name!r} but must be one of {known}.{did_you_mean(name, _TEACHERS)}")
-    found = _TEACHERS[name]
-    if isinstance(found, str):
-        module, _, attribute = found.partition(":")
-        found = getattr(import_module(module), attribute)
-        assert isinstance(found, type)
-    return found

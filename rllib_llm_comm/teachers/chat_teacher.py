@@ -47,7 +47,7 @@ class ChatTeacher(Teacher):
 
     Attributes:
         client: The client, with its counters of requests and cost.
-        settings: What decides its answers.
+        settings: The settings that decide its answers.
         counts: Requests to this teacher, and agents by what became of them: labels, missing, refusals, garbage,
             failures; and `truncated`, answers that were cut off (what came before counts).
     """
@@ -90,7 +90,7 @@ class ChatTeacher(Teacher):
         """Keeps answers and spent money there, unless `cache_dir` is set.
 
         Args:
-            folder: See `Teacher`.
+            folder: A folder of the collection's own; it need not exist.
         """
         self.client.keep_answers(folder)
 
@@ -138,7 +138,7 @@ class ChatTeacher(Teacher):
         return labels
 
     def prompt(self, request: TeacherRequest) -> str:
-        """What the model is asked.
+        """The question to the model.
 
         Args:
             request: Agents, observations, task and brief.
@@ -160,7 +160,7 @@ def parse_messages(answer: str, agents: Sequence[str]) -> dict[str, str]:
     and a JSON object; names in any case. The first message of a name counts.
 
     Args:
-        answer: What the model wrote; anything may stand in it.
+        answer: The model's answer; anything may stand in it.
         agents: The names.
 
     Returns:
@@ -173,12 +173,12 @@ def parse_messages(answer: str, agents: Sequence[str]) -> dict[str, str]:
 
 
 def is_refusal(message: str) -> bool:
-    """Whether the model talks about what it will not do, instead of as an agent."""
+    """True if the model refuses to answer, instead of talking as an agent."""
     return _REFUSAL.search(" ".join(message[:_MAX_LINE].translate(_TYPOGRAPHY).lower().split())) is not None
 
 
 def is_garbage(message: str) -> bool:
-    """Whether a message is no sentence: no words, a placeholder, an address, code, or one endless word."""
+    """True if a message is no sentence: no words, a placeholder, an address, code, or one endless word."""
     words = re.findall(r"[^\W\d_]{2,}", message)
     letters = sum(len(word) for word in words)
     return (

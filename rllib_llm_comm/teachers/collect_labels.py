@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import asked, teacher_state
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.message_words import limit_words
@@ -28,7 +29,7 @@ _SHARES = ("random_share", "teacher_share")
 
 @dataclass(frozen=True)
 class CollectionReport:
-    """What a collection gave.
+    """The result of a collection.
 
     Attributes:
         labels: Rows written.
@@ -144,7 +145,7 @@ def check_limits(settings: Mapping[str, Any], prefix: str = "") -> None:
 
     Args:
         settings: Name -> value of the right type, or `None`; unknown names are passed over.
-        prefix: What the user writes before the name.
+        prefix: Text before the setting's name in messages, such as "config.".
 
     Raises:
         UserError: At the first value that is not allowed.
@@ -179,10 +180,6 @@ class _Collector:
         shares: tuple[float, float],
         max_empty_moments: int,
     ) -> None:
-        from pettingzoo.env_registry import registration
-
-        import rllib_llm_comm.envs  # noqa: F401  (registers our games)
-
         self._store, self._teacher, self._player = store, teacher, player
         self._shares = shares
         self._empty, self._most_empty = 0, max_empty_moments
@@ -190,10 +187,7 @@ class _Collector:
         self.round = int(store.state.get("round", 0))
         self.decisions = int(store.state.get("decisions", 0))
         try:
-            self._envs = [
-                registration.make("parallel", settings["env"], **settings["env_config"])
-                for _ in range(settings["num_envs"])
-            ]
+            self._envs = [make_env(settings["env"], **settings["env_config"]) for _ in range(settings["num_envs"])]
         except UserError:
             raise
         except Exception as error:
@@ -206,7 +200,7 @@ class _Collector:
         }
 
     def state(self) -> dict[str, int]:
-        """What is needed to go on."""
+        """The round and decision from which a collection goes on."""
         return {"round": self.round, "decisions": self.decisions}
 
     def play_round(self, target: int, progress: Callable[[int, int], None] | None) -> None:

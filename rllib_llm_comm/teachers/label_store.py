@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 COLUMNS = ("prompt", "message", "agent", "episode", "game_step", "teacher", "env")
 # Columns that labels are learned from.
 TEXTS = ("prompt", "message")
-# Where a chat teacher keeps its answers; readers of Parquet folders leave out what begins with an underscore.
+# Readers of Parquet folders, such as `pandas.read_parquet(folder)`, leave out what begins with an underscore: a chat
+# teacher's answers, and the state of the collection.
 ANSWERS = "_chat_cache"
-_STATE = "collection.json"
+_STATE = "_collection.json"
+_OLD_STATE = "collection.json"  # of version 0.1; pandas takes it for a damaged part
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 
 
 class _State(BaseModel):
-    """What `collection.json` must hold to go on."""
+    """Content of `_collection.json` that a collection needs to go on."""
 
     model_config = ConfigDict(strict=True)
 
@@ -74,26 +76,32 @@ def read_texts(path: Path) -> pyarrow.Table:
 
 
 def is_collection(folder: Path) -> bool:
-    """Whether a folder was written by a `LabelStore`."""
-    return (folder / _STATE).exists()
+    """True if a folder was written by a `LabelStore`."""
+    return _state_file(folder).exists()
+
+
+def _state_file(folder: Path) -> Path:
+    """The state's file, under the name of version 0.1 where only that is there."""
+    new, old = folder / _STATE, folder / _OLD_STATE
+    return old if old.exists() and not new.exists() else new
 
 
 class LabelStore:
-    """A folder of `part-NNNNN.parquet` and `collection.json`.
+    """A folder of `part-NNNNN.parquet` and `_collection.json`, which readers of Parquet data sets open as it is.
 
     Attributes:
         labels: Number of rows, buffered ones included.
         prompts: Number of distinct prompts.
         complete: Whether all labels that were wanted are there.
-        state: What the collector keeps between parts.
+        state: The collector's own state between parts.
     """
 
     def __init__(self, folder: str | os.PathLike[str], settings: Mapping[str, Any], max_per_prompt: int) -> None:
         """Opens or makes the folder.
 
         Args:
-            folder: Where the labels lie.
-            settings: What determines the labels; a folder made with others is refused.
+            folder: The folder of the labels.
+            settings: Those that determine the labels; a folder made with others is refused.
             max_per_prompt: Most different messages kept of one prompt.
 
         Raises:
@@ -152,7 +160,7 @@ class LabelStore:
                 self._seen[prompt].add(message)
                 self.labels += 1
         half_made = [path for number, path in parts.items() if number >= self.parts]  # the state does not know them
-        scratches = [path for name in ("part-", _STATE) for path in self.folder.glob(f".{name}*.tmp")]
+        scratches = [path for name in ("part-", _STATE, _OLD_STATE) for path in self.folder.glob(f".{name}*.tmp")]
         for path in (*half_made, *scratches):
             path.unlink()
 
@@ -170,15 +178,15 @@ class LabelStore:
         return found
 
     def _read_state(self) -> _State | None:
-        path = self.folder / _STATE
+        path = _state_file(self.folder)
         try:
             return _State.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._damaged(_STATE, f"cannot be read ({error.strerror})") from error
+            raise self._damaged(path.name, f"cannot be read ({error.strerror})") from error
         except ValueError as error:
-            raise self._damaged(_STATE, "is damaged") from error
+            raise self._damaged(path.name, "is damaged") from error
 
     def _damaged(self, name: str, fault: str) -> UserError:
         return UserError(
@@ -222,13 +230,14 @@ class LabelStore:
                 "state": self.state,
             }
             write_atomically(self.folder / _STATE, json.dumps(document, indent=2) + "\n")
+            (self.folder / _OLD_STATE).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def saving(self, state: Mapping[str, Any], seconds: float) -> Iterator[None]:
         """Writes the buffered rows again and again inside a `with`, also while a teacher keeps everybody waiting.
 
         Args:
-            state: What the collector needs to go on from where the `with` began.
+            state: The collector's state at the beginning of the `with`.
             seconds: Pause between two looks.
 
         Raises:

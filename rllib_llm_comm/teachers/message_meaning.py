@@ -1,19 +1,16 @@
-"""Do two messages ask for the same thing?"""
+"""Meanings of messages in the wordings of the games' scripted players."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from rllib_llm_comm.envs.door import sayings as door_sayings
-from rllib_llm_comm.envs.minirts.commanders import sayings as strategy_sayings
-from rllib_llm_comm.envs.overcooked_ai import sayings
-from rllib_llm_comm.envs.overcooked_text import sayings as kitchen_sayings
-from rllib_llm_comm.envs.referential import sayings as referential_sayings
+from rllib_llm_comm.envs.games import GAMES
+from rllib_llm_comm.lazy import load
 
 
 def same_request(one: str, other: str) -> bool:
-    """Whether two messages mean the same, whatever their wording.
+    """True if two messages mean the same, whatever their wording.
 
     Messages in the scripted teacher's wordings are compared by what they mean ("please bring the tomato" and "i need
     the tomato" are the same); any other message only equals itself, up to case, blanks and the full stop.
@@ -22,30 +19,32 @@ def same_request(one: str, other: str) -> bool:
         one: A message.
         other: Another one.
     """
-    first, second = _understand(one), _understand(other)
+    first, second = _meaning(one), _meaning(other)
     if first is not None and second is not None:
         return first == second
     return _plain(one) == _plain(other)
 
 
-@functools.lru_cache(maxsize=65536)
 def is_understood(message: str) -> bool:
-    """Whether a message is a saying of one of the package's games, in a wording of its scripted player.
+    """True if a message is a saying of a known game, in a wording of its scripted player.
 
     Args:
         message: The message.
     """
-    return _understand(message) is not None
+    return _is_understood(message, tuple(GAMES))
 
 
-_GAMES = (kitchen_sayings, sayings, strategy_sayings, door_sayings, referential_sayings)
+@functools.lru_cache(maxsize=65536)
+def _is_understood(message: str, games: tuple[str, ...]) -> bool:
+    """For the games known now; one may be registered later."""
+    return _meaning(message) is not None
 
 
-def _understand(message: str) -> Any:
+def _meaning(message: str) -> Any:
     """The meaning in the first game that knows the wording, with the game, as tuples of two games may be equal."""
-    for game in _GAMES:
-        if (meant := game.understand(message)) is not None:
-            return game.__name__, meant
+    for name, record in GAMES.items():
+        if record.sayings and (meant := load(record.sayings)(message)) is not None:
+            return name, meant
     return None
 
 

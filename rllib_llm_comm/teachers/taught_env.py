@@ -25,7 +25,7 @@ class AnyText(gym.spaces.Text):
         super().__init__(max_length, min_length=0, charset=string.printable)
 
     def contains(self, x: Any) -> bool:
-        """Whether this is a text that is not too long."""
+        """True for a text that is not too long."""
         return isinstance(x, str) and len(x) <= self.max_length
 
 

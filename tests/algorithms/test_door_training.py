@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rllib_llm_comm.cli.example import examples
+from rllib_llm_comm.experiments.packaged_examples import examples
 from tests.cli.command import rllib
 
 

@@ -12,11 +12,11 @@ from toys import language_model
 
 from rllib_llm_comm import MessageSFTConfig, TWOSOMEConfig
 from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
-from rllib_llm_comm.cli.example import examples
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.commanders.sayings import understand
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING
+from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
 from rllib_llm_comm.teachers.collect_labels import collect_labels
 from rllib_llm_comm.teachers.message_meaning import same_request

@@ -9,8 +9,8 @@ from hostile import change
 from toys import language_model, register
 
 from rllib_llm_comm import TWOSOMEConfig, load_policy
-from rllib_llm_comm.cli.example import examples
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.packaged_examples import examples
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 

@@ -82,21 +82,21 @@ def test_any_model_fills_a_form(folder, question, temperature, seed):
 
 
 def test_the_form_is_taken_from_the_prompt_and_not_shown():
-    prompt = fill("rllib_llm_comm.language", "structured", prompt="Who?", schema=json.dumps(Whole.model_json_schema()))
+    prompt = fill("rllib_llm_comm.chat", "structured", prompt="Who?", schema=json.dumps(Whole.model_json_schema()))
     schema, shown = form_in(prompt)
     assert schema == Whole.model_json_schema() and "thoughts, kind, parts, good" in shown and "$defs" not in shown
-    again = fill("rllib_llm_comm.language", "repair", prompt=prompt, answer='{"good": true}', reasons="- no")
+    again = fill("rllib_llm_comm.chat", "repair", prompt=prompt, answer='{"good": true}', reasons="- no")
     assert form_in(again)[0] == schema
 
     class Odd(BaseModel):
         either: int | str
 
-    odd = fill("rllib_llm_comm.language", "structured", prompt="", schema=json.dumps(Odd.model_json_schema()))
+    odd = fill("rllib_llm_comm.chat", "structured", prompt="", schema=json.dumps(Odd.model_json_schema()))
     assert form_in(odd) == (None, odd) and form_in("Who?") == (None, "Who?")
 
 
 def test_without_forms_the_model_is_left_alone(folder):
-    prompt = fill("rllib_llm_comm.language", "structured", prompt="Who?", schema=json.dumps(Part.model_json_schema()))
+    prompt = fill("rllib_llm_comm.chat", "structured", prompt="Who?", schema=json.dumps(Part.model_json_schema()))
     assert "{" not in LocalChat(str(folder), max_tokens=5, forms=False).complete(prompt)
     assert read_answer(LocalChat(str(folder), max_tokens=5).complete(prompt), Part).number >= 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rllib_llm_comm.cli.example import examples
+from rllib_llm_comm.experiments.packaged_examples import examples
 from tests.cli.command import rllib
 
 SMALL = {

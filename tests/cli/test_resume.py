@@ -16,7 +16,7 @@ import pytest
 from ray import cloudpickle
 from ray.tune import Checkpoint
 
-from rllib_llm_comm.experiments.signatures import OwnStates
+from rllib_llm_comm.checkpoints.signatures import OwnStates
 from rllib_llm_comm.experiments.trial_checkpoints import SEAL, seal, whole_checkpoints
 from rllib_llm_comm.experiments.tune_callback import SafeKeeping
 from tests.cli.command import rllib, start_rllib

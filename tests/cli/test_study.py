@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rllib_llm_comm.cli.example import examples
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.study_results import read_results
 from rllib_llm_comm.experiments import pipeline
+from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.study_file import expand, read_study
 from tests.cli.command import rllib

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import math
-from importlib import import_module
 from typing import Any
 
 import pytest
 from pettingzoo.env_registry import registration
 
-from rllib_llm_comm.envs import GAMES
+from rllib_llm_comm.envs import env_ids
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.env_settings import check_environment
 
@@ -25,8 +24,7 @@ SOMETIMES = [5, 0, -1, 10**9, 2**31, 2**32 - 1, 1.5, -0.5, True, False, None, ["
 
 def settings_of(env_id: str) -> dict[str, Any]:
     """Name -> default of the settings of a game, those of the game that it is made from included."""
-    entry, _, name = GAMES[env_id].partition(":")
-    made = getattr(import_module(entry), name)()
+    made = registration.make("parallel", env_id)
     made.close()
     known: dict[str, Any] = {}
     for kind in type(made).__mro__:
@@ -57,7 +55,7 @@ def of_the_kind(value: Any, default: Any) -> bool:
     return isinstance(default, str | tuple)
 
 
-@pytest.mark.parametrize("env_id", GAMES)
+@pytest.mark.parametrize("env_id", env_ids())
 def test_a_wrong_value_of_any_setting_is_one_sentence_that_names_it(env_id):
     for name, default in settings_of(env_id).items():
         for value in [*NEVER, *SOMETIMES]:

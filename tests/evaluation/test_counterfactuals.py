@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
 import pytest
 import typer
+from pydantic import TypeAdapter
 from test_replay import NASTY, RandomCooks, opened
 from toys import ENV_ID, ColourTalk, language_model, randomise, register
 from typer.testing import CliRunner
@@ -21,8 +21,9 @@ from rllib_llm_comm.cli import replay
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals, total_variation
 from rllib_llm_comm.evaluation.frames import frame_of
-from rllib_llm_comm.evaluation.planned import play_planned
+from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
+from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, record
 
 HEARD, SILENT = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.6, 0.3])
@@ -52,7 +53,7 @@ class Obeys:
 
 def told(page):
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text()).group(1)
-    return json.loads(data)["sides"][0]["episodes"][0]
+    return TypeAdapter(ReplayPage).validate_json(data)["sides"][0]["episodes"][0]
 
 
 def shown(page, tmp_path, moment):
@@ -140,9 +141,9 @@ def test_texts_around_it_are_data(tmp_path):
     page = write_replay(record(Hearers(), env=env), tmp_path / "r.html", title="x").read_text()
     assert NASTY not in page and page.count("<script") == 2 and '"silent":[' in page
     # A game may name its agents as it likes; their names stand in the line, in titles and over curves.
-    cards = [{"reward": 0.0, "heard": {"a": NASTY}, "said": "", "events": [], "busy": False, "text": ""} for _ in "abc"]
+    cards = [{"reward": 0.0, "heard": {"a": NASTY}, "said": "", "events": [], "busy": False} for _ in "abc"]
     for influence, card in zip((0.1, 0.5, 0.9), cards, strict=True):
-        card |= {"candidates": [NASTY], "probabilities": [1.0], "action": 0, "phrase": NASTY}
+        card |= {"text": "", "subgoal": "", "candidates": [NASTY], "probabilities": [1.0], "action": 0, "phrase": NASTY}
         card |= {"silent": [1.0], "influence": influence, "changed": True}
     frames = [
         {"game_step": k, "ansi": "x", "image": None, "metrics": {}, "agents": {NASTY: card}}

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 import shutil
 import subprocess
@@ -13,12 +12,14 @@ from chat_server import ChatServer
 from corridor import Corridor
 from PIL import Image
 from planner_model import planner
+from pydantic import TypeAdapter, ValidationError
 
 from rllib_llm_comm.agents.load_policy import Decision
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_text import parallel_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay
+from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import Episode, evaluate, record
 from rllib_llm_comm.evaluation.tiles import TileSheets
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
@@ -96,6 +97,37 @@ def test_a_game_has_its_own_words_for_its_end_and_no_kitchens(tmp_path, solved, 
     assert f'"headline":"{good if solved else bad}"' in page and "served" not in page
 
 
+def content(page: str) -> str:
+    """The JSON of a page."""
+    return re.search(r'<script type="application/json" id="data">(.*?)</script>', page).group(1)
+
+
+def checked(page: str) -> ReplayPage:
+    """The JSON of a page, which has the keys and types of the schema and no others."""
+    return TypeAdapter(ReplayPage).validate_json(content(page))
+
+
+def test_the_json_of_a_page_has_the_schema(episodes, tmp_path):
+    page = write_comparison({"one": episodes, "other": episodes}, tmp_path / "replay.html", title="Two").read_text()
+    told = checked(page)
+    assert [side["title"] for side in told["sides"]] == ["one", "other"] and told["drawing"]["pictures"]
+    busy = {"text", "subgoal", "reward", "events", "busy", "total"}
+    asked = busy | {"said", "heard", "candidates", "probabilities", "action", "phrase", "value"}
+    frames = told["sides"][0]["episodes"][0]["frames"]
+    assert {frozenset(part) for frame in frames for part in frame["agents"].values()} == {
+        frozenset(busy), frozenset(asked)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("change", ['"undone":false', '"total":0.0', '"picture":0', '"drawing":'])
+def test_other_json_has_not(change, episodes, tmp_path):
+    page = write_replay(episodes, tmp_path / "replay.html").read_text()
+    key = change.split(":")[0]
+    assert change in page
+    with pytest.raises(ValidationError):
+        checked(page.replace(change, f'"other"{change[len(key) :]}', 1))
+
+
 def test_the_salad_kitchen_says_served(episodes, tmp_path):
     assert '"headline":"not served"' in write_replay(episodes, tmp_path / "replay.html").read_text()
 
@@ -121,7 +153,7 @@ def test_the_page_tells_who_answered(tmp_path):
         game = overcooked_ai.parallel_env(observe=["entities"], action_level="primitive", horizon=30)
         env = PlannedSubgoals(game, {"name": "chat", "chat": asked, "objects": False}, wait=True, patience=9)
         page = write_replay(record(Idle(), env=env), tmp_path / "replay.html").read_text()
-    told = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page).group(1))
+    told = checked(page)
     (episode,) = told["sides"][0]["episodes"]
     count = len(episode["rounds"])
     assert episode["answers"][:2] == [f"plans: model {count}", f"assignments: rules {count}"] and count > 1

@@ -9,11 +9,11 @@ import pyarrow.parquet as parquet
 import pytest
 
 from rllib_llm_comm.algorithms.message_labels import check_labels
-from rllib_llm_comm.cli.options import TrainOptions
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.ray_session import available_cpus
+from rllib_llm_comm.experiments.train_settings import TrainSettings
 from tests.cli.command import rllib
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
@@ -24,7 +24,7 @@ LABELS = {"run": "collect_labels", "env": KITCHEN, "config": {"target_labels": 3
 def refused(folder, specs, **options):
     """The sentence with which a file is refused; nothing may have been written."""
     with pytest.raises(UserError) as caught:
-        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainOptions(storage_path=str(folder), **options))
+        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder), **options))
     assert not (folder / "f").exists()
     return str(caught.value)
 

@@ -91,6 +91,11 @@ def test_what_failed_from_here_is_not_planned_again():
     [
         ("nobody", "`planner`"),
         ({"name": "scripted", "examples": 1}, "no setting of the planner"),
+        ({"name": "chat", "model": "m"}, "`model` is no setting of the planner 'chat'"),
+        (
+            {"name": "chat", "chat": {"model": "m"}, "exampels": 1},
+            "Did you mean 'examples'",
+        ),
         ({"name": "chat"}, "`chat` is not set"),
         ({"name": "cassette"}, "`cassette` is not set"),
         (5, "`planner` is 5 but must be a name"),
@@ -309,6 +314,8 @@ def test_a_planner_of_ones_own_has_a_name():
     register_planner("lazy", Lazy)
     game = kitchen()
     assert make_planner("lazy").plan(PlanRequest(game, game.state())).goal == "rest"
+    with pytest.raises(UserError, match="`speed` is no setting of the planner 'lazy'; its settings are name"):
+        make_planner({"name": "lazy", "speed": 1})
 
 
 @pytest.mark.parametrize(("examples", "irrelevant"), [(0, 0), (1, 0), (0, 1), (3, 1), (1, 3)])

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
@@ -22,7 +23,7 @@ from chat_server import ChatServer
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.teachers import collect_labels as collect_module
 from rllib_llm_comm.teachers.collect_labels import CollectionReport, collect_labels
-from rllib_llm_comm.teachers.label_store import COLUMNS
+from rllib_llm_comm.teachers.label_store import COLUMNS, is_collection
 
 ENV = "rllib_llm_comm/overcooked_text-v0"
 SETTINGS: dict[str, Any] = {
@@ -64,6 +65,20 @@ def test_no_row_twice(whole):
     found = rows(whole)
     assert len({(row["prompt"], row["message"]) for row in found}) == len(found)
     assert max(Counter(row["prompt"] for row in found).values()) == 2
+
+
+def test_other_tools_read_the_folder_as_it_is(whole):
+    table = pandas.read_parquet(whole)
+    assert table.to_dict("records") == rows(whole)
+
+
+def test_a_collection_of_version_0_1_goes_on(whole, tmp_path):
+    folder = tmp_path / "old"
+    shutil.copytree(whole, folder)
+    (folder / "_collection.json").rename(folder / "collection.json")
+    assert is_collection(folder)
+    assert collect(folder).complete and rows(folder) == rows(whole)
+    assert not (folder / "collection.json").exists() and (folder / "_collection.json").is_file()
 
 
 def test_the_seed_decides(whole, tmp_path):
@@ -126,7 +141,7 @@ def _cut(folder: Path) -> None:
 
 
 def _write(text: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / "collection.json").write_text(text)
+    return lambda folder: (folder / "_collection.json").write_text(text)
 
 
 def _change(**values: Any) -> Callable[[Path], object]:
@@ -138,8 +153,8 @@ def _table(**columns: list[Any]) -> Callable[[Path], object]:
 
 
 def _folder_as_state(folder: Path) -> None:
-    (folder / "collection.json").unlink()
-    (folder / "collection.json").mkdir()
+    (folder / "_collection.json").unlink()
+    (folder / "_collection.json").mkdir()
 
 
 @pytest.mark.parametrize(
@@ -150,17 +165,17 @@ def _folder_as_state(folder: Path) -> None:
         (_table(prompt=["a"]), "'part-00000.parquet' has no column message"),
         (_table(prompt=[1], message=["b"]), "'part-00000.parquet' has a column prompt of int64"),
         (_table(prompt=["a"], message=pa.array([None], pa.string())), "column message with 1 empty cells"),
-        (_write("[]"), "'collection.json' is damaged"),
-        (_write('{"settings": '), "'collection.json' is damaged"),
-        (lambda folder: (folder / "collection.json").write_bytes(b"\xff\xfe"), "'collection.json' is damaged"),
-        (_change(parts="2"), "'collection.json' is damaged"),
-        (_change(parts=-1), "'collection.json' is damaged"),
-        (_change(complete=None), "'collection.json' is damaged"),
-        (_change(state=[]), "'collection.json' is damaged"),
-        (_change(state={"round": "one"}), "'collection.json' is damaged"),
-        (_change(settings=3), "'collection.json' is damaged"),
-        (_folder_as_state, "'collection.json' cannot be read"),
-        (lambda folder: (folder / "collection.json").unlink(), "'collection.json' is missing beside the parts"),
+        (_write("[]"), "'_collection.json' is damaged"),
+        (_write('{"settings": '), "'_collection.json' is damaged"),
+        (lambda folder: (folder / "_collection.json").write_bytes(b"\xff\xfe"), "'_collection.json' is damaged"),
+        (_change(parts="2"), "'_collection.json' is damaged"),
+        (_change(parts=-1), "'_collection.json' is damaged"),
+        (_change(complete=None), "'_collection.json' is damaged"),
+        (_change(state=[]), "'_collection.json' is damaged"),
+        (_change(state={"round": "one"}), "'_collection.json' is damaged"),
+        (_change(settings=3), "'_collection.json' is damaged"),
+        (_folder_as_state, "'_collection.json' cannot be read"),
+        (lambda folder: (folder / "_collection.json").unlink(), "'_collection.json' is missing beside the parts"),
     ],
 )
 def test_a_damaged_collection_is_told_and_the_remedy_works(whole, tmp_path, damage, words):
@@ -204,7 +219,7 @@ def test_an_output_that_is_no_folder_is_told(tmp_path):
 def test_parts_and_state_are_on_the_disk_before_they_get_their_names(tmp_path, synced):
     folder = tmp_path / "labels"
     collect(folder)
-    for name in ("part-00000.parquet", "collection.json"):
+    for name in ("part-00000.parquet", "_collection.json"):
         assert any(re.fullmatch(rf"\.{re.escape(name)}\.\w+\.tmp", path.name) for path in synced), synced
     assert folder in synced
 
@@ -282,7 +297,7 @@ def prompts(server: ChatServer) -> list[str]:
 
 
 def state(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "collection.json").read_text())
+    return json.loads((folder / "_collection.json").read_text())
 
 
 @pytest.mark.usefixtures("chat_client_at_home")

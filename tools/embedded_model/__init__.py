@@ -1,1 +1,1 @@
-"""How the embedded base model is made: corpus, training and probes."""
+"""Making of the embedded base model: corpus, training and probes."""

@@ -41,9 +41,9 @@ class Document:
     """A prompt and its answer; training weighs the answer's tokens more.
 
     Attributes:
-        kind: Which of the four kinds it is.
+        kind: One of the four kinds.
         prompt: The beginning.
-        answer: What follows after one blank.
+        answer: The text that follows after one blank.
     """
 
     kind: str
@@ -55,7 +55,7 @@ def documents(count: int, seed: int) -> Iterator[Document]:
     """Random documents.
 
     Args:
-        count: How many.
+        count: Number.
         seed: The same seed gives the same documents.
     """
     rng = np.random.default_rng(seed)
@@ -73,7 +73,7 @@ def documents(count: int, seed: int) -> Iterator[Document]:
 
 
 def heard_words(rng: np.random.Generator, view: View, foods: tuple[str, ...] = FOODS) -> dict[str, Saying]:
-    """What the other cooks said: often nothing, else a request or a word on their own work."""
+    """Messages of the other cooks: often none, else a request or a word on their own work."""
     others = [name for name in COOKS if name != view.name]
     speakers = others[: int(rng.choice([0, 1, 2], p=[0.35, 0.55, 0.1]))]
     shelf = [i.name for i in view.shelf]

@@ -31,7 +31,7 @@ FOODS = (
     "pepper", "plum", "potato", "pumpkin", "radish", "spinach", "squash", "turnip",
 )  # fmt: skip
 _PLACES = ("shelf", "counter", "board", "hand", "partner", "bowl", "unseen")
-# How likely a thing lies in each of these places, by room.
+# Probability that a thing lies in each of these places, by room.
 _WEIGHTS = {
     LEFT: (0.02, 0.28, 0.3, 0.14, 0.04, 0.1, 0.12),
     RIGHT: (0.45, 0.2, 0.0, 0.15, 0.04, 0.04, 0.12),
@@ -98,7 +98,7 @@ def _seat(
 
 
 def options(view: View) -> list[Option]:
-    """What the cook of a view can do; `wait` comes first."""
+    """Options of the cook of a view; `wait` comes first."""
     found = [Option("wait")]
     held = view.holding
     seen = [(item, SHELF) for item in view.shelf] + [(item, COUNTER) for item in view.counter or ()]

@@ -75,7 +75,7 @@ def probe(name: str, questions: int = 300, seed: int = 1_000_003) -> dict[str, f
 
     Args:
         name: A base model's name or path.
-        questions: How many of each kind.
+        questions: Number of each kind.
         seed: Must differ from the corpus' seed.
 
     Returns:

@@ -38,7 +38,7 @@ COUNTER = {
     ARCHER: SWORDMAN,
     CATAPULT: SPEARMAN,
 }
-"""What beats each army type."""
+"""Counters of each army type."""
 VICTIM = {
     SWORDMAN: SPEARMAN,
     CAVALRY: SWORDMAN,
@@ -47,12 +47,12 @@ VICTIM = {
     ARCHER: DRAGON,
     CATAPULT: CATAPULT,
 }
-"""What each army type beats."""
+"""Types that each army type beats."""
 NAMES = ("oracle", "adversarial", "random", "none")
 _PEASANTS, _MORE_PEASANTS = 6, 8
 _FEW, _ARMY, _LARGE = 3, 5, 8
 GUESS = SWORDMAN
-"""What is made against an enemy of whom nothing is known: it beats two of the five types that opponents draw."""
+"""Type that is made against an enemy of whom nothing is known: it beats two of the five types that opponents draw."""
 
 Commander = Callable[[int], Command]
 
@@ -63,7 +63,7 @@ def make_commander(name: str, executor: Executor, commands: Sequence[Command], s
     Args:
         name: One of `NAMES`.
         executor: The side's officers.
-        commands: What may be commanded, as `tasks.all_commands` gives.
+        commands: Allowed commands, as `tasks.all_commands` gives.
         seed: Of random commands.
 
     Raises:
@@ -82,11 +82,11 @@ def make_commander(name: str, executor: Executor, commands: Sequence[Command], s
 def strategy_of_all(
     executor: Executor, commands: Sequence[Command], enemy: Sequence[int] | None = None
 ) -> list[Command]:
-    """What the oracle commands for each commander, without doing a thing twice.
+    """Commands of the oracle for all commanders, without doing a thing twice.
 
     Args:
         executor: The side's officers.
-        commands: What may be commanded.
+        commands: Allowed commands.
         enemy: The army types that the enemy is taken to make, perhaps none; the true ones by default.
     """
     chosen: list[Command] = []
@@ -108,16 +108,16 @@ def strategy(
     others: Collection[Command] = (),
     enemy: Sequence[int] | None = None,
 ) -> Command:
-    """What the oracle commands, or with another table the adversarial one.
+    """Command of the oracle, or with another table that of the adversary.
 
     First dig and train peasants, then a building for the wanted types, then the army; attack when it is big enough.
 
     Args:
         executor: The side's officers.
         commander: Its number.
-        commands: What may be commanded.
-        table: What to make against each army type; `COUNTER` by default.
-        others: What the others command in the same moment; what they build is not built twice.
+        commands: Allowed commands.
+        table: Type to make against each army type; `COUNTER` by default.
+        others: Commands of the others at the same moment; their buildings are not built twice.
         enemy: The army types that the commander takes the enemy to make, perhaps none; the true ones by default.
     """
     types = enemy_types(executor.side) if enemy is None else enemy
@@ -151,7 +151,7 @@ def wanted_types(enemy: Sequence[int], table: dict[int, int]) -> list[int]:
 
 
 def _wishes(executor: Executor, commander: int, wanted: Sequence[int]) -> list[Command]:
-    """What a commander wants, the most urgent first."""
+    """Wishes of a commander, the most urgent first."""
     side, mine = executor.side, executor.orders[commander]
     counts, jobs = side.counts(), [job.command.kind for orders in executor.orders for job in orders.jobs]
     wishes = [Command(MINE)]

@@ -30,8 +30,8 @@ class Job:
 
     Attributes:
         command: The command.
-        since: How many jobs had been given before it, to all commanders.
-        left: How many are still to be finished.
+        since: Number of jobs given before it, to all commanders.
+        left: Number still to be finished.
     """
 
     command: Command
@@ -41,12 +41,12 @@ class Job:
 
 @dataclass
 class Orders:
-    """What is in force for one commander.
+    """Orders in force for one commander.
 
     Attributes:
         mining: Whether its idle peasants dig.
-        stance: What its army does: "attack", "defend" or "scout".
-        jobs: What is to be built and trained, the oldest first.
+        stance: Stance of its army: "attack", "defend" or "scout".
+        jobs: Units to build and to train, the oldest first.
     """
 
     mining: bool = False
@@ -56,7 +56,7 @@ class Orders:
 
 @dataclass(frozen=True)
 class Done:
-    """What a commander's command came to: done, or given up because nobody is left who could do it."""
+    """End of a command: done, or given up because nobody is left who could do it."""
 
     commander: int
     command: Command
@@ -67,8 +67,8 @@ class Executor:
     """The officers of all commanders of a side.
 
     Attributes:
-        side: What they see and own.
-        orders: What is in force, per commander.
+        side: Their sight and possessions.
+        orders: Orders in force, per commander.
         max_buildings: Most buildings of a type that the side may have.
 
     Args:
@@ -89,7 +89,7 @@ class Executor:
     # ---- what may be commanded ---------------------------------------------------------------------------
 
     def refusal(self, commander: int, command: Command) -> str:
-        """Why a command would do nothing now, in a few words; empty if it would do something.
+        """Reason, in a few words, for which a command would do nothing now; empty if it would do something.
 
         Money does not matter: a job waits for it.
 
@@ -230,7 +230,7 @@ class Executor:
         return order.build(min(builders, key=lambda unit: distance(unit, spot)), kind, *spot)
 
     def _makers(self, commander: int, kind: int, busy: set[int]) -> list[Unit]:
-        """Who could begin to make something now."""
+        """Units that could begin to make something now."""
         if IS_BUILDING[kind]:
             return self._builders(commander, busy)
         own = self.side.units_of(commander, int(MADE_BY[kind]))
@@ -251,7 +251,7 @@ class Executor:
         """Goes back.
 
         Args:
-            snapshot: What `snapshot` gave.
+            snapshot: Result of `snapshot`.
         """
         orders, self._given, settled = snapshot
         self.orders, self._settled = _copied(orders), [Counter(made) for made in settled]

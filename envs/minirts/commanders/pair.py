@@ -23,7 +23,7 @@ class ScriptedTeam:
     is known to all as it is to the oracle.
 
     Attributes:
-        said: What each commander said last, by name.
+        said: Last message of each commander, by name.
     """
 
     def __init__(self, env: Any, *, talk: bool = True, seed: int = 0) -> None:

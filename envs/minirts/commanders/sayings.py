@@ -1,4 +1,4 @@
-"""What the scripted commanders would say to each other, and what such messages mean."""
+"""Messages of the scripted commanders, and the meaning of such messages."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class CommanderSaying:
     """A message: what the speaker commands next, and what it wants of another one.
 
     Attributes:
-        mine: What the speaker commands.
+        mine: Command of the speaker.
         name: The other commander; empty if there is none.
-        theirs: What it should command; ("wait", -1) if nothing.
+        theirs: Command that it should give; ("wait", -1) if nothing.
     """
 
     mine: Meaning
@@ -71,7 +71,7 @@ Saying = CommanderSaying | EnemySaying
 
 
 def say(executor: Executor, commands: Sequence[Command], commander: int) -> Saying:
-    """What a scripted commander would say now.
+    """Present message of a scripted commander.
 
     Where `told_to` is not set it knows what the enemy makes, and so does one that is told. One that is told while
     others are not tells it, until the side has, or puts up, producers against all of it, which the others see. One that
@@ -81,7 +81,7 @@ def say(executor: Executor, commands: Sequence[Command], commander: int) -> Sayi
 
     Args:
         executor: The side's officers.
-        commands: What may be commanded.
+        commands: Allowed commands.
         commander: Its number.
     """
     # Late: messages of other games are compared, too, and need no compiled rules for that.
@@ -107,7 +107,7 @@ def word(saying: Saying, rng: np.random.Generator) -> str:
     """A message of at most ten words.
 
     Args:
-        saying: What it means.
+        saying: Its meaning.
         rng: Chooses among wordings.
     """
     if isinstance(saying, EnemySaying):
@@ -136,7 +136,7 @@ def understand(message: str) -> Saying | None:
 
 
 def meaning(message: str) -> str:
-    """What a message is about, comparable with the infos' `private`.
+    """Content of a message, comparable with the infos' `private`.
 
     Args:
         message: Any text.

@@ -1,4 +1,4 @@
-"""What the scripted teacher says and advises in the strategy game."""
+"""Scripted teacher of the strategy game: labels and advised actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 
 
 def messages(state: Executor, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
-    """What each commander should say: what it commands next, and what another one should.
+    """Label for each commander: the command that it gives next, and the one that another commander should give.
 
     Args:
         state: The side's officers.
@@ -27,11 +27,11 @@ def messages(state: Executor, agents: Sequence[str], rng: np.random.Generator) -
 
 
 def advise(env: Any, agent: str) -> int | None:
-    """What the oracle would command now; nothing for RED's actions.
+    """Command of the oracle at this moment; nothing for RED's actions.
 
     Args:
         env: The (unwrapped) environment.
-        agent: Whose turn it is.
+        agent: The agent in turn.
     """
     if env.settings["action_level"] != "command":
         return None

@@ -11,7 +11,7 @@ from rllib_llm_comm.envs.minirts.view.names import KIND_OF, KIND_PATTERN, SINGUL
 
 WAIT, MINE, BUILD, TRAIN, ATTACK, DEFEND, SCOUT = "wait", "mine", "build", "train", "attack", "defend", "scout"
 STANCES = (ATTACK, DEFEND, SCOUT)
-"""What an army can be told."""
+"""Commands to an army."""
 MOST = 6
 """Most units of a type that one command asks for, and most of them that a commander has at a time."""
 LONGEST = 300
@@ -25,7 +25,7 @@ class Command:
     Attributes:
         verb: `WAIT`, `MINE`, `BUILD`, `TRAIN` or one of `STANCES`.
         kind: Type to build or train; -1 for other verbs.
-        number: How many to train; 1 for "build", 0 for other verbs.
+        number: Number to train; 1 for "build", 0 for other verbs.
     """
 
     verb: str
@@ -47,7 +47,7 @@ def all_commands(numbers: Sequence[int] = tuple(range(1, MOST + 1))) -> tuple[Co
     """All commands, in the order of actions: wait, mine, build, train, attack, defend, scout.
 
     Args:
-        numbers: How many units one command may ask for.
+        numbers: Numbers of units that one command may ask for.
     """
     return (
         NOTHING,

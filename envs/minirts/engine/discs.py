@@ -1,4 +1,4 @@
-"""Where units are, who stands in whose way, who sees what. Compiled; `g` is a record `state.GAME`."""
+"""Places of units as discs: collisions, free places, sight and fog. Compiled; `g` is a record `state.GAME`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def resolve(g, ref):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def passable(g, cell, kind):  # type: ignore[no-untyped-def]
-    """Whether a type may be on a cell."""
+    """True if a type may be on a cell."""
     return g.terrain[cell] != WATER or FLIES[kind]
 
 
@@ -70,7 +70,7 @@ def _outside(x, y):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def clear_of_discs(g, x, y, but):  # type: ignore[no-untyped-def]
-    """Whether no unit but that in slot `but` stands closer than two radii."""
+    """True if no unit but that in slot `but` stands closer than two radii."""
     outside = _outside(x, y)
     for player in range(2):
         for i in range(g.count[player]):
@@ -83,7 +83,7 @@ def clear_of_discs(g, x, y, but):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def free(g, x, y, kind, but):  # type: ignore[no-untyped-def]
-    """Whether a type could stand at a place: in the map, on its terrain, clear of discs."""
+    """True if a type could stand at a place: in the map, on its terrain, clear of discs."""
     column, row = axis_cell(x), axis_cell(y)
     if column < 0 or row < 0 or column >= SIZE or row >= SIZE:
         return False
@@ -127,7 +127,7 @@ def take_off(g, slot):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def update_fog(g):  # type: ignore[no-untyped-def]
-    """What both players see now, at the end of a tick; buildings and resources in sight are remembered."""
+    """Updates the sight of both players at the end of a tick; buildings and resources in sight are remembered."""
     for player in range(2):
         for i in range(g.count[player]):
             slot = g.roster[player, i]
@@ -151,17 +151,17 @@ def update_fog(g):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def in_sight(g, player, slot):  # type: ignore[no-untyped-def]
-    """Whether a player sees the cell a unit stands on."""
+    """True if a player sees the cell a unit stands on."""
     return g.sight[player, cell_of(g, slot)] > 0
 
 
 @njit(nogil=True)
 def knows(g, player, slot):  # type: ignore[no-untyped-def]
-    """Whether a player sees a unit or remembers a building or resource."""
+    """True if a player sees a unit or remembers a building or resource."""
     return g.known[player, slot] > 0 or in_sight(g, player, slot)
 
 
 @njit(nogil=True)
 def listed(g, player, slot):  # type: ignore[no-untyped-def]
-    """Whether a player is told of a unit of the other, or of a resource."""
+    """True if a player is told of a unit of the other, or of a resource."""
     return g.stage[slot] == FINISHED and knows(g, player, slot)

@@ -152,7 +152,7 @@ def _run_and_close(g, m, slot):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _before(g, a, b):  # type: ignore[no-untyped-def]
-    """Whether the order of slot a runs before that of slot b: later ones first."""
+    """True if the order of slot a runs before that of slot b: later ones first."""
     if g.started[a] != g.started[b]:
         return g.started[a] > g.started[b]
     return g.number[a] < g.number[b]

@@ -1,4 +1,4 @@
-"""Tells whether the compiled rules that numba keeps on disk are still those of the sources.
+"""Fingerprint of the sources of the compiled rules, by which numba's cache on disk is known to be up to date.
 
 numba sees only changes of the file in which a compiled function lies, but not of those whose functions it calls.
 """

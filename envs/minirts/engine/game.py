@@ -27,15 +27,15 @@ _COLUMNS = ("serial", "owner", "type", "x", "y", "hp", "stage", "order", "what",
 
 @dataclass(frozen=True)
 class Settings:
-    """What may be chosen about a game.
+    """Settings of a game.
 
     Attributes:
         map: The map.
         opponents: Per player the scripted opponent that plays, or `None` where orders come from outside; see
             `opponents.parse`.
-        money: What each player has at the start.
+        money: Money of each player at the start.
         unit_cap: Most units and buildings per player; 0 for no cap.
-        max_tick: When the game is a draw; 0 for never.
+        max_tick: Tick at which the game is a draw; 0 for never.
         frame_skip: Scripted opponents act every so many ticks, >= 1.
     """
 
@@ -52,15 +52,16 @@ class Unit:
     """A unit, a building or a resource as it is now.
 
     Attributes:
-        ref: What orders call it.
-        number: How many were created before it.
+        ref: Its name in orders.
+        number: Number of units created before it.
         player: Its owner.
-        type: Number of its type; see `units`.
+        type: Number of its type; see `rllib_llm_comm.envs.minirts.engine.units`.
         x: Position, in cells.
         y: Position, in cells.
         hp: Hit points.
         finished: Whether it is no building under construction.
-        order: Name of its running order, "IDLE" if there is none; see `state.ORDER_NAMES`.
+        order: Name of its running order, "IDLE" if there is none; see
+            `rllib_llm_comm.envs.minirts.engine.state.ORDER_NAMES`.
         making: Type that it builds or trains, -1 if none.
         target: Reference to what it attacks or gathers from, -1 if nothing.
     """
@@ -90,7 +91,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The exact state of a game; see `Game.snapshot`."""
+    """The exact state of a game; see `rllib_llm_comm.envs.minirts.engine.game.Game.snapshot`."""
 
     record: np.ndarray
     touched: np.ndarray
@@ -104,11 +105,11 @@ class Game:
     Attributes:
         settings: The settings.
         record: The state, `state.GAME` of shape (1,).
-        memory: What the path planners know, `state.MEMORY` of shape (1,).
+        memory: Memory of the path planners, `state.MEMORY` of shape (1,).
 
     Args:
         seed: The map's seed, and the opponents' unless they get their own; any whole number.
-        settings: What is not the default.
+        settings: Settings other than the defaults.
         opponent_seeds: Seeds of the opponents' draws.
 
     Raises:
@@ -179,12 +180,12 @@ class Game:
 
     @property
     def over(self) -> bool:
-        """Whether the game has ended."""
+        """True if the game has ended."""
         return int(self.record["status"][0]) != state.RUNNING
 
     @property
     def broken(self) -> bool:
-        """Whether it ended in a jam: the original gives up when too many moves fail."""
+        """True if it ended in a jam: the original gives up when too many moves fail."""
         return int(self.record["status"][0]) == state.BROKEN
 
     @property
@@ -193,7 +194,7 @@ class Game:
         return int(self.record["winner"][0])
 
     def money(self, player: int) -> int:
-        """What a player has."""
+        """Money of a player."""
         return int(self.record["money"][0, player])
 
     def step(self, orders: Sequence[Order], ticks: int | None = None) -> list[str]:
@@ -201,7 +202,7 @@ class Game:
 
         Args:
             orders: In the order in which they are sent.
-            ticks: How many; `frame_skip` by default.
+            ticks: Number of ticks; `frame_skip` by default.
 
         Returns:
             "done" or "dropped" for each order; those that say what the unit already does, that attack a building under
@@ -277,7 +278,7 @@ class Game:
         """Goes back to a state of this or of another game.
 
         Args:
-            snapshot: What `snapshot` gave.
+            snapshot: Result of `snapshot`.
         """
         self.record = snapshot.record.copy()
         _forget(self.memory)
@@ -286,7 +287,7 @@ class Game:
         m["learned"][rows], m["route"][rows] = snapshot.learned, snapshot.route
 
     def _slots(self, *players: int) -> np.ndarray:
-        """Where the units of players lie, in the order of creation."""
+        """Slots of the units of players, in the order of creation."""
         g = self.record[0]
         return np.concatenate([g["roster"][player, : g["count"][player]] for player in players])
 

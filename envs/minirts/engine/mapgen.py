@@ -1,4 +1,4 @@
-"""Where rivers, town halls, resources and peasants lie, as the original's generator draws them from a seed."""
+"""Map generator: rivers, town halls, resources and peasants, drawn from a seed as by the original's generator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Draw = Callable[[int, int], int]
 
 @dataclass(frozen=True)
 class MapSettings:
-    """What may be chosen about a map.
+    """Settings of a map.
 
     Attributes:
         fair: Whether near resources lie at the same distances for both players.
@@ -66,7 +66,7 @@ def generate(seed: int, settings: MapSettings | None = None) -> GameMap:
 
     Args:
         seed: Any whole number; maps repeat modulo 65537.
-        settings: What is not the default.
+        settings: Settings other than the defaults.
     """
     settings = settings or MapSettings()
     made = GameMap(_rivers(_generator(seed)))
@@ -198,7 +198,7 @@ def _inside(x: int, y: int) -> bool:
 
 
 def _open_land(terrain: np.ndarray, x: int, y: int) -> bool:
-    """Whether a cell and its four neighbours are land inside the map."""
+    """True if a cell and its four neighbours are land inside the map."""
     cells = ((x, y), *((x + dx, y + dy) for dx, dy in _NEIGHBOURS))
     return all(_inside(*cell) and terrain[cell[1] * SIZE + cell[0]] != WATER for cell in cells)
 

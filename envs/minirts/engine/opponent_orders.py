@@ -1,4 +1,4 @@
-"""Which orders a scripted opponent gives for what it wants. Compiled; see `scripted_view`.
+"""Orders by which a scripted opponent carries out its plan. Compiled; it reads the view of `opponent_view`.
 
 A unit gets at most one order per act, so the sequence matters: towers, peasants that drive off others, builders, a
 scout, defenders, attackers, gatherers.

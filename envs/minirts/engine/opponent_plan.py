@@ -1,4 +1,4 @@
-"""What a scripted opponent wants: what to build, whether to scout and to attack. Compiled; see `scripted_view`."""
+"""Plan of a scripted opponent: buildings, scouting and attack. Compiled; it reads the view of `opponent_view`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scripted opponent sees before it decides. Compiled; `g` is a `state.GAME`, `m` a `state.MEMORY`."""
+"""View of a scripted opponent before it decides. Compiled; `g` is a `state.GAME`, `m` a `state.MEMORY`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _look_at_own(g, m, player):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _threatens(g, player, enemy):  # type: ignore[no-untyped-def]
-    """Whether an enemy is near a town hall or tower of the player."""
+    """True if an enemy is near a town hall or tower of the player."""
     for i in range(g.count[player]):
         slot = g.roster[player, i]
         guarded = g.type[slot] in (TOWN_HALL, GUARD_TOWER) and g.stage[slot] == FINISHED
@@ -119,7 +119,7 @@ def _nearest_builder(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def best_target(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
-    """What a fighter likes best to attack.
+    """Preferred target of a fighter.
 
     Args:
         g: The game.

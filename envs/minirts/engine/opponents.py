@@ -25,7 +25,7 @@ _SIMPLE_ARMY = 3
 
 @dataclass(frozen=True)
 class Opponent:
-    """What a name means.
+    """Scripted opponent as its name describes it.
 
     Attributes:
         level: One of `LEVELS`.
@@ -39,13 +39,13 @@ class Opponent:
 
     @property
     def num_types(self) -> int:
-        """How many army types it makes."""
+        """Number of army types that it makes."""
         return {"medium2": 2, "medium3": 3}.get(self.level, 1)
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What an opponent drew for a game.
+    """Random choices of an opponent for one game.
 
     Attributes:
         types: Its army types; none for strong.
@@ -90,7 +90,7 @@ def enter(record: np.ndarray, player: int, name: str, seed: int, every: int) -> 
     Args:
         record: The game, `state.GAME` of shape (1,).
         player: The side it takes.
-        name: See `parse`.
+        name: See `rllib_llm_comm.envs.minirts.engine.opponents.parse`.
         seed: Of its random numbers; both sides may have the same.
         every: It acts each so many ticks.
     """
@@ -116,7 +116,7 @@ def enter(record: np.ndarray, player: int, name: str, seed: int, every: int) -> 
 
 
 def drawn(record: np.ndarray, player: int) -> Drawn:
-    """What a scripted opponent drew.
+    """Random choices of a scripted opponent.
 
     Args:
         record: The game, `state.GAME` of shape (1,).

@@ -1,4 +1,4 @@
-"""How orders to units begin and end. Compiled; `g` is a record `state.GAME`."""
+"""Begin and end of orders to units. Compiled; `g` is a record `state.GAME`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rllib_llm_comm.envs.minirts.engine.state import ATTACK, BUILD, FINISHED, GA
 from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, COST, IS_BUILDING, IS_MOBILE, MADE_BY, PEASANT
 
 DONE, DROPPED, NOT_ALLOWED = range(3)
-"""What became of an order: it runs, it is silently dropped, or it is one the unit can never get."""
+"""End of an order: it runs, it is silently dropped, or it is one the unit can never get."""
 
 
 @njit(nogil=True)
@@ -57,7 +57,7 @@ def cancel(g, slot):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _fits(g, slot, kind, what):  # type: ignore[no-untyped-def]
-    """Whether a unit is of a type that may get an order."""
+    """True if a unit is of a type that may get an order."""
     own = g.type[slot]
     if kind == MOVE:
         return IS_MOBILE[own]
@@ -72,7 +72,7 @@ def _fits(g, slot, kind, what):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _superfluous(g, slot, kind, target, hall):  # type: ignore[no-untyped-def]
-    """Whether an order says what the unit already does, or asks what cannot be."""
+    """True if an order says what the unit already does, or asks what cannot be."""
     if kind == ATTACK:
         enemy = resolve(g, target)
         same = g.order[slot] == ATTACK and g.target[slot] == target

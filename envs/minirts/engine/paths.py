@@ -1,4 +1,4 @@
-"""How units find their ways: straight if nothing is in between, else an A* that learns. Compiled.
+"""Path finding: straight if nothing is in between, else an A* that learns. Compiled.
 
 `g` is a record `state.GAME`, `m` a record `state.MEMORY`. Ways are found per player and remembered for ten ticks by
 start and target cell, for all of the player's units. After each search the distances it found are kept for the whole
@@ -37,7 +37,7 @@ def _known_terrain_passable(g, player, cell, kind):  # type: ignore[no-untyped-d
 
 @njit(nogil=True)
 def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
-    """Whether a unit could walk straight to a place, as far as its player knows.
+    """True if a unit could walk straight to a place, as far as its player knows.
 
     Samples lie about 0.1 cells apart; only the first in each cell between start and target is looked at, and the target
     itself is no sample. Their number is the product with 10, rounded to float32, plus 0.5 in float64: a quotient with
@@ -74,7 +74,7 @@ def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _before(m, a, b):  # type: ignore[no-untyped-def]
-    """Whether heap entry a comes before b: smaller sum, then smaller cost so far, then larger cell."""
+    """True if heap entry a comes before b: smaller sum, then smaller cost so far, then larger cell."""
     if m.heap_f[a] != m.heap_f[b]:
         return m.heap_f[a] < m.heap_f[b]
     if m.heap_g[a] != m.heap_g[b]:
@@ -141,7 +141,7 @@ def _learn(m, player, cell, target, value):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def _open(g, m, slot, cell):  # type: ignore[no-untyped-def]
-    """Whether a search may enter a cell; discs count only near the unit."""
+    """True if a search may enter a cell; discs count only near the unit."""
     x, y = np.float32(cell % SIZE), np.float32(cell // SIZE)
     if not _known_terrain_passable(g, g.owner[slot], cell, g.type[slot]):
         return False
@@ -205,15 +205,15 @@ def _farthest_straight(g, m, slot, goal):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def way(g, m, slot, to_x, to_y, tick):  # type: ignore[no-untyped-def]
-    """Where a unit should walk to now in order to get to a place.
+    """Next place on a unit's way to another place.
 
     Args:
         g: The game.
-        m: What planners know; changed.
+        m: Memory of the path planners; changed.
         slot: The unit.
         to_x: Its target.
         to_y: Its target.
-        tick: What the unit's order thinks is the time.
+        tick: Time as the unit's order counts it.
 
     Returns:
         A cell, or `CELLS` if it should walk straight to the target.

@@ -1,4 +1,4 @@
-"""Where to build, what to mine, where to look for the enemy."""
+"""Choice of places: building sites, resources to mine, cells to scout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def building_spot(side: Side, kind: int, taken: Sequence[Cell] = ()) -> Cell | N
 
     Args:
         side: The side.
-        kind: What is to be built.
+        kind: Type to build.
         taken: Cells that are given away already.
     """
     home = side.home
@@ -60,7 +60,7 @@ def _apart(cell: Cell, thing: tuple[float, float]) -> bool:
 
 
 def _off_lane(cell: Cell, home: tuple[float, float], resource: tuple[float, float]) -> bool:
-    """Whether a cell is at least a cell away from the straight way between two places."""
+    """True if a cell is at least a cell away from the straight way between two places."""
     start, way = np.array(home), np.array(resource) - home
     share = float(np.clip(np.dot(np.array(cell) - start, way) / max(1e-9, float(way @ way)), 0, 1))
     return float(np.hypot(*(np.array(cell) - start - share * way))) >= 1.0
@@ -88,13 +88,13 @@ def mine(side: Side, peasants: Sequence[Unit]) -> Iterator[Order]:
 
 
 def unexplored(side: Side, from_: Unit) -> Cell | None:
-    """Where to look next for the enemy: a cell that was never seen, far from home and near to the one who goes.
+    """Next cell to scout: one that was never seen, far from home and near to the one who goes.
 
     Both town halls lie near opposite edges of the map, so cells on the far side are looked at first.
 
     Args:
         side: The side.
-        from_: Who goes.
+        from_: The unit that goes.
     """
     home = side.home
     seen = side.game.explored(side.player)

@@ -1,4 +1,4 @@
-"""How a game lies in memory: two numpy records that the compiled rules change in place.
+"""State of a game in memory: two numpy records that the compiled rules change in place.
 
 `GAME` is everything that is a game's state but what its path planners learned, which lies in `MEMORY`: that one is big,
 but almost all of it is never touched, so the system never gives memory for it.
@@ -32,14 +32,14 @@ IDLE, GATHER, ATTACK, BUILD, TRAIN, MOVE = range(6)
 ORDER_NAMES = ("IDLE", "GATHER", "ATTACK", "BUILD", "TRAIN", "MOVE")
 
 FINISHED, PLACEHOLDER, SITE = range(3)
-"""How far a building is; everything but a building is finished."""
+"""Progress of a building; everything but a building is finished."""
 
 ENEMIES, IN_RANGE, THREATS, BASES, RESOURCES = range(5)
-"""What scripted opponents keep lists of."""
+"""Kinds of lists that scripted opponents keep."""
 NUM_LISTS = 5
 
 RUNNING, WON, DRAWN, BROKEN = range(4)
-"""How a game stands; a broken one had so many failed moves that the original gives up."""
+"""State of play; a broken game had so many failed moves that the original gives up."""
 
 _ORDER: list[Any] = [
     ("player", np.int32),
@@ -168,7 +168,7 @@ sight: per player and cell, how many units see it. seen: whether it ever was.
 closed_*: where units stood that saw something until this tick's fog.
 p_*: new orders, in the order in which they begin. b_*: bullets; those that fly have no tick `b_gone_at` yet, 0.
 q_*: commands of the running tick, empty between ticks.
-ai_*, rng: scripted opponents; see `opponents`.
+ai_*, rng: scripted opponents; see `rllib_llm_comm.envs.minirts.engine.opponents`.
 """
 
 _MEMORY: list[Any] = [
@@ -184,7 +184,7 @@ _MEMORY: list[Any] = [
     ("heap_f", np.float32, (CELLS,)),
     ("heap_g", np.float32, (CELLS,)),
     ("heap_cell", np.int32, (CELLS,)),
-    # What a scripted opponent thinks while it acts.
+    # The thoughts of a scripted opponent while it acts.
     ("lists", np.int32, (NUM_LISTS, SLOTS)),
     ("list_size", np.int32, (NUM_LISTS,)),
     ("own", np.int32, (NUM_TYPES,)),
@@ -203,12 +203,14 @@ _MEMORY: list[Any] = [
     ("wish_y", np.float32, (SLOTS,)),
 ]
 MEMORY = np.dtype(_MEMORY, align=True)
-"""What the path planners know, and room for their searches.
+"""Memory of the path planners, and room for their searches.
 
 learned: per player, target cell and cell: the learned distance, 0 if there is none.
-route: per player, target cell and start cell: the last way found and its tick; see `paths`.
+route: per player, target cell and start cell: the last way found and its tick; see
+    `rllib_llm_comm.envs.minirts.engine.paths`.
 touched: per player and target cell, whether its rows of `learned` and `route` hold anything.
-lists to wish_y: room for scripted opponents; see `scripted_view` and `scripted_orders`.
+lists to wish_y: room for scripted opponents; see `rllib_llm_comm.envs.minirts.engine.opponent_view` and
+    `rllib_llm_comm.envs.minirts.engine.opponent_orders`.
 """
 
 

@@ -1,4 +1,4 @@
-"""How armies fight: which target, when to move, where to gather."""
+"""Tactics of armies: choice of targets, times to move, places to gather."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _fight(side: Side, unit: Unit, stance: str) -> Iterator[Order]:
 
 
 def _worth_changing(side: Side, unit: Unit, target: Unit) -> bool:
-    """Whether a fighter should leave what it attacks: not while that is armed and in reach."""
+    """True if a fighter should leave what it attacks: not while that is armed and in reach."""
     if unit.order != "ATTACK":
         return True
     current = side.game.unit(unit.target)
@@ -114,10 +114,10 @@ def _go_home(side: Side, unit: Unit) -> Iterator[Order]:
 
 
 def best_target(unit: Unit, enemies: Sequence[Unit]) -> Unit | None:
-    """What a unit should attack: soon dead and soon reached; fighters before peasants before buildings.
+    """Best target of a unit: soon dead and soon reached; fighters before peasants before buildings.
 
     Args:
-        unit: Who attacks.
+        unit: The attacking unit.
         enemies: Among whom.
     """
     hurt = [enemy for enemy in enemies if DAMAGE[unit.type, enemy.type] > 0]

@@ -95,7 +95,7 @@ def _bullets(g):  # type: ignore[no-untyped-def]
 
 @njit(nogil=True)
 def winner(g):  # type: ignore[no-untyped-def]
-    """Who has won as things stand, or -1: the only one with a town hall, else the only one that is not ruined.
+    """Present winner, or -1: the only one with a town hall, else the only one that is not ruined.
 
     Ruined is who has no money for a peasant and nothing that walks.
     """
@@ -159,9 +159,9 @@ def tick(g, m, given, codes, filtered):  # type: ignore[no-untyped-def]
 
     Args:
         g: The game.
-        m: What planners know.
+        m: Memory of the path planners.
         given: Records `state.ORDER` that players give in this tick.
-        codes: int32, as long: what became of each order; see `orders`.
+        codes: int32, as long: what became of each order; see `rllib_llm_comm.envs.minirts.engine.order_rules`.
         filtered: Whether orders that say what the unit already does are dropped.
     """
     g.failed[g.tick % FAILURE_TICKS] = 0
@@ -179,7 +179,7 @@ def tick(g, m, given, codes, filtered):  # type: ignore[no-untyped-def]
 
 
 def _entrances(sources: int) -> tuple[Callable[..., Any], ...]:
-    """What Python calls; numba keeps only these on disk, with all that they call, as long as `sources` stays."""
+    """Entry points for Python; numba keeps only these on disk, with all that they call, as long as `sources` stays."""
 
     @njit(cache=True, nogil=True)
     def run(g, m, given, codes, filtered, ticks, to_the_end):  # type: ignore[no-untyped-def]
@@ -219,7 +219,7 @@ def run(g: Any, m: Any, given: np.ndarray, codes: np.ndarray, filtered: bool, ti
         given: As in `tick`.
         codes: As in `tick`.
         filtered: As in `tick`.
-        ticks: How many.
+        ticks: Number of ticks.
         to_the_end: Whether to stop when the game is over.
     """
     _run(g, m, given, codes, filtered, ticks, to_the_end)

@@ -30,14 +30,14 @@ class Order:
     """An order to one unit. `move`, `attack`, `gather`, `build` and `train` make them.
 
     Attributes:
-        player: Who gives it.
+        player: Player that gives it.
         unit: Reference to the unit.
         kind: `state.MOVE`, `ATTACK`, `GATHER`, `BUILD` or `TRAIN`.
         target: Reference to what is attacked or gathered from.
         hall: Reference to the town hall that loads are brought to.
         what: Type that is built or trained.
-        x: Where to, in cells (MOVE, BUILD).
-        y: Where to, in cells.
+        x: Target column, in cells (MOVE, BUILD).
+        y: Target row, in cells.
     """
 
     player: int

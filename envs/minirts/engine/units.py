@@ -52,7 +52,7 @@ TYPE_OF = {name: number for number, name in enumerate(NAMES)}
 ARMY = (SPEARMAN, SWORDMAN, CAVALRY, DRAGON, ARCHER, CATAPULT)
 """Mobile fighters."""
 BUILDINGS = (BARRACK, BLACKSMITH, STABLE, WORKSHOP, GUARD_TOWER, TOWN_HALL)
-"""What peasants build."""
+"""Types that peasants build."""
 
 _STATS = {
     # type: cost, hp, defence, speed, attack, range, attack cool-down
@@ -107,7 +107,7 @@ IS_MOBILE = (np.arange(NUM_TYPES) >= PEASANT) & ~IS_BUILDING
 IS_ARMY = np.isin(np.arange(NUM_TYPES), ARMY)
 CAN_ATTACK = ATTACK > 0
 FLIES = np.arange(NUM_TYPES) == DRAGON
-"""Who crosses water."""
+"""Types that cross water."""
 
 
 def _multipliers() -> np.ndarray:

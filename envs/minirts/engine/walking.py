@@ -1,4 +1,4 @@
-"""One step of a unit towards a place. Compiled; see `paths` for the arguments."""
+"""One step of a unit towards a place. Compiled; see `rllib_llm_comm.envs.minirts.engine.paths` for the arguments."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def _plural(word: str) -> str:
 
 PLURAL = tuple(_plural(word) for word in SINGULAR)
 TRAINED = (PEASANT, *ARMY)
-"""What buildings make."""
+"""Types that buildings make."""
 KINDS = (*TRAINED, *BUILDINGS)
 """All types that a side can have."""
 _SYNONYMS = {
@@ -70,7 +70,7 @@ def counted(kind: int, number: int) -> str:
 
     Args:
         kind: Their type.
-        number: How many.
+        number: Number.
     """
     return f"{number} {SINGULAR[kind] if number == 1 else PLURAL[kind]}"
 
@@ -99,6 +99,6 @@ def group(counts: Mapping[int, int]) -> str:
     """Units in words: "3 peasants and 1 town hall", in the order of `KINDS`.
 
     Args:
-        counts: How many there are of each type.
+        counts: Number of each type.
     """
     return listing(counted(kind, counts[kind]) for kind in KINDS if kind != RESOURCE and counts.get(kind, 0))

@@ -1,4 +1,4 @@
-"""What a commander observes as numbers: planes of the map, lists of units, counts.
+"""Numeric observations of a commander: planes of the map, lists of units, counts.
 
 Laid out after the original's learning interface (RULES of the engine: 42 planes, lists of up to 50, counts), with one
 plane and one column more that tell which units are the commander's own.
@@ -67,7 +67,7 @@ def vector(side: Side, commander: int, max_tick: int) -> np.ndarray:
     Args:
         side: The side.
         commander: Its number.
-        max_tick: When the game is a draw; 0 for never.
+        max_tick: Tick at which the game is a draw; 0 for never.
     """
     game = side.game
     mine, ours, theirs = side.counts(commander), side.counts(), side.enemy_counts()

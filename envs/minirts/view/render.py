@@ -37,7 +37,7 @@ _LETTERS = dict(zip(KINDS, "PSWCDAKBLTOGH", strict=True))
 
 
 def ansi(game: Game, side: Side, executor: Executor | None = None) -> str:
-    """What a side knows of the game, in characters.
+    """Knowledge of a side in characters.
 
     Args:
         game: The game.
@@ -179,7 +179,7 @@ def _lines(scene: Image.Image, game: Game, units: Sequence[Unit]) -> None:
 
 
 def _known(game: Game, player: int, own: int) -> Image.Image:
-    """What a player knows: black where it never was, dots for what it knows of."""
+    """Map as a player knows it: black where it never was, dots for the units that it knows of."""
     scene = _ground_of(game, _SMALL)
     now, ever = game.visible(player), game.explored(player)
     _darken(scene, np.where(now, 0, np.where(ever, 110, 255)), _SMALL)

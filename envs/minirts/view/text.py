@@ -1,4 +1,4 @@
-"""What a commander reads: what is its own, what the others have, what is seen of the enemy, and what is in force."""
+"""Textual observations of a commander: own units, those of the others, the enemy in sight, orders in force."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _BEATS = (
 
 
 def observation_text(executor: Executor, commander: int, max_tick: int = 0) -> str:
-    """What a commander reads at a decision; every sentence of it is true of the moment.
+    """Textual observation of a commander at a decision; every sentence of it is true of the moment.
 
     Args:
         executor: The side's officers.
         commander: Its number.
-        max_tick: When the game is a draw; 0 for never.
+        max_tick: Tick at which the game is a draw; 0 for never.
     """
     side = executor.side
     sentences = [f"You are {COMMANDERS[commander]}.", *told_sentences(side, commander)]
@@ -46,7 +46,7 @@ def observation_text(executor: Executor, commander: int, max_tick: int = 0) -> s
 
 
 def situation_sentences(side: Side) -> list[str]:
-    """What all commanders of a side share: money, building sites, what is seen of the enemy.
+    """Sentences that all commanders of a side share: money, building sites, the enemy in sight.
 
     Args:
         side: The side.
@@ -67,7 +67,7 @@ def situation_sentences(side: Side) -> list[str]:
 
 
 def commander_sentences(executor: Executor, commander: int, speaker: bool = False) -> list[str]:
-    """What a commander has, and what is in force for its units.
+    """Sentences on a commander's units and the orders in force for them.
 
     Args:
         executor: The side's officers.
@@ -98,10 +98,10 @@ def _be(number: int) -> str:
 
 
 def event_text(commander: int, command: Command, success: bool) -> str:
-    """How a command ended, in words.
+    """End of a command, in words.
 
     Args:
-        commander: Whose it was.
+        commander: The commander that gave it.
         command: The command.
         success: Whether it was done; else it was given up.
     """
@@ -118,7 +118,7 @@ def brief(num_commanders: int, rules: Sequence[str] = ()) -> str:
     """The game in a few sentences.
 
     Args:
-        num_commanders: How many share the side.
+        num_commanders: Number of commanders that share the side.
         rules: Further sentences.
     """
     who = listing(name.capitalize() for name in COMMANDERS[:num_commanders])

@@ -1,1 +1,1 @@
-"""How the golden episodes of each game are replayed, one file per game."""
+"""Replays of the golden episodes of each game, one file per game."""

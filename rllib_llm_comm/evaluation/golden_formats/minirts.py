@@ -14,6 +14,7 @@ from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, COST, IS_MOBILE
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden_formats import minirts_games
 from rllib_llm_comm.evaluation.golden_report import GoldenReport
+from rllib_llm_comm.registry import Registry
 
 _MAX_EVENTS = 40
 # Nothing but the income is recorded after so many.
@@ -26,15 +27,12 @@ def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
 
     Args:
         episode: The recorded one.
-        report: Where differences are noted.
+        report: Takes the differences.
 
     Raises:
         UserError: If its kind is unknown.
     """
-    kind = episode["kind"]
-    if kind not in _KINDS:
-        raise UserError(f"`kind` is {kind!r} but must be one of {', '.join(map(repr, _KINDS))}.")
-    _KINDS[kind](episode, report)
+    _KINDS[episode["kind"]](episode, report)
 
 
 def _map(episode: Mapping[str, Any], report: GoldenReport) -> None:
@@ -276,14 +274,17 @@ def _compare_all(episode: Mapping[str, Any], outcome: Mapping[str, Any], report:
         report.compare(episode["id"], 0, name, episode[name], value)
 
 
-_KINDS: dict[str, Callable[[Mapping[str, Any], GoldenReport], None]] = {
-    "map": _map,
-    "script": _script,
-    "duel": _duel,
-    "move": _move,
-    "gather": _gather,
-    "train": _train,
-    "build": _build,
-    "game": minirts_games.replay_game,
-    "result": minirts_games.replay_result,
-}
+_KINDS: Registry[Callable[[Mapping[str, Any], GoldenReport], None]] = Registry(
+    "kind",
+    {
+        "map": _map,
+        "script": _script,
+        "duel": _duel,
+        "move": _move,
+        "gather": _gather,
+        "train": _train,
+        "build": _build,
+        "game": minirts_games.replay_game,
+        "result": minirts_games.replay_result,
+    },
+)

@@ -23,7 +23,7 @@ def replay_game(episode: Mapping[str, Any], report: GoldenReport) -> None:
 
     Args:
         episode: The recorded game.
-        report: Where differences are noted.
+        report: Takes the differences.
     """
     game = _begin(episode, report)
     name = episode["id"]
@@ -45,7 +45,7 @@ def replay_result(episode: Mapping[str, Any], report: GoldenReport) -> None:
 
     Args:
         episode: The recorded game.
-        report: Where differences are noted.
+        report: Takes the differences.
     """
     _finish(episode, _begin(episode, report), report)
 
@@ -101,6 +101,6 @@ def _compare_side(
 
 
 def _mean_place(units: list[Unit]) -> list[float]:
-    """Where the mobile units are on average; (-1, -1) if there are none."""
+    """Mean place of the mobile units; (-1, -1) if there are none."""
     places = [(unit.x, unit.y) for unit in units if IS_MOBILE[unit.type]]
     return [float(sum(axis) / len(places)) for axis in zip(*places, strict=True)] if places else [-1.0, -1.0]

@@ -21,7 +21,7 @@ def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
 
     Args:
         episode: The recorded episode.
-        report: Where differences are noted.
+        report: Takes the differences.
 
     Raises:
         UserError: If its kind is unknown.

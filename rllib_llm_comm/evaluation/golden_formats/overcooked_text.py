@@ -22,7 +22,7 @@ def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
 
     Args:
         episode: The recorded episode.
-        report: Where differences are noted.
+        report: Takes the differences.
     """
     kitchen = Kitchen(
         map_name=episode["map"],

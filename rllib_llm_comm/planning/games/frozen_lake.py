@@ -21,8 +21,8 @@ class Moment:
     """A moment of a lake.
 
     Attributes:
-        cells: Where the walkers are.
-        fates: What has become of them.
+        cells: Cells of the walkers.
+        fates: Their fates.
         seen: Cells where somebody has been in this episode.
         time: Steps before it.
     """
@@ -43,11 +43,11 @@ class LakePlanning(PlanningGame):
     played_with: ClassVar[Mapping[str, Any]] = {"observe": ["text"]}
 
     def state(self) -> Moment:
-        """See `PlanningGame`."""
+        """Cells and fates of the walkers now, and the cells where somebody has been."""
         return self._moment(len(self.env.unwrapped.trail) - 1)
 
     def passed(self) -> list[Moment]:
-        """See `PlanningGame`."""
+        """Moments before and after the last step."""
         last = len(self.env.unwrapped.trail) - 1
         return [self._moment(number) for number in range(max(0, last - 1), last + 1)]
 
@@ -57,27 +57,27 @@ class LakePlanning(PlanningGame):
         return Moment(cells, fates, frozenset(cell for there, _ in trail[: number + 1] for cell in there), number)
 
     def manual(self) -> str:
-        """See `PlanningGame`."""
+        """Rules of the lake."""
         return brief(self.env.unwrapped.lake)
 
     def scenario(self) -> str:
-        """See `PlanningGame`."""
+        """Size of the lake."""
         layout = self.env.unwrapped.lake.layout
         return f"The lake has {layout.width} columns and {layout.height} rows."
 
     def situation(self, state: Moment) -> str:
-        """See `PlanningGame`."""
+        """Time, and the cells where somebody has been."""
         been = ", ".join(f"({place(cell)})" for cell in sorted(state.seen))
         return f"Step {state.time} of {self.env.unwrapped.lake.horizon}. Somebody has been at {been}."
 
     def situation_of(self, state: Moment, agent: str) -> str:
-        """See `PlanningGame`."""
+        """Place and fate of a walker."""
         i = WALKERS.index(agent)
         ends = {WALKS: "is at", ARRIVED: "has arrived at a target at"}
         return f"{agent.capitalize()} {ends.get(state.fates[i], 'has fallen into a hole at')} {place(state.cells[i])}."
 
     def plain(self, state: Moment) -> Mapping[str, Any]:
-        """See `PlanningGame`."""
+        """Time, places and fates."""
         walkers = zip(WALKERS, state.cells, state.fates, strict=True)
         return {
             "time": state.time,
@@ -85,37 +85,37 @@ class LakePlanning(PlanningGame):
         }
 
     def library(self, agent: str) -> list[str]:
-        """See `PlanningGame`."""
+        """All cells as places to go to."""
         return [_subgoal(cell) for cell in self.cells()]
 
     def parse(self, text: str) -> str | None:
-        """See `PlanningGame`."""
+        """Subgoal to go to the one cell that a text names; `None` if it names none, or several."""
         found = {(int(x), int(y)) for x, y in _PLACE.findall(text.lower())} & set(self.cells())
         return _subgoal(found.pop()) if len(found) == 1 else None
 
     def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
-        """See `PlanningGame`."""
+        """Reason for which a walker that is out cannot leave its cell; empty for all others."""
         i = WALKERS.index(agent)
         if state.fates[i] == WALKS or self.meant(subgoal) == state.cells[i]:
             return ""
         return f"{agent} cannot {subgoal}, as {agent} is out and stays at {place(state.cells[i])}"
 
     def done(self, before: Moment, after: Moment, agent: str, subgoal: str) -> bool:
-        """See `PlanningGame`."""
+        """True if a walker has just come to the cell of its subgoal."""
         i, cell = WALKERS.index(agent), self.meant(subgoal)
         return before.cells[i] != cell and after.cells[i] == cell
 
     def waits(self, state: Moment, agent: str, subgoal: str) -> bool:
-        """See `PlanningGame`."""
+        """True if a walker is at the cell of its subgoal."""
         return state.cells[WALKERS.index(agent)] == self.meant(subgoal)
 
     def effort(self, state: Moment, agent: str, subgoal: str) -> float:
-        """See `PlanningGame`."""
+        """Manhattan distance to the cell of a subgoal."""
         (x, y), (u, v) = state.cells[WALKERS.index(agent)], self.meant(subgoal)
         return float(abs(x - u) + abs(y - v))
 
     def scripted(self, state: Moment) -> tuple[str, dict[str, str]]:
-        """See `PlanningGame`: each walker goes to the nearest cell where nobody has been, and no two to the same."""
+        """Plan by rules: each walker goes to the nearest cell where nobody has been, and no two to the same."""
         way: dict[str, Cell] = {}
         for name, here, fate in zip(WALKERS, state.cells, state.fates, strict=True):
             fresh = [cell for cell in self.cells() if cell not in state.seen and cell not in way.values()]
@@ -124,11 +124,11 @@ class LakePlanning(PlanningGame):
         return "look where nobody has been", {name: _subgoal(cell) for name, cell in way.items()}
 
     def shared(self) -> Sequence[Any]:
-        """See `PlanningGame`."""
+        """The layout."""
         return [self.env.unwrapped.lake.layout]
 
     def player(self) -> FollowingWalkers:
-        """See `PlanningGame`."""
+        """Walkers that follow their subgoals."""
         return FollowingWalkers(self)
 
     def cells(self) -> list[Cell]:

@@ -62,7 +62,7 @@ class FollowingWalkers:
         return actions
 
     def _next(self, state: State, i: int, subgoal: str, taken: Cell) -> Cell:
-        """Where a walker goes now, if the other one stays at or goes to the cell `taken`."""
+        """Next cell of a walker, if the other one stays at or goes to the cell `taken`."""
         here, other = state.cells[i], state.fates[1 - i]
         if not subgoal or state.fates[i] != WALKS:
             return here

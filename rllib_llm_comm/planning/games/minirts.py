@@ -42,14 +42,14 @@ class Moment:
     """A moment of the game; nothing in it changes.
 
     Attributes:
-        tick: When it is.
+        tick: Its time.
         situation: The team and the enemy, in sentences.
         situations: Each commander, in sentences.
         refusals: Per commander why it cannot set about a subgoal; those it can are left out.
         made: Per commander how many units of each type it has made so far.
         digging: Per commander whether all its peasants are at work and one of them digs.
         fighting: Per commander whether its army attacks somebody.
-        wanted: What the game's own rules would have each commander do.
+        wanted: Command of the game's own rules for each commander.
         plain: JSON-able values.
     """
 
@@ -66,7 +66,7 @@ class Moment:
 
 @dataclass
 class _Count:
-    """What an agent had made when it was first looked at with a subgoal, and when it was last looked at."""
+    """Count of the units that an agent had made at the first look at its subgoal, and the time of the last look."""
 
     subgoal: str
     start: int
@@ -104,49 +104,49 @@ class StrategyPlanning(PlanningGame):
         return game
 
     def state(self) -> Moment:
-        """See `PlanningGame`."""
+        """Present moment, kept for `passed`."""
         self._latest = moment(self._game)
         return self._latest
 
     def passed(self) -> list[Moment]:
-        """See `PlanningGame`. The moment before is the one that was looked at last, if that was a decision ago."""
+        """Moments before and after the last decision; the former only if it was looked at then, else the same."""
         before, after = self._latest, moment(self._game)
         self._latest = after
         fits = before is not None and 0 < after.tick - before.tick <= DECISION_TICKS
         return [before if before is not None and fits else after, after]
 
     def manual(self) -> str:
-        """See `PlanningGame`."""
+        """Rules of the game."""
         return " ".join(manual())
 
     def situation(self, state: Moment) -> str:
-        """See `PlanningGame`."""
+        """Situation that all commanders share."""
         return state.situation
 
     def situation_of(self, state: Moment, agent: str) -> str:
-        """See `PlanningGame`."""
+        """Units and orders of a commander."""
         return state.situations[COMMANDERS.index(agent)]
 
     def plain(self, state: Moment) -> Mapping[str, Any]:
-        """See `PlanningGame`."""
+        """Time, gold, commanders and known enemies."""
         return state.plain
 
     def library(self, agent: str) -> list[str]:
-        """See `PlanningGame`."""
+        """All commands in words."""
         return list(_LIBRARY)
 
     def parse(self, text: str) -> str | None:
-        """See `PlanningGame`."""
+        """Command that a text means, in the words of the library; `None` if it means none."""
         command = parse_command(text)
         return None if command is None else phrase(command)
 
     def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
-        """See `PlanningGame`. What is in force already is not refused."""
+        """Reason for which a command would do nothing now; a command in force already is not refused."""
         reason = state.refusals[COMMANDERS.index(agent)].get(subgoal, "")
         return f"{agent} cannot {subgoal} now, as {reason}" if reason else ""
 
     def done(self, before: Moment, after: Moment, agent: str, subgoal: str) -> bool:
-        """See `PlanningGame`."""
+        """True if a command has come to its end in one decision."""
         command, number = _LIBRARY[subgoal], COMMANDERS.index(agent)
         if command.verb == MINE:
             return after.digging[number]
@@ -164,11 +164,11 @@ class StrategyPlanning(PlanningGame):
         return True
 
     def waits(self, state: Moment, agent: str, subgoal: str) -> bool:
-        """See `PlanningGame`. To wait, to defend and to scout have no end of their own."""
+        """True for the commands to wait, to defend and to scout, which have no end of their own."""
         return _LIBRARY[subgoal].verb in (WAIT, DEFEND, SCOUT)
 
     def effort(self, state: Moment, agent: str, subgoal: str) -> float:
-        """See `PlanningGame`; without the time that money takes."""
+        """Estimated decisions that a command takes, without the time that money takes."""
         command = _LIBRARY[subgoal]
         if command.verb == BUILD:
             return _FAR + BUILD_TICKS / DECISION_TICKS
@@ -177,20 +177,20 @@ class StrategyPlanning(PlanningGame):
         return {WAIT: 0.0, MINE: 1.0}.get(command.verb, _FAR)
 
     def scripted(self, state: Moment) -> tuple[str, dict[str, str]]:
-        """See `PlanningGame`: the oracle, who knows what the enemy makes."""
+        """Commands of the oracle, which knows what the enemy makes."""
         subgoals = dict(zip(self.agents, state.wanted, strict=True))
         return _goal([_LIBRARY[subgoal] for subgoal in state.wanted]), subgoals
 
     def player(self) -> FollowingCommanders:
-        """See `PlanningGame`."""
+        """Commanders that follow their subgoals."""
         return FollowingCommanders(self)
 
     def save(self) -> Any:
-        """See `PlanningGame`."""
+        """Snapshot of the game."""
         return self._game.snapshot()
 
     def load(self, saved: Any) -> None:
-        """See `PlanningGame`."""
+        """Puts a snapshot back and forgets all counts."""
         self._game.restore(saved)
         self._latest = None
         self._counts.clear()
@@ -218,7 +218,7 @@ def moment(game: MiniRTS) -> Moment:
 
 
 def _refusals(executor: Executor, commander: int) -> dict[str, str]:
-    """Why subgoals cannot be set about; what is in force already is not refused."""
+    """Reasons for which subgoals cannot be set about; what is in force already is not refused."""
     mine = executor.orders[commander]
     in_force = {Command(mine.stance), *(job.command for job in mine.jobs), *([Command(MINE)] if mine.mining else [])}
     found = {}
@@ -253,7 +253,7 @@ def _plain(executor: Executor) -> dict[str, Any]:
 
 
 def _goal(commands: list[Command]) -> str:
-    """What the scripted commands are for."""
+    """Purpose of the scripted commands."""
     verbs = {command.verb for command in commands}
     if ATTACK in verbs:
         return "destroy the enemy's town hall"

@@ -85,12 +85,12 @@ class KitchenPlanning(PlanningGame):
         self._layout: Layout = game.kitchen.layout
 
     def state(self) -> Moment:
-        """See `PlanningGame`."""
+        """Copy of the present state, and the soups delivered."""
         game = self.env.unwrapped
         return Moment(game.kitchen.state.copy(), game.score // SOUP_REWARD)
 
     def passed(self) -> list[Moment]:
-        """See `PlanningGame`."""
+        """Moments of all steps since the last decision."""
         game = self.env.unwrapped
         return [Moment(state, game.score // SOUP_REWARD) for state in game.passed]
 
@@ -105,41 +105,41 @@ class KitchenPlanning(PlanningGame):
         return kitchen
 
     def manual(self) -> str:
-        """See `PlanningGame`."""
+        """Rules of the game and map of the kitchen."""
         return " ".join(manual(self._layout))
 
     def scenario(self) -> str:
-        """See `PlanningGame`."""
+        """Map of the kitchen."""
         return " ".join(map_facts(self._layout))
 
     def situation(self, state: Moment) -> str:
-        """See `PlanningGame`."""
+        """Pots, counters, time and soups."""
         return " ".join(state_sentences(self.kitchen(state), state.soups))
 
     def situation_of(self, state: Moment, agent: str) -> str:
-        """See `PlanningGame`."""
+        """Place, direction and hands of a cook."""
         return " ".join(cook_sentences(self.kitchen(state), COOKS.index(agent)))
 
     def plain(self, state: Moment) -> Mapping[str, Any]:
-        """See `PlanningGame`."""
+        """State of the kitchen as plain values."""
         return plain_state(self.kitchen(state))
 
     def examples(self, phase: str) -> Sequence[str]:
-        """See `PlanningGame`."""
+        """Worked examples of a phase, from a template file."""
         text = template("rllib_llm_comm.planning", f"example_overcooked_ai_{phase}")
         return [part.strip() for part in text.split(BETWEEN_EXAMPLES)]
 
     def library(self, agent: str) -> list[str]:
-        """See `PlanningGame`."""
+        """All subgoals of a cook, in words."""
         return [subgoal_text(self._layout, subgoal) for subgoal in library(self._layout, COOKS.index(agent))]
 
     def parse(self, text: str) -> str | None:
-        """See `PlanningGame`."""
+        """Subgoal that a text names, in the words of the library; `None` if it names none."""
         found = parse_subgoal(self._layout, text)
         return None if found is None else subgoal_text(self._layout, found)
 
     def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
-        """See `PlanningGame`. To go where one stands is to wait, and always possible."""
+        """Reason against a subgoal of a cook now; to go to its own cell is to wait, and always possible."""
         kitchen, player, meant = self.kitchen(state), COOKS.index(agent), self.meant(subgoal)
         if possible(kitchen, player, meant) or self.waits(state, agent, subgoal):
             return ""
@@ -155,28 +155,28 @@ class KitchenPlanning(PlanningGame):
         return f"{agent} cannot {subgoal} now, as {self._there(kitchen, meant)}"
 
     def possible(self, state: Moment, agent: str) -> list[str]:
-        """See `PlanningGame`; all at once, as it is asked often."""
+        """All subgoals that a cook can set about now, found in one pass, as they are asked for often."""
         kitchen, player = self.kitchen(state), COOKS.index(agent)
         here = Subgoal(GO, "", kitchen.cook(player).cell)
         found = {*possible_subgoals(kitchen, player), here}
         return [subgoal_text(self._layout, one) for one in library(self._layout, player) if one in found]
 
     def done(self, before: Moment, after: Moment, agent: str, subgoal: str) -> bool:
-        """See `PlanningGame`."""
+        """True if a cook has done a subgoal in one game step."""
         return completed(before.state, after.state, COOKS.index(agent), self.meant(subgoal))
 
     def waits(self, state: Moment, agent: str, subgoal: str) -> bool:
-        """See `PlanningGame`."""
+        """True if a cook is told to go to its own cell."""
         meant = self.meant(subgoal)
         return meant.verb == GO and self.kitchen(state).cook(COOKS.index(agent)).cell == meant.cell
 
     def effort(self, state: Moment, agent: str, subgoal: str) -> float:
-        """See `PlanningGame`; the other cook left out."""
+        """Steps to the place of a subgoal, the other cook left out."""
         cook = self.kitchen(state).cook(COOKS.index(agent))
         return float(min(FAR, distances_of(self._layout).from_cook(cook, self.meant(subgoal).cell)))
 
     def judge_own_subgoals(self, done: Callable[[Moment, Moment, str, str], bool]) -> None:
-        """See `PlanningGame`."""
+        """Lets another test judge the subgoals that the kitchen gives itself."""
         game = self.env.unwrapped
         if not hasattr(game, "subgoal_test"):
             super().judge_own_subgoals(done)
@@ -192,7 +192,7 @@ class KitchenPlanning(PlanningGame):
         game.subgoal_test = test
 
     def scripted(self, state: Moment) -> tuple[str, dict[str, str]]:
-        """See `PlanningGame`."""
+        """Tasks of the scripted planner, as subgoals."""
         tasks = plan(self.kitchen(state))
         subgoals = {
             name: subgoal_text(self._layout, task_subgoal(task)) for name, task in zip(COOKS, tasks, strict=True)
@@ -200,15 +200,15 @@ class KitchenPlanning(PlanningGame):
         return _goal(tasks), subgoals
 
     def skills(self, state: Moment) -> SkillProblem:
-        """See `PlanningGame`."""
+        """Skill graph of the kitchen at a moment."""
         return kitchen_skills(self, self.kitchen(state), state)
 
     def player(self) -> FollowingCooks:
-        """See `PlanningGame`."""
+        """Cooks that follow their subgoals."""
         return FollowingCooks(self)
 
     def shared(self) -> Sequence[Any]:
-        """See `PlanningGame`."""
+        """Layout and routes."""
         kitchen = self.env.unwrapped.kitchen
         return [kitchen.layout, routes_of(kitchen.layout)]
 
@@ -237,7 +237,7 @@ def _by_text(layout: Layout) -> dict[str, Subgoal]:
 
 
 def _goal(tasks: Sequence[Task]) -> str:
-    """What the scripted tasks are for, the most advanced first."""
+    """Purpose of the scripted tasks, the most advanced first."""
     verbs = {(task.verb, task.kind) for task in tasks}
     if any(kind == "soup" for _, kind in verbs):
         return "deliver a soup"

@@ -96,7 +96,7 @@ def _have(kitchen: Kitchen, places: Places) -> Counter[str]:
 
 
 class _Cook:
-    """What one cook can do."""
+    """Skills of one cook."""
 
     def __init__(self, game: PlanningGame, kitchen: Kitchen, state: State, player: int) -> None:
         self._game, self._kitchen, self._state, self._name = game, kitchen, state, COOKS[player]

@@ -1,4 +1,4 @@
-"""What an agent's actions would do, in words by a chat model that reads the game's code, each checked against the game.
+"""Effects of actions in the words of a chat model that reads the game's code, each checked against the game.
 
 The other half of SAMA's translation ("state and action translation", Section 3.1). The model sees the action as the
 code names it, the state, and the pieces of code that fit; the game knows what the action would really do
@@ -48,12 +48,12 @@ _TURN = re.compile(rf"^(?:turn|face)(?: to)?(?: the)? ({_WAYS})$")
 _PLACE = re.compile(rf"^((?:go|move|walk|step|turn|face) (?:{_WAYS}))(?: to)?(?: face)?(?: the)? (\w.*)$")
 
 Check = Callable[[str], bool | None]
-"""Whether words say what an action does; `None` if that cannot be told."""
+"""True if words say what an action does; `None` if that cannot be told."""
 
 
 @dataclass(frozen=True)
 class ActionWords:
-    """What actions would do in words, and what became of the words.
+    """Words for the effects of actions, sorted by the result of their check.
 
     Attributes:
         true: Action to words that say what it does.
@@ -92,14 +92,15 @@ def translate_actions(
     """Puts into words what the actions of an agent would do.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         index: The game's code.
         state: The state as plain values.
-        agent: Whose actions.
+        agent: The agent that acts.
         actions: Each action as the code names it, and the game's check of it; at least one.
         manual: The game in words.
-        beside: What is on each side of the agent, as the state has no map; see `surroundings`.
-        pieces: How many pieces of code the model is shown.
+        beside: Things on each side of the agent, as the state has no map; see
+            `rllib_llm_comm.planning.kitchen.action_translation.surroundings`.
+        pieces: Number of pieces of code that the model is shown.
 
     Raises:
         ChatError: If a request failed for good, or both answers have not the right form.
@@ -128,11 +129,11 @@ def translate_actions(
 
 
 def effect_check(layout: Layout, truth: str, beside: Mapping[str, str] | None = None) -> Check:
-    """Tells whether words mean what an action of the onion-soup kitchen does.
+    """Check of words against the effect of an action of the onion-soup kitchen.
 
     Args:
         layout: The kitchen.
-        truth: What it does, as `text.target_phrases` or `text.primitive_phrases` says it.
+        truth: Its true effect, as `text.target_phrases` or `text.primitive_phrases` says it.
         beside: The place on each side of the cook, by direction, for words such as "turn east to face counter 4".
     """
     true = _meaning(layout, truth)
@@ -148,7 +149,7 @@ def effect_check(layout: Layout, truth: str, beside: Mapping[str, str] | None = 
 
 
 def _meaning(layout: Layout, words: str) -> Any:
-    """What words say: a subgoal, a direction to go or turn to, or "nothing"; `None` if it cannot be told."""
+    """Meaning of words: a subgoal, a direction to go or turn to, or "nothing"; `None` if it cannot be told."""
     text = _plain(words)
     for ways, verb in ((_STEP, "go"), (_TURN, "turn")):
         if match := ways.fullmatch(text):

@@ -1,4 +1,4 @@
-"""How far rewards agree that were made in different ways: written by hand, written by a model, or judged by one."""
+"""Agreement of rewards that were made in different ways: written by hand, written by a model, or judged by one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How a reward compares with the hand-written test of the same subgoal.
+    """Comparison of a reward with the hand-written test of the same subgoal.
 
     Attributes:
         both: Steps in which both say 1.
@@ -92,9 +92,9 @@ def kitchen_steps(
 
     Args:
         layout: The kitchen.
-        steps: How many.
+        steps: Number of steps.
         seed: Of starts and disturbances.
-        dynamics: "old" or "new"; see `Kitchen`.
+        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
     """
     rng, kitchen = np.random.default_rng(seed), Kitchen(layout, dynamics)
     cooks = ScriptedCooks(kitchen, seed)

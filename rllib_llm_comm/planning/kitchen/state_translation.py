@@ -25,7 +25,7 @@ from rllib_llm_comm.planning.games.overcooked_ai import KitchenPlanning, Moment
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 Check = Callable[[str], bool | None]
-"""Whether a sentence is true of the state; `None` if that cannot be told."""
+"""True if a sentence is true of the state; `None` if that cannot be told."""
 
 
 class Sentences(BaseModel):
@@ -61,7 +61,7 @@ class Translation:
         return 1 - len(self.unclear) / total if total else 1.0
 
     def text(self, unclear: bool = False) -> str:
-        """What can be told on.
+        """Sentences that can be passed on, as one text.
 
         Args:
             unclear: Whether sentences that could not be checked are told on as well.
@@ -85,12 +85,12 @@ def translate(
     """Puts a state into words.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         index: The game's code.
         state: The state as plain values.
         check: The game's checker for this state.
         manual: The game in words.
-        pieces: How many pieces of code the model is shown.
+        pieces: Number of pieces of code that the model is shown.
 
     Raises:
         ChatError: If a request failed for good, or both answers have not the right form.

@@ -48,7 +48,7 @@ def diverse_states(game: PlanningGame, number: int, seed: int = 0) -> dict[str, 
 
     Args:
         game: An onion-soup kitchen; it is left in one of the states.
-        number: How many.
+        number: Number.
         seed: Of the states.
 
     Returns:
@@ -69,13 +69,13 @@ def diverse_states(game: PlanningGame, number: int, seed: int = 0) -> dict[str, 
 
 @dataclass
 class SubgoalDataset:
-    """What a planner gave in different states of a kitchen, without duplicates.
+    """Subgoals that a planner gave in different states of a kitchen, without duplicates.
 
     Attributes:
         layout: The kitchen: a name, or rows of one's own.
-        planner: See `make_planner`.
+        planner: See `rllib_llm_comm.planning.planners.make_planner`.
         seed: Of the states, and of planners that draw.
-        model: Whom a planner asks, in place of the one that its settings name.
+        model: Chat model for a planner, in place of the one that its settings name.
         plans: Per state what the planner gave: `state` (a digest), `goal`, `subgoals` by agent in the game's words,
             what was `refused` and who `answered_by`; or `state` and `failed`, why there is no usable answer.
     """
@@ -174,12 +174,12 @@ class SubgoalDataset:
         return [{"goal": first[words], "given": given} for words, given in Counter(map(_words, said)).most_common()]
 
     def refused(self) -> list[dict[str, Any]]:
-        """What the planner proposed that was not taken, as `Refusal` tells it, and how often (`given`)."""
+        """Proposals of the planner that were not taken, as in `Refusal`, each with its count (`given`)."""
         said = [json.dumps(refusal) for plan in self.plans for refusal in plan.get("refused", [])]
         return [{**json.loads(text), "given": given} for text, given in Counter(said).most_common()]
 
     def summary(self) -> dict[str, Any]:
-        """How many there are of each.
+        """Numbers of states, subgoals and refusals.
 
         Returns:
             `states`; of these `failed`, without a usable answer; different `subgoals`; subgoals in the `library` of the
@@ -218,7 +218,7 @@ class SubgoalDataset:
         return json.dumps(record, indent=1) + "\n"
 
     def _asked(self, planner: Planner, state: State) -> dict[str, Any]:
-        """What a planner gives in a state, whatever it was asked before."""
+        """Plan of a planner in a state, independent of earlier questions."""
         planner.begin()
         planner.reseed(int(np.random.SeedSequence([self.seed, len(self.plans)]).generate_state(1)[0]))
         try:

@@ -309,7 +309,7 @@ def _paragraphs(marked: str, longest: int) -> list[Paragraph]:
         if not re.search(r"\w", text):
             continue
         last = found[-1] if found else None
-        # What says nothing on its own: a few words, and the list that "... the following:" speaks of.
+        # Text that says nothing on its own: a few words, and the list that "... the following:" speaks of.
         belongs = len(text.split()) < _FEW_WORDS or (text.startswith("- ") and last and last.text.endswith(":"))
         if belongs and last and last.section == section and len(last.text) + len(text) < longest:
             found[-1] = Paragraph(section, f"{last.text}\n{text}")

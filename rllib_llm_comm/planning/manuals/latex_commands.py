@@ -1,4 +1,4 @@
-"""What the LaTeX commands mean that papers use most: which say nothing, which are a sign, which have arguments."""
+"""Tables of the LaTeX commands that papers use most: those without text, those for a sign, those with arguments."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.chat.answers import (
     AnswerError,
@@ -68,7 +68,7 @@ def read_manual(path: str | os.PathLike[str]) -> str:
 
 @dataclass(frozen=True)
 class ManualSettings:
-    """How a manual is made.
+    """Settings of the making of a manual.
 
     Attributes:
         batch: Paragraphs per request, >= 1.
@@ -92,13 +92,13 @@ class Manual:
 
     Attributes:
         text: The manual.
-        facts: What it was made of: facts per question about the game, without repetitions.
+        facts: Its material: facts per question about the game, without repetitions.
         paragraphs: Number of paragraphs.
         relevant: Indices of those that were relevant.
         repeated: Facts that were left out because they repeat others.
         undecided: Relevant paragraphs that were kept although the last answer about them was neither yes nor no.
         unsorted: Lists of facts of which the model did not name the repetitions in two tries, so that all were kept.
-        cost: What was asked for it.
+        cost: Counts of the questions for it.
     """
 
     text: str
@@ -116,7 +116,11 @@ class Manual:
 
 
 class Repeated(BaseModel):
-    """What the model answers when it is asked for repetitions."""
+    """Answer to the question for repetitions; the prompt has its description."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"description": "What the model answers when it is asked for repetitions."}
+    )
 
     repeated: list[int] = Field(description="numbers of the facts that can be left out")
 
@@ -129,9 +133,9 @@ def make_manual(
     """Makes the manual of a game.
 
     Args:
-        model: Whom to ask.
-        paragraphs: Of papers about the game; see `latex.split_latex`.
-        settings: How.
+        model: The chat model.
+        paragraphs: Of papers about the game; see `rllib_llm_comm.planning.manuals.latex.split_latex`.
+        settings: The settings.
 
     Raises:
         UserError: If no paragraph is relevant, none tells anything, the budget is spent or the key is missing.
@@ -170,14 +174,14 @@ def questions(name: str) -> list[str]:
 def relevant_paragraphs(
     model: ChatModel, paragraphs: Sequence[Paragraph], batch: int = 8, kept_in_doubt: Counter[str] | None = None
 ) -> list[int]:
-    """Which paragraphs tell something of use to a player, by at least one of the questions of relevance.
+    """Numbers of the paragraphs that are of use to a player, by at least one of the questions of relevance.
 
     An answer that is neither yes nor no keeps the paragraph: a useless one costs little, a lost rule much.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         paragraphs: The paragraphs.
-        batch: How many are asked about together.
+        batch: Number that is asked about together.
         kept_in_doubt: Paragraphs kept by an answer that is neither yes nor no are counted here as "undecided".
 
     Returns:
@@ -197,12 +201,12 @@ def relevant_paragraphs(
 
 
 def collect_facts(model: ChatModel, paragraphs: Sequence[Paragraph], batch: int = 8) -> dict[str, list[str]]:
-    """What paragraphs say to the questions about the game, one fact per entry, each wording once.
+    """Answers of paragraphs to the questions about the game, one fact per entry, each wording once.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         paragraphs: Relevant ones.
-        batch: How many are asked about together.
+        batch: Number that is asked about together.
 
     Returns:
         Question to facts.
@@ -229,14 +233,14 @@ def without_repetitions(
     numbers that do not exist, twice), everything is kept.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         facts: Question to facts.
         kept_in_doubt: Lists that were kept whole for want of a usable answer are counted here as "unsorted".
     """
     entries = [(question, fact) for question, group in facts.items() for fact in group]
     kept: list[tuple[str, str]] = []
     while entries:
-        # What was kept so far is shown again, as far as it fits, so that facts of different parts meet.
+        # The facts kept so far are shown again, as far as it fits, so that facts of different parts meet.
         carried = kept[-_FACTS_AT_ONCE // 2 :]
         part, entries = entries[:_FACTS_AT_ONCE], entries[_FACTS_AT_ONCE:]
         shown = carried + part
@@ -274,7 +278,7 @@ def summary(model: ChatModel, facts: Sequence[str], words: int = 400) -> str:
     """A manual made of facts.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         facts: The facts.
         words: Most words that the model is asked for.
 

@@ -20,7 +20,7 @@ State = Mapping[str, Any]
 
 
 class SubgoalReward(Protocol):
-    """Says whether an agent has reached a subgoal in one step of a game."""
+    """Interface of tests for a subgoal: 1 if an agent has reached it in one step of a game."""
 
     def __call__(self, before: State, after: State, agent: str) -> int:
         """1 if it has, else 0.
@@ -28,7 +28,7 @@ class SubgoalReward(Protocol):
         Args:
             before: The state before the step, of plain values.
             after: The state after it.
-            agent: Whose subgoal it is.
+            agent: The agent of the subgoal.
         """
 
 
@@ -40,18 +40,18 @@ class CodeReward:
 
     Attributes:
         source: The code.
-        sandbox: Where it runs; by default one for all rewards of this process.
+        sandbox: Its sandbox; by default one for all rewards of this process.
     """
 
     source: str
     sandbox: Sandbox = field(default_factory=shared_sandbox, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuses code that may not run: see `Sandbox.check`."""
+        """Refuses code that may not run: see `rllib_llm_comm.planning.rewards.sandbox.Sandbox.check`."""
         self.sandbox.check(self.source)
 
     def __call__(self, before: State, after: State, agent: str) -> int:
-        """See `SubgoalReward`.
+        """1 if the code returns 1 for the step, else 0.
 
         Raises:
             RefusedCodeError: If the code runs into a limit, fails, or returns anything but 0 and 1.
@@ -65,13 +65,13 @@ def write_reward(
     """Lets a chat model write the reward code of a subgoal, and once more if the sandbox refuses it.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         subgoal: The subgoal in words.
         example: A state of the game; the code is tried on a step from it to itself, in which nobody can have done
             anything.
         agent: An agent in it.
         manual: The game in words.
-        sandbox: Where the code runs; by default one for all rewards of this process.
+        sandbox: Sandbox of the code; by default one for all rewards of this process.
 
     Raises:
         AnswerError: If both answers are refused.
@@ -105,7 +105,7 @@ class JudgeReward:
     time if the model keeps its answers.
 
     Attributes:
-        model: Whom to ask.
+        model: The chat model.
         subgoal: The subgoal in words.
         manual: The game in words.
         describe: Makes words of a state; by default its JSON.
@@ -119,7 +119,7 @@ class JudgeReward:
     unclear: int = 0
 
     def __call__(self, before: State, after: State, agent: str) -> int:
-        """See `SubgoalReward`.
+        """1 if the model's answer is yes, else 0.
 
         Raises:
             ChatError: If a request failed for good.
@@ -133,7 +133,7 @@ class JudgeReward:
         Args:
             before: The state before the step.
             after: The state after it.
-            agent: Whose subgoal it is.
+            agent: The agent of the subgoal.
 
         Raises:
             ChatError: If a request failed for good.
@@ -145,12 +145,12 @@ class JudgeReward:
         return said
 
     def prompt(self, before: State, after: State, agent: str) -> str:
-        """What the model is asked.
+        """Prompt for the model.
 
         Args:
             before: The state before the step.
             after: The state after it.
-            agent: Whose subgoal it is.
+            agent: The agent of the subgoal.
         """
         manual = f"The game:\n{self.manual}\n\n" if self.manual else ""
         return fill(

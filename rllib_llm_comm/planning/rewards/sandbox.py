@@ -14,7 +14,7 @@ walls:
 
 Code is never parsed in our own process, since deep nesting can crash a parser.
 
-Not chosen: pydantic-monty, an interpreter of a subset of Python in Rust; docs/guides/planning.md compares them.
+Not chosen: pydantic-monty, an interpreter of a subset of Python in Rust; docs/guides/subgoal_rewards.md compares them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RefusedCodeError(UserError):
     """Reward code that may not run, ran into a limit, or did not return 0 or 1.
 
     Attributes:
-        reason: Why, as a part of a sentence.
+        reason: Reason, as a part of a sentence.
     """
 
     def __init__(self, reason: str) -> None:
@@ -62,7 +62,7 @@ class RefusedCodeError(UserError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call of reward code may use.
+    """Limits on one call of reward code.
 
     Attributes:
         seconds: Computing time, > 0.
@@ -128,7 +128,7 @@ class Sandbox:
             self._number(source)
 
     def run(self, source: str, state: Any) -> int:
-        """What the code says of a state.
+        """Result of the code for a state.
 
         Each call begins anew: the code keeps nothing from one call to the next.
 

@@ -123,7 +123,7 @@ def _takes_one(arguments: ast.arguments) -> bool:
 
 
 def run(code: CodeType, state: Any) -> int:
-    """What the code says of a state.
+    """Result of the code for a state.
 
     Args:
         code: From `check`.

@@ -1,4 +1,4 @@
-"""Who says that a subgoal is done, and so is rewarded: the game's exact tests, code, or a language model."""
+"""Judges of subgoals and so of their rewards: the game's exact tests, reward code, or a language model."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class SubgoalRewards:
     """The game's exact tests. One object serves all environments of a process.
 
     Attributes:
-        name: What it is called in settings.
+        name: Its name in settings.
         slow: Whether `prepare` may wait for a server.
         judges: All whom `judged` may name.
     """
@@ -77,7 +77,7 @@ class SubgoalRewards:
         Args:
             game: The game.
             state: A moment of it.
-            agent: Who will have the subgoal.
+            agent: The agent that will have the subgoal.
             subgoal: The subgoal.
 
         Raises:
@@ -86,7 +86,7 @@ class SubgoalRewards:
         return
 
     def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """Whether an agent has done a subgoal in one game step.
+        """True if an agent has done a subgoal in one game step.
 
         Args:
             game: The game.
@@ -98,10 +98,10 @@ class SubgoalRewards:
         return game.done(before, after, agent, subgoal)
 
     def judged(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
-        """As `done`, with who says so.
+        """Judgement of `done`, with the judge's name.
 
         Args:
-            game: See `done`, as for all others.
+            game: See `rllib_llm_comm.planning.rewards.subgoal_rewards.SubgoalRewards.done`, as for all others.
             before: The moment before the step.
             after: The moment after it.
             agent: Its name.
@@ -119,7 +119,7 @@ class _ByState(SubgoalRewards):
     """Rewards that look at plain states; `fallback` says what counts where there is none that works.
 
     Args:
-        judge: Who judges where there is one.
+        judge: The judge where there is one.
         fallback: "rules": the game's exact test. "none": nobody, so the subgoal is not done. "error": the run ends.
     """
 
@@ -133,15 +133,15 @@ class _ByState(SubgoalRewards):
 
     @property
     def refused(self) -> int:
-        """See `SubgoalRewards`."""
+        """Number of subgoals that have no working reward, so that `fallback` decides."""
         return sum(reward is None for reward in self._rewards.values())
 
     def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
-        """See `SubgoalRewards`."""
+        """True if the reward of a subgoal, or its fallback, calls it done in one game step."""
         return self.judged(game, before, after, agent, subgoal).done
 
     def judged(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
-        """See `SubgoalRewards`.
+        """Judgement by the reward of a subgoal, or by `fallback`.
 
         Raises:
             UserError: If there is no reward that works and `fallback` is "error".
@@ -205,7 +205,7 @@ class CodeRewards(_ByState):
         self._sources = _read_sources(self.path)
 
     def prepare(self, game: PlanningGame, state: State, agent: str, subgoal: str) -> None:
-        """See `SubgoalRewards`."""
+        """Loads the code of a subgoal, once."""
         if subgoal in self._rewards:
             return
         source = self._sources.get(file_name(subgoal))
@@ -225,9 +225,9 @@ class ChatRewards(_ByState):
     same holds until the subgoal is given again; then the model is asked again.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         path: A folder in which the code is kept, for `CodeRewards` and for later runs; `None` keeps none.
-        fallback: See `CodeRewards`.
+        fallback: See `rllib_llm_comm.planning.rewards.subgoal_rewards.CodeRewards`.
     """
 
     name = CHAT
@@ -241,7 +241,7 @@ class ChatRewards(_ByState):
         self._lock = threading.Lock()
 
     def prepare(self, game: PlanningGame, state: State, agent: str, subgoal: str) -> None:
-        """See `SubgoalRewards`."""
+        """Loads the code of a subgoal, or has it written, once."""
         with self._lock:
             if subgoal in self._rewards:
                 return
@@ -270,7 +270,7 @@ class JudgeRewards(_ByState):
     What counts where it says neither yes nor no, or a request failed, is told by `fallback`.
 
     Args:
-        model: Whom to ask.
+        model: The chat model.
         fallback: "none" (default): the subgoal is not done in this step. "rules": the game's exact test. "error": the
             run ends.
     """
@@ -282,12 +282,12 @@ class JudgeRewards(_ByState):
         self.model = model
 
     def prepare(self, game: PlanningGame, state: State, agent: str, subgoal: str) -> None:
-        """See `SubgoalRewards`."""
+        """Makes the judge of a subgoal, once."""
         if subgoal not in self._rewards:
             self._rewards[subgoal] = JudgeReward(self.model, subgoal, manual=game.manual())
 
     def judged(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
-        """See `SubgoalRewards`."""
+        """Judgement by the chat model, or by `fallback`."""
         reward, why = self._rewards.get(subgoal), "the judge says neither yes nor no"
         if isinstance(reward, JudgeReward):
             try:

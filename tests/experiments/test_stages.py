@@ -11,13 +11,12 @@ import pyarrow.parquet as parquet
 import pytest
 
 from rllib_llm_comm.algorithms.message_labels import check_labels
-from rllib_llm_comm.cli.options import TrainOptions
-from rllib_llm_comm.cli.train import apply_options
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
-from rllib_llm_comm.experiments.find_checkpoint import find_checkpoint
 from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import StageResult, make_stages, resolve
+from rllib_llm_comm.experiments.train_settings import TrainSettings, apply_settings
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 
@@ -128,12 +127,12 @@ def test_find_checkpoint_says_what_is_wrong(tmp_path):
 
 def test_options_stand_above_the_file():
     file = ExperimentFile("f", parse_experiments(three(), "f"))
-    options = TrainOptions(stop='{"training_iteration": 2}', seed=5, checkpoint_freq=9)
+    options = TrainSettings(stop={"training_iteration": 2}, seed=5, checkpoint_freq=9)
     with pytest.raises(UserError, match="--stage"):
-        apply_options(file, options, None)
+        apply_settings(file, options, None)
     with pytest.raises(UserError, match=r"Did you mean 'verco'\?"):
-        apply_options(file, options, "verko")
-    changed = apply_options(file, options, "verco").experiments
+        apply_settings(file, options, "verko")
+    changed = apply_settings(file, options, "verco").experiments
     assert changed["verco"].stop == {"training_iteration": 2} and changed["sft"].stop == {}
     assert [e.config["seed"] for e in changed.values()] == [5, 5, 5]
     assert changed["sft"].checkpoint_config.checkpoint_frequency == 9
@@ -153,7 +152,7 @@ def collect(folder, labels, capsys, config=None, **options):
             },
         }
     }
-    run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainOptions(storage_path=str(folder), **options))
+    run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder), **options))
     return capsys.readouterr().out
 
 
@@ -244,7 +243,7 @@ def test_a_foreign_folder_is_left_alone(tmp_path, capsys):
 def test_wrong_settings_of_the_collection(tmp_path, config, words):
     specs = {"labels": {"run": "collect_labels", "env": KITCHEN, "config": config}}
     with pytest.raises(UserError) as caught:
-        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainOptions(storage_path=str(tmp_path)))
+        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert not (tmp_path / "f").exists()
 
@@ -295,6 +294,6 @@ def test_the_last_stage_is_checked_before_the_first_runs(tmp_path, stage, words)
     parquet.write_table(pa.table({"prompt": ["what you see"], "message": ["what to say"]}), labels)
     specs = {"sft": {"run": "MessageSFT", "config": {"input": str(labels)}}, "last": stage}
     with pytest.raises(UserError) as caught:
-        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainOptions(storage_path=str(tmp_path)))
+        run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert not (tmp_path / "f").exists()

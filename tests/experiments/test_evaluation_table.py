@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from rllib_llm_comm.cli import evaluate
+from rllib_llm_comm.experiments.evaluation_table import print_figures
 
 MANY = {f"figure_number_{k}": float(k) for k in range(15)}
 
@@ -19,7 +19,7 @@ def printed(monkeypatch):
     def show(*rows):
         console = Console(width=80, record=True)
         monkeypatch.setattr("rllib_llm_comm.experiments.console.out", console)
-        evaluate._print(rows)
+        print_figures(rows)
         return console.export_text()
 
     return show

@@ -1,19 +1,19 @@
-"""Finds the checkpoint that a user means by a path."""
+"""The checkpoint behind the path of a checkpoint, a trial, a stage or a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from rllib_llm_comm.checkpoints.stage_record import MARKER, read_record, require_readable
 from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.experiments.stages import MARKER, read_record, require_readable
 
 
 def find_checkpoint(path: str | Path) -> Path:
     """The checkpoint folder of a checkpoint, a trained stage, or a run with trained stages.
 
     Args:
-        path: What the user typed: a checkpoint or trial folder, a stage's folder, or the folder above the
-            stages (of which the one trained last is taken).
+        path: A checkpoint or trial folder, a stage's folder, or the folder above the stages (of which the one
+            trained last is taken).
 
     Raises:
         UserError: If nothing is there, or a stage has several checkpoints or none.

@@ -1,4 +1,4 @@
-"""What was written here: checkpoints and run states that this user's `rllib train` wrote on this machine.
+"""Signatures of the checkpoints and run states that this user's `rllib train` wrote on this machine.
 
 RLlib and Ray Tune unpickle what they go on from, and a pickle can run any program. So `rllib train` signs what it
 writes with a secret that only this user can read (HMAC-SHA256 over the names and digests of all files), and goes on
@@ -91,7 +91,7 @@ def sign_checkpoint(folder: Path, algorithm: str) -> None:
 
     Raises:
         OSError: If the disk fails.
-        UserError: If there is no secret; see `make_key`.
+        UserError: If there is no secret (`make_key` makes it).
     """
     key, files = _key(), _digests(folder)
     if key is None or files is None:
@@ -116,7 +116,7 @@ def signed_algorithm(folder: str | os.PathLike[str]) -> str | None:
 
 
 def is_own_checkpoint(folder: str | os.PathLike[str]) -> bool:
-    """Whether a checkpoint was written here and not changed since.
+    """True if a checkpoint was written here and not changed since.
 
     Args:
         folder: The checkpoint.
@@ -143,17 +143,17 @@ class OwnStates:
         """Signs that a run was begun here.
 
         Args:
-            run: Tells the run from others.
+            run: A name that no other run has.
         """
         if self._key is not None and not self.has_begun(run):
             self._begun = _code(self._key, "begun", run)
             self._write()
 
     def has_begun(self, run: str) -> bool:
-        """Whether a run was begun here; then what is not signed was half written when it was killed, or added later.
+        """True if a run was begun here; what is not signed was then half written when it was killed, or added later.
 
         Args:
-            run: As of `begin`.
+            run: The run's name, as in `begin`.
         """
         return self._key is not None and self._begun == _code(self._key, "begun", run)
 
@@ -175,7 +175,7 @@ class OwnStates:
         write_atomically(self._path, json.dumps({"begun": self._begun, "codes": self._codes}) + "\n")
 
     def holds(self, path: Path) -> bool:
-        """Whether a file was written here with this content.
+        """True if a file was written here with this content.
 
         Args:
             path: The file.

@@ -15,9 +15,9 @@ import pytest
 from hostile import Ear, change, write_checkpoint
 from toys import TESTS
 
+from rllib_llm_comm.checkpoints import signatures
+from rllib_llm_comm.checkpoints.signatures import OwnStates, is_own_checkpoint, key_file, make_key, sign_checkpoint
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments import signatures
-from rllib_llm_comm.experiments.signatures import OwnStates, is_own_checkpoint, key_file, make_key, sign_checkpoint
 from tests.cli.command import rllib, start_rllib
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
@@ -201,7 +201,7 @@ assert found, "the hook hears nothing"
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm import load_policy
 from typer.testing import CliRunner
-import rllib_llm_comm.evaluation.planned, rllib_llm_comm.evaluation.replay
+import rllib_llm_comm.evaluation.planned_play, rllib_llm_comm.evaluation.replay
 found.clear()
 for arguments in json.loads(sys.argv[1]):
     done = CliRunner().invoke(cli, arguments)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 from test_replay import NASTY, opened
 
 from rllib_llm_comm.agents.decision import Decision
@@ -15,8 +15,9 @@ from rllib_llm_comm.agents.policy_folder import GROUNDED, NUMERIC, PolicyManifes
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.planned import play_planned
+from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.replay import write_replay
+from rllib_llm_comm.evaluation.replay_schema import ReplayPage
 from rllib_llm_comm.evaluation.rollout import figures_of
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 
@@ -186,11 +187,13 @@ def test_episodes_without_any_plan_do_not_count(how, monkeypatch):
 def test_the_page_shows_the_tree(reflected, tmp_path):
     episode = reflected[0]
     first = episode.rounds[0][0]
-    first["plan"]["refused"] = [{"phase": "assignment", "subgoal": NASTY, "reason": "bob holds nothing", "instead": ""}]
+    refusal = {"phase": "assignment", "subgoal": NASTY, "reason": "bob holds nothing", "instead": "", "chosen_by": ""}
+    first["plan"]["refused"] = [refusal]
     page = write_replay(episode, tmp_path / "tree.html")
     text = page.read_text()
     assert NASTY not in text
-    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL).group(1))["sides"][0]["episodes"][0]
+    told = re.search(r'id="data">(.*?)</script>', text, re.DOTALL).group(1)
+    data = TypeAdapter(ReplayPage).validate_json(told)["sides"][0]["episodes"][0]
     # The sums of rewards begin again where the game was put back.
     last = data["frames"][-1]["agents"]["alice"]["total"]
     assert last == pytest.approx(episode.returns["alice"])

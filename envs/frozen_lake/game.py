@@ -1,0 +1,13 @@
+"""The record of the frozen lake."""
+
+from __future__ import annotations
+
+from rllib_llm_comm.envs.game_record import GameRecord
+
+ENV_ID = "rllib_llm_comm/frozen_lake-v0"
+GAME = GameRecord(
+    name="frozen_lake",
+    package=__package__,
+    entry_points={ENV_ID: f"{__package__}.env:parallel_env"},
+    planning="rllib_llm_comm.planning.games.frozen_lake:LakePlanning",
+)

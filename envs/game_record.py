@@ -1,0 +1,48 @@
+"""The record of a game: everything that the package knows of it, in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class GoldenFormat:
+    """Golden episodes of a game: recordings of the original that are replayed through ours.
+
+    Attributes:
+        keys: The keys by which an episode of this game is known.
+        replay: "module:function" of (episode, report), which replays one episode and notes differences.
+    """
+
+    keys: frozenset[str]
+    replay: str
+
+
+@dataclass(frozen=True)
+class GameRecord:
+    """A game. Everything but `name`, `package` and `entry_points` is optional; names of code are "module:attribute".
+
+    Attributes:
+        name: Its name in messages, such as "door".
+        package: The package or module that defines the classes of its environments and states.
+        entry_points: Id of each environment -> the function or class that makes it (PettingZoo's parallel form).
+        scripted_player: A module or object with `messages(state, agents, rng)` and `advise(env, agent)`; the scripted
+            teacher labels with it.
+        sayings: A function from a message to its meaning, or `None` if it is in none of the game's own wordings.
+        golden: Its golden episodes.
+        planning: A `PlanningGame`, the adapter by which planners play it.
+        success_words: Replays' words for an episode that was solved, and for one that was not; `None`: neutral ones.
+        without_subgoals: Id of each environment that gives its agents subgoals itself -> a function from its settings
+            to id and settings of the same game without subgoals, for planners.
+    """
+
+    name: str
+    package: str
+    entry_points: Mapping[str, str]
+    scripted_player: str = ""
+    sayings: str = ""
+    golden: GoldenFormat | None = None
+    planning: str = ""
+    success_words: tuple[str, str] | None = None
+    without_subgoals: Mapping[str, str] = field(default_factory=dict)

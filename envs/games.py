@@ -1,0 +1,120 @@
+"""All games by name, the game that an object belongs to, and environments by id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.envs.game_record import GameRecord
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.lazy import load
+from rllib_llm_comm.registry import Registry
+
+if TYPE_CHECKING:
+    from pettingzoo.env_registry.spec import EnvSpec
+
+_PACKAGE = "rllib_llm_comm.envs"
+GAMES: Registry[GameRecord] = Registry(
+    "game",
+    {
+        "overcooked_text": f"{_PACKAGE}.overcooked_text.game:GAME",
+        "overcooked_ai": f"{_PACKAGE}.overcooked_ai.game:GAME",
+        "minirts": f"{_PACKAGE}.minirts.game:GAME",
+        "door": f"{_PACKAGE}.door.game:GAME",
+        "referential": f"{_PACKAGE}.referential.game:GAME",
+        "frozen_lake": f"{_PACKAGE}.frozen_lake.game:GAME",
+    },
+    "`register_game` adds one.",
+)
+"""The record of each game. A message that two games know belongs to the first of them."""
+
+
+def register_game(record: GameRecord) -> None:
+    """Makes a game of one's own known: to PettingZoo, and to teachers, planners and tools by what its record names.
+
+    Args:
+        record: The game; one of the same name is replaced.
+    """
+    from pettingzoo.env_registry import registration
+
+    GAMES.register(record.name, record)
+    for env_id, entry_point in record.entry_points.items():
+        registration.parallel_registry.pop(env_id, None)
+        registration.register("parallel", env_id, entry_point)
+
+
+def register_games() -> None:
+    """Puts all games into PettingZoo's registry of parallel environments; may be called again."""
+    from pettingzoo.env_registry import registration
+
+    for record in GAMES.values():
+        for env_id, entry_point in record.entry_points.items():
+            if env_id not in registration.parallel_registry:
+                registration.register("parallel", env_id, entry_point)
+
+
+def env_ids() -> tuple[str, ...]:
+    """Ids of the environments of all games."""
+    return tuple(env_id for record in GAMES.values() for env_id in record.entry_points)
+
+
+def game_of(thing: Any) -> GameRecord | None:
+    """The game whose package defines an object's class, or the nearest of its base classes; `None` if there is none.
+
+    Args:
+        thing: An environment or a state of a game.
+    """
+    for kind in type(thing).__mro__:
+        for record in GAMES.values():
+            if f"{kind.__module__}.".startswith(f"{record.package}."):
+                return record
+    return None
+
+
+def env_spec(env_id: str) -> EnvSpec:
+    """The entry of an id in PettingZoo's registry of parallel environments.
+
+    Args:
+        env_id: The id; of several versions the latest may be named without its version.
+
+    Raises:
+        UserError: If there is none.
+    """
+    from pettingzoo.env_registry import registration
+
+    try:
+        return registration.spec("parallel", env_id)
+    except Exception as error:  # PettingZoo raises several kinds for names that it does not know
+        raise UserError(
+            f"`env` is {env_id!r}, which is not in PettingZoo's registry of parallel environments; import the module "
+            f"that registers it first.{did_you_mean(env_id, registration.parallel_registry)}"
+        ) from error
+
+
+def make_env(env_id: str, **settings: Any) -> Any:
+    """Makes an environment, one of ours or any other in PettingZoo's registry of parallel environments.
+
+    Args:
+        env_id: Its id, such as "rllib_llm_comm/overcooked_text-v0".
+        **settings: Its settings.
+
+    Raises:
+        UserError: If the id is unknown, or one of our games refuses a setting.
+    """
+    from pettingzoo.env_registry import registration
+
+    env_spec(env_id)
+    return registration.make("parallel", env_id, **settings)
+
+
+def without_subgoals(env_id: str, settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Id and settings of the same game in an environment that gives no subgoals itself, for planners to give them.
+
+    Args:
+        env_id: Id of an environment.
+        settings: Its settings.
+    """
+    for record in GAMES.values():
+        if env_id in record.without_subgoals:
+            found: tuple[str, dict[str, Any]] = load(record.without_subgoals[env_id])(settings)
+            return found
+    return env_id, settings

@@ -1,0 +1,19 @@
+"""The record of MiniRTS."""
+
+from __future__ import annotations
+
+from rllib_llm_comm.envs.game_record import GameRecord, GoldenFormat
+from rllib_llm_comm.moved import renamed
+
+ENV_ID = "rllib_llm_comm/minirts-v0"
+GAME = GameRecord(
+    name="minirts",
+    package=__package__,
+    entry_points={ENV_ID: f"{__package__}.env:parallel_env"},
+    scripted_player=f"{__package__}.commanders.scripted_player",
+    sayings=f"{__package__}.commanders.sayings:understand",
+    golden=GoldenFormat(frozenset({"id", "kind"}), "rllib_llm_comm.evaluation.golden_formats.minirts:replay"),
+    planning="rllib_llm_comm.planning.games.minirts:StrategyPlanning",
+)
+
+__getattr__ = renamed(__name__)  # old names: the engine was a module of this name

@@ -1,0 +1,23 @@
+"""The record of the onion-soup kitchen."""
+
+from __future__ import annotations
+
+from rllib_llm_comm.envs.game_record import GameRecord, GoldenFormat
+
+ENV_ID = "rllib_llm_comm/overcooked_ai-v0"
+SUBGOAL_ENV_ID = "rllib_llm_comm/overcooked_ai_subgoals-v0"
+GAME = GameRecord(
+    name="overcooked_ai",
+    package=__package__,
+    entry_points={
+        ENV_ID: f"{__package__}.env:parallel_env",
+        SUBGOAL_ENV_ID: f"{__package__}.subgoal_env:subgoal_env",
+    },
+    scripted_player=f"{__package__}.scripted_player",
+    sayings=f"{__package__}.sayings:understand",
+    golden=GoldenFormat(
+        frozenset({"id", "kind", "layout", "dynamics"}), "rllib_llm_comm.evaluation.golden_formats.overcooked_ai:replay"
+    ),
+    planning="rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
+    without_subgoals={SUBGOAL_ENV_ID: f"{__package__}.subgoal_env:without_subgoals"},
+)

@@ -1,0 +1,19 @@
+"""The record of the textual kitchen."""
+
+from __future__ import annotations
+
+from rllib_llm_comm.envs.game_record import GameRecord, GoldenFormat
+
+ENV_ID = "rllib_llm_comm/overcooked_text-v0"
+GAME = GameRecord(
+    name="overcooked_text",
+    package=__package__,
+    entry_points={ENV_ID: f"{__package__}.env:parallel_env"},
+    scripted_player=f"{__package__}.scripted_player",
+    sayings=f"{__package__}.sayings:understand",
+    golden=GoldenFormat(
+        frozenset({"id", "mode", "map", "task", "n_agents", "obs_radius", "layout", "initial", "steps"}),
+        "rllib_llm_comm.evaluation.golden_formats.overcooked_text:replay",
+    ),
+    success_words=("served", "not served"),
+)

@@ -1,0 +1,14 @@
+"""The record of the referential game."""
+
+from __future__ import annotations
+
+from rllib_llm_comm.envs.game_record import GameRecord
+
+ENV_ID = "rllib_llm_comm/referential-v0"
+GAME = GameRecord(
+    name="referential",
+    package=__package__,
+    entry_points={ENV_ID: f"{__package__}.env:parallel_env"},
+    scripted_player=f"{__package__}.scripted_player",
+    sayings=f"{__package__}.sayings:understand",
+)

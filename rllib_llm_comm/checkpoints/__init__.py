@@ -1,0 +1,1 @@
+"""Checkpoints on disk: stage records, signatures, finding and loading. No Ray."""

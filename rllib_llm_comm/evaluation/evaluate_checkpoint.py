@@ -1,0 +1,108 @@
+"""Evaluation of a checkpoint: returns, success, the game's own metrics, and measures of communication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.communication import CommunicationFigures, TurnRecorder, measure
+from rllib_llm_comm.evaluation.play_settings import PlaySettings
+from rllib_llm_comm.evaluation.rollout import Episode, EvaluationResult, Progress, figures_of
+
+
+@dataclass(frozen=True)
+class CheckpointEvaluation:
+    """Figures of a checkpoint, and the episodes behind them.
+
+    Attributes:
+        checkpoint: The checkpoint's folder.
+        figures: Returns, success, lengths and metrics.
+        episodes: The episodes without their frames; under a planner their `rounds` hold all plans.
+        communication: Measures of communication; `None` where they are not wanted or agents have no language model.
+        lacks_reference: True if PPO trained the messages but the checkpoint carries no adapter to measure their drift
+            from; only with `communication`.
+    """
+
+    checkpoint: Path
+    figures: EvaluationResult
+    episodes: list[Episode] = field(repr=False)
+    communication: CommunicationFigures | None = None
+    lacks_reference: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as plain values, with an entry `fallback` of planners that ask a language model."""
+        told: dict[str, Any] = {"checkpoint": str(self.checkpoint), **self.figures.to_json()}
+        if fallback := _fallback(self.episodes):
+            told["fallback"] = fallback
+        if self.communication is not None:
+            told["communication"] = self.communication.to_json()
+        return told
+
+
+def evaluate_checkpoint(
+    checkpoint: str | Path,
+    *,
+    episodes: int = 50,
+    seed: int = 0,
+    settings: PlaySettings | None = None,
+    communication: bool = False,
+    progress: Progress | None = None,
+) -> CheckpointEvaluation:
+    """Plays episodes of a checkpoint and computes their figures. Needs no Ray.
+
+    Args:
+        checkpoint: A checkpoint, trial, stage or run folder (`find_checkpoint`).
+        episodes: Number of episodes, >= 1.
+        seed: Seed of the first episode; the others count up.
+        settings: Settings of play that differ from training; `None` for none.
+        communication: True to measure what messages tell and whether they are listened to.
+        progress: Called with the number of finished episodes and `episodes`.
+
+    Returns:
+        The figures, and the episodes.
+
+    Raises:
+        UserError: If the checkpoint cannot be loaded or played, or settings exclude each other.
+    """
+    settings = settings or PlaySettings()
+    if communication and settings.trials is not None:
+        raise UserError("`communication` is measured without reflection; leave `trials` away.")
+    require_measured(settings.loading.reference, communication)
+    found = find_checkpoint(checkpoint)
+    policy = settings.loading.load(found)
+    turns = TurnRecorder() if communication and hasattr(policy, "probabilities") else None
+    played = settings.play(policy, episodes=episodes, seed=seed, progress=progress, watch=turns)
+    talk = None if turns is None else measure(policy, turns, seed)
+    lacks = talk is not None and talk.drift is None and bool(talk.messages) and _trained_messages(policy)
+    return CheckpointEvaluation(found, figures_of(played, not settings.greedy), played, talk, lacks)
+
+
+def require_measured(reference: str | None, communication: bool) -> None:
+    """Refuses a reference that nothing is compared with.
+
+    Args:
+        reference: The checkpoint whose message adapter drift is measured from; `None` if none is given.
+        communication: True if communication is measured.
+
+    Raises:
+        UserError: If a reference is given and communication is not measured.
+    """
+    if reference is not None and not communication:
+        raise UserError(
+            f"`reference` is {reference!r} but talk is not measured; set `communication`, too, or leave it away."
+        )
+
+
+def _trained_messages(policy: Any) -> bool:
+    settings = getattr(policy, "communication", None)
+    return settings is not None and bool(settings.train_messages)
+
+
+def _fallback(played: Sequence[Episode]) -> str:
+    """The `fallback` of planners that ask a language model; empty for others."""
+    plans = (attempt["plan"] for episode in played for attempts in episode.rounds for attempt in attempts)
+    return ", ".join(sorted({plan["fallback"] for plan in plans} - {""}))

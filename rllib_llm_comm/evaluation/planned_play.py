@@ -1,0 +1,239 @@
+"""Episodes played under a planner, with or without reflection, by trained policies and by scripted players. No Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.agents.decision import Decision
+from rllib_llm_comm.agents.policy_env import planning_of
+from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.attempt_recorder import AttemptRecorder
+from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
+from rllib_llm_comm.evaluation.executors import SCRIPTED, Executor
+from rllib_llm_comm.evaluation.rollout import Episode, Progress, Watch, counted, play, play_episode, record
+from rllib_llm_comm.planning.planned_env import PlannedSubgoals
+from rllib_llm_comm.planning.planners import make_planner, planner_model
+from rllib_llm_comm.planning.plans import Planner, no_plan
+from rllib_llm_comm.planning.player import Player
+from rllib_llm_comm.planning.random_planners import DisturbedPlanner
+from rllib_llm_comm.planning.reflection import ReflectedEpisode, ReflectivePlay
+from rllib_llm_comm.planning.rounds import SNAPSHOT, check_recovery
+from rllib_llm_comm.planning.tracking import PATIENCE
+
+
+def play_planned(
+    policy: Any,
+    *,
+    planning: Mapping[str, Any] | None = None,
+    trials: int | None = None,
+    recover: str | None = None,
+    episodes: int = 1,
+    seed: int = 0,
+    explore: bool = True,
+    env_config: Mapping[str, Any] | None = None,
+    num_envs: int = 1,
+    keep_frames: bool = False,
+    counterfactuals: bool = True,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> list[Episode]:
+    """Plays episodes of a trained policy, under a planner if there is one.
+
+    Args:
+        policy: The policy that `load_policy` gives.
+        planning: Arguments of `make_environment` about planning that differ from training.
+        trials: Most reflections per round (`ReflectivePlay`); `None`: plans are followed without rounds.
+        recover: Recovery, "snapshot" (if `None`) or "replay"; only with `trials`.
+        episodes: Number of episodes, >= 1.
+        seed: Seed of the first; the others count up.
+        explore: True if actions are sampled.
+        env_config: Settings of the environment that differ from those of the training.
+        num_envs: Episodes that are played at once; one if `trials` or `keep_frames` is set.
+        keep_frames: True to keep all frames, also of attempts that were put back.
+        counterfactuals: True to score decisions of listeners also in silence; with `keep_frames` only.
+        progress: Called with the number of finished episodes and `episodes`.
+        watch: Called before every step; without `trials` and `keep_frames` only.
+
+    Returns:
+        The episodes; `rounds` holds the plans, all figures are those of the attempts that stood.
+
+    Raises:
+        UserError: If a setting is not allowed, reflection lacks a planner, or an episode has no plan.
+    """
+    check_recovery(recover, trials)
+    by, settings = planning_of(policy.manifest, planning), dict(env_config or {})
+    _require_planner(by, trials, planning)
+    model = None if by is None else planner_model(by["planner"])
+    make_env = partial(_planned_env, policy, planning, by, model, settings)
+    common: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
+    if trials is None and keep_frames:
+        return record(policy, env=make_env(), counterfactuals=counterfactuals, **common)
+    if by is None or trials is None:
+        return play(policy, env=make_env, num_envs=num_envs, progress=progress, watch=watch, **common)
+    env = policy.env(planning={"planner": None}, **settings)
+    silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
+    rounds = {"trials": trials, "recover": recover or SNAPSHOT, "patience": by.get("patience", PATIENCE)}
+    played = []
+    for number in range(episodes):
+        recorder = AttemptRecorder(policy, env, seed + number, explore, silence)
+        planner, more = make_planner(by["planner"], model), {"in_vector": bool(by.get("in_vector")), **rounds}
+        told = _play_rounds(env, recorder, planner, seed + number, watch=recorder.watch, **more)
+        played.append(counted(recorder.finished(told), number + 1, episodes, progress))
+    return played
+
+
+def _planned_env(
+    policy: Any,
+    planning: Mapping[str, Any] | None,
+    by: Mapping[str, Any] | None,
+    model: ChatModel | None,
+    settings: Mapping[str, Any],
+) -> Any:
+    """The environment of a policy, with a planner of its own that shares the chat model."""
+    planned = planning if by is None else {**by, "planner": make_planner(by["planner"], model)}
+    return policy.env(planning=planned, **settings)
+
+
+def _require_planner(by: Mapping[str, Any] | None, trials: int | None, planning: Mapping[str, Any] | None) -> None:
+    for name, value in {"trials": trials, "patience": (planning or {}).get("patience")}.items():
+        if by is None and value is not None:
+            raise UserError(f"`{name}` is {value!r} but nobody plans; set `planner`, too.")
+
+
+def _play_rounds(env: Any, player: Player, planner: Planner, seed: int, **settings: Any) -> ReflectedEpisode:
+    """An episode in rounds; raises a `UserError` if no plan could be made for one.
+
+    Args:
+        env: The game.
+        player: The player of subgoals.
+        planner: The planner.
+        seed: Seed of the episode.
+        **settings: Further arguments of `ReflectivePlay`.
+    """
+    try:
+        return ReflectivePlay(env, player, planner, **settings).play(seed)
+    except ChatError as error:
+        raise no_plan(error) from error
+
+
+@dataclass(frozen=True)
+class PlanningSetup:
+    """The planner of whole games, and its use.
+
+    Attributes:
+        planner: A name or settings of `make_planner`.
+        replan: "any": plans whenever somebody's subgoal has ended; "all": in rounds, when those of all have or one has
+            failed (SAMA).
+        trials: Most reflections per round; more than 0 needs rounds.
+        recover: Recovery of a failed round, as of `ReflectivePlay`.
+        patience: Game steps that a subgoal may take.
+
+    Raises:
+        UserError: If reflection is wanted without rounds.
+    """
+
+    planner: str | Mapping[str, Any] = SCRIPTED
+    replan: str = "any"
+    trials: int = 0
+    recover: str = "snapshot"
+    patience: int = PATIENCE
+
+    def __post_init__(self) -> None:
+        """Refuses reflection without rounds; the planner and the games check the rest."""
+        if self.trials and self.replan == "any":
+            raise UserError(
+                f"`replan` is 'any' but `trials` is {self.trials}, and reflection puts whole rounds back; use 'all'."
+            )
+
+
+class PlannedGames:
+    """Plays episodes of one game under one planner.
+
+    Args:
+        executor: Gives the game and the player that carries subgoals out.
+        settings: Settings of the scenario.
+        setup: The planner, and its use.
+
+    Raises:
+        UserError: If the game does not fit or a setting is not allowed.
+    """
+
+    def __init__(self, executor: Executor, settings: Mapping[str, Any], setup: PlanningSetup) -> None:
+        self._executor, self._setup = executor, setup
+        self._env = executor.env(settings)
+        self._planner = make_planner(setup.planner, planner_model(setup.planner))
+        self._wrapped = PlannedSubgoals(
+            self._env, self._planner, subgoal_reward=0.0, patience=setup.patience, replan=setup.replan, wait=True
+        )
+
+    def play(self, seed: int) -> dict[str, Any]:
+        """Plays an episode.
+
+        Args:
+            seed: Fixes everything that is random but a chat model.
+
+        Returns:
+            `seed`, `return` (the game's rewards, averaged over agents) and `metrics`: the game's own, and figures of
+            planning and its cost. `subgoals_completed` and `subgoals_stuck` (not done in time, or no longer possible)
+            leave out attempts that were put back; `plans` and the cost do not.
+
+        Raises:
+            UserError: If the user has to do something first, or no plan could be made: in rounds for one of them, else
+                in the whole episode.
+        """
+        player = self._executor.player(self._env, seed)
+        if self._setup.replan == "all":
+            setup = self._setup
+            rounds = {"trials": setup.trials, "patience": setup.patience, "recover": setup.recover}
+            told = _play_rounds(self._env, player, self._planner, seed, **rounds)
+            returns, metrics = told.returns, _figures(told)
+        else:
+            episode = play_episode(_AsPolicy(player), self._wrapped, seed)
+            returns, metrics = episode.returns, dict(episode.metrics)
+        if isinstance(self._planner, DisturbedPlanner):
+            metrics["subgoals_replaced"] = float(self._planner.replaced)
+        return {"seed": seed, "return": float(np.mean(list(returns.values()))), "metrics": metrics}
+
+
+def _figures(episode: ReflectedEpisode) -> dict[str, float]:
+    """The figures of an episode of rounds, under the names that `PlannedSubgoals` has."""
+    failed = sum(attempts[-1].failed for attempts in episode.rounds)
+    rounds = {"rounds": float(len(episode.rounds)), "rounds_failed": float(failed)}
+    return {**episode.metrics, **episode.counts(), **rounds}
+
+
+class _AsPolicy:
+    """A player of subgoals behind the interface of policies in `rollout`; it says nothing and gives no probabilities.
+
+    Args:
+        player: The player.
+    """
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+        self._memory: Any = None
+
+    def reset(self, seed: int) -> None:
+        """Begins an episode.
+
+        Args:
+            seed: Seed of the episode.
+        """
+        self._memory = self._player.begin(seed)
+
+    def act(self, observations: dict[Any, Any], explore: bool = True) -> dict[Any, Decision]:
+        """The decisions of the agents that are asked.
+
+        Args:
+            observations: Observations of these agents.
+            explore: Not used: the player has its own setting.
+        """
+        actions = self._player.act(self._memory, observations)
+        return {agent: Decision(action, "", {}, [], np.zeros(0), np.nan, "") for agent, action in actions.items()}

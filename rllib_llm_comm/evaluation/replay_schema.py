@@ -1,0 +1,289 @@
+"""The schema of replays: the frames of recorded episodes, and the JSON inside a replay page.
+
+A page written by `write_replay` holds one `ReplayPage` as JSON in its element `<script id="data">`. The types up to
+`Frame` are shared with `Episode.frames`, which the page's episodes are made of; those from `ReplayAgent` on are the
+page's own. Keys that stand in a mapping only sometimes are `NotRequired`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired
+
+import numpy as np
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict
+
+_STRICT = ConfigDict(extra="forbid", strict=True)
+
+
+@with_config(_STRICT)
+class AgentFrame(TypedDict):
+    """One agent at one moment of a recorded episode.
+
+    Attributes:
+        text: The observation's `text`; empty for agents that see numbers or maps.
+        subgoal: The planner's subgoal; empty for none.
+        reward: Reward since the frame before.
+        events: Events of the game since the frame before.
+        busy: True if the agent is not asked for an action at this moment; the keys from `said` to `changed` are then
+            missing.
+        told: The agent's private fact, empty for none; only in moments in which not all agents are told the same.
+        said: Its message; empty for silence.
+        heard: The latest message of each other agent, by speaker.
+        candidates: The phrases of its actions.
+        probabilities: The probability of each candidate, rounded to 4 digits.
+        action: Index of the chosen candidate.
+        phrase: The chosen candidate.
+        value: The critic's value, rounded to 4 digits; only if it is finite.
+        silent: The probabilities of the candidates without any message heard; only of agents that heard one, and with
+            counterfactuals.
+        influence: Total variation between `probabilities` and `silent`, 0 to 1.
+        changed: True if the most likely candidate in silence is another one.
+    """
+
+    text: str
+    subgoal: str
+    reward: float
+    events: list[str]
+    busy: bool
+    told: NotRequired[str]
+    said: NotRequired[str]
+    heard: NotRequired[dict[str, str]]
+    candidates: NotRequired[list[str]]
+    probabilities: NotRequired[list[float]]
+    action: NotRequired[int]
+    phrase: NotRequired[str]
+    value: NotRequired[float]
+    silent: NotRequired[list[float]]
+    influence: NotRequired[float]
+    changed: NotRequired[bool]
+
+
+class Frame(TypedDict):
+    """One moment of a recorded episode: an element of `Episode.frames`, not of the page.
+
+    Attributes:
+        game_step: Game steps since the reset.
+        ansi: The game in characters; empty if it has no such rendering.
+        image: The game's picture, (H, W, 3) of uint8; `None` if it draws none.
+        places: Heads of the agents in the picture, (x, y) in pixels; empty if the game does not tell them.
+        metrics: The game's own counts so far (`episode_metrics`).
+        agents: Name -> the agent's part.
+    """
+
+    game_step: int
+    ansi: str
+    image: np.ndarray | None
+    places: dict[str, tuple[float, float]]
+    metrics: dict[str, float]
+    agents: dict[str, AgentFrame]
+
+
+@with_config(_STRICT)
+class ReplayAgent(AgentFrame):
+    """One agent at one moment of the page.
+
+    Attributes:
+        reward: As in `AgentFrame`, rounded to 4 digits.
+        total: Sum of its rewards so far, rounded to 4 digits; it begins again with a round that begins again.
+    """
+
+    total: float
+
+
+@with_config(_STRICT)
+class ReplayFrame(TypedDict):
+    """One moment of the page.
+
+    Attributes:
+        step: Game steps since the reset.
+        ansi: The game in characters, in place of a picture; empty with a picture.
+        picture: Index in `ReplayDrawing.pictures`; null without a picture.
+        agents: Name -> the agent's part.
+        undone: True if the moment belongs to an attempt that was put back.
+    """
+
+    step: int
+    ansi: str
+    picture: int | None
+    agents: dict[str, ReplayAgent]
+    undone: bool
+
+
+@with_config(_STRICT)
+class ReplayAuthors(TypedDict):
+    """The authors of the phases of a plan, such as "model" or "rules".
+
+    Attributes:
+        goal: Author of the goal.
+        decomposition: Author of the subgoals.
+        assignment: Author of their assignment to agents.
+    """
+
+    goal: str
+    decomposition: str
+    assignment: str
+
+
+@with_config(_STRICT)
+class ReplaySubgoal(TypedDict):
+    """An agent's subgoal in a plan.
+
+    Attributes:
+        agent: Name of the agent.
+        subgoal: The subgoal in the game's words.
+        reason: The planner's reason; may be empty.
+        answered_by: Author of the subgoal.
+        end: "done", "waited", "stuck", "lost", or empty if it had not ended.
+    """
+
+    agent: str
+    subgoal: str
+    reason: str
+    answered_by: str
+    end: str
+
+
+@with_config(_STRICT)
+class ReplayRefusal(TypedDict):
+    """A proposed subgoal that was refused.
+
+    Attributes:
+        phase: Phase of planning in which it was proposed: "goal", "decomposition" or "assignment".
+        subgoal: The proposal.
+        reason: The reason of the refusal.
+        instead: The subgoal in its place; empty if the planner chose anew.
+        chosen_by: Author of that subgoal: "embedding" (the text encoder) or "model"; may be empty.
+    """
+
+    phase: str
+    subgoal: str
+    reason: str
+    instead: str
+    chosen_by: str
+
+
+@with_config(_STRICT)
+class ReplayAttempt(TypedDict):
+    """A plan and its outcome.
+
+    Attributes:
+        frame: Index of its first frame.
+        goal: The team's goal.
+        reason: The planner's reason; may be empty.
+        by: The authors.
+        subgoals: One per agent.
+        refused: Proposals that were refused.
+        kept: True if the game went on from it, false if it was put back.
+        returns: Team return of the attempt, rounded to 3 digits.
+        unplanned: The reason why no other plan followed a failure; empty if one did or there was no failure.
+        blamed: Phase of planning that the reflection blames; empty without a reflection.
+        blamed_by: Author of the reflection.
+        why: The reflection's explanation.
+        thoughts: The reflection's thoughts.
+    """
+
+    frame: int
+    goal: str
+    reason: str
+    by: ReplayAuthors
+    subgoals: list[ReplaySubgoal]
+    refused: list[ReplayRefusal]
+    kept: bool
+    returns: float
+    unplanned: str
+    blamed: str
+    blamed_by: str
+    why: str
+    thoughts: str
+
+
+@with_config(_STRICT)
+class ReplayEpisode(TypedDict):
+    """One episode of the page.
+
+    Attributes:
+        env: Id of the environment.
+        settings: Settings of the environment that are texts, numbers or flags.
+        agents: Names of the agents.
+        seed: Seed of the episode.
+        team_return: Undiscounted return, mean over agents, rounded to 3 digits.
+        headline: The outcome in words: the game's own counts, or whether it was solved.
+        length: Length in game steps.
+        frames: The moments; the last one shows the end.
+        curves: Name -> a figure per frame: the game's counts that change, and the influence of messages on each agent.
+        rounds: Per round all attempts from the same situation, the last of which stands; empty without a planner.
+        answers: Sentences about the authors of plans and reflections.
+        influence: A sentence about the influence of messages.
+    """
+
+    env: str
+    settings: dict[str, Any]
+    agents: list[str]
+    seed: int
+    team_return: float
+    headline: str
+    length: int
+    frames: list[ReplayFrame]
+    curves: dict[str, list[float]]
+    rounds: list[list[ReplayAttempt]]
+    answers: list[str]
+    influence: str
+
+
+@with_config(_STRICT)
+class ReplaySide(TypedDict):
+    """One run of the page; a comparison has two.
+
+    Attributes:
+        title: Name of the run; empty if there is only one.
+        episodes: Its episodes.
+    """
+
+    title: str
+    episodes: list[ReplayEpisode]
+
+
+@with_config(_STRICT)
+class ReplayPicture(TypedDict):
+    """A picture made of tiles.
+
+    Attributes:
+        width: Width in pixels.
+        height: Height in pixels.
+        tiles: Numbers of its tiles, row by row.
+    """
+
+    width: int
+    height: int
+    tiles: list[int]
+
+
+@with_config(_STRICT)
+class ReplayDrawing(TypedDict):
+    """The layout of the sheets of tiles, and the pictures.
+
+    Attributes:
+        tile: Side of a tile in pixels.
+        columns: Tiles per row of a sheet.
+        per_sheet: Tiles per sheet.
+        pictures: All different pictures.
+    """
+
+    tile: int
+    columns: int
+    per_sheet: int
+    pictures: list[ReplayPicture]
+
+
+@with_config(_STRICT)
+class ReplayPage(TypedDict):
+    """The whole JSON of a page.
+
+    Attributes:
+        sides: The runs, one or two.
+        drawing: The pictures.
+    """
+
+    sides: list[ReplaySide]
+    drawing: ReplayDrawing

@@ -1,0 +1,101 @@
+"""The manual of a game from LaTeX sources, made with a chat model or its recording and written with its provenance."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import out, say, short_path
+from rllib_llm_comm.experiments.outputs import require_writable
+from rllib_llm_comm.files import write_atomically
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.planning.manuals.manual import Manual
+
+
+def run_manual(
+    papers: Sequence[Path],
+    target: Path,
+    chat: Mapping[str, Any],
+    *,
+    words: int = 400,
+    batch: int = 8,
+    figures: Path | None = None,
+) -> None:
+    """Makes the manual of a game from papers about it, and prints what it cost.
+
+    Args:
+        papers: Main LaTeX file of each paper.
+        target: File of the manual (Markdown).
+        chat: Settings of the chat model, as of `open_chat`.
+        words: Most words of the manual.
+        batch: Paragraphs per request.
+        figures: File of facts, figures and cost (JSON); `None` for none.
+
+    Raises:
+        UserError: If a file cannot be read or written, or a setting is not allowed.
+        ChatError: If a request failed for good.
+    """
+    from rllib_llm_comm.chat.cassettes import open_chat
+    from rllib_llm_comm.chat.purposes import MANUAL, TOKENS
+    from rllib_llm_comm.planning.manuals.latex import read_latex, split_latex
+    from rllib_llm_comm.planning.manuals.manual import ManualSettings, make_manual
+
+    require_writable({"--out": target, "--json": figures})
+    settings = ManualSettings(batch, words)
+    asked = {"max_tokens": TOKENS[MANUAL], **chat} if chat.get("local") else dict(chat)
+    sources = {path: read_latex(path) for path in papers}
+    found = {path: split_latex(source) for path, source in sources.items()}
+    for path, parts in found.items():
+        if not parts:
+            raise UserError(f"{str(path)!r} has no paragraphs; give the main LaTeX file of a paper.")
+    paragraphs = [paragraph for parts in found.values() for paragraph in parts]
+    chat_model = open_chat(asked)
+    with out.status(f"asking about {len(paragraphs)} paragraphs"):
+        manual = make_manual(chat_model, paragraphs, settings)
+    made = _provenance(sources, manual.to_json(), asked, chat_model)
+    write_atomically(target, f"<!--\n{made}\n-->\n\n{manual.text}\n")
+    if figures is not None:
+        write_atomically(figures, json.dumps(manual.to_json(), indent=2) + "\n")
+    _tell(manual, len(paragraphs), target)
+
+
+def _tell(manual: Manual, paragraphs: int, target: Path) -> None:
+    say(
+        f"{len(manual.relevant)} of {paragraphs} paragraphs are relevant; "
+        f"{sum(map(len, manual.facts.values()))} facts, {manual.repeated} repetitions left out; "
+        f"{manual.cost.requests} requests, {manual.cost.cached} kept answers, cost {manual.cost.cost:.4g}"
+    )
+    for line in _doubts(manual.to_json()):
+        say(line)
+    say(f"The manual is in {short_path(target)}.")
+
+
+def _doubts(figures: dict[str, Any]) -> list[str]:
+    """Sentences about all that was kept because the answer of the model could not be used."""
+    undecided, unsorted = figures["undecided"], figures["unsorted"]
+    told = [f"{undecided} paragraphs were kept although the model said neither yes nor no."] if undecided else []
+    return told + ([f"{unsorted} lists of facts were kept whole for want of a usable answer."] if unsorted else [])
+
+
+def _provenance(sources: dict[Path, str], figures: dict[str, Any], asked: dict[str, Any], chat_model: Any) -> str:
+    """The sources and the author of a manual, kept in the file so that nobody takes it for one that a person wrote."""
+    names = ", ".join(
+        f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})" for path, text in sources.items()
+    )
+    by, note = getattr(chat_model, "model", ""), ""
+    if (header := getattr(chat_model, "header", None)) is not None:  # a recording
+        by = str(header["model"])
+        if getattr(chat_model, "client", None) is None:
+            by, note = f"the recording {Path(asked['cassette']).name} ({by}, {header['made']})", str(header["note"])
+    lines = [
+        f"Made by `rllib manual` from {names}, by {by}. Not checked by a person.",
+        f"{len(figures['relevant'])} of {figures['paragraphs']} paragraphs were relevant.",
+        *_doubts(figures),
+        *([note] if note else []),
+    ]
+    return "\n".join(lines).replace("--", "- -")

@@ -1,0 +1,101 @@
+"""Reward code of kitchens compared with the exact tests of completion, with a table and files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import print_table, say
+from rllib_llm_comm.experiments.outputs import require_writable
+from rllib_llm_comm.experiments.planner_comparison import PlannerSettings, require_prompts
+from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.ray_session import quiet_libraries
+from rllib_llm_comm.files import write_atomically
+
+_RECORDING, _RECORDED_KITCHEN, _RECORDED_CODE = "claude_reward_code", "cramped_room", Path("results/reward_code")
+
+
+def compare_reward_code(
+    code: Path | None = None,
+    planner: PlannerSettings | None = None,
+    layouts: Sequence[str] | None = None,
+    *,
+    steps: int = 300,
+    seed: int = 0,
+    json_file: Path | None = None,
+    markdown_file: Path | None = None,
+) -> None:
+    """Measures and tells the agreement of reward code with the exact tests, for all subgoals of kitchens.
+
+    Args:
+        code: Folder of reward code; code that a model writes is kept there. `None` replays the packaged recording.
+        planner: Planner whose chat model writes the code of subgoals that have none; `None` leaves them out.
+        layouts: Kitchens; all by default.
+        steps: Steps of disturbed scripted cooks per kitchen, >= 1.
+        seed: Seed of these steps.
+        json_file: File of the figures; its code is not measured again.
+        markdown_file: File of the table.
+
+    Raises:
+        UserError: If a setting is not allowed.
+        ChatError: If a request failed for good.
+    """
+    quiet_libraries(0)
+    require_writable({"--json": json_file, "--markdown": markdown_file})
+    from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
+    from rllib_llm_comm.evaluation.planning_study import markdown
+    from rllib_llm_comm.evaluation.reward_study import RewardStudy
+    from rllib_llm_comm.planning.planners import planner_model
+
+    if code is None:
+        code, planner, layouts = _recorded(planner, layouts)
+    if planner is not None:
+        require_prompts(planner, "written rewards")
+    elif not code.is_dir():
+        raise UserError(f"--code is {str(code)!r}, which is no folder; give one, or a --planner that writes the code.")
+    study = RewardStudy(code, None if planner is None else planner_model(planner), steps, seed)
+    if json_file is not None and json_file.exists():
+        study.take_over(json_file.read_text(encoding="utf-8"))
+    kitchens = layouts or LAYOUT_NAMES
+    with counting_bar("comparing") as progress:
+        study.measure(kitchens, lambda text: None if json_file is None else write_atomically(json_file, text), progress)
+    names, rows = _table({layout: found for layout, found in study.summary().items() if layout in kitchens})
+    print_table([names, *rows])
+    if markdown_file is not None:
+        write_atomically(markdown_file, markdown(names, rows))
+
+
+def _table(summary: dict[str, dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    columns = ["scenario", *next(iter(summary.values()))]
+    rows = [[layout, *map(_figure, found.values())] for layout, found in summary.items()]
+    return [name.replace("_", " ") for name in columns], rows
+
+
+def _recorded(
+    planner: PlannerSettings | None, layouts: Sequence[str] | None
+) -> tuple[Path, dict[str, Any], Sequence[str]]:
+    """Folder, planner and kitchen of the reward code that comes with the package.
+
+    Raises:
+        UserError: If another planner or kitchen is wanted.
+    """
+    kitchens = None if layouts is None else ",".join(layouts)
+    asked = planner if planner is None or isinstance(planner, str) else json.dumps(planner)
+    for option, value, allowed in (("--planner", asked, None), ("--layouts", kitchens, _RECORDED_KITCHEN)):
+        if value not in (None, allowed):
+            raise UserError(
+                f"{option} is {value!r} but --code is not given, without which only the recording {_RECORDING!r} of "
+                f"{_RECORDED_KITCHEN!r} is replayed; give --code, a folder of reward code."
+            )
+    say(
+        f"No --code is given: the recording {_RECORDING!r} that comes with the package is replayed for "
+        f"{_RECORDED_KITCHEN!r}, and its code kept in {_RECORDED_CODE}."
+    )
+    return _RECORDED_CODE, {"name": "cassette", "cassette": _RECORDING}, [_RECORDED_KITCHEN]
+
+
+def _figure(value: float) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,89 @@
+"""Experiments and studies from a file or as objects: read, checked and run."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import state
+from rllib_llm_comm.experiments.experiment_file import NAME_PATTERN, ExperimentFile, read_experiment_file
+from rllib_llm_comm.experiments.import_modules import import_modules
+from rllib_llm_comm.experiments.study_file import Study, expand, is_study, read_study
+from rllib_llm_comm.experiments.train_settings import TrainSettings, apply_settings
+
+
+def run_experiments(
+    source: ExperimentFile | Path, settings: TrainSettings | None = None, stage: str | None = None
+) -> None:
+    """Reads, checks and runs experiments, as `rllib train` does.
+
+    Args:
+        source: A YAML, JSON or Python file, or the experiments themselves.
+        settings: Settings above the file; `None` for none.
+        stage: The experiment that `stop`, `num_samples` and the like belong to; may be `None` if only one trains.
+
+    Raises:
+        UserError: If anything is wrong with them.
+        StoppedError: After ctrl-C.
+    """
+    settings = settings or TrainSettings()
+    _begin(settings)
+    if isinstance(source, Path) and source.is_file() and is_study(source):
+        raise UserError(f"{str(source)!r} holds a study; run it with `rllib study file {source}`.")
+    file = read_experiment_file(source) if isinstance(source, Path) else source
+    if settings.experiment_name is not None:
+        file = dataclasses.replace(file, name=settings.experiment_name)
+    if not NAME_PATTERN.fullmatch(file.name):
+        raise UserError(
+            f"`--experiment-name` is {file.name!r} but must name a folder (letters, digits, '_', '-', '.')."
+        )
+    file = apply_settings(file, settings, stage)
+
+    from rllib_llm_comm.experiments.pipeline import run_file
+
+    run_file(file, settings)
+
+
+def run_study(source: Path, settings: TrainSettings | None = None) -> tuple[Path, list[str]]:
+    """Reads, checks and runs a study, as `rllib study file` does; the report is not written yet.
+
+    Args:
+        source: A YAML or JSON file.
+        settings: Settings of the run: names, places, Ray, `resume`, `modules`, `trust` and `verbose`; `None` for none.
+
+    Returns:
+        The study's folder, and the stages that failed or needed a failed one.
+
+    Raises:
+        UserError: If anything in the file is wrong.
+        StoppedError: After ctrl-C.
+    """
+    settings = settings or TrainSettings()
+    _begin(settings)
+    study = read_study(source)
+    experiments = expand(study, settings.experiment_name or source.stem)
+
+    from rllib_llm_comm.experiments.pipeline import DEFAULT_STORAGE, run_file
+
+    folder = Path(settings.storage_path or DEFAULT_STORAGE).expanduser() / experiments.name
+    return folder, run_file(experiments, settings, before=lambda: _write_record(study, folder), keep_going=True)
+
+
+def _begin(settings: TrainSettings) -> None:
+    """Silences Ray and its dependencies before they are imported, then imports the user's modules."""
+    from rllib_llm_comm.experiments.ray_session import quiet_libraries
+
+    state.verbosity = settings.verbose
+    quiet_libraries(settings.verbose)
+    import_modules(settings.modules)
+
+
+def _write_record(study: Study, folder: Path) -> None:
+    """Keeps the study beside its results, so that a report needs nothing else."""
+    from rllib_llm_comm.evaluation.study_results import STUDY_RECORD
+    from rllib_llm_comm.files import write_atomically
+
+    text, path = study.model_dump_json(indent=1) + "\n", folder / STUDY_RECORD
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_atomically(path, text)

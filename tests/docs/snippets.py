@@ -1,0 +1,86 @@
+"""Fenced blocks of the docs, by page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*) *$")
+_MARK = re.compile(r"<!-- (?P<kind>not run|slow): (?P<reason>.+?) -->$")
+_SPAN = re.compile(r"`(rllib [^`]+)`")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        page: Path of its page.
+        line: Number of its first line of text, counted from 1.
+        language: "python", "yaml", "bash" or any other word after the fence; empty without one.
+        text: Its text.
+        mark: "not run" or "slow" if a comment above the fence says so with a reason, else empty.
+    """
+
+    page: Path
+    line: int
+    language: str
+    text: str
+    mark: str = ""
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page, in their order."""
+    lines = page.read_text(encoding="utf-8").splitlines()
+    number, mark = 0, ""
+    while number < len(lines):
+        if begin := _FENCE.match(lines[number]):
+            end = next(later for later in range(number + 1, len(lines)) if lines[later].strip() == "```")
+            inner = [line.removeprefix(begin["indent"]) for line in lines[number + 1 : end]]
+            yield Block(page, number + 2, begin["language"], "\n".join(inner) + "\n", mark)
+            number, mark = end, ""
+        elif lines[number].strip():
+            found = _MARK.match(lines[number].strip())
+            mark = found["kind"] if found else ""
+        number += 1
+
+
+def of_language(language: str, page: Path) -> list[Block]:
+    """The blocks of a page in one language, but those that are not run."""
+    return [block for block in blocks(page) if block.language == language and block.mark != "not run"]
+
+
+def pages_with(language: str) -> list[Path]:
+    """The pages that have blocks in a language."""
+    return [page for page in PAGES if of_language(language, page)]
+
+
+def name(page: Path) -> str:
+    """A page's name in reports: its path without the suffix."""
+    return str(page.relative_to(ROOT).with_suffix(""))
+
+
+def commands(block: Block) -> list[list[str]]:
+    """The words of each command of a bash block, comments left out; `&&` ends a command."""
+    found: list[list[str]] = []
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words: list[str] = []
+        for word in [*shlex.split(line, comments=True), "&&"]:
+            if word != "&&":
+                words.append(word)
+            elif words:
+                found.append(words)
+                words = []
+    return found
+
+
+def inline_commands(page: Path) -> list[list[str]]:
+    """The words of each `rllib ...` in the running text of a page."""
+    text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return [shlex.split(re.sub(r"\s+", " ", found)) for found in _SPAN.findall(text)]

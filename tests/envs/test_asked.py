@@ -1,0 +1,41 @@
+"""Play loops ask the agents that `asked` names: no other code reads the key of busy agents."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("rllib_llm_comm", "envs", "benchmarks", "examples", "tools")
+# The function itself, and the adapter that leaves busy agents out of RLlib's observations.
+READERS = {"envs/interface.py", "envs/rllib_adapter.py"}
+
+
+def is_key(node: ast.expr) -> bool:
+    named = isinstance(node, ast.Name) and node.id == "NEEDS_ACTION"
+    return named or (isinstance(node, ast.Constant) and node.value == "needs_action")
+
+
+def reads(code: str) -> bool:
+    """True if code takes the value of the key from a mapping: `info["needs_action"]`, `info.get("needs_action")`."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and is_key(node.slice):
+            return True
+        get = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get"
+        if get and node.args and is_key(node.args[0]):
+            return True
+    return False
+
+
+def test_no_other_file_reads_the_key():
+    found = set()
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not path.is_relative_to(ROOT / "rllib_llm_comm" / "envs") and reads(path.read_text()):
+                found.add(path.relative_to(ROOT).as_posix())
+    assert found == READERS
+
+
+def test_readers_are_found():
+    assert reads('x = info["needs_action"]') and reads("x = info.get(NEEDS_ACTION, True)")
+    assert not reads('info = {"needs_action": True}\nlevel.needs_action(0)')

@@ -1,0 +1,99 @@
+"""Evaluations and replays from Python: data and files, no word on the console, no command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hostile import write_checkpoint
+from typer.testing import CliRunner
+
+import rllib_llm_comm
+from rllib_llm_comm import evaluate_checkpoint, replay_checkpoint
+from rllib_llm_comm.checkpoints.loading import Loading
+from rllib_llm_comm.cli.main import cli
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.play_settings import PlaySettings
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("cooks") / "trial_0" / "checkpoint_000001")
+
+
+def test_the_function_gives_the_figures_of_the_command_and_prints_nothing(checkpoint, tmp_path, capsys):
+    counted = []
+    settings = PlaySettings(greedy=True, env_config={"map_name": "B"}, loading=Loading(messages="none"))
+    found = evaluate_checkpoint(
+        checkpoint.parent, episodes=2, seed=3, settings=settings, progress=lambda *done: counted.append(done)
+    )
+    assert capsys.readouterr() == ("", "")
+    assert counted == [(1, 2), (2, 2)] and [episode.seed for episode in found.episodes] == [3, 4]
+    assert found.figures.episodes == 2 and not found.figures.sampled and found.communication is None
+    told = tmp_path / "figures.json"
+    options = ["--episodes", "2", "--seed", "3", "--greedy", "--env-config", '{"map_name": "B"}', "--messages", "none"]
+    done = CliRunner().invoke(cli, ["evaluate", str(checkpoint), *options, "--json", str(told)])
+    assert done.exit_code == 0, done.exception
+    assert {**json.loads(told.read_text()), "checkpoint": None} == {
+        **json.loads(json.dumps(found.to_json())), "checkpoint": None
+    }  # fmt: skip
+
+
+def test_communication_is_measured_on_demand(checkpoint):
+    found = evaluate_checkpoint(checkpoint, episodes=2, communication=True)
+    assert found.communication is not None and found.communication.messages > 0
+    assert found.to_json()["communication"]["messages"] == found.communication.messages
+    assert not found.lacks_reference  # PPO did not train these messages
+    with pytest.raises(UserError, match="without reflection"):
+        evaluate_checkpoint(checkpoint, communication=True, settings=PlaySettings(trials=1))
+    with pytest.raises(UserError, match="set `communication`, too"):
+        evaluate_checkpoint(checkpoint, settings=PlaySettings(loading=Loading(reference="elsewhere")))
+
+
+def test_a_replay_prints_nothing(checkpoint, tmp_path, capsys):
+    page = replay_checkpoint(checkpoint, tmp_path / "page.html", seed=5, animation=tmp_path / "page.gif")
+    assert capsys.readouterr() == ("", "")
+    assert page.read_text().startswith("<!doctype html>") and (tmp_path / "page.gif").stat().st_size
+    other = replay_checkpoint(checkpoint, tmp_path / "both.html", beside=checkpoint)
+    assert "the same once more" in other.read_text()
+
+
+WITHOUT_TYPER = """
+import importlib, pkgutil, sys
+sys.modules["typer"] = None
+import rllib_llm_comm.checkpoints, rllib_llm_comm.evaluation, rllib_llm_comm.experiments
+packages = rllib_llm_comm.checkpoints, rllib_llm_comm.evaluation
+for package in packages:
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+for name in ("run_experiments", "report_run", "evaluation_run", "planner_ablations", "reward_comparison"):
+    importlib.import_module(f"rllib_llm_comm.experiments.{name}")
+assert not any(name.startswith("rllib_llm_comm.cli") for name in sys.modules)
+from rllib_llm_comm.experiments.run_experiments import run_experiments
+from rllib_llm_comm.experiments.train_settings import TrainSettings
+from pathlib import Path
+run_experiments(Path(sys.argv[1]), TrainSettings(storage_path=sys.argv[2]))
+"""
+
+
+def test_experiments_run_without_typer(tmp_path, checkpoint):
+    file = tmp_path / "judge.json"
+    file.write_text(
+        json.dumps({"judge": {"run": "evaluate", "config": {"checkpoint": str(checkpoint), "episodes": 1}}})
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TYPER, str(file), str(tmp_path / "results")],
+        capture_output=True, text=True, timeout=240, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads((tmp_path / "results/judge/judge/evaluation.json").read_text())["episodes"] == 1
+
+
+def test_all_public_names_are_there():
+    for name in rllib_llm_comm.__all__:
+        assert getattr(rllib_llm_comm, name).__doc__, name

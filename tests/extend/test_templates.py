@@ -1,0 +1,180 @@
+"""The templates of docs/extend, added from outside of the package: what stands on the pages is what runs here."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rllib_llm_comm.errors import UserError
+
+PAGES = Path(__file__).parents[2] / "docs" / "extend"
+BLOCK = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', re.S | re.M)
+MODULES = ("coin", "coin_planning", "my_teacher", "my_planner", "my_algorithm")
+
+
+def templates() -> dict[str, str]:
+    """File name -> content of all blocks with a title on all pages."""
+    return {name: text for page in sorted(PAGES.glob("*.md")) for name, text in BLOCK.findall(page.read_text())}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A user's folder with the templates as files."""
+    made = tmp_path_factory.mktemp("mine")
+    for name, text in templates().items():
+        (made / name).write_text(text)
+    return made
+
+
+@pytest.fixture
+def mine(folder, monkeypatch):
+    """The user's folder, from which modules can be imported; the registries are as before afterwards."""
+    from pettingzoo.env_registry import registration
+    from ray.tune.registry import TRAINABLE_CLASS, _global_registry
+
+    from rllib_llm_comm.algorithms.registry import ALGORITHMS
+    from rllib_llm_comm.envs.games import GAMES
+    from rllib_llm_comm.planning.planners import PLANNERS
+    from rllib_llm_comm.teachers.base import TEACHERS
+
+    monkeypatch.syspath_prepend(folder)
+    for registry in (ALGORITHMS, GAMES, PLANNERS, TEACHERS):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    yield folder
+    registration.parallel_registry.pop("mine/coin-v0", None)
+    if _global_registry.contains(TRAINABLE_CLASS, "IPPO"):
+        _global_registry.unregister(TRAINABLE_CLASS, "IPPO")
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def test_each_page_has_a_template():
+    assert {"coin.py", "coin_planning.py", "my_teacher.py", "my_planner.py", "my_algorithm.py"} <= set(templates())
+
+
+def test_the_game_passes_the_tests_of_the_packages_own_games(mine):
+    import coin
+
+    from rllib_llm_comm.testing import check_env
+
+    results = check_env(coin.ENV_ID, settings={"rounds": 3})
+    assert all(result.ok for result in results), [result for result in results if not result.ok]
+    assert {"runs under RLlib", "text is not empty"} <= {result.name for result in results if result.status == "passed"}
+
+
+def test_one_record_makes_the_game_known_everywhere(mine):
+    import coin
+
+    from rllib_llm_comm import make_env
+    from rllib_llm_comm.envs import env_ids, game_of
+    from rllib_llm_comm.envs.interface import success_words
+    from rllib_llm_comm.planning.planning_game import planning_game
+    from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
+    from rllib_llm_comm.teachers.message_meaning import is_understood, same_request
+
+    env = make_env(coin.ENV_ID, rounds=2)
+    seen, _ = env.reset(seed=0)
+    assert coin.ENV_ID in env_ids() and game_of(env).name == "coin" and success_words(env) == ("named", "not named")
+
+    teacher = make_teacher("scripted")
+    request = TeacherRequest(tuple(env.agents), {a: s["text"] for a, s in seen.items()}, state=env.teacher_state)
+    told = teacher.messages(request, rng=np.random.default_rng(0))
+    side = coin.SIDES[env.side]
+    assert told == {"ann": f"the coin shows {side}", "bob": "i wait"}
+    assert seen["bob"]["candidates"][teacher.advise(env, "bob")] == f"say {side}"
+    assert is_understood("The coin shows heads.") and same_request("The coin shows heads.", "the coin shows heads")
+    assert not same_request("the coin shows heads", "the coin shows tails")
+
+    game = planning_game(env)
+    assert type(game).__name__ == "CoinPlanning" and game.possible(game.state(), "ann") == ["wait"]
+    with pytest.raises(UserError, match=r"`rounds` is 0 .* from 1 to 100"):
+        make_env(coin.ENV_ID, rounds=0)
+    with pytest.raises(UserError, match=r"`round` is no setting .* Did you mean 'rounds'"):
+        make_env(coin.ENV_ID, round=2)
+    with pytest.raises(UserError, match="Did you mean 'mine/coin-v0'"):
+        make_env("mine/coin-v1")
+
+
+def test_games_that_nobody_registered_are_strangers(mine):
+    from rllib_llm_comm.envs.games import GAMES
+    from rllib_llm_comm.teachers.message_meaning import is_understood
+
+    assert not is_understood("the coin shows heads") and "coin" not in GAMES
+    import coin
+
+    assert is_understood("the coin shows heads") and coin.ENV_ID
+
+
+def test_the_teacher_labels(mine):
+    import my_teacher
+
+    from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
+
+    teacher = make_teacher({"name": "brief", "case": "upper"})
+    assert isinstance(teacher, my_teacher.Brief)
+    request = TeacherRequest(("ann", "bob"), {"ann": "i am ann. the coin shows heads.", "bob": "it is hidden."})
+    assert teacher.messages(request, rng=np.random.default_rng(0)) == {"ann": "HEADS", "bob": "HIDDEN"}
+    with pytest.raises(UserError, match="`teacher` is 'brif' .*Did you mean 'brief'"):
+        make_teacher("brif")
+    with pytest.raises(UserError, match="`case` is 'title'"):
+        make_teacher({"name": "brief", "case": "title"})
+
+
+def test_the_planner_plans_in_the_game(mine):
+    done = subprocess.run([sys.executable, "plan_once.py"], cwd=mine, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "{'ann': 'wait', 'bob': 'say heads'}", done.stderr
+
+
+def test_the_planner_is_followed_and_its_settings_are_checked(mine):
+    import coin
+    import my_planner  # noqa: F401
+
+    from rllib_llm_comm import make_env
+    from rllib_llm_comm.planning.planned_env import PlannedSubgoals
+    from rllib_llm_comm.planning.planners import make_planner
+
+    env = PlannedSubgoals(make_env(coin.ENV_ID, rounds=3), planner="in_turn", wait=True)
+    seen, _ = env.reset(seed=0)
+    told = [seen["bob"]["subgoal"]]
+    while env.agents:
+        seen, *_ = env.step({"ann": 0, "bob": 0})
+        told.append(seen["bob"]["subgoal"])
+    assert told[:3] == ["wait", "say heads", "say tails"]
+    with pytest.raises(UserError, match="`frist` is no setting of the planner 'in_turn'.*Did you mean 'first'"):
+        make_planner({"name": "in_turn", "frist": 1})
+    with pytest.raises(UserError, match="`planner` is 'in_trun' .*Did you mean 'in_turn'"):
+        make_planner("in_trun")
+
+
+def test_the_algorithm_is_found_by_its_name(mine):
+    import my_algorithm
+
+    from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
+
+    assert find_algorithm("IPPO") is my_algorithm.IPPO
+    config = check_config("ippo", my_algorithm.IPPO, {"patient": True, "env": "mine/coin-v0"})
+    assert (config.gamma, config.critic_observation) == (1.0, "own")
+    with pytest.raises(UserError, match="`ippo.config.patient` is 'yes' but must be true or false"):
+        check_config("ippo", my_algorithm.IPPO, {"patient": "yes"})
+    with pytest.raises(UserError, match="Did you mean 'IPPO'"):
+        find_algorithm("IPO")
+
+
+def test_one_command_labels_and_trains_with_all_of_them(mine):
+    """One file with the stages of two pages; Ray starts only once."""
+    (mine / "both.yaml").write_text((mine / "labels.yaml").read_text() + (mine / "ippo.yaml").read_text())
+    imports = [word for name in ("coin", "my_teacher", "my_algorithm") for word in ("--import", name)]
+    command = [sys.executable, "-m", "rllib_llm_comm.cli.main", "train", "file", "both.yaml", *imports]
+    done = subprocess.run([*command, "--ray-num-cpus", "2"], cwd=mine, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    from rllib_llm_comm import load_policy
+
+    import coin  # noqa: F401  # isort: skip
+
+    policy = load_policy(next((mine / "results" / "both" / "ippo").rglob("policy")))
+    assert policy.manifest.algorithm == "IPPO" and policy.manifest.env == "mine/coin-v0"

@@ -1,0 +1,117 @@
+"""Adding a game, algorithm, planner or teacher touches one folder or file and one registry entry."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rllib_llm_comm.algorithms.registry import ALGORITHMS
+from rllib_llm_comm.envs.games import GAMES, env_ids
+from rllib_llm_comm.lazy import load
+from rllib_llm_comm.planning.planners import PLANNERS
+from rllib_llm_comm.teachers.base import TEACHERS
+
+ROOT = Path(__file__).parents[1]
+HOMES = {"ALGORITHMS": "algorithms/registry.py", "PLANNERS": "planning/planners.py", "TEACHERS": "teachers/base.py"}
+FRONT = "__init__.py"  # lists what a user imports from the package
+
+
+def modules() -> dict[str, ast.Module]:
+    """Path within the package -> syntax of all modules."""
+    found = {}
+    for folder, prefix in ((ROOT / "rllib_llm_comm", ""), (ROOT / "envs", "envs/")):
+        for path in folder.rglob("*.py"):
+            found[prefix + path.relative_to(folder).as_posix()] = ast.parse(path.read_text())
+    return found
+
+
+def words(tree: ast.Module) -> Iterator[str]:
+    """Texts in a module's code, docstrings left out, and the modules that it imports."""
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node.value
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def games_in(tree: ast.Module) -> set[str]:
+    """The games that a module's code names: by folder, id, or import."""
+    said = list(words(tree))
+    found = {name for name in GAMES if any(word == name or f"envs.{name}" in word for word in said)}
+    of_ids = {env_id: record.name for record in GAMES.values() for env_id in record.entry_points}
+    return found | {name for env_id, name in of_ids.items() if any(env_id in word for word in said)}
+
+
+def listed(tree: ast.Module, names: set[str]) -> int:
+    """The most of some names that one list, tuple, set or dict of a module's code has."""
+    most = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict):
+            parts = node.keys if isinstance(node, ast.Dict) else node.elts
+            most = max(most, len({part.value for part in parts if isinstance(part, ast.Constant)} & names))
+    return most
+
+
+def test_only_the_registry_of_games_names_several():
+    several = {path: sorted(games) for path, tree in modules().items() if len(games := games_in(tree)) > 1}
+    assert set(several) == {"envs/games.py"}, several
+
+
+@pytest.mark.parametrize(
+    ("registry", "home"),
+    [(ALGORITHMS, HOMES["ALGORITHMS"]), (PLANNERS, HOMES["PLANNERS"]), (TEACHERS, HOMES["TEACHERS"])],
+    ids=HOMES,
+)
+def test_nothing_but_a_registry_lists_most_of_its_names(registry, home):
+    names = set(registry)
+    elsewhere = {path: count for path, tree in modules().items() if (count := listed(tree, names)) > len(names) / 2}
+    assert set(elsewhere) <= {home}, elsewhere
+
+
+def test_each_game_is_a_folder_with_a_record():
+    folders = {path.parent.name for path in (ROOT / "envs").glob("*/env.py")}
+    assert folders == set(GAMES)
+    for name, record in GAMES.items():
+        assert (record.name, record.package) == (name, f"rllib_llm_comm.envs.{name}")
+        assert (ROOT / "envs" / name / "game.py").is_file()
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_all_that_a_record_names_exists(name):
+    record = GAMES[name]
+    lazy = [*record.entry_points.values(), record.sayings, record.planning, *record.without_subgoals.values()]
+    lazy += [record.golden.replay] if record.golden else []
+    assert all(callable(load(where)) for where in lazy if where)
+    if record.scripted_player:
+        player = load(record.scripted_player)
+        assert callable(player.messages) and callable(player.advise)
+    assert set(record.without_subgoals) <= set(record.entry_points) <= set(env_ids())
+
+
+def typed_names(tree: ast.Module) -> dict[str, str]:
+    """Name -> module of the imports that type checkers see of a lazy package."""
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    return {a.asname or a.name: node.module for node in block.body for a in node.names}
+
+
+@pytest.mark.parametrize("path", [FRONT, *(f"envs/{name}/__init__.py" for name in GAMES)])
+def test_type_checkers_see_what_a_lazy_package_gives(path):
+    package = "rllib_llm_comm" if path == FRONT else f"rllib_llm_comm.envs.{Path(path).parent.name}"
+    module = load(package)
+    typed = typed_names(modules()[path])
+    given = {name for name in dir(module) if name not in vars(module) or name in typed}
+    assert given == set(typed)
+    for name, home in typed.items():
+        assert getattr(module, name) is getattr(load(home), name)
