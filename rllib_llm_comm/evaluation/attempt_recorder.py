@@ -56,7 +56,7 @@ class AttemptRecorder:
         return {agent: decision.action for agent, decision in self._decisions.items()}
 
     def watch(self, attempt: Attempt, seen: Any, infos: Any, rewards: Any, actions: Mapping[Any, int]) -> None:
-        """Records a moment of an attempt, as a `planning.rounds.Watch`.
+        """Records a moment of an attempt, as a `rllib_llm_comm.planning.rounds.Watch`.
 
         Args:
             attempt: The attempt.
