@@ -92,6 +92,7 @@ MODULES = {
     "evaluation.grounded_policy": "agents.emma_policy",
     "evaluation.numeric_policy": "agents.numeric_policy",
     "evaluation.planned": "evaluation.planned_play",
+    "evaluation.planned_games": "evaluation.planned_play",
     "evaluation.policy": "agents.load_policy",
     "language.accounts": "chat.usage",
     "language.breaker": "chat.circuit_breaker",
@@ -149,6 +150,8 @@ MODULES = {
 
 NAMES = {
     "algorithms.comm_ppo.CommPPOConfig": "algorithms.multi_agent_ppo.MultiAgentPPOConfig",
+    "evaluation.planned_games.PolicyExecutor": "evaluation.executors.PolicyExecutor",
+    "evaluation.planned_games.ScriptedExecutor": "evaluation.executors.ScriptedExecutor",
     "learners.comm_ppo_learner.CommPPOLearner": "learners.multi_agent_ppo_learner.MultiAgentPPOLearner",
     "modules.speech.SpeechEncoder": "agents.utterance_policy.UtteranceEncoder",
     "modules.speech.SpeechTerms": "agents.utterance_policy.UtteranceTerms",
@@ -184,12 +187,12 @@ def renamed(module: str) -> Callable[[str], Any]:
     """A module's `__getattr__` that hands out what was in an old module of the same name.
 
     Args:
-        module: Full name of the old module. There may be a package of that name now, whose modules come first.
+        module: Full name of the old module. A package of that name has modules of its own, which come first.
     """
     old = module.partition(".")[2]
 
     def __getattr__(name: str) -> Any:  # noqa: N807  (it becomes one)
-        if name.startswith("__") or (old in _PACKAGES and find_spec(f"{module}.{name}")):
+        if name.startswith("__") or _has_module(module, name):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         place, _, attribute = NAMES.get(f"{old}.{name}", f"{MODULES[old]}.{name}").rpartition(".")
         return getattr(importlib.import_module(f"{_ROOT}.{place}"), attribute)
@@ -197,8 +200,13 @@ def renamed(module: str) -> Callable[[str], Any]:
     return __getattr__
 
 
-# Old names of modules that are packages now: these hand out old names themselves, by `renamed`.
-_PACKAGES = frozenset({"planning.rewards", "envs.minirts.commanders"})
+def _has_module(module: str, name: str) -> bool:
+    """True if a package of the name `module` has a module `name`."""
+    return hasattr(sys.modules.get(module), "__path__") and find_spec(f"{module}.{name}") is not None
+
+
+# Old names that packages or other modules have now: these hand out old names themselves, by `renamed`.
+_TAKEN = frozenset({"envs.minirts.commanders", "envs.minirts.game", "planning.rewards"})
 _finder = _OldNames()
 
 

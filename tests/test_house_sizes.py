@@ -11,9 +11,7 @@ FOLDERS = (ROOT / "rllib_llm_comm", ROOT / "envs")  # the package's `envs` is a 
 MOST_FILE_LINES, MOST_FUNCTION_LINES = 400, 60
 # Compiled rules: numba compiles a function at a time, and calls between them cost compile time.
 COMPILED = "envs/minirts/engine/"
-EXCEPTIONS = {
-    "rllib_llm_comm/cli/evaluate.py:evaluate_checkpoints": "one call per measure, with the settings of each",
-}
+EXCEPTIONS: dict[str, str] = {}
 """File, or file:function, and the reason that it is longer."""
 
 

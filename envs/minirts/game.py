@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rllib_llm_comm.envs.game_record import GameRecord, GoldenFormat
+from rllib_llm_comm.moved import renamed
 
 ENV_ID = "rllib_llm_comm/minirts-v0"
 GAME = GameRecord(
@@ -14,3 +15,5 @@ GAME = GameRecord(
     golden=GoldenFormat(frozenset({"id", "kind"}), "rllib_llm_comm.evaluation.golden_formats.minirts:replay"),
     planning="rllib_llm_comm.planning.games.minirts:StrategyPlanning",
 )
+
+__getattr__ = renamed(__name__)  # old names: the engine was a module of this name
