@@ -127,8 +127,7 @@ from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_action
 from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
 from rllib_llm_comm.envs.overcooked_ai.checks import check_values
-from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
-from rllib_llm_comm.envs.overcooked_ai.layouts import name_note
+from rllib_llm_comm.envs.overcooked_ai.layouts import name_note, portable
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, observation_space, observations
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import meaning, understand
@@ -168,6 +167,7 @@ class OvercookedAI(Game):
         level: What turns actions into primitive ones.
         players: The player (0 or 1) that each agent is in this episode.
         score: Reward for soups so far in this episode.
+        soups: Soups so far that brought points.
         passed: `Kitchen.state` before the last `step` and after each of its game steps; after `reset` the start.
         shaping: Factor of the shaped rewards.
         task: The goal in words.
@@ -184,7 +184,7 @@ class OvercookedAI(Game):
 
     def __init__(
         self,
-        layout: str | Sequence[str] = "cramped_room",
+        layout: str | Sequence[str] | Mapping[str, Any] = "cramped_room",
         dynamics: str = "old",
         horizon: int = HORIZON,
         action_level: str = "primitive",
@@ -217,7 +217,7 @@ class OvercookedAI(Game):
         self.level = make_level(self.kitchen, action_level, commit, mask_useless)
         self.settings: dict[str, Any] = {
             **settings,
-            "layout": layout if isinstance(layout, str) else list(layout),
+            "layout": portable(layout),
             "observe": list(observe),
             "told_to": told_to if isinstance(told_to, str) else list(told_to),
         }
@@ -318,6 +318,7 @@ class OvercookedAI(Game):
         result = self.kitchen.step([self.level.primitive(player) for player in range(2)])
         served = sum(result.sparse)
         self.score += served
+        self.soups += sum(paid > 0 for paid in result.sparse)
         for player in range(2):
             self.level.after_step(player)
             self._shaped[player] += result.shaped[player]
@@ -325,12 +326,13 @@ class OvercookedAI(Game):
             events[player] += result.events[player]
 
     def _clear(self) -> None:
-        self.score, self._shaped = 0, [0, 0]
+        self.score: float = 0
+        self.soups, self._shaped = 0, [0.0, 0.0]
 
     def _observations(self) -> dict[str, Observation]:
         masks = [self.level.mask(player) for player in range(2)]
         vector = self.settings["vector"]
-        seen = observations(self.kitchen, self._parts, vector, self.score, masks, self.level.phrases)
+        seen = observations(self.kitchen, self._parts, vector, self.soups, masks, self.level.phrases)
         return {agent: seen[self.players[agent]] for agent in self.possible_agents}
 
     def _infos(self, rewards: list[list[float]], events: list[list[str]]) -> dict[str, dict[str, Any]]:
@@ -344,7 +346,7 @@ class OvercookedAI(Game):
                 "events": events[player],
                 EPISODE_METRICS: {
                     "score": float(self.score),
-                    "soups": float(self.score // SOUP_REWARD),
+                    "soups": float(self.soups),
                     "shaped": float(sum(self._shaped)),
                 },
             }

@@ -9,8 +9,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, FULL
-from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.layouts import (
+    COUNTER,
+    DISHES,
+    FLOOR,
+    ONIONS,
+    POT,
+    SERVING,
+    Cell,
+    Layout,
+    check_classic,
+)
+from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, UNREACHABLE, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Cook, Item, Kitchen
 
@@ -106,7 +116,11 @@ def plan(kitchen: Kitchen, pots: Iterable[Cell] | None = None) -> tuple[Task, Ta
     Args:
         kitchen: The game.
         pots: The pots that the cooks use; None: those whose soups pay, so all, or the wanted one.
+
+    Raises:
+        UserError: If not only soup of three onions is ordered there.
     """
+    check_classic(kitchen.layout, "The scripted cooks")
     if pots is None:
         pots = kitchen.layout.cells(POT) if kitchen.wanted is None else (kitchen.wanted.pot,)
     return _Planner(kitchen, pots).tasks()
