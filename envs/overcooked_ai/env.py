@@ -2,7 +2,8 @@
 
 Two cooks make onion soups: three onions into a pot, twenty steps of cooking, a dish, and off to the serving counter.
 The kitchens are narrow, so that cooks stand in each other's way, and in one of them neither can do it alone. An exact
-re-implementation of the five kitchens of Carroll et al. 2019 (same states, rewards, events, encodings).
+re-implementation of the five kitchens of Carroll et al. 2019 (same states, rewards, events, encodings), and of the
+original package's other kitchens for two, which have tomatoes and orders, cook times and points of their own.
 
 | Import             | `from rllib_llm_comm.envs import overcooked_ai`                               |
 |--------------------|-------------------------------------------------------------------------------|
@@ -53,9 +54,9 @@ action is ignored, and one `step` runs game steps until somebody is free. Goals 
 
 ### Rewards
 
-Each agent gets all of the team's reward for soups (20 each; with `wanted` only those from the wanted pot), and
-`shaping` times its own shaped reward: onion into a pot 3, useful dish 3, soup from a pot 5. The episode is truncated
-after `horizon` game steps, never terminated.
+Each agent gets all of the team's reward for soups (20 each, or as ordered; with `wanted` only those from the wanted
+pot), and `shaping` times its own shaped reward: onion into a pot 3, useful dish 3, soup from a pot 5. The episode is
+truncated after `horizon` game steps, never terminated.
 
 ### Infos
 
@@ -75,11 +76,14 @@ overcooked_ai.parallel_env(
 ```
 
 `layout`: "cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination", "counter_circuit" (or the
-names that other code bases give them), or rows of one's own such as ["XXPXX", "O1 2O", "XDXSX"]. "counter_circuit" is
-what the original package calls "counter_circuit_o_1order", which is taken, too; its own "counter_circuit" is another
-kitchen, with tomatoes. Rows of the original's kitchens with another cook time or other points are refused.
+names that other code bases give them), or rows of one's own such as ["XXPXX", "O1 2O", "XDXSX"]. Or any other kitchen
+of the original package by its rules: its name ("cramped_room_tomato"), the path of a `.layout` file, or a dictionary
+with the same keys ("grid", "start_all_orders", "onion_time", ...; `original_rules`). "counter_circuit" is what the
+original calls "counter_circuit_o_1order", which is taken, too; its own one is "original:counter_circuit" here. The
+rows alone of its kitchens with other cook times or points are refused.
 
-`dynamics`: "old": a pot with three onions starts by itself. "new": somebody with empty hands starts it.
+`dynamics`: "old": a pot with three ingredients starts by itself. "new": somebody with empty hands starts it. "old" is
+refused where soups of fewer ingredients are ordered, as in the original.
 
 `horizon`: length of an episode in game steps.
 
@@ -111,7 +115,7 @@ not find it in their observations, but for `state`.
 
 ### Version history
 
-* v0: first version.
+* v0: first version; later with the original's other kitchens, which changed nothing in the five.
 """
 
 from __future__ import annotations

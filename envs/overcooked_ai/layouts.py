@@ -120,6 +120,22 @@ class Layout:
         """Whether there is a tomato crate, or a tomato at the start."""
         return bool(TOMATOES in self.terrain) or "tomato" in self.opening
 
+    def require_classic(self, what: str) -> None:
+        """Refuses a kitchen that is not `classic`.
+
+        Args:
+            what: What knows of soup of three onions only, in the plural.
+
+        Raises:
+            UserError: If other soups bring points, or cook times or points differ.
+        """
+        if not self.classic:
+            raise UserError(
+                f"{what} are for kitchens in which three onions cook for 20 steps and bring 20 points, but `layout` "
+                f"{self.name!r} has other orders, points, cook times or tomatoes; take one of "
+                f"{', '.join(map(repr, LAYOUT_NAMES))}, or rows of your own."
+            )
+
     def cells(self, kind: int) -> list[Cell]:
         """All (x, y) of a kind of cell, row by row."""
         return [(int(i % self.width), int(i // self.width)) for i in np.flatnonzero(self.terrain == kind)]
@@ -191,24 +207,6 @@ def check_dynamics(layout: Layout, dynamics: str) -> None:
         raise UserError(
             f"`dynamics` is 'old' but in `layout` {layout.name!r} soups of fewer than three ingredients are ordered, "
             "and with 'old' no pot starts with fewer; set `dynamics='new'`."
-        )
-
-
-def check_classic(layout: Layout, what: str) -> None:
-    """Refuses kitchens for what knows of soup of three onions only.
-
-    Args:
-        layout: The kitchen.
-        what: What that is, in the plural.
-
-    Raises:
-        UserError: If other soups bring points, or cook times or points differ.
-    """
-    if not layout.classic:
-        raise UserError(
-            f"{what} are for kitchens in which three onions cook for 20 steps and bring 20 points, but `layout` "
-            f"{layout.name!r} has other orders, points, cook times or tomatoes; take one of "
-            f"{', '.join(map(repr, LAYOUT_NAMES))}, or rows of your own."
         )
 
 

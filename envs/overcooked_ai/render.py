@@ -65,7 +65,7 @@ def _cell_text(kitchen: Kitchen, cell: Cell) -> str:
     return (f" {_short(item)} " if item else station).center(_WIDTH, "#")
 
 
-def ansi(kitchen: Kitchen, score: int = 0, names: Sequence[str] = NAMES) -> str:
+def ansi(kitchen: Kitchen, score: float = 0, names: Sequence[str] = NAMES) -> str:
     """The kitchen in characters.
 
     Args:
@@ -141,7 +141,7 @@ def _cooks(scene: Image.Image, kitchen: Kitchen, names: Sequence[str]) -> None:
             _put(scene, player.held, x + dx, y + dy, 0.48)
 
 
-def _status(scene: Image.Image, kitchen: Kitchen, score: int) -> None:
+def _status(scene: Image.Image, kitchen: Kitchen, score: float) -> None:
     """The line below the kitchen: smaller letters where it would not fit."""
     step, points = f"step {kitchen.time} / {kitchen.horizon}", f"score {score}"
     draw = ImageDraw.Draw(scene)
@@ -152,7 +152,7 @@ def _status(scene: Image.Image, kitchen: Kitchen, score: int) -> None:
     draw.text((scene.width - _MARGIN, middle), points, fill=INK, font=letters, anchor="rm")
 
 
-def rgb_array(kitchen: Kitchen, score: int = 0, names: Sequence[str] = NAMES) -> np.ndarray:
+def rgb_array(kitchen: Kitchen, score: float = 0, names: Sequence[str] = NAMES) -> np.ndarray:
     """The kitchen as pixels, seen from above.
 
     Args:

@@ -92,7 +92,7 @@ from gymnasium import spaces
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_settings
 from rllib_llm_comm.envs.overcooked_ai.env import Observation, OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
-from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout, check_classic
+from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
@@ -164,7 +164,7 @@ class SubgoalKitchen(OvercookedAI):
             UserError: For a value that is not allowed.
         """
         super().__init__(**settings)
-        check_classic(self.kitchen.layout, "Subgoals")
+        self.kitchen.layout.require_classic("Subgoals")
         own = {"subgoals": subgoals, "patience": patience, "soup_reward": soup_reward, "random_starts": random_starts}
         self.settings = {**own, "subgoal_file": subgoal_file, **self.settings}
         _check(self.settings)

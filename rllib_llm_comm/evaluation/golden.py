@@ -35,7 +35,9 @@ def read_episodes(path: str | Path) -> Iterator[dict[str, Any]]:
         with source.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
         with gzip.open(source, "rt", encoding="utf-8") if zipped else source.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+            # A .json file is one object, perhaps over several lines.
+            whole = source.name.endswith((".json", ".json.gz"))
+            for number, line in enumerate([lines.read().replace("\n", " ")] if whole else lines, 1):
                 if not line.strip():
                     continue
                 try:
@@ -58,11 +60,13 @@ def read_episodes(path: str | Path) -> Iterator[dict[str, Any]]:
         ) from error
 
 
-def check_golden(path: str | Path) -> GoldenReport:
+def check_golden(path: str | Path, **settings: Any) -> GoldenReport:
     """Replays every episode of a golden file through our game.
 
     Args:
-        path: The file.
+        path: The file: one object per line, or, if its name ends in .json, one object.
+        **settings: `layout` and `dynamics`, for games that the original Overcooked-AI saved; see
+            `original_games.read_games`.
 
     Returns:
         What was replayed and what differed.
@@ -80,8 +84,13 @@ def check_golden(path: str | Path) -> GoldenReport:
                 f"{sorted(episode)}, which belong to no known game; known are {wanted}."
             )
         report.game = game
+        if settings and game != SAVED_GAMES:
+            raise UserError(
+                f"{' and '.join(f'`{name}`' for name in settings)} cannot be told for the golden file {str(path)!r}, "
+                "whose episodes tell it themselves; leave it away."
+            )
         try:
-            FORMATS[game].replay(episode, report)
+            FORMATS[game].replay(episode, report, **settings)
         except UserError as error:
             raise UserError(f"Episode {episode.get('id')!r} of the golden file {str(path)!r}: {error}") from error
         except (KeyError, TypeError, IndexError, AttributeError, ValueError, zlib.error) as error:
@@ -101,11 +110,11 @@ class Format:
 
     Attributes:
         keys: The keys by which an episode of this game is known.
-        replay: Replays one episode and notes differences in the report.
+        replay: Replays one episode and notes differences in the report; takes what can be told in addition by name.
     """
 
     keys: frozenset[str]
-    replay: Callable[[Mapping[str, Any], GoldenReport], None]
+    replay: Callable[..., None]
 
 
 def _overcooked_text(episode: Mapping[str, Any], report: GoldenReport) -> None:
@@ -126,12 +135,21 @@ def _minirts(episode: Mapping[str, Any], report: GoldenReport) -> None:
     minirts.replay(episode, report)
 
 
+def _overcooked_ai_games(trajectories: Mapping[str, Any], report: GoldenReport, **settings: Any) -> None:
+    from rllib_llm_comm.evaluation.golden_formats import overcooked_ai_games
+
+    overcooked_ai_games.replay(trajectories, report, **settings)
+
+
+SAVED_GAMES = "overcooked_ai_games"
+"""What the original Overcooked-AI writes to JSON itself."""
 FORMATS: dict[str, Format] = {
     "overcooked_text": Format(
         frozenset({"id", "mode", "map", "task", "n_agents", "obs_radius", "layout", "initial", "steps"}),
         _overcooked_text,
     ),
     "overcooked_ai": Format(frozenset({"id", "kind", "layout", "dynamics"}), _overcooked_ai),
+    SAVED_GAMES: Format(frozenset({"ep_states", "ep_actions"}), _overcooked_ai_games),
     # Its kinds have little in common, so it comes last.
     "minirts": Format(frozenset({"id", "kind"}), _minirts),
 }

@@ -4,10 +4,10 @@
         original/bin/pip install --no-deps overcooked-ai==1.1.0
     original/bin/python tests/data/overcooked_ai_original.py
 
-Data only: no code of that package is inside. With `--source FOLDER` (the folder `src` of a checkout of the original) it
-plays that version, which has the old dynamics. Each kitchen is played in a process of its own, as the original keeps
-points and times of the last kitchen for all. Cooks walk to something that they could
-use now, and take a random step at every fourth.
+Data only: no code of that package is inside. The last five episodes are of master 739950a, which has the old dynamics:
+`--dynamics old --append --source FOLDER` with the folder `src` of a checkout. `overcooked_ai_saved.json.gz` is what
+`--saved` writes. Each kitchen is played in a process of its own, as the original keeps points and times of the last
+kitchen for all. Cooks walk to something that they could use now, and take a random step at every fourth.
 """
 
 from __future__ import annotations
@@ -197,6 +197,32 @@ def state_of(state):
     return {"t": state.timestep, "players": players, "objects": objects}
 
 
+def save_games(path):
+    """Two games of the tomato kitchen as the original itself saves them, gzipped."""
+    import numpy as np
+
+    np.Inf = np.inf
+    from overcooked_ai_py.agents.agent import Agent, AgentPair
+    from overcooked_ai_py.agents.benchmarking import AgentEvaluator
+    from overcooked_ai_py.mdp.actions import Action
+    from overcooked_ai_py.mdp.overcooked_env import OvercookedEnv
+    from overcooked_ai_py.mdp.overcooked_mdp import OvercookedGridworld
+
+    mdp = OvercookedGridworld.from_layout_name("cramped_room_tomato")
+    rng = random.Random(SEED)
+
+    class Cook(Agent):
+        def action(self, state):
+            return Action.INDEX_TO_ACTION[choose(mdp, state, self.agent_index, rng)], {}
+
+    env = OvercookedEnv.from_mdp(mdp, horizon=80, info_level=0)
+    games = env.get_rollouts(AgentPair(Cook(), Cook()), num_games=2, info=False)
+    AgentEvaluator.save_traj_as_json(games, "saved.json")
+    with open(path, "wb") as file, gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as zipped:
+        zipped.write(Path("saved.json").read_bytes())
+    Path("saved.json").unlink()
+
+
 def main():
     """Writes the file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -206,7 +232,11 @@ def main():
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--out", default=str(Path(__file__).with_name("overcooked_ai_original.jsonl.gz")))
     parser.add_argument("--append", action="store_true")
+    parser.add_argument("--saved", help="write two games as the original saves them to this .json.gz, and no more")
     given = parser.parse_args()
+    if given.saved:
+        save_games(given.saved)
+        return
     if given.source:
         sys.path.insert(0, given.source)
         os.environ["PYTHONPATH"] = given.source

@@ -11,6 +11,7 @@ import pytest
 
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
+from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.kernel import EVENTS
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, ORIGINAL_NAMES, POT, get_layout
 from rllib_llm_comm.envs.overcooked_ai.original_layouts import original_kitchens
@@ -19,7 +20,7 @@ from rllib_llm_comm.envs.overcooked_ai.recipes import contents
 from rllib_llm_comm.envs.overcooked_ai.render import ansi, rgb_array
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
-from rllib_llm_comm.envs.overcooked_ai.text import observation_text
+from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, observation_text, state_sentences
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden import check_golden
 
@@ -219,6 +220,20 @@ def test_goals_with_tomatoes_bring_points():
     metrics = infos["alice"]["episode_metrics"]
     assert metrics["soups"] >= 2 and metrics["score"] == 20 * metrics["soups"]
     assert f"{metrics['soups']:.0f} soups are delivered." in observations["alice"]["text"]
+
+
+def test_the_checker_never_contradicts_the_games_own_sentences():
+    found = []
+    for layout in ("you_shall_not_pass", "mdp_test", "cramped_room_o_3orders"):
+        kitchen, rng = Kitchen(layout, "new", horizon=300), np.random.default_rng(1)
+        while not kitchen.over:
+            kitchen.step([5 if rng.random() < 0.5 else int(rng.integers(5)) for _ in range(2)])
+            sentences = [*state_sentences(kitchen, 0), *cook_sentences(kitchen, 0), *cook_sentences(kitchen, 1)]
+            found += [(check_sentence(kitchen, sentence, soups=0), sentence) for sentence in sentences]
+    assert not [sentence for truth, sentence in found if truth is False]
+    assert all(
+        "omato" in sentence or " of " in sentence or "holds" in sentence for truth, sentence in found if not truth
+    )
 
 
 def test_what_knows_onion_soup_only_refuses_other_kitchens():

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, Layout, check_classic
+from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, Layout
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
 from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
@@ -81,7 +81,7 @@ class KitchenPlanning(PlanningGame):
             raise UserError(
                 f"`wanted` is {game.settings['wanted']!r}, but plans and subgoals do not know of it; leave it away."
             )
-        check_classic(game.kitchen.layout, "Plans")
+        game.kitchen.layout.require_classic("Plans")
         self._layout: Layout = game.kitchen.layout
 
     def state(self) -> Moment:
