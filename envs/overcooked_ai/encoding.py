@@ -22,7 +22,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import (
     Y,
 )
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, TOMATOES, Layout
-from rllib_llm_comm.envs.overcooked_ai.recipes import FULL, TOMATO_UNIT, ingredients
+from rllib_llm_comm.envs.overcooked_ai.recipes import FULL, TOMATO_SHIFT, TOMATO_UNIT, ingredients
 from rllib_llm_comm.envs.overcooked_ai.routes import Routes
 
 NUM_CHANNELS = 26
@@ -61,7 +61,7 @@ def _put_object(planes, x, y, kind, contents, tick, rules):  # type: ignore[no-u
     elif kind == TOMATO:
         planes[x, y, _LOOSE_TOMATO] += 1
     elif kind == SOUP:
-        onions, tomatoes = contents % TOMATO_UNIT, contents // TOMATO_UNIT
+        onions, tomatoes = contents & (TOMATO_UNIT - 1), contents >> TOMATO_SHIFT
         if tick == IDLE:
             planes[x, y, _IDLE_ONIONS] += onions
             planes[x, y, _IDLE_TOMATOES] += tomatoes

@@ -17,7 +17,15 @@ import numpy as np
 from numba import njit
 
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, TOMATOES, Layout
-from rllib_llm_comm.envs.overcooked_ai.recipes import CONTENTS, FULL, ONION_UNIT, SOUPS, TOMATO_UNIT, ingredients
+from rllib_llm_comm.envs.overcooked_ai.recipes import (
+    CONTENTS,
+    FULL,
+    ONION_UNIT,
+    SOUPS,
+    TOMATO_SHIFT,
+    TOMATO_UNIT,
+    ingredients,
+)
 
 NOTHING, ONION, DISH, SOUP, TOMATO = range(5)
 NORTH, SOUTH, EAST, WEST, STAY, INTERACT = range(6)
@@ -99,8 +107,8 @@ def rule_numbers(layout: Layout, by_itself: bool) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def _count(contents):  # type: ignore[no-untyped-def]
-    """How many ingredients are in it."""
-    return contents % TOMATO_UNIT + contents // TOMATO_UNIT
+    """How many ingredients are in it; by bits, as division is slow here."""
+    return (contents & (TOMATO_UNIT - 1)) + (contents >> TOMATO_SHIFT)
 
 
 @njit(cache=True, nogil=True)
@@ -261,10 +269,13 @@ def step(state, terrain, rules, first, second, out):  # type: ignore[no-untyped-
     for cell in range(terrain.size):
         at = CELLS + 3 * cell
         if terrain[cell] == POT and state[at] == SOUP:
-            if rules[BY_ITSELF] and state[at + 2] == IDLE and _count(state[at + 1]) == FULL:
-                state[at + 2] = 0
-            if state[at + 2] != IDLE and state[at + 2] < rules[TIMES + state[at + 1]]:
-                state[at + 2] += 1
+            tick = state[at + 2]
+            if tick == IDLE and rules[BY_ITSELF] and _count(state[at + 1]) == FULL:
+                tick = 0
+            if tick != IDLE and tick < rules[TIMES + state[at + 1]]:
+                state[at + 2] = tick + 1
+            elif tick != state[at + 2]:
+                state[at + 2] = tick
 
 
 @njit(cache=True, nogil=True)

@@ -12,7 +12,8 @@ FULL = 3
 """Ingredients that a pot takes."""
 CONTENTS = 16
 """Contents are numbers below this."""
-ONION_UNIT, TOMATO_UNIT = 1, 4
+TOMATO_SHIFT = 2
+ONION_UNIT, TOMATO_UNIT = 1, 1 << TOMATO_SHIFT
 COOK_TIME, SOUP_REWARD = 20, 20
 """Steps and points of the soup of three onions, and of any soup of which a kitchen of the original tells nothing."""
 SHAPED = (3.0, 3.0, 5.0)
