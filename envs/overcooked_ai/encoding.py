@@ -52,26 +52,32 @@ def static_planes(layout: Layout) -> np.ndarray:
     return planes
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _put(mine, theirs, x, y, plane, number):  # type: ignore[no-untyped-def]
+    mine[x, y, plane] += number
+    theirs[x, y, plane] += number
+
+
 @njit(cache=True, nogil=True)
-def _put_object(planes, x, y, kind, contents, tick, rules):  # type: ignore[no-untyped-def]
+def _put_object(mine, theirs, x, y, kind, contents, tick, rules):  # type: ignore[no-untyped-def]
     if kind == ONION:
-        planes[x, y, _LOOSE_ONION] += 1
+        _put(mine, theirs, x, y, _LOOSE_ONION, 1)
     elif kind == DISH:
-        planes[x, y, _LOOSE_DISH] += 1
+        _put(mine, theirs, x, y, _LOOSE_DISH, 1)
     elif kind == TOMATO:
-        planes[x, y, _LOOSE_TOMATO] += 1
+        _put(mine, theirs, x, y, _LOOSE_TOMATO, 1)
     elif kind == SOUP:
         onions, tomatoes = contents & (TOMATO_UNIT - 1), contents >> TOMATO_SHIFT
         if tick == IDLE:
-            planes[x, y, _IDLE_ONIONS] += onions
-            planes[x, y, _IDLE_TOMATOES] += tomatoes
+            _put(mine, theirs, x, y, _IDLE_ONIONS, onions)
+            _put(mine, theirs, x, y, _IDLE_TOMATOES, tomatoes)
             return
-        planes[x, y, _SOUP_ONIONS] += onions
-        planes[x, y, _SOUP_TOMATOES] += tomatoes
+        _put(mine, theirs, x, y, _SOUP_ONIONS, onions)
+        _put(mine, theirs, x, y, _SOUP_TOMATOES, tomatoes)
         left = int(rules[TIMES + contents]) - tick
-        planes[x, y, _STEPS_LEFT] += left
+        _put(mine, theirs, x, y, _STEPS_LEFT, left)
         if left <= 0:
-            planes[x, y, _READY] += 1
+            _put(mine, theirs, x, y, _READY, 1)
 
 
 @njit(cache=True, nogil=True)
@@ -98,14 +104,13 @@ def lossless(state, planes, rules, horizon, out):  # type: ignore[no-untyped-def
         mine[x, y, 2 + 4 * i + facing] = 1
         theirs[x, y, 1 - i] = 1
         theirs[x, y, 2 + 4 * (1 - i) + facing] = 1
-        _put_object(mine, x, y, state[at + HELD], state[at + HELD + 1], state[at + HELD + 2], rules)
-        _put_object(theirs, x, y, state[at + HELD], state[at + HELD + 1], state[at + HELD + 2], rules)
+        if state[at + HELD] != NOTHING:
+            _put_object(mine, theirs, x, y, state[at + HELD], state[at + HELD + 1], state[at + HELD + 2], rules)
     for cell in range(width * height):
         at = CELLS + 3 * cell
         if state[at] != NOTHING:
             x, y = cell % width, cell // width
-            _put_object(mine, x, y, state[at], state[at + 1], state[at + 2], rules)
-            _put_object(theirs, x, y, state[at], state[at + 1], state[at + 2], rules)
+            _put_object(mine, theirs, x, y, state[at], state[at + 1], state[at + 2], rules)
     if horizon - state[0] < URGENT_STEPS:
         out[:, :, :, _URGENT] = 1
 
