@@ -13,10 +13,14 @@ class GoldenFormat:
     Attributes:
         keys: The keys by which an episode of this game is known.
         replay: "module:function" of (episode, report), which replays one episode and notes differences.
+        name: Its name in reports, if it is not the game's.
+        settings: True if `replay` takes settings that the file does not tell.
     """
 
     keys: frozenset[str]
     replay: str
+    name: str = ""
+    settings: bool = False
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class GameRecord:
         scripted_player: A module or object with `messages(state, agents, rng)` and `advise(env, agent)`; the scripted
             teacher labels with it.
         sayings: A function from a message to its meaning, or `None` if it is in none of the game's own wordings.
-        golden: Its golden episodes.
+        golden: Formats of its golden episodes.
         planning: A `PlanningGame`, the adapter by which planners play it.
         success_words: Replays' words for an episode that was solved, and for one that was not; `None`: neutral ones.
         without_subgoals: Id of each environment that gives its agents subgoals itself -> a function from its settings
@@ -42,7 +46,7 @@ class GameRecord:
     entry_points: Mapping[str, str]
     scripted_player: str = ""
     sayings: str = ""
-    golden: GoldenFormat | None = None
+    golden: tuple[GoldenFormat, ...] = ()
     planning: str = ""
     success_words: tuple[str, str] | None = None
     without_subgoals: Mapping[str, str] = field(default_factory=dict)

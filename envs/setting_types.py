@@ -17,6 +17,7 @@ _WORDS: dict[Any, tuple[str, str]] = {
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
     NoneType: ("null", "nulls"),
+    Any: ("any value", "values"),
 }
 _UNIONS = (Union, UnionType)
 
@@ -71,7 +72,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint in (int, float):
         number = numbers.Integral if hint is int else numbers.Real
         return isinstance(value, number) and not isinstance(value, bool)
-    return isinstance(value, hint)
+    return hint is Any or isinstance(value, hint)
 
 
 def _word(hint: Any, plural: bool = False) -> str:

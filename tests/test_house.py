@@ -93,7 +93,7 @@ def test_each_game_is_a_folder_with_a_record():
 def test_all_that_a_record_names_exists(name):
     record = GAMES[name]
     lazy = [*record.entry_points.values(), record.sayings, record.planning, *record.without_subgoals.values()]
-    lazy += [record.golden.replay] if record.golden else []
+    lazy += [golden.replay for golden in record.golden]
     assert all(callable(load(where)) for where in lazy if where)
     if record.scripted_player:
         player = load(record.scripted_player)

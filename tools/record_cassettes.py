@@ -8,13 +8,13 @@ functions that recorded it play it back without network or model, and come to wh
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.planning.answered import RULES
-from rllib_llm_comm.planning.code_index import CodeIndex
+from rllib_llm_comm.planning.code_index import CodeIndex, split_code
 from rllib_llm_comm.planning.kitchen.action_translation import (
     ActionWords,
     primitive_actions,
@@ -167,8 +167,14 @@ def translated_actions(model: ChatModel, layout: str, seed: int, agent: str) -> 
 
 
 def kitchen_code() -> CodeIndex:
-    """The code of the onion-soup kitchens, to search in."""
-    return CodeIndex.of_files(sorted(Path(str(overcooked_ai.__file__)).parent.glob("*.py")))
+    """The code of the onion-soup kitchens that recordings are asked about, to search in.
+
+    It is a copy beside the cassettes and not the code of today, as a prompt quotes it: with another code a recording
+    would answer questions that nobody asks any more. So models that are recorded later are asked the same, too.
+    """
+    with gzip.open(recording("any").parent / "kitchen_source.json.gz", "rt", encoding="utf-8") as file:
+        sources: dict[str, str] = json.load(file)["files"]
+    return CodeIndex(piece for name, source in sorted(sources.items()) for piece in split_code(source, name))
 
 
 def reward_agreement(model: ChatModel, subgoal: str) -> Agreement | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_ai import encoding, kernel
-from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
-from rllib_llm_comm.envs.overcooked_ai.rules import DYNAMICS, HORIZON, start_state
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.envs.overcooked_ai.layouts import check_dynamics, get_layout
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, start_state
+from rllib_llm_comm.errors import UserError
 
 
 class KitchenBatch:
@@ -23,7 +24,7 @@ class KitchenBatch:
 
     Args:
         num_games: N, >= 1.
-        layout: Name or rows; see `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
+        layout: Name, rows or description; see `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
         dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
         horizon: Steps of an episode, >= 1.
         num_threads: Threads that share the games out among them, >= 1; results do not depend on it.
@@ -35,22 +36,22 @@ class KitchenBatch:
     def __init__(
         self,
         num_games: int,
-        layout: str | Sequence[str] = "cramped_room",
+        layout: str | Sequence[str] | Mapping[str, Any] = "cramped_room",
         dynamics: str = "old",
         horizon: int = HORIZON,
         num_threads: int = 1,
     ) -> None:
-        require_choice("dynamics", dynamics, DYNAMICS)
         for name, value in (("num_games", num_games), ("num_threads", num_threads)):
             if value < 1:
                 raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up.")
         self.layout = get_layout(layout)
+        check_dynamics(self.layout, dynamics)
         self.horizon = horizon
-        self._by_itself = dynamics == "old"
+        self._rules = kernel.rule_numbers(self.layout, by_itself=dynamics == "old")
         self._planes = encoding.static_planes(self.layout)
         self._start = start_state(self.layout)
         self.states = np.repeat(self._start[None], num_games, axis=0)
-        self._out = np.zeros((num_games, 2, 3), np.int32)
+        self._out = np.zeros((num_games, 2, 3))
         shares = np.linspace(0, num_games, min(num_threads, num_games) + 1).astype(int)
         self._parts = [slice(*part) for part in pairwise(shares.tolist())]
         self._threads = ThreadPoolExecutor(len(self._parts), "kitchens") if len(self._parts) > 1 else None
@@ -68,14 +69,7 @@ class KitchenBatch:
         chosen = np.ascontiguousarray(actions, np.int8)
 
         def step(part: slice) -> None:
-            kernel.step_many(
-                self.states[part],
-                self.layout.terrain,
-                self.layout.width,
-                chosen[part],
-                self._by_itself,
-                self._out[part],
-            )
+            kernel.step_many(self.states[part], self.layout.terrain, self._rules, chosen[part], self._out[part])
 
         self._share_out(step)
         return self._out[:, :, 0].copy(), self._out[:, :, 1].copy(), self.states[:, 0] >= self.horizon
@@ -92,7 +86,7 @@ class KitchenBatch:
         """int8 (N, 2, W, H, 26): the lossless encoding per game and player; overwritten by the next call."""
 
         def encode(part: slice) -> None:
-            encoding.lossless_many(self.states[part], self._planes, self.horizon, self._lossless[part])
+            encoding.lossless_many(self.states[part], self._planes, self._rules, self.horizon, self._lossless[part])
 
         self._share_out(encode)
         return self._lossless

@@ -26,9 +26,9 @@ from rllib_llm_comm.envs.overcooked_ai.checker_things import (
     thing,
 )
 from rllib_llm_comm.envs.overcooked_ai.checker_words import clauses, plain
-from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, SERVING, Cell
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
+from rllib_llm_comm.envs.overcooked_ai.recipes import FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, Item, Kitchen
 
@@ -191,7 +191,7 @@ def _state(scene: _Scene, groups: Groups) -> Truth:
 def _filled(soup: Item | None, word: str) -> Truth:
     if word == "empty":
         return soup is None
-    if soup is None or soup.onions == FULL:
+    if soup is None or soup.onions + soup.tomatoes == FULL:
         return soup is not None
     return None if soup.tick >= 0 else False
 
@@ -204,9 +204,9 @@ def _soup_state(scene: _Scene, cells: Named[Cell], word: str, groups: Groups) ->
         if soup is None or soup.tick < 0:
             # "The soup in the pot is not ready" tells of a soup that is not there.
             return None if groups.get("soup") and groups["not"] else False
-        if soup.ready != (word == "ready") or (onions and int(onions) != soup.onions):
+        if soup.ready != (word == "ready") or (onions and (int(onions), 0) != (soup.onions, soup.tomatoes)):
             return False
-        return left is None or int(left) == COOK_TIME - soup.tick
+        return left is None or int(left) == soup.left
 
     return cells.holds(fits, bool(groups["not"]))
 
@@ -214,7 +214,7 @@ def _soup_state(scene: _Scene, cells: Named[Cell], word: str, groups: Groups) ->
 def _wants(scene: _Scene, groups: Groups) -> Truth:
     """A pot that needs so many more onions."""
     where = named_places(scene.places, groups["place"] or "")
-    if where is None or where[0] != POT:
+    if where is None or where[0] != POT or not scene.kitchen.layout.classic:
         return None
     number = int(groups["number"] or 0)
 

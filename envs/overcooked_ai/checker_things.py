@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from rllib_llm_comm.envs.overcooked_ai.kernel import FULL
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, KIND_WORDS, SHARED, SIDE, Places
+from rllib_llm_comm.envs.overcooked_ai.recipes import FULL
 from rllib_llm_comm.envs.overcooked_ai.rules import Item
 
 Truth = bool | None
@@ -204,9 +204,13 @@ class Thing:
         return low, high
 
     def _fits(self, item: Item) -> bool:
-        if item.kind == "soup" and ("cooking" in self.how or self.onions not in (None, item.onions)):
+        if item.kind == "soup" and ("cooking" in self.how or not self._of(item)):
             return False
         return not ("plated" in self.how and item.kind != "soup")
+
+    def _of(self, soup: Item) -> bool:
+        """Whether a soup is of as many onions as said, and of nothing else."""
+        return self.onions is None or (self.onions, 0) == (soup.onions, soup.tomatoes)
 
     def matches(self, low: int, high: int) -> Truth:
         """Truth value of the claim that `low` to `high` such things are as many as said."""
@@ -224,7 +228,7 @@ class Thing:
             return self._onions_in_pot(soup)
         if self.kind == "dish" or "plated" in self.how or soup is None or soup.tick < 0:
             return self.matches(0, 0)
-        if self.onions not in (None, soup.onions) or ("ready" if soup.ready else "cooking") in self._other_states():
+        if not self._of(soup) or ("ready" if soup.ready else "cooking") in self._other_states():
             return self.matches(0, 0)
         # What cooks may or may not be called a soup, unless the sentence says that it cooks.
         return self.matches(int(soup.ready or "cooking" in self.how), 1)

@@ -7,21 +7,22 @@ from numba import njit
 
 from rllib_llm_comm.envs.overcooked_ai.kernel import (
     CELLS,
-    COOK_TIME,
     DISH,
     FACING,
     FIELDS,
-    FULL,
     HELD,
     IDLE,
     NOTHING,
     ONION,
     PLAYER,
     SOUP,
+    TIMES,
+    TOMATO,
     X,
     Y,
 )
-from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Layout
+from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, TOMATOES, Layout
+from rllib_llm_comm.envs.overcooked_ai.recipes import FULL, TOMATO_SHIFT, TOMATO_UNIT, ingredients
 from rllib_llm_comm.envs.overcooked_ai.routes import Routes
 
 NUM_CHANNELS = 26
@@ -35,8 +36,9 @@ CHANNELS = (
     + ("onions in an idle pot", "tomatoes in an idle pot", "onions in a soup", "tomatoes in a soup")
     + ("cooking steps left", "soup is ready", "dishes", "onions", "tomatoes", "little time left")
 )
-_POT_PLANE, _COUNTER_PLANE, _ONION_PLANE, _DISH_PLANE, _SERVING_PLANE = 10, 11, 12, 14, 15
-_IDLE_ONIONS, _SOUP_ONIONS, _STEPS_LEFT, _READY, _LOOSE_DISH, _LOOSE_ONION, _URGENT = 16, 18, 20, 21, 22, 23, 25
+_POT_PLANE, _COUNTER_PLANE, _ONION_PLANE, _TOMATO_PLANE, _DISH_PLANE, _SERVING_PLANE = range(10, 16)
+_IDLE_ONIONS, _IDLE_TOMATOES, _SOUP_ONIONS, _SOUP_TOMATOES, _STEPS_LEFT, _READY = range(16, 22)
+_LOOSE_DISH, _LOOSE_ONION, _LOOSE_TOMATO, _URGENT = range(22, 26)
 _BLOCK = 46
 
 
@@ -44,35 +46,48 @@ def static_planes(layout: Layout) -> np.ndarray:
     """int8 (W, H, 26): what never changes of a kitchen."""
     planes = np.zeros((layout.width, layout.height, NUM_CHANNELS), np.int8)
     kinds = {POT: _POT_PLANE, COUNTER: _COUNTER_PLANE, ONIONS: _ONION_PLANE, DISHES: _DISH_PLANE}
-    for kind, plane in {**kinds, SERVING: _SERVING_PLANE}.items():
+    for kind, plane in {**kinds, SERVING: _SERVING_PLANE, TOMATOES: _TOMATO_PLANE}.items():
         for x, y in layout.cells(kind):
             planes[x, y, plane] = 1
     return planes
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _put(mine, theirs, x, y, plane, number):  # type: ignore[no-untyped-def]
+    mine[x, y, plane] += number
+    theirs[x, y, plane] += number
+
+
 @njit(cache=True, nogil=True)
-def _put_object(planes, x, y, kind, onions, tick):  # type: ignore[no-untyped-def]
+def _put_object(mine, theirs, x, y, kind, contents, tick, rules):  # type: ignore[no-untyped-def]
     if kind == ONION:
-        planes[x, y, _LOOSE_ONION] += 1
+        _put(mine, theirs, x, y, _LOOSE_ONION, 1)
     elif kind == DISH:
-        planes[x, y, _LOOSE_DISH] += 1
+        _put(mine, theirs, x, y, _LOOSE_DISH, 1)
+    elif kind == TOMATO:
+        _put(mine, theirs, x, y, _LOOSE_TOMATO, 1)
     elif kind == SOUP:
+        onions, tomatoes = contents & (TOMATO_UNIT - 1), contents >> TOMATO_SHIFT
         if tick == IDLE:
-            planes[x, y, _IDLE_ONIONS] += onions
+            _put(mine, theirs, x, y, _IDLE_ONIONS, onions)
+            _put(mine, theirs, x, y, _IDLE_TOMATOES, tomatoes)
             return
-        planes[x, y, _SOUP_ONIONS] += onions
-        planes[x, y, _STEPS_LEFT] += COOK_TIME - tick
-        if tick == COOK_TIME:
-            planes[x, y, _READY] += 1
+        _put(mine, theirs, x, y, _SOUP_ONIONS, onions)
+        _put(mine, theirs, x, y, _SOUP_TOMATOES, tomatoes)
+        left = int(rules[TIMES + contents]) - tick
+        _put(mine, theirs, x, y, _STEPS_LEFT, left)
+        if left <= 0:
+            _put(mine, theirs, x, y, _READY, 1)
 
 
 @njit(cache=True, nogil=True)
-def lossless(state, planes, horizon, out):  # type: ignore[no-untyped-def]
+def lossless(state, planes, rules, horizon, out):  # type: ignore[no-untyped-def]
     """The lossless encoding of one game for both players.
 
     Args:
         state: int16 (S,).
         planes: Result of `static_planes`.
+        rules: Result of `kernel.rule_numbers`.
         horizon: Length of an episode in steps.
         out: int8 (2, W, H, 26), overwritten; the player itself comes first.
     """
@@ -89,30 +104,30 @@ def lossless(state, planes, horizon, out):  # type: ignore[no-untyped-def]
         mine[x, y, 2 + 4 * i + facing] = 1
         theirs[x, y, 1 - i] = 1
         theirs[x, y, 2 + 4 * (1 - i) + facing] = 1
-        _put_object(mine, x, y, state[at + HELD], state[at + HELD + 1], state[at + HELD + 2])
-        _put_object(theirs, x, y, state[at + HELD], state[at + HELD + 1], state[at + HELD + 2])
+        if state[at + HELD] != NOTHING:
+            _put_object(mine, theirs, x, y, state[at + HELD], state[at + HELD + 1], state[at + HELD + 2], rules)
     for cell in range(width * height):
         at = CELLS + 3 * cell
         if state[at] != NOTHING:
             x, y = cell % width, cell // width
-            _put_object(mine, x, y, state[at], state[at + 1], state[at + 2])
-            _put_object(theirs, x, y, state[at], state[at + 1], state[at + 2])
+            _put_object(mine, theirs, x, y, state[at], state[at + 1], state[at + 2], rules)
     if horizon - state[0] < URGENT_STEPS:
         out[:, :, :, _URGENT] = 1
 
 
 @njit(cache=True, nogil=True)
-def lossless_many(states, planes, horizon, out):  # type: ignore[no-untyped-def]
+def lossless_many(states, planes, rules, horizon, out):  # type: ignore[no-untyped-def]
     """`lossless` of many games.
 
     Args:
         states: int16 (N, S).
         planes: As in `lossless`.
+        rules: As in `lossless`.
         horizon: As in `lossless`.
         out: int8 (N, 2, W, H, 26), overwritten.
     """
     for game in range(states.shape[0]):
-        lossless(states[game], planes, horizon, out[game])
+        lossless(states[game], planes, rules, horizon, out[game])
 
 
 def features(state: np.ndarray, layout: Layout, routes: Routes) -> np.ndarray:
@@ -139,11 +154,11 @@ def features(state: np.ndarray, layout: Layout, routes: Routes) -> np.ndarray:
 
 def _block(state: np.ndarray, i: int, layout: Layout, routes: Routes) -> np.ndarray:
     at = PLAYER + FIELDS * i
-    x, y, facing, held, onions, _ = (int(value) for value in state[at : at + FIELDS])
+    x, y, facing, held, inside, _ = (int(value) for value in state[at : at + FIELDS])
     block = np.zeros(_BLOCK, np.int16)
     block[facing] = 1
     if held != NOTHING:
-        block[4 + {ONION: 0, SOUP: 1, DISH: 2}[held]] = 1
+        block[4 + {ONION: 0, SOUP: 1, DISH: 2, TOMATO: 3}[held]] = 1
 
     def delta(where: int, kind: int) -> None:
         cells = routes.nearest((x, y), facing, kind)
@@ -153,10 +168,12 @@ def _block(state: np.ndarray, i: int, layout: Layout, routes: Routes) -> np.ndar
     # Loose objects and empty counters are never found: counters are no goals of the original's default planner.
     if held != ONION:
         delta(8, ONIONS)
+    if held != TOMATO:
+        delta(10, TOMATOES)
     if held != DISH:
         delta(12, DISHES)
     if held == SOUP:
-        block[16] = onions
+        block[16:18] = ingredients(inside)
     delta(18, SERVING)
     for number, pot in enumerate(routes.nearest((x, y), facing, POT)[:2]):
         block[22 + 10 * number : 32 + 10 * number] = _pot(state, pot, (x, y), layout)
@@ -168,18 +185,20 @@ def _block(state: np.ndarray, i: int, layout: Layout, routes: Routes) -> np.ndar
 def _pot(state: np.ndarray, pot: tuple[int, int], place: tuple[int, int], layout: Layout) -> list[int]:
     """Exists, empty, full, cooking, ready, onions, tomatoes, steps left, dx, dy."""
     at = CELLS + 3 * (pot[1] * layout.width + pot[0])
-    kind, onions, tick = (int(value) for value in state[at : at + 3])
+    kind, inside, tick = (int(value) for value in state[at : at + 3])
+    onions, tomatoes = ingredients(inside)
     started = kind == SOUP and tick != IDLE
-    ready = started and tick == COOK_TIME
+    left = max(0, layout.recipes.times[inside] - tick) if started else 0
+    ready = started and left == 0
     return [
         1,
         int(kind == NOTHING),
-        int(started or (kind == SOUP and onions == FULL)),
+        int(started or (kind == SOUP and onions + tomatoes == FULL)),
         int(started and not ready),
         int(ready),
         onions,
-        0,
-        COOK_TIME - tick if started else 0,
+        tomatoes,
+        left,
         pot[0] - place[0],
         pot[1] - place[1],
     ]

@@ -2,7 +2,8 @@
 
 Two cooks make onion soups: three onions into a pot, twenty steps of cooking, a dish, and off to the serving counter.
 The kitchens are narrow, so that cooks stand in each other's way, and in one of them neither can do it alone. An exact
-re-implementation of the five kitchens of Carroll et al. 2019 (same states, rewards, events, encodings).
+re-implementation of the five kitchens of Carroll et al. 2019 (same states, rewards, events, encodings), and of the
+original package's other kitchens for two, which have tomatoes and orders, cook times and points of their own.
 
 | Import             | `from rllib_llm_comm.envs import overcooked_ai`                               |
 |--------------------|-------------------------------------------------------------------------------|
@@ -53,9 +54,9 @@ action is ignored, and one `step` runs game steps until somebody is free. Goals 
 
 ### Rewards
 
-Each agent gets all of the team's reward for soups (20 each; with `wanted` only those from the wanted pot), and
-`shaping` times its own shaped reward: onion into a pot 3, useful dish 3, soup from a pot 5. The episode is truncated
-after `horizon` game steps, never terminated.
+Each agent gets all of the team's reward for soups (20 each, or as ordered; with `wanted` only those from the wanted
+pot), and `shaping` times its own shaped reward: onion into a pot 3, useful dish 3, soup from a pot 5. The episode is
+truncated after `horizon` game steps, never terminated.
 
 ### Infos
 
@@ -75,11 +76,14 @@ overcooked_ai.parallel_env(
 ```
 
 `layout`: "cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination", "counter_circuit" (or the
-names that other code bases give them), or rows of one's own such as ["XXPXX", "O1 2O", "XDXSX"]. "counter_circuit" is
-what the original package calls "counter_circuit_o_1order", which is taken, too; its own "counter_circuit" is another
-kitchen, with tomatoes. Rows of the original's kitchens with another cook time or other points are refused.
+names that other code bases give them), or rows of one's own such as ["XXPXX", "O1 2O", "XDXSX"]. Or any other kitchen
+of the original package by its rules: its name ("cramped_room_tomato"), the path of a `.layout` file, or a dictionary
+with the same keys ("grid", "start_all_orders", "onion_time", ...; `original_rules`). "counter_circuit" is what the
+original calls "counter_circuit_o_1order", which is taken, too; its own one is "original:counter_circuit" here. The
+rows alone of its kitchens with other cook times or points are refused.
 
-`dynamics`: "old": a pot with three onions starts by itself. "new": somebody with empty hands starts it.
+`dynamics`: "old": a pot with three ingredients starts by itself. "new": somebody with empty hands starts it. "old" is
+refused where soups of fewer ingredients are ordered, as in the original.
 
 `horizon`: length of an episode in game steps.
 
@@ -111,7 +115,7 @@ not find it in their observations, but for `state`.
 
 ### Version history
 
-* v0: first version.
+* v0: first version; later with the original's other kitchens, which changed nothing in the five.
 """
 
 from __future__ import annotations
@@ -128,8 +132,7 @@ from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
 from rllib_llm_comm.envs.overcooked_ai.checks import check_values
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
-from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
-from rllib_llm_comm.envs.overcooked_ai.layouts import name_note
+from rllib_llm_comm.envs.overcooked_ai.layouts import name_note, portable
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, observation_space, observations
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import meaning, understand
@@ -151,6 +154,7 @@ class OvercookedAI(Game):
         level: Converter of actions into primitive ones.
         players: The player (0 or 1) that each agent is in this episode.
         score: Reward for soups so far in this episode.
+        soups: Soups so far that brought points.
         passed: `Kitchen.state` before the last `step` and after each of its game steps; after `reset` the start.
         shaping: Factor of the shaped rewards.
         task: The goal in words.
@@ -167,7 +171,7 @@ class OvercookedAI(Game):
 
     def __init__(
         self,
-        layout: str | Sequence[str] = "cramped_room",
+        layout: str | Sequence[str] | Mapping[str, Any] = "cramped_room",
         dynamics: str = "old",
         horizon: int = HORIZON,
         action_level: str = "primitive",
@@ -200,7 +204,7 @@ class OvercookedAI(Game):
         self.level = make_level(self.kitchen, action_level, commit, mask_useless)
         self.settings: dict[str, Any] = {
             **settings,
-            "layout": layout if isinstance(layout, str) else list(layout),
+            "layout": portable(layout),
             "observe": list(observe),
             "told_to": told_to if isinstance(told_to, str) else list(told_to),
         }
@@ -301,6 +305,7 @@ class OvercookedAI(Game):
         result = self.kitchen.step([self.level.primitive(player) for player in range(2)])
         served = sum(result.sparse)
         self.score += served
+        self.soups += sum(paid > 0 for paid in result.sparse)
         for player in range(2):
             self.level.after_step(player)
             self._shaped[player] += result.shaped[player]
@@ -308,12 +313,13 @@ class OvercookedAI(Game):
             events[player] += result.events[player]
 
     def _clear(self) -> None:
-        self.score, self._shaped = 0, [0, 0]
+        self.score: float = 0
+        self.soups, self._shaped = 0, [0.0, 0.0]
 
     def _observations(self) -> dict[str, Observation]:
         masks = [self.level.mask(player) for player in range(2)]
         vector = self.settings["vector"]
-        seen = observations(self.kitchen, self._parts, vector, self.score, masks, self.level.phrases)
+        seen = observations(self.kitchen, self._parts, vector, self.soups, masks, self.level.phrases)
         return {agent: seen[self.players[agent]] for agent in self.possible_agents}
 
     def _infos(self, rewards: list[list[float]], events: list[list[str]]) -> dict[str, dict[str, Any]]:
@@ -327,7 +333,7 @@ class OvercookedAI(Game):
                 "events": events[player],
                 EPISODE_METRICS: {
                     "score": float(self.score),
-                    "soups": float(self.score // SOUP_REWARD),
+                    "soups": float(self.soups),
                     "shaped": float(sum(self._shaped)),
                 },
             }

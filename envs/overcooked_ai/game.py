@@ -15,8 +15,18 @@ GAME = GameRecord(
     },
     scripted_player=f"{__package__}.scripted_player",
     sayings=f"{__package__}.sayings:understand",
-    golden=GoldenFormat(
-        frozenset({"id", "kind", "layout", "dynamics"}), "rllib_llm_comm.evaluation.golden_formats.overcooked_ai:replay"
+    golden=(
+        GoldenFormat(
+            frozenset({"id", "kind", "layout", "dynamics"}),
+            "rllib_llm_comm.evaluation.golden_formats.overcooked_ai:replay",
+        ),
+        # Games that the original itself saves as JSON.
+        GoldenFormat(
+            frozenset({"ep_states", "ep_actions"}),
+            "rllib_llm_comm.evaluation.golden_formats.overcooked_ai_games:replay",
+            name="overcooked_ai_games",
+            settings=True,
+        ),
     ),
     planning="rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
     without_subgoals={SUBGOAL_ENV_ID: f"{__package__}.subgoal_env:without_subgoals"},

@@ -1,18 +1,25 @@
-"""The five kitchens, and kitchens of one's own."""
+"""The five kitchens, those of the original package, and kitchens of one's own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_ai.original_layouts import original_with_other_rules
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.envs.overcooked_ai.original_layouts import PREFIX, original_kitchens
+from rllib_llm_comm.envs.overcooked_ai.original_rules import check_keys, read_layout_file, read_recipes, read_rows
+from rllib_llm_comm.envs.overcooked_ai.original_states import read_state
+from rllib_llm_comm.envs.overcooked_ai.recipes import CLASSIC, FULL, Recipes, ingredients
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 
-FLOOR, COUNTER, ONIONS, POT, DISHES, SERVING = range(6)
-SYMBOLS = " XOPDS"
+FLOOR, COUNTER, ONIONS, POT, DISHES, SERVING, TOMATOES = range(7)
+SYMBOLS = " XOPDST"
+DYNAMICS = ("old", "new")
+SUFFIX = ".layout"
 
 _GRIDS: dict[str, tuple[str, ...]] = {
     "cramped_room": (
@@ -72,14 +79,21 @@ class Layout:
 
     Attributes:
         name: Its name.
-        rows: One string per row, top first: `X` counter, `O` onions, `P` pot, `D` dishes, `S` serving counter, blank
-            floor; starts are floor here.
+        rows: One string per row, top first: `X` counter, `O` onions, `P` pot, `D` dishes, `S` serving counter, `T`
+            tomatoes, blank floor; starts are floor here.
         starts: (x, y) where player 0 and player 1 begin.
+        recipes: Which soups bring points, and how long they cook.
+        dynamics: "old" or "new" if its description says so, else empty.
+        opening: The state at the start as JSON (`Kitchen.snapshot`); empty: nothing lies about, all look north.
     """
 
     name: str
     rows: tuple[str, ...]
     starts: tuple[Cell, Cell]
+    # Left out of the hash, which is asked for at every look-up.
+    recipes: Recipes = field(default=CLASSIC, hash=False)
+    dynamics: str = field(default="", hash=False)
+    opening: str = field(default="", hash=False)
 
     @property
     def width(self) -> int:
@@ -96,6 +110,32 @@ class Layout:
         """int8 (height * width,): what each cell is (`FLOOR`, `COUNTER`, ...), row by row."""
         return np.array([SYMBOLS.index(symbol) for row in self.rows for symbol in row], np.int8)
 
+    @cached_property
+    def classic(self) -> bool:
+        """Whether it has no tomatoes and only soup of three onions brings points, 20 after 20 steps."""
+        return self.recipes == CLASSIC and not self.has_tomatoes
+
+    @cached_property
+    def has_tomatoes(self) -> bool:
+        """Whether there is a tomato crate, or a tomato at the start."""
+        return bool(TOMATOES in self.terrain) or "tomato" in self.opening
+
+    def require_classic(self, what: str) -> None:
+        """Refuses a kitchen that is not `classic`.
+
+        Args:
+            what: What knows of soup of three onions only, in the plural.
+
+        Raises:
+            UserError: If other soups bring points, or cook times or points differ.
+        """
+        if not self.classic:
+            raise UserError(
+                f"{what} are for kitchens in which three onions cook for 20 steps and bring 20 points, but `layout` "
+                f"{self.name!r} has other orders, points, cook times or tomatoes; take one of "
+                f"{', '.join(map(repr, LAYOUT_NAMES))}, or rows of your own."
+            )
+
     def cells(self, kind: int) -> list[Cell]:
         """All (x, y) of a kind of cell, row by row."""
         return [(int(i % self.width), int(i // self.width)) for i in np.flatnonzero(self.terrain == kind)]
@@ -105,26 +145,87 @@ class Layout:
         return int(self.terrain[cell[1] * self.width + cell[0]])
 
 
-def get_layout(layout: str | Sequence[str]) -> Layout:
-    """A kitchen by its name, or from rows of one's own.
+def get_layout(layout: str | Sequence[str] | Mapping[str, Any]) -> Layout:
+    """A kitchen by its name, from rows of one's own, or as the original package describes it.
 
     Args:
-        layout: A name of `LAYOUT_NAMES` or `ORIGINAL_NAMES` (or an old name in `ALIASES`), or rows as in `Layout`, with
-            `1` and `2` where the players begin.
+        layout: A name of `LAYOUT_NAMES` or `ORIGINAL_NAMES` (or an old name in `ALIASES`); the original's name of any
+            of its kitchens, with "original:" before it where the name means another kitchen here; the path of one of
+            its `.layout` files; a dictionary as in such a file (`original_rules.read_recipes`); or rows as in `Layout`,
+            with `1` and `2` where the players begin, in which only three onions bring points.
 
     Raises:
-        UserError: If the name is unknown, the rows are no closed kitchen for two, or name or rows are of a kitchen that
-            has other rules in the original package.
+        UserError: If the name is unknown, the rows are no closed kitchen for two, the description cannot be played, or
+            rows alone are of a kitchen that has other rules in the original package.
     """
+    if isinstance(layout, Mapping):
+        return _described(layout, str(layout.get("layout_name", "custom")))
     if isinstance(layout, str):
         name = ALIASES.get(layout, layout)
-        _refuse_other_rules(layout)
-        if name not in _GRIDS:
+        if name in _GRIDS:
+            return _parse(name, _GRIDS[name])
+        if layout.endswith(SUFFIX):
+            return get_layout(read_layout_file(layout))
+        own = layout.removeprefix(PREFIX)
+        if own not in original_kitchens():
             raise _unknown(layout)
-        return _parse(name, _GRIDS[name])
+        return _described(original_kitchens()[own], PREFIX + own if own in _GRIDS or own in ALIASES else own)
     rows = tuple(str(row) for row in layout)
     _refuse_other_rules(rows)
     return _parse("custom", rows)
+
+
+def portable(layout: str | Sequence[str] | Mapping[str, Any]) -> Any:
+    """A layout as plain values that mean the same on another machine: what a file says instead of its path.
+
+    Args:
+        layout: What `get_layout` takes.
+    """
+    if isinstance(layout, str):
+        return read_layout_file(layout) if layout.endswith(SUFFIX) else layout
+    return dict(layout) if isinstance(layout, Mapping) else list(layout)
+
+
+def check_dynamics(layout: Layout, dynamics: str) -> None:
+    """Refuses dynamics in which a kitchen cannot be played.
+
+    Args:
+        layout: The kitchen.
+        dynamics: "old" or "new".
+
+    Raises:
+        UserError: If there are no such dynamics, the kitchen's description says others, or pots would have to start
+            with fewer than three ingredients. (The original refuses the last, too.)
+    """
+    require_choice("dynamics", dynamics, DYNAMICS)
+    if layout.dynamics not in ("", dynamics):
+        raise UserError(
+            f"`dynamics` is {dynamics!r} but `layout` {layout.name!r} says 'old_dynamics' "
+            f"{layout.dynamics == 'old'}; set `dynamics={layout.dynamics!r}`."
+        )
+    if dynamics == "old" and any(sum(ingredients(order)) < FULL for order in layout.recipes.orders):
+        raise UserError(
+            f"`dynamics` is 'old' but in `layout` {layout.name!r} soups of fewer than three ingredients are ordered, "
+            "and with 'old' no pot starts with fewer; set `dynamics='new'`."
+        )
+
+
+def _described(params: Mapping[str, Any], name: str) -> Layout:
+    """A kitchen of a dictionary of the original."""
+    check_keys(params)
+    rows, recipes = read_rows(params), read_recipes(params)
+    kitchen = _parse(name, rows, described=True)
+    start, dynamics = params.get("start_state"), params.get("old_dynamics")
+    opening, starts = "", kitchen.starts
+    if start:
+        try:
+            snapshot = read_state(start, recipes)
+            first, second = (tuple(player[:2]) for player in snapshot["players"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(f"`layout` {name!r} has a 'start_state' that cannot be read ({error}).") from error
+        opening, starts = json.dumps(snapshot), (first, second)
+    said = "" if dynamics is None else "old" if dynamics else "new"
+    return Layout(kitchen.name, kitchen.rows, starts, recipes, said, opening)
 
 
 def name_note(name: str) -> str:
@@ -134,7 +235,7 @@ def name_note(name: str) -> str:
         name: A name that `get_layout` takes.
     """
     ours = ALIASES.get(name, name)
-    theirs = ORIGINAL_NAMES[ours]
+    theirs = ORIGINAL_NAMES.get(ours, name)
     if name == theirs:
         return ""
     if name == ours:
@@ -146,32 +247,33 @@ def name_note(name: str) -> str:
 
 def _unknown(name: str) -> UserError:
     listed = ", ".join(map(repr, LAYOUT_NAMES))
+    own = [*original_kitchens(), *(PREFIX + known for known in original_kitchens())]
     return UserError(
-        f"`layout` is {name!r} but must be one of {listed}, or rows of your own. (Our 'counter_circuit' is what the "
-        "original package calls 'counter_circuit_o_1order', which is taken, too; its own 'counter_circuit' is another "
-        f"kitchen, with tomatoes.){did_you_mean(name, [*LAYOUT_NAMES, *ALIASES])}"
+        f"`layout` is {name!r} but must be one of {listed}, the name of another kitchen of the original package, a "
+        f"{SUFFIX} file, or rows of your own. (Our 'counter_circuit' is what the original package calls "
+        "'counter_circuit_o_1order', which is taken, too; its own 'counter_circuit' is another kitchen, with tomatoes, "
+        f"and called '{PREFIX}counter_circuit' here.){did_you_mean(name, [*LAYOUT_NAMES, *ALIASES, *own])}"
     )
 
 
-def _refuse_other_rules(layout: str | tuple[str, ...]) -> None:
-    """Refuses what would be played with another cook time or other points than in the original."""
-    found = original_with_other_rules(layout)
-    if found is not None:
-        name, difference = found
-        told = "is" if isinstance(layout, str) else "has the rows of"
-        raise UserError(
-            f"`layout` {told} {name!r} of the original package, {difference}; here every soup cooks for 20 steps and "
-            "only three onions bring points, 20, so scores could not be compared. Take one of "
-            f"{', '.join(map(repr, LAYOUT_NAMES))}, or change the rows (swap 1 and 2, for instance) for a kitchen of "
-            "your own by these rules."
-        )
+def _refuse_other_rules(rows: tuple[str, ...]) -> None:
+    """Refuses rows alone that the original plays with other times or points: scores could not be compared."""
+    for name, params in original_kitchens().items():
+        if tuple(params["grid"]) == rows and read_recipes(params) != CLASSIC:
+            raise UserError(
+                f"`layout` has the rows of {name!r} of the original package, which plays with other orders, points or "
+                f"cook times; rows alone mean that only three onions bring points. Set `layout={name!r}` for the "
+                "original's rules, or change the rows (swap 1 and 2, for instance) for a kitchen of your own."
+            )
 
 
-def _parse(name: str, grid: tuple[str, ...]) -> Layout:
+def _parse(name: str, grid: tuple[str, ...], described: bool = False) -> Layout:
+    """Reads rows; tomatoes, and kitchens without onions, are for those that a description tells what to cook."""
+
     def refuse(why: str) -> UserError:
         return UserError(
             f"`layout` {list(grid)!r} {why}; give rows of one length with X counter, O onions, P pot, D dishes, "
-            "S serving counter, blank floor, and 1 and 2 where the players begin."
+            "S serving counter, T tomatoes, blank floor, and 1 and 2 where the players begin."
         )
 
     if not grid or len(set(map(len, grid))) != 1 or not grid[0]:
@@ -185,9 +287,13 @@ def _parse(name: str, grid: tuple[str, ...]) -> Layout:
     width, height = len(grid[0]), len(grid)
     if any(text.count(digit) != 1 for digit in "12"):
         raise refuse("does not hold 1 and 2 exactly once")
-    for symbol in SYMBOLS[2:]:
+    for symbol in "PDS" if described else "OPDS":
         if symbol not in text:
             raise refuse(f"has no {symbol!r}")
+    if "O" not in text and "T" not in text:
+        raise refuse("has neither 'O' nor 'T'")
+    if "T" in text and not described:
+        raise refuse("has tomatoes but no orders; a dictionary with 'grid' and 'start_all_orders' tells them")
     border = [(x, y) for y in range(height) for x in range(width) if x in (0, width - 1) or y in (0, height - 1)]
     if any(grid[y][x] in " 12" for x, y in border):
         raise refuse("has floor on its border")

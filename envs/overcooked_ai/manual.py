@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, SOUP_REWARD
-from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.layouts import (
+    COUNTER,
+    DISHES,
+    FLOOR,
+    ONIONS,
+    POT,
+    SERVING,
+    TOMATOES,
+    Cell,
+    Layout,
+)
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, KIND_WORDS, Places, places_of
+from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, SOUP_REWARD, SOUPS, ingredients
 from rllib_llm_comm.envs.overcooked_ai.rules import DYNAMICS
 from rllib_llm_comm.errors import require_choice
 
-_FIXTURES = (ONIONS, POT, DISHES, SERVING)
+_FIXTURES = (ONIONS, TOMATOES, POT, DISHES, SERVING)
 _START = {
     "old": "A pot starts to cook by itself as soon as three onions are in it, and never with fewer.",
     "new": "A pot with one, two or three onions starts to cook when a cook with empty hands uses it.",
+}
+_START_ANY = {
+    "old": "A pot starts to cook by itself as soon as three ingredients are in it, and never with fewer.",
+    "new": "A pot with one, two or three ingredients starts to cook when a cook with empty hands uses it.",
 }
 
 
@@ -25,6 +39,8 @@ def task(layout: Layout, wanted: bool = False) -> str:
         wanted: Whether only soups from a wanted pot pay.
     """
     source = " from the wanted pot" if wanted else ""
+    if not layout.classic:
+        return f"earn as many points as you can with soups{source} for {_serving(layout)} before the time is over"
     return f"deliver as many onion soups{source} as you can to {_serving(layout)} before the time is over"
 
 
@@ -40,6 +56,13 @@ def brief(layout: Layout, dynamics: str = "old") -> str:
     """
     require_choice("dynamics", dynamics, DYNAMICS)
     start = "starts by itself" if dynamics == "old" else "starts when a cook with empty hands uses it"
+    if not layout.classic:
+        count = "three" if dynamics == "old" else "one to three"
+        return (
+            f"Two cooks, {COOKS[0]} and {COOKS[1]}, make soups together. {_capital(count)} ingredients go into a pot, "
+            f"which then {start}. {' '.join(menu(layout))} A ready soup is taken with a dish and delivered to "
+            f"{_serving(layout)}. A cook holds one thing at a time. " + " ".join(_map_sentences(layout))
+        )
     return (
         f"Two cooks, {COOKS[0]} and {COOKS[1]}, make onion soups together. Three onions go into a pot, which then "
         f"{start} and cooks for {COOK_TIME} steps. A ready soup is taken with a dish and delivered to "
@@ -59,6 +82,8 @@ def manual(layout: Layout, dynamics: str = "old") -> list[str]:
         UserError: If there are no such dynamics.
     """
     require_choice("dynamics", dynamics, DYNAMICS)
+    if not layout.classic:
+        return [*_open_rules(layout, dynamics), *map_facts(layout)]
     fewer = [] if dynamics == "old" else ["A soup of fewer than three onions brings no points."]
     return [
         f"Two cooks, {COOKS[0]} and {COOKS[1]}, make onion soups together and share all points.",
@@ -76,6 +101,53 @@ def manual(layout: Layout, dynamics: str = "old") -> list[str]:
         "A counter has room for one thing, which either cook may take if it can reach it.",
         "Two cooks cannot stand in one place, pass through each other or change places in one step.",
         *map_facts(layout),
+    ]
+
+
+def menu(layout: Layout) -> list[str]:
+    """What each soup that is ordered takes and brings, one sentence each.
+
+    Args:
+        layout: The kitchen.
+    """
+    recipes, sentences = layout.recipes, []
+    for order in recipes.orders:
+        points = recipes.points[order]
+        worth = "points without end" if points == float("inf") else "1 point" if points == 1 else f"{points:g} points"
+        steps = "1 step" if recipes.times[order] == 1 else f"{recipes.times[order]} steps"
+        sentences.append(f"A soup of {soup_of(order)} cooks for {steps} and brings {worth}.")
+    return sentences if len(recipes.orders) == len(SOUPS) else [*sentences, "Any other soup brings no points."]
+
+
+def soup_of(inside: int) -> str:
+    """What is in a soup, in words: "2 onions and 1 tomato".
+
+    Args:
+        inside: Its contents; see `recipes`.
+    """
+    onions, tomatoes = ingredients(inside)
+    parts = [(onions, "onion", "onions"), (tomatoes, "tomato", "tomatoes")]
+    return " and ".join(f"{number} {one if number == 1 else many}" for number, one, many in parts if number)
+
+
+def _open_rules(layout: Layout, dynamics: str) -> list[str]:
+    """The facts of the game where not only soup of three onions is ordered."""
+    crates = "Onion crates give onions" + (", tomato crates give tomatoes" if layout.has_tomatoes else "")
+    return [
+        f"Two cooks, {COOKS[0]} and {COOKS[1]}, make soups together and share all points.",
+        *menu(layout),
+        "Onions and tomatoes are ingredients." if layout.has_tomatoes else "Onions are ingredients.",
+        "A cook holds at most one thing: an ingredient, a dish or a soup.",
+        "To use something a cook stands beside it, faces it and interacts.",
+        f"{crates} and dish stacks give dishes, and none ever runs out.",
+        "Ingredients are put into a pot one by one, three at most.",
+        _START_ANY[dynamics],
+        "Nothing can be added while a pot cooks.",
+        "A ready soup stays good and waits in its pot.",
+        "Only a cook with a dish can take a ready soup, and the pot is empty then.",
+        "A soup that is brought to a serving counter is delivered.",
+        "A counter has room for one thing, which either cook may take if it can reach it.",
+        "Two cooks cannot stand in one place, pass through each other or change places in one step.",
     ]
 
 
@@ -106,6 +178,8 @@ def _map_sentences(layout: Layout) -> list[str]:
         who = f"{_capital(COOKS[0])} works in the {first} and {COOKS[1]} in the {second}"
         sentences = [f"{who}, and neither can leave it."]
     for kind in _FIXTURES:
+        if kind in (ONIONS, TOMATOES) and not layout.cells(kind):
+            continue
         sentences += _reach_sentences(places, reach, kind)
     return [*sentences, *_counter_sentences(layout, places, reach)]
 

@@ -11,11 +11,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.layouts import (
+    COUNTER,
+    DISHES,
+    FLOOR,
+    ONIONS,
+    POT,
+    SERVING,
+    TOMATOES,
+    Cell,
+    Layout,
+)
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 
 COOKS = ("alice", "bob")
-KIND_WORDS = {ONIONS: "onion crate", POT: "pot", DISHES: "dish stack", SERVING: "serving counter", COUNTER: "counter"}
+KIND_WORDS = {
+    ONIONS: "onion crate",
+    TOMATOES: "tomato crate",
+    POT: "pot",
+    DISHES: "dish stack",
+    SERVING: "serving counter",
+    COUNTER: "counter",
+}
 SHARED, SIDE = "shared counter", "side counter"
 
 

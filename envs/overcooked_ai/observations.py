@@ -11,7 +11,6 @@ from rllib_llm_comm.envs.interface import entity_spaces, text_spaces
 from rllib_llm_comm.envs.overcooked_ai import text, wanted_seen
 from rllib_llm_comm.envs.overcooked_ai.encoding import NUM_CHANNELS, NUM_FEATURES
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities, entity_manual, num_symbols
-from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 
 PARTS = ("vector", "text", "planes", "state", "entities")
@@ -34,15 +33,16 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
     size = (layout.width, layout.height, NUM_CHANNELS)
     length = NUM_FEATURES if vector == "features" else int(np.prod(size))
     slots, symbols = len(SLOTS), num_symbols(layout)
+    largest = max(_LARGEST, *layout.recipes.times)
     if kitchen.wanted is not None:
         size = (layout.width, layout.height, NUM_CHANNELS + wanted_seen.NUM_PLANES)
         length = NUM_FEATURES + wanted_seen.count_numbers(layout) if vector == "features" else int(np.prod(size))
         slots, symbols = slots + 1, symbols + wanted_seen.count_symbols(layout)
     all_parts: dict[str, dict[str, spaces.Space[Any]]] = {
-        "vector": {"vector": spaces.Box(-_LARGEST, _LARGEST, (length,), np.float32)},
+        "vector": {"vector": spaces.Box(-largest, largest, (length,), np.float32)},
         "text": text_spaces(num_actions),
-        "planes": {"planes": spaces.Box(0, _LARGEST, size, np.uint8)},
-        "state": {"state": spaces.Box(0, _LARGEST, (int(np.prod(size)),), np.float32)},
+        "planes": {"planes": spaces.Box(0, largest, size, np.uint8)},
+        "state": {"state": spaces.Box(0, largest, (int(np.prod(size)),), np.float32)},
         "entities": entity_spaces((layout.height, layout.width, slots), symbols),
     }
     chosen = {name: space for part in parts for name, space in all_parts[part].items()}
@@ -50,7 +50,7 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
 
 
 def observations(
-    kitchen: Kitchen, parts: tuple[str, ...], vector: str, score: int, masks: list[np.ndarray], phrases: Any
+    kitchen: Kitchen, parts: tuple[str, ...], vector: str, soups: int, masks: list[np.ndarray], phrases: Any
 ) -> list[dict[str, Any]]:
     """Observations of both players.
 
@@ -58,7 +58,7 @@ def observations(
         kitchen: The game.
         parts: Some of `PARTS`.
         vector: One of `VECTORS`, for the part `vector`.
-        score: Reward for soups so far.
+        soups: Soups that brought points so far.
         masks: Action mask per player.
         phrases: Gives the candidate phrases of a player (asked only if there is text).
     """
@@ -81,7 +81,7 @@ def observations(
             seen[i] |= {"entities": symbols[i], "manual": told, "subgoal": ""}
     for i in range(2):
         if "text" in parts:
-            seen[i]["text"] = text.observation_text(kitchen, i, soups=score // SOUP_REWARD)
+            seen[i]["text"] = text.observation_text(kitchen, i, soups)
             seen[i]["candidates"] = tuple(phrases(i))
             seen[i]["subgoal"] = ""
         seen[i]["action_mask"] = masks[i]

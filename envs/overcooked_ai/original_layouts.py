@@ -1,63 +1,23 @@
-"""Kitchens of the original package that would be read here but have other rules there.
+"""The kitchens of the original package by their names there, with their own orders, times and points.
 
-A layout file of the original may set cook times, points and recipes; rows alone do not tell. Files with tomatoes or
-another number of cooks are no kitchens of ours anyway. Facts: PyPI `overcooked-ai` 1.1.0, all 45 layout files.
+`original_layouts.json` holds its layout files as data (PyPI `overcooked-ai` 1.1.0, MIT; the notice is in the file). Two
+of the 45 are for one cook or for four and are left out.
 """
 
 from __future__ import annotations
 
-_FEWER = "whose soups of fewer onions bring points, too"
-OTHER_RULES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "simple_o": (
-        "whose soups cook for 5 steps",
-        ("XXPXX", "X  2X", "X1  O", "XXDSX"),
-    ),
-    "cramped_room_o_3orders": (
-        _FEWER,
-        ("XXPXX", "O  2X", "X1  X", "XDXSX"),
-    ),
-    "long_cook_time": (
-        f"whose soups cook for 100 steps and bring 10 points, and {_FEWER}",
-        (
-            "XOXXXXXXXXXXX",
-            "X XXXXXXXXXXX",
-            "X  1        X",
-            "X           P",
-            "X  2        X",
-            "X DXXXXXXXXXX",
-            "XSXXXXXXXXXXX",
-        ),
-    ),
-    "pipeline": (
-        f"whose soups cook for 45 steps and bring 63 points, and {_FEWER}",
-        (
-            "XXXPDPXXX",
-            "X       X",
-            "X XXXXX X",
-            "X X     X",
-            "X XXXXX X",
-            "X  1 2  X",
-            "XXXOSOXXX",
-        ),
-    ),
-    "tutorial_0": (
-        "whose soups cook for 45 steps and bring 63 points",
-        ("XXPXXXX", "O   2 S", "XXPDXXX", "O   1 S", "XXXXXXX"),
-    ),
-}
-"""By the original's name: what differs, and the rows."""
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PREFIX = "original:"
+"""Before a name it says that the original's kitchen of that name is meant, not ours."""
 
 
-def original_with_other_rules(layout: str | tuple[str, ...]) -> tuple[str, str] | None:
-    """The kitchen of the original that a name or rows mean, if its rules are not ours.
-
-    Args:
-        layout: A name, or rows with `1` and `2`.
-
-    Returns:
-        Its name and what differs ("whose soups cook for 5 steps"), or `None`.
-    """
-    for name, (difference, rows) in OTHER_RULES.items():
-        if layout in (name, rows):
-            return name, difference
-    return None
+@cache
+def original_kitchens() -> dict[str, dict[str, Any]]:
+    """The dictionaries of all kitchens by the original's names; not to be changed."""
+    text = (Path(__file__).parent / "original_layouts.json").read_text(encoding="utf-8")
+    found: dict[str, dict[str, Any]] = json.loads(text)["layouts"]
+    return found

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, UNREACHABLE, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Cook, Item, Kitchen
 
@@ -101,12 +101,13 @@ class _Plan:
 
 
 def plan(kitchen: Kitchen, pots: Iterable[Cell] | None = None) -> tuple[Task, Task]:
-    """The task of each cook now.
+    """The task of each cook now. A kitchen where not only soup of three onions is ordered gets a `UserError`.
 
     Args:
         kitchen: The game.
         pots: The pots that the cooks use; None: those whose soups pay, so all, or the wanted one.
     """
+    kitchen.layout.require_classic("The scripted cooks")
     if pots is None:
         pots = kitchen.layout.cells(POT) if kitchen.wanted is None else (kitchen.wanted.pot,)
     return _Planner(kitchen, pots).tasks()

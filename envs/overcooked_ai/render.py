@@ -10,8 +10,10 @@ from PIL import Image, ImageDraw
 
 from rllib_llm_comm.envs.drawing import INK, PAPER, font
 from rllib_llm_comm.envs.overcooked_ai import sprites
-from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, IDLE
-from rllib_llm_comm.envs.overcooked_ai.layouts import DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
+from rllib_llm_comm.envs.overcooked_ai.layouts import DISHES, FLOOR, ONIONS, POT, SERVING, TOMATOES, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.manual import soup_of
+from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL, contents
 from rllib_llm_comm.envs.overcooked_ai.rules import Item, Kitchen
 
 NAMES = ("alice", "bob")
@@ -23,30 +25,33 @@ _WIDTH = 7
 _WAYS = ("north", "south", "east", "west")
 _ARROWS = "^v><"
 _LEGEND = "O onions, D dishes, S serving counter, P pot (cooking :steps left, ready !); o onion, d dish, s3 soup of 3"
+_MORE = "T tomatoes; t tomato, soot soup of two onions and a tomato"
 
 
 def _short(item: Item | None) -> str:
-    """A loose or held item in a few characters: o (onion), d (dish), s3 (soup of three onions)."""
+    """A loose or held item in a few characters: o (onion), d (dish), t (tomato), s3 (soup of three onions), sott."""
     if item is None:
         return ""
-    return f"s{item.onions}" if item.kind == "soup" else item.kind[0]
+    if item.kind == "soup":
+        return f"s{'o' * item.onions}{'t' * item.tomatoes}" if item.tomatoes else f"s{item.onions}"
+    return item.kind[0]
 
 
 def _pot_text(item: Item | None) -> str:
     """A pot in at most `_WIDTH` characters: Poo_ (two onions), Pooo:12 (12 steps left), Pooo! (ready)."""
     if item is None:
         return "P___"
-    inside = "P" + ("o" * item.onions).ljust(3, "_")
+    inside = "P" + ("o" * item.onions + "t" * item.tomatoes).ljust(FULL, "_")
     if item.tick == IDLE:
         return inside
-    return f"{inside}!" if item.ready else f"{inside}:{COOK_TIME - item.tick}"
+    return f"{inside}!" if item.ready else f"{inside}:{item.left}"
 
 
 def _words(item: Item | None) -> str:
     if item is None:
         return "nothing"
     if item.kind == "soup":
-        return f"a soup of {item.onions} onion{'s' if item.onions != 1 else ''}"
+        return f"a soup of {soup_of(contents(item.onions, item.tomatoes))}"
     return f"{'an' if item.kind == 'onion' else 'a'} {item.kind}"
 
 
@@ -56,11 +61,11 @@ def _cell_text(kitchen: Kitchen, cell: Cell) -> str:
         return ".".center(_WIDTH)
     if kind == POT:
         return _pot_text(item).center(_WIDTH, "#")
-    station = {ONIONS: " O ", DISHES: " D ", SERVING: " S "}.get(kind, "")
+    station = {ONIONS: " O ", TOMATOES: " T ", DISHES: " D ", SERVING: " S "}.get(kind, "")
     return (f" {_short(item)} " if item else station).center(_WIDTH, "#")
 
 
-def ansi(kitchen: Kitchen, score: int = 0, names: Sequence[str] = NAMES) -> str:
+def ansi(kitchen: Kitchen, score: float = 0, names: Sequence[str] = NAMES) -> str:
     """The kitchen in characters.
 
     Args:
@@ -83,7 +88,7 @@ def ansi(kitchen: Kitchen, score: int = 0, names: Sequence[str] = NAMES) -> str:
         lines.append("".join(at[c].center(_WIDTH) if c in at else _cell_text(kitchen, c) for c in cells))
     for name, player in zip(names, players, strict=True):
         lines.append(f"{name} faces {_WAYS[player.facing]} and holds {_words(player.held)}")
-    return "\n".join([*lines, _LEGEND])
+    return "\n".join([*lines, f"{_LEGEND}; {_MORE}" if layout.has_tomatoes else _LEGEND])
 
 
 def _wanted_words(kitchen: Kitchen, names: Sequence[str]) -> str:
@@ -98,7 +103,7 @@ def _wanted_words(kitchen: Kitchen, names: Sequence[str]) -> str:
 def _background(layout: Layout) -> Image.Image:
     """All that never changes of a kitchen's picture."""
     scene = Image.new("RGB", (layout.width * CELL, layout.height * CELL + STRIP), PAPER[:3])
-    names = {ONIONS: "onions", DISHES: "dishes", SERVING: "serving"}
+    names = {ONIONS: "onions", TOMATOES: "tomatoes", DISHES: "dishes", SERVING: "serving"}
     for y in range(layout.height):
         for x in range(layout.width):
             kind = layout.kind((x, y))
@@ -109,7 +114,7 @@ def _background(layout: Layout) -> Image.Image:
 
 def _put(scene: Image.Image, item: Item, x: float, y: float, size: float) -> None:
     """Draws an item centred on a point, all in cells."""
-    picture = sprites.item(item.kind, item.onions, round(size * CELL))
+    picture = sprites.item(item.kind, (item.onions, item.tomatoes), round(size * CELL))
     corner = (round((x - size / 2) * CELL), round((y - size / 2) * CELL))
     scene.paste(picture, corner, picture)
 
@@ -118,8 +123,9 @@ def _objects(scene: Image.Image, kitchen: Kitchen) -> None:
     items = kitchen.items()
     for x, y in kitchen.layout.cells(POT):
         inside = items.pop((x, y), None)
-        onions, tick = (inside.onions, inside.tick) if inside else (0, IDLE)
-        scene.paste(sprites.pot(onions, tick, CELL), (x * CELL, y * CELL))
+        held = (inside.onions, inside.tomatoes) if inside else (0, 0)
+        tick, time = (inside.tick, inside.time) if inside else (IDLE, COOK_TIME)
+        scene.paste(sprites.pot(held, tick, time, CELL), (x * CELL, y * CELL))
     for (x, y), item in items.items():
         _put(scene, item, x + 0.5, y + 0.45, 0.74)
 
@@ -135,7 +141,7 @@ def _cooks(scene: Image.Image, kitchen: Kitchen, names: Sequence[str]) -> None:
             _put(scene, player.held, x + dx, y + dy, 0.48)
 
 
-def _status(scene: Image.Image, kitchen: Kitchen, score: int) -> None:
+def _status(scene: Image.Image, kitchen: Kitchen, score: float) -> None:
     """The line below the kitchen: smaller letters where it would not fit."""
     step, points = f"step {kitchen.time} / {kitchen.horizon}", f"score {score}"
     draw = ImageDraw.Draw(scene)
@@ -146,7 +152,7 @@ def _status(scene: Image.Image, kitchen: Kitchen, score: int) -> None:
     draw.text((scene.width - _MARGIN, middle), points, fill=INK, font=letters, anchor="rm")
 
 
-def rgb_array(kitchen: Kitchen, score: int = 0, names: Sequence[str] = NAMES) -> np.ndarray:
+def rgb_array(kitchen: Kitchen, score: float = 0, names: Sequence[str] = NAMES) -> np.ndarray:
     """The kitchen as pixels, seen from above.
 
     Args:

@@ -1,7 +1,8 @@
-"""The game: a kitchen, two cooks, onion soups. Knows nothing of agents, texts or pictures; rules are in `kernel`."""
+"""The game: a kitchen, two cooks, soups. Knows nothing of agents, texts or pictures; rules are in `kernel`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,15 +12,17 @@ import numpy as np
 
 from rllib_llm_comm.envs.compiling import compiling
 from rllib_llm_comm.envs.overcooked_ai import encoding, kernel
-from rllib_llm_comm.envs.overcooked_ai.layouts import Cell, Layout, get_layout
+from rllib_llm_comm.envs.overcooked_ai.layouts import DYNAMICS, FLOOR, Cell, Layout, check_dynamics, get_layout
+from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL, contents, ingredients
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
 
-DYNAMICS = ("old", "new")
-KIND_NAMES = ("nothing", "onion", "dish", "soup")
+__all__ = ["ACTION_NAMES", "DYNAMICS", "HORIZON", "KIND_NAMES", "NUM_ACTIONS", "Cook", "Item", "Kitchen", "StepResult"]
+
+KIND_NAMES = ("nothing", "onion", "dish", "soup", "tomato")
 ACTION_NAMES = ("north", "south", "east", "west", "stay", "interact")
 NUM_ACTIONS = len(ACTION_NAMES)
 HORIZON = 400
@@ -30,19 +33,33 @@ class Item:
     """An object in a hand, on a counter or in a pot.
 
     Attributes:
-        kind: "onion", "dish" or "soup".
-        onions: Of a soup: its onions, 1 to 3.
-        tick: Of a soup: -1 before cooking, 1 to 19 while it cooks, 20 when it is ready.
+        kind: "onion", "dish", "soup" or "tomato".
+        onions: Of a soup: its onions, 0 to 3.
+        tick: Of a soup: -1 before cooking, from 1 while it cooks, `time` when it is ready.
+        tomatoes: Of a soup: its tomatoes, 0 to 3.
+        time: Of a soup: how long such a one cooks.
     """
 
     kind: str
     onions: int = 0
     tick: int = 0
+    tomatoes: int = 0
+    time: int = COOK_TIME
 
     @property
     def ready(self) -> bool:
         """True if it is a soup that is done."""
-        return self.kind == "soup" and self.tick == kernel.COOK_TIME
+        return self.kind == "soup" and self.tick >= self.time and self.tick != kernel.IDLE
+
+    @property
+    def left(self) -> int:
+        """Of a soup: steps that it must cook, or cook on, until it is ready."""
+        return max(0, self.time - max(self.tick, 0))
+
+    @property
+    def full(self) -> bool:
+        """True if it is a soup to which nothing can be added any more."""
+        return self.kind == "soup" and (self.tick != kernel.IDLE or self.onions + self.tomatoes == FULL)
 
 
 @dataclass(frozen=True)
@@ -65,13 +82,13 @@ class StepResult:
     """Result of one step of a kitchen.
 
     Attributes:
-        sparse: Reward for delivered soups per player; only those of the wanted pot, if one is.
-        shaped: Shaped reward per player.
+        sparse: Reward for delivered soups per player; only those of the wanted pot, if one is. Whole numbers are `int`.
+        shaped: Shaped reward per player, likewise.
         events: Names of `kernel.EVENTS` per player.
     """
 
-    sparse: tuple[int, int]
-    shaped: tuple[int, int]
+    sparse: tuple[float, float]
+    shaped: tuple[float, float]
     events: tuple[tuple[str, ...], tuple[str, ...]]
 
 
@@ -86,9 +103,9 @@ class Kitchen:
         wanted: The pot whose soups pay, followed by `step` (not by `advance`); None (as at the beginning): all do.
 
     Args:
-        layout: Name or rows; see `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
-        dynamics: "old": a pot with three onions starts by itself (Carroll et al. 2019). "new": an interact with empty
-            hands starts a pot with one to three onions.
+        layout: Name, rows or description; see `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
+        dynamics: "old": a pot with three ingredients starts by itself (Carroll et al. 2019). "new": an interact with
+            empty hands starts a pot with one to three.
         horizon: Steps of an episode, >= 1.
 
     Raises:
@@ -96,15 +113,19 @@ class Kitchen:
     """
 
     def __init__(
-        self, layout: str | Sequence[str] = "cramped_room", dynamics: str = "old", horizon: int = HORIZON
+        self,
+        layout: str | Sequence[str] | Mapping[str, Any] = "cramped_room",
+        dynamics: str = "old",
+        horizon: int = HORIZON,
     ) -> None:
-        require_choice("dynamics", dynamics, DYNAMICS)
-        _compile_rules()
         self.layout: Layout = get_layout(layout)
+        check_dynamics(self.layout, dynamics)
+        _compile_rules()
         self.dynamics = dynamics
         self.horizon = horizon
         self._planes = encoding.static_planes(self.layout)
-        self._out = np.zeros((2, 3), np.int32)
+        self._rules = kernel.rule_numbers(self.layout, by_itself=dynamics == "old")
+        self._out = np.zeros((2, 3))
         self._lossless = np.zeros((2, *self._planes.shape), np.int8)
         self.state = start_state(self.layout)
         self.wanted: WantedPot | None = None
@@ -131,11 +152,9 @@ class Kitchen:
             second: Action of player 1.
 
         Returns:
-            int32 (2, 3): sparse reward, shaped reward and events as bits, per player. Overwritten by the next step.
+            float64 (2, 3): sparse reward, shaped reward and events as bits, per player. Overwritten by the next step.
         """
-        kernel.step(
-            self.state, self.layout.terrain, self.layout.width, first, second, self.dynamics == "old", self._out
-        )
+        kernel.step(self.state, self.layout.terrain, self._rules, first, second, self._out)
         return self._out
 
     def step(self, actions: Sequence[int]) -> StepResult:
@@ -152,21 +171,28 @@ class Kitchen:
                 raise UserError(f"action {action!r} is not allowed; the actions are 0 to {NUM_ACTIONS - 1}.")
         before = None if self.wanted is None else self.state.copy()
         first, second = self.advance(int(actions[0]), int(actions[1])).tolist()
-        sparse = (first[0], second[0])
+        sparse = (_plain(first[0]), _plain(second[0]))
         if self.wanted is not None and before is not None:
             sparse = self.wanted.paid(before, self.state, sparse)
-        return StepResult(sparse, (first[1], second[1]), (_names(first[2]), _names(second[2])))
+        shaped = (_plain(first[1]), _plain(second[1]))
+        return StepResult(sparse, shaped, (_names(int(first[2])), _names(int(second[2]))))
 
     def cook(self, i: int) -> Cook:
         """A player as an object."""
         at = kernel.PLAYER + kernel.FIELDS * i
-        x, y, facing, kind, onions, tick = self.state[at : at + kernel.FIELDS].tolist()
-        return Cook((x, y), facing, _item(kind, onions, tick))
+        x, y, facing, kind, inside, tick = self.state[at : at + kernel.FIELDS].tolist()
+        return Cook((x, y), facing, self._item(kind, inside, tick))
 
     def item(self, cell: Cell) -> Item | None:
         """Item on a counter or in a pot."""
         at = kernel.CELLS + 3 * (cell[1] * self.layout.width + cell[0])
-        return _item(*self.state[at : at + 3].tolist())
+        return self._item(*self.state[at : at + 3].tolist())
+
+    def _item(self, kind: int, inside: int, tick: int) -> Item | None:
+        if kind != kernel.SOUP:
+            return Item(KIND_NAMES[kind]) if kind else None
+        onions, tomatoes = ingredients(inside)
+        return Item("soup", onions, tick, tomatoes, self.layout.recipes.times[inside])
 
     def items(self) -> dict[Cell, Item]:
         """All objects that nobody holds, by cell."""
@@ -175,7 +201,7 @@ class Kitchen:
 
     def lossless(self) -> np.ndarray:
         """int8 (2, W, H, 26): the lossless encoding per player; a copy."""
-        encoding.lossless(self.state, self._planes, self.horizon, self._lossless)
+        encoding.lossless(self.state, self._planes, self._rules, self.horizon, self._lossless)
         return self._lossless.copy()
 
     def features(self) -> np.ndarray:
@@ -188,7 +214,7 @@ class Kitchen:
         def packed(item: Item | None) -> list[Any] | None:
             if item is None:
                 return None
-            return ["soup", item.onions, 0, item.tick] if item.kind == "soup" else [item.kind]
+            return ["soup", item.onions, item.tomatoes, item.tick] if item.kind == "soup" else [item.kind]
 
         players = []
         for i in range(2):
@@ -216,13 +242,19 @@ def _compile_rules() -> None:
     """Compiles the rules, or loads what was compiled before, now and not in the midst of the first game."""
     layout = get_layout("cramped_room")
     state, planes = start_state(layout), encoding.static_planes(layout)
+    rules = kernel.rule_numbers(layout, by_itself=True)
     with compiling("the onion-soup kitchens", "about 20 seconds"):
-        kernel.step(state, layout.terrain, layout.width, kernel.STAY, kernel.STAY, True, np.zeros((2, 3), np.int32))
-        encoding.lossless(state, planes, HORIZON, np.zeros((2, *planes.shape), np.int8))
+        kernel.step(state, layout.terrain, rules, kernel.STAY, kernel.STAY, np.zeros((2, 3)))
+        encoding.lossless(state, planes, rules, HORIZON, np.zeros((2, *planes.shape), np.int8))
 
 
 def start_state(layout: Layout) -> np.ndarray:
     """int16 (S,): the start of a game."""
+    return read_snapshot(layout, json.loads(layout.opening)) if layout.opening else _empty_state(layout)
+
+
+def _empty_state(layout: Layout) -> np.ndarray:
+    """The state in which the players stand at the start, look north and nothing lies about."""
     state = np.zeros(kernel.CELLS + 3 * layout.terrain.size, np.int16)
     for i, cell in enumerate(layout.starts):
         at = kernel.PLAYER + kernel.FIELDS * i
@@ -232,12 +264,12 @@ def start_state(layout: Layout) -> np.ndarray:
 
 def read_snapshot(layout: Layout, snapshot: Mapping[str, Any]) -> np.ndarray:
     """int16 (S,): a state from plain values; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen.restore`."""
-    state = start_state(layout)
+    state = _empty_state(layout)
     try:
         state[0] = snapshot["t"]
         for i, (x, y, facing, held) in enumerate(snapshot["players"]):
             at = kernel.PLAYER + kernel.FIELDS * i
-            if layout.kind((x, y)) != 0 or not 0 <= facing < 4:
+            if layout.kind((x, y)) != FLOOR or not 0 <= facing < 4:
                 raise ValueError(f"player {i} cannot be there")
             state[at : at + kernel.FIELDS] = x, y, facing, *_packed(held)
         for x, y, *item in snapshot["objects"]:
@@ -252,11 +284,17 @@ def _packed(item: Sequence[Any] | None) -> tuple[int, int, int]:
     if item is None:
         return 0, 0, 0
     kind = KIND_NAMES.index(item[0])
-    return (kind, int(item[1]), int(item[3])) if kind == kernel.SOUP else (kind, 0, 0)
+    if kind != kernel.SOUP:
+        return kind, 0, 0
+    onions, tomatoes = int(item[1]), int(item[2])
+    if min(onions, tomatoes) < 0 or not 1 <= onions + tomatoes <= FULL:
+        raise ValueError(f"no soup has {onions} onions and {tomatoes} tomatoes")
+    return kind, contents(onions, tomatoes), int(item[3])
 
 
-def _item(kind: int, onions: int, tick: int) -> Item | None:
-    return Item(KIND_NAMES[kind], onions, tick) if kind else None
+def _plain(number: float) -> float:
+    """A reward as people write it: 20 and not 20.0."""
+    return int(number) if number.is_integer() else number
 
 
 def _names(bits: int) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from rllib_llm_comm.envs.drawing import (
     floor,
     onion,
 )
-from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, EAST, IDLE, NORTH, SOUTH, WEST
+from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, IDLE, NORTH, SOUTH, WEST
 
 _WOOD_SHADE = (144, 102, 66)  # on a tile: a clear colour would cut a hole into it
 _CHINA, _CHINA_LINE, _CHINA_INNER = (252, 252, 250), (150, 162, 176), (228, 235, 241)
@@ -37,7 +37,9 @@ _TURNS = {
     EAST: Image.Transpose.ROTATE_270,
     WEST: Image.Transpose.ROTATE_90,
 }
-# Places of one, two or three pieces of onion around the middle of a pot or a dish.
+Inside = tuple[int, int]
+"""Onions and tomatoes in a pot or a soup."""
+# Places of one, two or three pieces of vegetable around the middle of a pot or a dish.
 _PIECES: dict[int, list[Point]] = {
     0: [],
     1: [(0.0, 0.0)],
@@ -46,12 +48,21 @@ _PIECES: dict[int, list[Point]] = {
 }
 
 
-def _crate(c: Canvas) -> None:
+def _tomato(c: Canvas) -> None:
+    c.oval(0.50, 0.60, 0.38, 0.34, SHADOW)
+    c.oval(0.50, 0.54, 0.38, 0.34, (214, 58, 44), (150, 32, 26))
+    c.oval(0.38, 0.44, 0.10, 0.07, (244, 128, 108))
+    for k in range(5):
+        angle = math.pi * (0.5 + 2 * k / 5)
+        c.stroke([(0.5, 0.26), (0.5 + 0.17 * math.cos(angle), 0.28 + 0.09 * math.sin(angle))], (72, 140, 60), 0.06)
+
+
+def _crate(c: Canvas, vegetable: Callable[[Canvas], None]) -> None:
     counter(c)
     c.box(0.08, 0.08, 0.92, 0.86, (112, 74, 44), 0.05)
     c.box(0.13, 0.13, 0.87, 0.81, (84, 54, 32), 0.03)
     bulb = Canvas(c.side)
-    onion(bulb)
+    vegetable(bulb)
     small = bulb.done(round(0.44 * c.side))
     for x, y in ((0.10, 0.06), (0.46, 0.08), (0.28, 0.26)):
         c.image.alpha_composite(small, (round(x * c.side), round(y * c.side)))
@@ -87,7 +98,8 @@ _TILES: dict[str, Callable[[Canvas], None]] = {
     "floor0": lambda c: floor(c, 0),
     "floor1": lambda c: floor(c, 1),
     "counter": counter,
-    "onions": _crate,
+    "onions": lambda c: _crate(c, onion),
+    "tomatoes": lambda c: _crate(c, _tomato),
     "dishes": _dishes,
     "serving": _serving,
 }
@@ -101,9 +113,18 @@ def _piece(c: Canvas, x: float, y: float, radius: float) -> None:
     c.dot(x, y, radius * 0.34, (250, 242, 248))
 
 
-def _pieces(c: Canvas, onions: int, x: float, y: float, spread: float, radius: float) -> None:
-    for dx, dy in _PIECES[onions]:
-        _piece(c, x + spread * dx, y + spread * dy, radius)
+def _red_piece(c: Canvas, x: float, y: float, radius: float) -> None:
+    """A slice of tomato."""
+    c.dot(x, y, radius, (176, 40, 32))
+    c.dot(x, y, radius * 0.82, (226, 84, 62))
+    for dx, dy in ((-0.35, 0.2), (0.35, 0.2), (0.0, -0.4)):
+        c.dot(x + dx * radius, y + dy * radius, radius * 0.22, (250, 206, 120))
+
+
+def _pieces(c: Canvas, inside: Inside, x: float, y: float, spread: float, radius: float) -> None:
+    for number, (dx, dy) in enumerate(_PIECES[sum(inside)]):
+        piece = _piece if number < inside[0] else _red_piece
+        piece(c, x + spread * dx, y + spread * dy, radius)
 
 
 def _dish(c: Canvas) -> None:
@@ -113,35 +134,35 @@ def _dish(c: Canvas) -> None:
     c.oval(0.44, 0.43, 0.14, 0.11, (240, 244, 248))
 
 
-def _soup(c: Canvas, onions: int) -> None:
+def _soup(c: Canvas, inside: Inside) -> None:
     _dish(c)
     c.dot(0.50, 0.50, 0.32, _BROTH, _BROTH_LINE)
-    _pieces(c, onions, 0.50, 0.50, 0.27, 0.135)
+    _pieces(c, inside, 0.50, 0.50, 0.27, 0.135)
 
 
-def _pot(c: Canvas, onions: int, tick: int) -> None:
+def _pot(c: Canvas, inside: Inside, tick: int, time: int) -> None:
     counter(c)
     c.box(0.04, 0.04, 0.96, 0.88, (70, 68, 74), 0.08, (44, 42, 48))
     x, y = 0.50, 0.46
     for left in (0.02, 0.86):
         c.box(left, y - 0.07, left + 0.12, y + 0.07, _STEEL_DARK, 0.04)
-    started = onions > 0 and tick != IDLE
-    ready = started and tick == COOK_TIME
+    started = sum(inside) > 0 and tick != IDLE
+    ready = started and tick >= time
     c.dot(x, y, 0.40, _STEEL_DARK)
     c.dot(x, y, 0.385, _STEEL)
     if started:
         box = c.scaled(x - 0.385, y - 0.385, x + 0.385, y + 0.385)
-        end = -90 + 360 * tick / COOK_TIME
+        end = -90 + 360 * min(1.0, tick / max(1, time))
         c.draw.arc(box, -90, end, fill=_DONE if ready else _FIRE, width=round(0.075 * c.side))
     c.dot(x, y, 0.31, _POT_INSIDE)
     if started:
         c.dot(x, y, 0.30, _BROTH, _BROTH_LINE)
-    _pieces(c, onions, x, y, 0.25, 0.125)
+    _pieces(c, inside, x, y, 0.25, 0.125)
     if ready:
         _steam(c)
     elif started:
         c.dot(0.78, 0.77, 0.19, PAPER, _FIRE)
-        c.letter(str(COOK_TIME - tick), 0.78, 0.77, 0.24, INK)
+        c.letter(str(time - tick), 0.78, 0.77, 0.24, INK)
 
 
 def _steam(c: Canvas) -> None:
@@ -177,7 +198,7 @@ def tile(name: str, size: int) -> Image.Image:
     """A tile of the kitchen that never changes.
 
     Args:
-        name: "floor0", "floor1", "counter", "onions", "dishes" or "serving".
+        name: "floor0", "floor1", "counter", "onions", "tomatoes", "dishes" or "serving".
         size: Pixels.
     """
     canvas = Canvas(size)
@@ -186,33 +207,34 @@ def tile(name: str, size: int) -> Image.Image:
 
 
 @lru_cache(maxsize=256)
-def pot(onions: int, tick: int, size: int) -> Image.Image:
-    """A pot on its stove: its onions, a ring that closes and the steps left while it cooks, steam when it is ready.
+def pot(inside: Inside, tick: int, time: int, size: int) -> Image.Image:
+    """A pot on its stove: its ingredients, a ring that closes and the steps left while it cooks, steam when it is done.
 
     Args:
-        onions: Onions in it, 0 to 3.
-        tick: -1 before cooking, 1 to 19 while it cooks, 20 when it is ready.
+        inside: Onions and tomatoes in it, three at most.
+        tick: -1 before cooking, counts from 1 while it cooks.
+        time: The tick at which it is ready.
         size: Pixels.
     """
     canvas = Canvas(size)
-    _pot(canvas, onions, tick)
+    _pot(canvas, inside, tick, time)
     return canvas.done(size)
 
 
 @lru_cache(maxsize=64)
-def item(kind: str, onions: int, size: int) -> Image.Image:
+def item(kind: str, inside: Inside, size: int) -> Image.Image:
     """A thing in a hand or on a counter.
 
     Args:
-        kind: "onion", "dish" or "soup".
-        onions: Onions in a soup.
+        kind: "onion", "tomato", "dish" or "soup".
+        inside: Onions and tomatoes in a soup.
         size: Pixels.
     """
     canvas = Canvas(size)
     if kind == "soup":
-        _soup(canvas, onions)
+        _soup(canvas, inside)
     else:
-        {"onion": onion, "dish": _dish}[kind](canvas)
+        {"onion": onion, "tomato": _tomato, "dish": _dish}[kind](canvas)
     return canvas.done(size)
 
 

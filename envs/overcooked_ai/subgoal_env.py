@@ -93,10 +93,11 @@ from rllib_llm_comm.envs.base_env import constructor
 from rllib_llm_comm.envs.interface import EPISODE_METRICS
 from rllib_llm_comm.envs.overcooked_ai.env import Observation, OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
-from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, FULL, IDLE
+from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
+from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.subgoal_file import read_subgoal_file
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     GO,
@@ -151,6 +152,7 @@ class SubgoalKitchen(OvercookedAI):
             UserError: For a value that is not allowed.
         """
         super().__init__(**settings)
+        self.kitchen.layout.require_classic("Subgoals")
         own = {"subgoals": subgoals, "patience": patience, "soup_reward": soup_reward, "random_starts": random_starts}
         self.settings = {**own, "subgoal_file": subgoal_file, **self.settings}
         _check(self.settings)

@@ -28,7 +28,7 @@ from rllib_llm_comm.envs.overcooked_ai.rules import KIND_NAMES, Cook, Kitchen
 
 GO = "go"
 VERBS = (TAKE, PUT, ADD, PLATE, DELIVER, GO)
-NOTHING, ONION, DISH, SOUP = KIND_NAMES
+NOTHING, ONION, DISH, SOUP, TOMATO = KIND_NAMES
 KINDS = (ONION, DISH, SOUP)
 
 

@@ -13,21 +13,20 @@ from rllib_llm_comm.envs.overcooked_ai import effects
 from rllib_llm_comm.envs.overcooked_ai.effects import effect
 from rllib_llm_comm.envs.overcooked_ai.kernel import (
     CELLS,
-    COOK_TIME,
     FACING,
     FIELDS,
-    FULL,
     HELD,
-    HELD_ONIONS,
+    HELD_CONTENTS,
     IDLE,
     NOTHING,
     PLAYER,
     X,
     Y,
 )
-from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, ONIONS, POT, Cell, Layout
-from rllib_llm_comm.envs.overcooked_ai.manual import brief, listed, manual, task
+from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, Cell, Layout
+from rllib_llm_comm.envs.overcooked_ai.manual import brief, listed, manual, soup_of, task
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
+from rllib_llm_comm.envs.overcooked_ai.recipes import FULL, contents, ingredients
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, KIND_NAMES, Item, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.wanted_seen import origin_sentences, wanted_sentence
@@ -65,6 +64,8 @@ class _Scene(NamedTuple):
     places: Places
     pots: tuple[_Spot, ...]
     counters: tuple[_Spot, ...]
+    classic: bool
+    times: tuple[int, ...]
 
 
 @lru_cache(maxsize=32)
@@ -78,7 +79,7 @@ def _scene(layout: Layout) -> _Scene:
             found.append(_Spot(CELLS + 3 * (y * layout.width + x), places.phrases[x, y], family, number))
         return tuple(found)
 
-    return _Scene(places, spots(POT), spots(COUNTER))
+    return _Scene(places, spots(POT), spots(COUNTER), layout.classic, layout.recipes.times)
 
 
 def state_sentences(kitchen: Kitchen, soups: int = 0) -> list[str]:
@@ -91,7 +92,9 @@ def state_sentences(kitchen: Kitchen, soups: int = 0) -> list[str]:
     state: list[int] = kitchen.state.tolist()
     scene = _scene(kitchen.layout)
     counters = [
-        _lying_sentence(spot.phrase, *state[spot.at : spot.at + 2]) for spot in scene.counters if state[spot.at]
+        _lying_sentence(spot.phrase, *state[spot.at : spot.at + 2], scene.classic)
+        for spot in scene.counters
+        if state[spot.at]
     ]
     return [*_pot_sentences(scene, state), *counters, *_end_sentences(kitchen, state, soups)]
 
@@ -103,7 +106,7 @@ def cook_sentences(kitchen: Kitchen, i: int) -> list[str]:
         kitchen: The game.
         i: 0 or 1.
     """
-    return _cook_sentences(_scene(kitchen.layout).places, kitchen.state.tolist(), i, None)
+    return _cook_sentences(_scene(kitchen.layout), kitchen.state.tolist(), i, None)
 
 
 def observation_text(kitchen: Kitchen, i: int, soups: int = 0) -> str:
@@ -119,8 +122,8 @@ def observation_text(kitchen: Kitchen, i: int, soups: int = 0) -> str:
     sentences = [
         f"You are {COOKS[i]}.",
         *wanted_sentence(kitchen, i),
-        *_cook_sentences(scene.places, state, i, i),
-        *_cook_sentences(scene.places, state, 1 - i, i),
+        *_cook_sentences(scene, state, i, i),
+        *_cook_sentences(scene, state, 1 - i, i),
         *_pot_sentences(scene, state),
         *_grouped_sentences(scene, state),
         *origin_sentences(kitchen, i),
@@ -214,25 +217,23 @@ def _use(kitchen: Kitchen, held: Item | None, cell: Cell, place: str, take: str)
 def _taken(kitchen: Kitchen, cell: Cell) -> str:
     item = kitchen.item(cell)
     if item is not None:
-        return _item_words(KIND_NAMES.index(item.kind), item.onions)
-    return "an onion" if kitchen.layout.kind(cell) == ONIONS else "a dish"
+        inside = contents(item.onions, item.tomatoes)
+        return _item_words(KIND_NAMES.index(item.kind), inside, kitchen.layout.classic)
+    return {ONIONS: "an onion", DISHES: "a dish"}.get(kitchen.layout.kind(cell), "a tomato")
 
 
 @lru_cache(maxsize=32)
-def _item_words(kind: int, onions: int) -> str:
-    return ("nothing", "an onion", "a dish", f"a soup{_size(onions)}")[kind]
+def _item_words(kind: int, inside: int, classic: bool) -> str:
+    return ("nothing", "an onion", "a dish", f"a soup{_size(inside, classic)}", "a tomato")[kind]
 
 
-def _size(onions: int) -> str:
-    """Of how many onions a soup is, said only if it is not of three."""
-    return "" if onions == FULL else f" of {_some(onions, 'onion')}"
+def _size(inside: int, classic: bool) -> str:
+    """What a soup is of; where only three onions bring points it is said only if it is not of three."""
+    return "" if classic and inside == FULL else f" of {soup_of(inside)}"
 
 
-def _some(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
-def _cook_sentences(places: Places, state: list[int], i: int, reader: int | None) -> list[str]:
+def _cook_sentences(scene: _Scene, state: list[int], i: int, reader: int | None) -> list[str]:
+    places = scene.places
     at, other = PLAYER + FIELDS * i, PLAYER + FIELDS * (1 - i)
     x, y, facing = state[at + X], state[at + Y], state[at + FACING]
     dx, dy = STEPS[facing]
@@ -240,7 +241,7 @@ def _cook_sentences(places: Places, state: list[int], i: int, reader: int | None
     seen = places.phrases[faced]
     if faced == (state[other + X], state[other + Y]):
         seen = _READS if reader == 1 - i else COOKS[1 - i]
-    held = _item_words(state[at + HELD], state[at + HELD_ONIONS])
+    held = _item_words(state[at + HELD], state[at + HELD_CONTENTS], scene.classic)
     room = places.room_names.get(places.room_of[x, y])
     name = places.names[x, y]
     if i == reader:
@@ -252,26 +253,32 @@ def _cook_sentences(places: Places, state: list[int], i: int, reader: int | None
 
 
 def _pot_sentences(scene: _Scene, state: list[int]) -> list[str]:
-    return [_pot_sentence(spot.phrase, *state[spot.at : spot.at + 3]) for spot in scene.pots]
+    sentences = []
+    for spot in scene.pots:
+        kind, inside, tick = state[spot.at : spot.at + 3]
+        sentences.append(_pot_sentence(spot.phrase, kind, inside, tick, scene.times[inside], scene.classic))
+    return sentences
 
 
 @lru_cache(maxsize=4096)
-def _pot_sentence(phrase: str, kind: int, onions: int, tick: int) -> str:
+def _pot_sentence(phrase: str, kind: int, inside: int, tick: int, time: int, classic: bool) -> str:
     pot = phrase[0].upper() + phrase[1:]
     if kind == NOTHING:
         return f"{pot} is empty."
     if tick == IDLE:
-        waits = " and does not cook" if onions == FULL else ""
-        return f"{pot} holds {onions} of {FULL} onions{waits}."
-    if tick >= COOK_TIME:
-        return f"{pot} has a ready soup{_size(onions)}."
-    what = "" if onions == FULL else f" a soup{_size(onions)}"
-    return f"{pot} cooks{what} for {COOK_TIME - tick} more step{'s' if tick != COOK_TIME - 1 else ''}."
+        waits = " and does not cook" if sum(ingredients(inside)) == FULL else ""
+        held = f"{inside} of {FULL} onions" if classic else soup_of(inside)
+        return f"{pot} holds {held}{waits}."
+    if tick >= time:
+        return f"{pot} has a ready soup{_size(inside, classic)}."
+    size = _size(inside, classic)
+    what = f" a soup{size}" if size else ""
+    return f"{pot} cooks{what} for {time - tick} more step{'s' if tick != time - 1 else ''}."
 
 
 @lru_cache(maxsize=4096)
-def _lying_sentence(phrase: str, kind: int, onions: int) -> str:
-    words = _item_words(kind, onions)
+def _lying_sentence(phrase: str, kind: int, inside: int, classic: bool) -> str:
+    words = _item_words(kind, inside, classic)
     return f"{words[0].upper()}{words[1:]} lies on {phrase}."
 
 
@@ -282,11 +289,11 @@ def _grouped_sentences(scene: _Scene, state: list[int]) -> list[str]:
         if state[spot.at]:
             groups.setdefault((spot.family, state[spot.at], state[spot.at + 1]), []).append(spot)
     sentences = []
-    for (family, kind, onions), spots in groups.items():
+    for (family, kind, inside), spots in groups.items():
         if len(spots) == 1:
-            sentences.append(_lying_sentence(spots[0].phrase, kind, onions))
+            sentences.append(_lying_sentence(spots[0].phrase, kind, inside, scene.classic))
         else:
-            things = ("", "Onions", "Dishes", f"Soups{_size(onions)}")[kind]
+            things = ("", "Onions", "Dishes", f"Soups{_size(inside, scene.classic)}", "Tomatoes")[kind]
             sentences.append(f"{things} lie on {family}s {listed([spot.number for spot in spots])}.")
     return sentences
 

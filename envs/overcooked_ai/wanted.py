@@ -85,7 +85,7 @@ class WantedPot:
         """Private information of a player: the wanted pot in words, or None."""
         return self.name if self.told[player] else None
 
-    def paid(self, before: np.ndarray, after: np.ndarray, sparse: Sequence[int]) -> tuple[int, int]:
+    def paid(self, before: np.ndarray, after: np.ndarray, sparse: Sequence[float]) -> tuple[float, float]:
         """The reward of one step, and what it did to soups.
 
         Hands change by a cook's own interact only, in which it neither moves nor turns; player 0's comes first. A soup
@@ -99,7 +99,7 @@ class WantedPot:
         Returns:
             What of it is paid.
         """
-        paid = [0, 0]
+        paid: list[float] = [0, 0]
         for player in range(2):
             at = PLAYER + FIELDS * player
             had, has = before[at + HELD] == SOUP, after[at + HELD] == SOUP
@@ -121,7 +121,7 @@ class WantedPot:
         if pot is not None:
             self.origins[end] = pot
 
-    def _deliver(self, player: int, worth: int) -> int:
+    def _deliver(self, player: int, worth: float) -> float:
         if self.origins.pop(player, None) != self.pot or not worth:
             self.unpaid += 1
             return 0

@@ -11,9 +11,11 @@ GAME = GameRecord(
     entry_points={ENV_ID: f"{__package__}.env:parallel_env"},
     scripted_player=f"{__package__}.scripted_player",
     sayings=f"{__package__}.sayings:understand",
-    golden=GoldenFormat(
-        frozenset({"id", "mode", "map", "task", "n_agents", "obs_radius", "layout", "initial", "steps"}),
-        "rllib_llm_comm.evaluation.golden_formats.overcooked_text:replay",
+    golden=(
+        GoldenFormat(
+            frozenset({"id", "mode", "map", "task", "n_agents", "obs_radius", "layout", "initial", "steps"}),
+            "rllib_llm_comm.evaluation.golden_formats.overcooked_text:replay",
+        ),
     ),
     success_words=("served", "not served"),
 )

@@ -45,18 +45,27 @@ def check_env_command(
 
 @app.command("golden")
 def check_golden_command(
-    file: Annotated[Path, typer.Argument(help="Recorded episodes of an original game (.jsonl or .jsonl.gz).")],
+    file: Annotated[Path, typer.Argument(help="Recorded episodes of an original game (.jsonl, .jsonl.gz or .json).")],
     show: Annotated[int, typer.Option(min=0, help="Print at most so many mismatches.")] = 20,
+    layout: Annotated[
+        str | None, typer.Option(help="Name or .layout file, for games that Overcooked-AI saved without it.")
+    ] = None,
+    dynamics: Annotated[
+        str | None, typer.Option(help='"old" or "new", for games that Overcooked-AI saved; new if not told.')
+    ] = None,
 ) -> None:
     """Replay recorded episodes of an original game against ours; exit code 1 at any mismatch.
 
-    Example:
+    Examples:
 
         rllib check golden tests/data/overcooked_text_golden.jsonl.gz
+
+        rllib check golden saved_by_overcooked_ai.json --layout cramped_room_tomato --dynamics new
     """
     from rllib_llm_comm.evaluation.golden import check_golden
 
-    report = check_golden(file)
+    told = {"layout": layout, "dynamics": dynamics}
+    report = check_golden(file, **{name: value for name, value in told.items() if value is not None})
     say(f"{report.game}: {report.episodes} episodes, {report.steps} steps, {report.mismatch_count} mismatches")
     for mismatch in report.mismatches[:show]:
         say(f"  {mismatch}")

@@ -37,7 +37,9 @@ def read_episodes(path: str | Path) -> Iterator[dict[str, Any]]:
         with source.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
         with gzip.open(source, "rt", encoding="utf-8") if zipped else source.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+            # A .json file is one object, perhaps over several lines.
+            whole = source.name.endswith((".json", ".json.gz"))
+            for number, line in enumerate([lines.read().replace("\n", " ")] if whole else lines, 1):
                 if not line.strip():
                     continue
                 try:
@@ -60,11 +62,13 @@ def read_episodes(path: str | Path) -> Iterator[dict[str, Any]]:
         ) from error
 
 
-def check_golden(path: str | Path) -> GoldenReport:
+def check_golden(path: str | Path, **settings: Any) -> GoldenReport:
     """Replays every episode of a golden file through our game.
 
     Args:
-        path: The file.
+        path: The file: one object per line, or, if its name ends in .json, one object.
+        **settings: `layout` and `dynamics`, for games that the original Overcooked-AI saved; see
+            `original_games.read_games`.
 
     Returns:
         What was replayed and what differed.
@@ -82,8 +86,13 @@ def check_golden(path: str | Path) -> GoldenReport:
                 f"{sorted(episode)}, which belong to no known game; known are {wanted}."
             )
         report.game, golden = found
+        if settings and not golden.settings:
+            raise UserError(
+                f"{' and '.join(f'`{name}`' for name in settings)} cannot be told for the golden file {str(path)!r}, "
+                "whose episodes tell it themselves; leave it away."
+            )
         try:
-            load(golden.replay)(episode, report)
+            load(golden.replay)(episode, report, **settings)
         except UserError as error:
             raise UserError(f"Episode {episode.get('id')!r} of the golden file {str(path)!r}: {error}") from error
         except (KeyError, TypeError, IndexError, AttributeError, ValueError, zlib.error) as error:
@@ -104,4 +113,4 @@ def _format_of(episode: Mapping[str, Any]) -> tuple[str, GoldenFormat] | None:
 
 
 def _formats() -> list[tuple[str, GoldenFormat]]:
-    return [(name, record.golden) for name, record in GAMES.items() if record.golden]
+    return [(golden.name or name, golden) for name, record in GAMES.items() for golden in record.golden]

@@ -93,7 +93,12 @@ def test_a_kitchen_that_has_another_name_elsewhere_is_told_once(layout, told, ca
 @pytest.mark.parametrize(
     ("game", "settings", "sentence"),
     [
-        ("overcooked_ai", {"layout": 5}, "`layout` is 5 but must be text or a list of texts, such as 'cramped_room'."),
+        (
+            "overcooked_ai",
+            {"layout": 5},
+            "`layout` is 5 but must be text, a list of texts or a dictionary from names to values, "
+            "such as 'cramped_room'.",
+        ),
         ("overcooked_text", {"map_name": ["A"]}, "`map_name` is ['A'] but must be text, such as 'B'."),
         ("minirts", {"numbers": 3}, "`numbers` is 3 but must be a list of whole numbers, such as [1, 3, 5]."),
         ("minirts", {"fair": 1}, "`fair` is 1 but must be true or false."),

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker, goal_places
-from rllib_llm_comm.envs.overcooked_ai.kernel import COOK_TIME, EAST, INTERACT, NORTH, SOUTH, STAY, WEST
+from rllib_llm_comm.envs.overcooked_ai.kernel import EAST, INTERACT, NORTH, SOUTH, STAY, WEST
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
+from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS, routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot

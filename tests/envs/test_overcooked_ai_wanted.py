@@ -19,10 +19,11 @@ from rllib_llm_comm.envs.overcooked_ai import ENV_ID, parallel_env
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, num_symbols
 from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker
-from rllib_llm_comm.envs.overcooked_ai.kernel import EVENTS, INTERACT, SOUP_REWARD
+from rllib_llm_comm.envs.overcooked_ai.kernel import EVENTS, INTERACT
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.planner import plan
+from rllib_llm_comm.envs.overcooked_ai.recipes import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env

@@ -36,7 +36,9 @@ def replay(episode: Mapping[str, Any], report: GoldenReport) -> None:
 
 
 def _replay_episode(episode: Mapping[str, Any], kitchen: Kitchen, report: GoldenReport) -> None:
-    planes, features = _array(episode["lossless"]), _array(episode["featurize"])
+    planes = _array(episode["lossless"])
+    # Left out where the original takes too long for them.
+    features = _array(episode["featurize"]) if "featurize" in episode else [None] * len(planes)
     name = str(episode["id"])
     report.compare(name, 0, "state", episode["states"][0], kitchen.snapshot())
     _compare_encodings(report, name, 0, planes[0], features[0], kitchen)
@@ -73,12 +75,13 @@ def _compare_result(report: GoldenReport, name: str, number: int, expected: Sequ
 
 
 def _compare_encodings(
-    report: GoldenReport, name: str, number: int, planes: np.ndarray, features: np.ndarray, kitchen: Kitchen
+    report: GoldenReport, name: str, number: int, planes: np.ndarray, features: np.ndarray | None, kitchen: Kitchen
 ) -> None:
     ours = kitchen.lossless()
     if planes.shape != ours.shape or (planes != ours).any():
         report.compare(name, number, "lossless encoding", planes.tolist(), ours.tolist())
-    report.compare(name, number, "features", features.tolist(), kitchen.features().tolist())
+    if features is not None:
+        report.compare(name, number, "features", features.tolist(), kitchen.features().tolist())
 
 
 def _array(packed: Mapping[str, Any]) -> np.ndarray:

@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_ai.kernel import SOUP_REWARD
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, Layout
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
@@ -82,17 +81,18 @@ class KitchenPlanning(PlanningGame):
             raise UserError(
                 f"`wanted` is {game.settings['wanted']!r}, but plans and subgoals do not know of it; leave it away."
             )
+        game.kitchen.layout.require_classic("Plans")
         self._layout: Layout = game.kitchen.layout
 
     def state(self) -> Moment:
         """Copy of the present state, and the soups delivered."""
         game = self.env.unwrapped
-        return Moment(game.kitchen.state.copy(), game.score // SOUP_REWARD)
+        return Moment(game.kitchen.state.copy(), game.soups)
 
     def passed(self) -> list[Moment]:
         """Moments of all steps since the last decision."""
         game = self.env.unwrapped
-        return [Moment(state, game.score // SOUP_REWARD) for state in game.passed]
+        return [Moment(state, game.soups) for state in game.passed]
 
     def kitchen(self, state: Moment) -> Kitchen:
         """A kitchen in this moment, to look at.
@@ -185,7 +185,7 @@ class KitchenPlanning(PlanningGame):
 
         def test(before: np.ndarray, after: np.ndarray, player: int, subgoal: Subgoal) -> bool:
             if step[0] is not before:
-                soups = game.score // SOUP_REWARD
+                soups = game.soups
                 step[:] = before, Moment(before, soups), Moment(after, soups)
             return done(step[1], step[2], COOKS[player], subgoal_text(self._layout, subgoal))
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rllib_llm_comm.envs.overcooked_ai.effects import ADD, DELIVER, PLATE, PUT, TAKE
-from rllib_llm_comm.envs.overcooked_ai.kernel import FULL
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
+from rllib_llm_comm.envs.overcooked_ai.recipes import FULL
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import GO, Subgoal, library, subgoal_text
