@@ -209,7 +209,7 @@ class Thing:
         return not ("plated" in self.how and item.kind != "soup")
 
     def _of(self, soup: Item) -> bool:
-        """Whether a soup is of as many onions as said, and of nothing else."""
+        """True if a soup is of as many onions as said, and of nothing else."""
         return self.onions is None or (self.onions, 0) == (soup.onions, soup.tomatoes)
 
     def matches(self, low: int, high: int) -> Truth:

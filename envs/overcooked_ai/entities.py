@@ -123,7 +123,7 @@ def first_place(layout: Layout) -> int:
 
 @lru_cache(maxsize=32)
 def _lookup(layout: Layout) -> np.ndarray:
-    """int16: numbers of symbols, and cook times; see `_LOOSE`."""
+    """int16: numbers of symbols, and cook times of loose soups."""
     numbers = {name: number for number, (name, _) in enumerate(_table(layout), 1)}
     things = ("", "onion", "dish", "soup", "tomato")
     found = np.zeros(_TIMES + CONTENTS, np.int16)

@@ -107,7 +107,7 @@ def rule_numbers(layout: Layout, by_itself: bool) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def _count(contents):  # type: ignore[no-untyped-def]
-    """How many ingredients are in it; by bits, as division is slow here."""
+    """Number of ingredients in it; by bits, as division is slow here."""
     return (contents & (TOMATO_UNIT - 1)) + (contents >> TOMATO_SHIFT)
 
 
@@ -252,7 +252,7 @@ def step(state, terrain, rules, first, second, out):  # type: ignore[no-untyped-
     Args:
         state: int16 (S,), changed in place.
         terrain: int8 (cells,).
-        rules: What `rule_numbers` gives.
+        rules: Result of `rule_numbers`.
         first: Action of player 0.
         second: Action of player 1.
         out: float64 (2, 3): sparse reward, shaped reward and events (bits in the order of `EVENTS`) per player.

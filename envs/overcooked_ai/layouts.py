@@ -82,7 +82,7 @@ class Layout:
         rows: One string per row, top first: `X` counter, `O` onions, `P` pot, `D` dishes, `S` serving counter, `T`
             tomatoes, blank floor; starts are floor here.
         starts: (x, y) where player 0 and player 1 begin.
-        recipes: Which soups bring points, and how long they cook.
+        recipes: The soups that bring points, and their cook times.
         dynamics: "old" or "new" if its description says so, else empty.
         opening: The state at the start as JSON (`Kitchen.snapshot`); empty: nothing lies about, all look north.
     """
@@ -112,19 +112,19 @@ class Layout:
 
     @cached_property
     def classic(self) -> bool:
-        """Whether it has no tomatoes and only soup of three onions brings points, 20 after 20 steps."""
+        """True if it has no tomatoes and only soup of three onions brings points, 20 after 20 steps."""
         return self.recipes == CLASSIC and not self.has_tomatoes
 
     @cached_property
     def has_tomatoes(self) -> bool:
-        """Whether there is a tomato crate, or a tomato at the start."""
+        """True if there is a tomato crate, or a tomato at the start."""
         return bool(TOMATOES in self.terrain) or "tomato" in self.opening
 
     def require_classic(self, what: str) -> None:
         """Refuses a kitchen that is not `classic`.
 
         Args:
-            what: What knows of soup of three onions only, in the plural.
+            what: The part that knows of soup of three onions only, in the plural.
 
         Raises:
             UserError: If other soups bring points, or cook times or points differ.
@@ -179,7 +179,7 @@ def portable(layout: str | Sequence[str] | Mapping[str, Any]) -> Any:
     """A layout as plain values that mean the same on another machine: what a file says instead of its path.
 
     Args:
-        layout: What `get_layout` takes.
+        layout: An argument of `get_layout`.
     """
     if isinstance(layout, str):
         return read_layout_file(layout) if layout.endswith(SUFFIX) else layout

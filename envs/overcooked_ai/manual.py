@@ -105,7 +105,7 @@ def manual(layout: Layout, dynamics: str = "old") -> list[str]:
 
 
 def menu(layout: Layout) -> list[str]:
-    """What each soup that is ordered takes and brings, one sentence each.
+    """Ingredients and points of each soup that is ordered, one sentence each.
 
     Args:
         layout: The kitchen.
@@ -120,10 +120,10 @@ def menu(layout: Layout) -> list[str]:
 
 
 def soup_of(inside: int) -> str:
-    """What is in a soup, in words: "2 onions and 1 tomato".
+    """Contents of a soup in words: "2 onions and 1 tomato".
 
     Args:
-        inside: Its contents; see `recipes`.
+        inside: Its contents; see `rllib_llm_comm.envs.overcooked_ai.recipes`.
     """
     onions, tomatoes = ingredients(inside)
     parts = [(onions, "onion", "onions"), (tomatoes, "tomato", "tomatoes")]

@@ -26,7 +26,7 @@ class OriginalGame:
         horizon: Steps of an episode if they are told, else `None`.
         actions: Primitive actions of both players, one pair per step.
         states: As `Kitchen.snapshot` gives them: before each step, and perhaps after the last.
-        cook_times: What each of these states tells of the cook times of started soups, by place.
+        cook_times: Cook times of started soups that each of these states tells, by place.
         rewards: Reward for soups of both players together per step; empty if not saved.
     """
 
@@ -50,8 +50,8 @@ def read_games(
     points, 20 steps), unless `layout` tells them.
 
     Args:
-        trajectories: What the JSON file holds.
-        layout: The kitchen, for files that do not tell enough; see `get_layout`.
+        trajectories: Content of the JSON file.
+        layout: The kitchen, for files that do not tell enough; see `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
         dynamics: "old" or "new"; `None`: as `mdp_params` say, else "new", as the original is by default.
 
     Yields:
@@ -87,7 +87,7 @@ def read_games(
 
 
 def _of(entries: Any, number: int) -> Mapping[str, Any]:
-    """What is told of a game, once for all or for each."""
+    """An entry of a game, told once for all or for each."""
     if isinstance(entries, Mapping):
         return entries
     return entries[number - 1] if isinstance(entries, Sequence) and len(entries) >= number else {}

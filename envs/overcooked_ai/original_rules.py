@@ -56,7 +56,7 @@ _LONGEST = 127
 
 
 def read_layout_file(path: str | Path) -> dict[str, Any]:
-    """What a `.layout` file of the original says. The original executes such files as Python; here they are data.
+    """Content of a `.layout` file of the original. The original executes such files as Python; here they are data.
 
     Args:
         path: The file.

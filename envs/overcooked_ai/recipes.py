@@ -1,4 +1,4 @@
-"""Which soups of a kitchen bring points, and how long they cook: the recipes of one kitchen.
+"""Recipes of a kitchen: the soups that bring points, and their cook times.
 
 What is in a pot or a soup is one number, its contents: onions + 4 * tomatoes, 0 to 3 of each and three at most in all.
 A soup of onions alone has its number of onions.
@@ -42,8 +42,8 @@ class Recipes:
         orders: Contents of the soups that are ordered; others bring nothing.
         bonus: Those of them whose points are multiplied; they are so in `points`.
         times: Steps that a soup cooks, by its contents.
-        points: What a delivered soup brings, by its contents; 0 for what is not ordered.
-        shaped: The shaped rewards; see `SHAPED`.
+        points: Points of a delivered soup, by its contents; 0 for one that is not ordered.
+        shaped: The shaped rewards; see `rllib_llm_comm.envs.overcooked_ai.recipes.SHAPED`.
     """
 
     orders: tuple[int, ...] = (FULL,)

@@ -228,7 +228,7 @@ def _item_words(kind: int, inside: int, classic: bool) -> str:
 
 
 def _size(inside: int, classic: bool) -> str:
-    """What a soup is of; where only three onions bring points it is said only if it is not of three."""
+    """Ingredients of a soup; where only three onions bring points it is said only if it is not of three."""
     return "" if classic and inside == FULL else f" of {soup_of(inside)}"
 
 

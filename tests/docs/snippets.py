@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*) *$")
+_FENCE = re.compile(r"(?P<indent> *)```(?P<language>\w*)(?P<title> title=.*)?$")
 _MARK = re.compile(r"<!-- (?P<kind>not run|slow): (?P<reason>.+?) -->$")
 _SPAN = re.compile(r"`(rllib [^`]+)`")
 
@@ -43,6 +43,8 @@ def blocks(page: Path) -> Iterator[Block]:
         if begin := _FENCE.match(lines[number]):
             end = next(later for later in range(number + 1, len(lines)) if lines[later].strip() == "```")
             inner = [line.removeprefix(begin["indent"]) for line in lines[number + 1 : end]]
+            # A block with a title is a file: `tests/extend` writes and uses those.
+            mark = "not run" if begin["title"] else mark
             yield Block(page, number + 2, begin["language"], "\n".join(inner) + "\n", mark)
             number, mark = end, ""
         elif lines[number].strip():

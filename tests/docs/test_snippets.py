@@ -185,7 +185,8 @@ def parse(words: list[str]) -> None:
 
 
 def test_few_snippets_are_not_run():
-    found = [block for page in PAGES for block in blocks(page) if block.mark == "not run"]
+    written = ROOT / "docs" / "extend"  # its blocks are files, which tests/extend uses
+    found = [b for page in PAGES if page.parent != written for b in blocks(page) if b.mark == "not run"]
     assert len(found) <= MOST_NOT_RUN, [f"{name(block.page)}:{block.line}" for block in found]
 
 

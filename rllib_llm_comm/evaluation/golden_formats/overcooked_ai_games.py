@@ -20,10 +20,10 @@ def replay(
     After a state that differs the game goes on from the recorded one, so that each difference is told once.
 
     Args:
-        trajectories: What the file holds.
-        report: Where differences are noted.
-        layout: See `read_games`.
-        dynamics: See `read_games`.
+        trajectories: Content of the file.
+        report: Notes differences.
+        layout: See `rllib_llm_comm.envs.overcooked_ai.original_games.read_games`.
+        dynamics: See `rllib_llm_comm.envs.overcooked_ai.original_games.read_games`.
 
     Raises:
         UserError: If something cannot be read.
