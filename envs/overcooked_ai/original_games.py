@@ -51,7 +51,8 @@ def read_games(
 
     Args:
         trajectories: Content of the JSON file.
-        layout: The kitchen, for files that do not tell enough; see `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
+        layout: The kitchen, for files that do not tell enough; see
+            `rllib_llm_comm.envs.overcooked_ai.layouts.get_layout`.
         dynamics: "old" or "new"; `None`: as `mdp_params` say, else "new", as the original is by default.
 
     Yields:
