@@ -39,22 +39,21 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _moved.install()
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "agents.load_policy": ("load_policy",),
-        "algorithms.commnet": ("CommNet", "CommNetConfig"),
-        "algorithms.emma": ("EMMA", "EMMAConfig"),
-        "algorithms.mappo": ("MAPPO", "MAPPOConfig"),
-        "algorithms.message_sft": ("MessageSFT", "MessageSFTConfig"),
-        "algorithms.registry": ("register_algorithm", "register_all"),
-        "algorithms.self_play_ppo": ("SelfPlayPPO", "SelfPlayPPOConfig"),
-        "algorithms.symbolic_ppo": ("SymbolicPPO", "SymbolicPPOConfig"),
-        "algorithms.twosome": ("TWOSOME", "TWOSOMEConfig"),
-        "algorithms.verco": ("Verco", "VercoConfig"),
-        "envs.games": ("make_env", "register_game"),
-        "evaluation.evaluate_checkpoint": ("evaluate_checkpoint",),
-        "evaluation.replay_checkpoint": ("replay_checkpoint",),
-        "evaluation.report": ("write_report",),
-    },
-)
+_HOMES = {
+    "agents.load_policy": ("load_policy",),
+    "algorithms.commnet": ("CommNet", "CommNetConfig"),
+    "algorithms.emma": ("EMMA", "EMMAConfig"),
+    "algorithms.mappo": ("MAPPO", "MAPPOConfig"),
+    "algorithms.message_sft": ("MessageSFT", "MessageSFTConfig"),
+    "algorithms.registry": ("register_algorithm", "register_all"),
+    "algorithms.self_play_ppo": ("SelfPlayPPO", "SelfPlayPPOConfig"),
+    "algorithms.symbolic_ppo": ("SymbolicPPO", "SymbolicPPOConfig"),
+    "algorithms.twosome": ("TWOSOME", "TWOSOMEConfig"),
+    "algorithms.verco": ("Verco", "VercoConfig"),
+    "envs.games": ("make_env", "register_game"),
+    "evaluation.evaluate_checkpoint": ("evaluate_checkpoint",),
+    "evaluation.replay_checkpoint": ("replay_checkpoint",),
+    "evaluation.report": ("write_report",),
+}
+__all__ = [name for names in _HOMES.values() for name in names]
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

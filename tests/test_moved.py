@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pickle
 import subprocess
 import sys
@@ -53,7 +54,9 @@ def test_a_pickle_finds_a_class_under_its_old_name(old, name, new):
 def test_a_program_that_imports_an_old_name_is_told_the_new_one(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("from rllib_llm_comm.language.chat import ChatClient\nprint(ChatClient.__module__)\n")
-    run = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    # Other tests of this process may have silenced warnings for its children.
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+    run = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True, env=env)
     assert run.stdout == "rllib_llm_comm.chat.client\n"
     told = "program.py:1: DeprecationWarning: `rllib_llm_comm.language.chat` has moved to `rllib_llm_comm.chat.client`."
     assert told in run.stderr
