@@ -16,8 +16,8 @@ from typing import Any
 
 from harness import Row, alternate, compare, main
 from rllib_llm_comm.envs.interface import asked
-from rllib_llm_comm.envs.overcooked_text import parallel_env, wording
-from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
+from rllib_llm_comm.envs.overcooked_text import parallel_env, text_cache
+from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 ORIGINAL = 6500.0
@@ -47,15 +47,15 @@ def with_words(steps: int, rounds: int) -> Row:
     """The whole environment, remembered words against words made anew."""
 
     def remembered() -> None:
-        wording.remember()
+        text_cache.remember()
         _play_environment(steps)
 
     def anew() -> None:
-        wording.remember(1)
+        text_cache.remember(1)
         _play_environment(steps)
 
     seconds, other = compare(remembered, anew, rounds)
-    wording.remember()
+    text_cache.remember()
     settings = {"map_name": "B", "cooks": 2, "steps": steps}
     return Row("games/with words, map B", steps / seconds, steps / other, "game steps/s", None, settings)
 

@@ -16,13 +16,13 @@ import sys
 import tempfile
 
 from harness import Row, alternate, main
-from rllib_llm_comm.envs.minirts.engine.game import Game, Settings
 from rllib_llm_comm.envs.minirts.engine.mapgen import generate
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings
 
 PAIRS = (("simple", "medium"), ("medium", "medium"), ("strong", "medium"), ("medium2", "medium3"))
 # What is asked for.
 GAMES_GOAL, TICKS_GOAL, COMPILE_GOAL = 8.0, 43_000.0, 120.0
-COMPILE = "from rllib_llm_comm.envs.minirts.engine.compile_rules import compile_rules; print(compile_rules())"
+COMPILE = "from rllib_llm_comm.envs.minirts.engine.warm_up import compile_rules; print(compile_rules())"
 
 
 def measure(options: argparse.Namespace) -> list[Row]:

@@ -13,6 +13,8 @@ from rllib_llm_comm.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rllib_llm_comm.agents.load_policy import load_policy as load_policy
+    from rllib_llm_comm.algorithms.algorithms import register_algorithm as register_algorithm
+    from rllib_llm_comm.algorithms.algorithms import register_all as register_all
     from rllib_llm_comm.algorithms.commnet import CommNet as CommNet
     from rllib_llm_comm.algorithms.commnet import CommNetConfig as CommNetConfig
     from rllib_llm_comm.algorithms.emma import EMMA as EMMA
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.mappo import MAPPOConfig as MAPPOConfig
     from rllib_llm_comm.algorithms.message_sft import MessageSFT as MessageSFT
     from rllib_llm_comm.algorithms.message_sft import MessageSFTConfig as MessageSFTConfig
-    from rllib_llm_comm.algorithms.registry import register_algorithm as register_algorithm
-    from rllib_llm_comm.algorithms.registry import register_all as register_all
     from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO as SelfPlayPPO
     from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPOConfig as SelfPlayPPOConfig
     from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPO as SymbolicPPO

@@ -26,11 +26,11 @@ from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
-from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
+from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
-from rllib_llm_comm.planning.answered import RULES
+from rllib_llm_comm.planning.answer_authors import RULES
 from rllib_llm_comm.planning.code_index import CodeIndex, split_code
 from rllib_llm_comm.planning.kitchen.action_translation import (
     ActionWords,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.door.sayings import ASK, TELL
-from rllib_llm_comm.envs.told_game import LISTENER_NAME
+from rllib_llm_comm.envs.telling_game import LISTENER_NAME
 
 
 def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:

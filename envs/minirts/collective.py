@@ -17,8 +17,8 @@ from gymnasium import spaces
 
 from rllib_llm_comm.envs.minirts.engine import tactics
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.game import Unit
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
+from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
 from rllib_llm_comm.envs.minirts.engine.state import CELLS
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.engine.units import (

@@ -118,12 +118,12 @@ from gymnasium import spaces
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
 from rllib_llm_comm.envs.base_env import constructor, in_turns
 from rllib_llm_comm.envs.interface import check_actions
-from rllib_llm_comm.envs.minirts import collective, told
+from rllib_llm_comm.envs.minirts import collective, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.commanders.sayings import understand
 from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
-from rllib_llm_comm.envs.minirts.engine.game import Game, Snapshot
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Snapshot
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, checked, rules_of
 from rllib_llm_comm.envs.minirts.game import ENV_ID
@@ -209,11 +209,11 @@ class MiniRTS(ParallelGame):
         self.settings: dict[str, Any] = checked(settings)
         self.render_mode = render_mode
         self.game = Game(0, rules_of(self.settings))
-        self.team = Side(self.game, side, num_agents, told.number_of(producers))
+        self.team = Side(self.game, side, num_agents, told_army.number_of(producers))
         self.executor = Executor(self.team, max_buildings)
         self.commands = all_commands(numbers)
         self.ended: list[Done] = []
-        self.task, self.brief = text.task(), text.brief(num_agents, told.rules(told_to, producers, num_agents))
+        self.task, self.brief = text.task(), text.brief(num_agents, told_army.rules(told_to, producers, num_agents))
         self.possible_agents = list(COMMANDERS[:num_agents])
         self.agents: list[str] = []
         self._in_words = action_level == "command"
@@ -317,7 +317,7 @@ class MiniRTS(ParallelGame):
     @property
     def facts(self) -> tuple[str, ...]:
         """All army types that the opponent can have, such as "spearmen"; none where `told_to` is not set."""
-        return () if self.settings["told_to"] is None else told.facts(self.settings["opponent"])
+        return () if self.settings["told_to"] is None else told_army.facts(self.settings["opponent"])
 
     def meaning(self, message: str) -> str | None:
         """The enemy's army types that a message names, or what it asks for; None where `told_to` is not set.

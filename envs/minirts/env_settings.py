@@ -7,8 +7,8 @@ from typing import Any
 
 from rllib_llm_comm.envs.minirts.commanders.tasks import MOST
 from rllib_llm_comm.envs.minirts.engine import opponents
-from rllib_llm_comm.envs.minirts.engine.game import Settings
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
+from rllib_llm_comm.envs.minirts.engine.rts_game import Settings
 from rllib_llm_comm.envs.minirts.view import observations
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import check_told_to

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
-from rllib_llm_comm.envs.minirts import told
+from rllib_llm_comm.envs.minirts import told_army
 from rllib_llm_comm.envs.minirts.commanders.executor import Done
 from rllib_llm_comm.envs.minirts.engine.units import IS_ARMY, IS_BUILDING
 from rllib_llm_comm.envs.minirts.side import Side, types_of
@@ -42,7 +42,7 @@ def infos_of(
     }
     if team.told is not None:
         for commander, agent in enumerate(agents):
-            infos[agent][PRIVATE] = told.private(team, commander)
+            infos[agent][PRIVATE] = told_army.private(team, commander)
     return infos
 
 

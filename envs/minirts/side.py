@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rllib_llm_comm.envs.minirts.engine.game import Game, Unit
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Unit
 from rllib_llm_comm.envs.minirts.engine.state import FINISHED
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARMY,

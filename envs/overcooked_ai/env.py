@@ -130,12 +130,12 @@ from rllib_llm_comm.envs.base_env import Game, constructor, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions
 from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
-from rllib_llm_comm.envs.overcooked_ai.checks import check_values
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import name_note, portable
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, observation_space, observations
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import meaning, understand
+from rllib_llm_comm.envs.overcooked_ai.setting_checks import check_values
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
 from rllib_llm_comm.envs.overcooked_ai.wanted_seen import wanted_rules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 
 GAME_STEP = "game_step"

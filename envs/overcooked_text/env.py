@@ -149,16 +149,16 @@ from rllib_llm_comm.envs.interface import (
 )
 from rllib_llm_comm.envs.overcooked_text import render, text
 from rllib_llm_comm.envs.overcooked_text.advance import advance
-from rllib_llm_comm.envs.overcooked_text.checks import check_values
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
 from rllib_llm_comm.envs.overcooked_text.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
-from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
-from rllib_llm_comm.envs.overcooked_text.wording import wording
-from rllib_llm_comm.envs.overcooked_text.words import dish_name
+from rllib_llm_comm.envs.overcooked_text.sentences import dish_name
+from rllib_llm_comm.envs.overcooked_text.setting_checks import check_values
+from rllib_llm_comm.envs.overcooked_text.text_cache import wording
 from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import require_choice
 

@@ -10,7 +10,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics, games_own_metrics
 from rllib_llm_comm.envs.rllib_adapter import wrap_games
-from rllib_llm_comm.planning.judged import JudgedSubgoals
+from rllib_llm_comm.planning.judgements import JudgedSubgoals
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.rewards.subgoal_rewards import make_rewards

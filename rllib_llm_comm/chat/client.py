@@ -20,7 +20,7 @@ from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
 from rllib_llm_comm.errors import UserError
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.chat.requests import Completion, LostError, RefusedError, Wire
+    from rllib_llm_comm.chat.request_retries import Completion, LostError, RefusedError, Wire
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ class ChatClient:
         return answer
 
     def _ask(self, messages: list[dict[str, str]]) -> ChatAnswer:
-        from rllib_llm_comm.chat.requests import LostError, RefusedError
+        from rllib_llm_comm.chat.request_retries import LostError, RefusedError
 
         wire = self._connect()
         tokens = tokens_for(self.max_tokens, asking().purpose)
@@ -239,7 +239,7 @@ class ChatClient:
         return ChatError(f"The chat model {self.model!r} gave no answer after {asked} ({why}).")
 
     def _refused(self, refused: RefusedError) -> ChatError:
-        from rllib_llm_comm.chat.requests import QUOTA
+        from rllib_llm_comm.chat.request_retries import QUOTA
 
         hint = f"; {_HINTS[refused.status]}" if refused.status in _HINTS else ""
         why = f"HTTP {refused.status}: {shown(refused.text, self._secret)}{hint}"
@@ -263,7 +263,7 @@ class ChatClient:
     def _connect(self) -> Wire:
         self._secret = read_key(self.api_key_env, self.base_url)
         if self._wire is None:
-            from rllib_llm_comm.chat.requests import Wire
+            from rllib_llm_comm.chat.request_retries import Wire
 
             self._wire = Wire(self._secret, self.base_url, self.timeout, self.max_retries)
         return self._wire
@@ -287,7 +287,7 @@ class ChatClient:
 
 
 class _Meter:
-    """Books the requests of one question; see `rllib_llm_comm.chat.requests.Meter`."""
+    """Books the requests of one question; see `rllib_llm_comm.chat.request_retries.Meter`."""
 
     def __init__(self, client: ChatClient, size: int, tokens: int) -> None:
         self._client, self._size, self._tokens = client, size, tokens

@@ -93,7 +93,7 @@ class MessageServer:
     def _ask(self, prompts: list[str], max_words: int, temperature: float, seed: int | None) -> list[str]:
         import openai
 
-        from rllib_llm_comm.chat.requests import BoundedHttp
+        from rllib_llm_comm.chat.request_retries import BoundedHttp
 
         secret = read_key(self.api_key_env, self.base_url)
         client = openai.OpenAI(

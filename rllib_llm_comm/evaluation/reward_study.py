@@ -16,7 +16,7 @@ from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.manual import manual
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS
-from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
+from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, library, subgoal_text
 from rllib_llm_comm.errors import UserError

@@ -63,7 +63,7 @@ def algorithm_names() -> list[str]:
     """Names that `run:` may hold for an algorithm: ours, then RLlib's."""
     from ray.rllib.algorithms.registry import ALGORITHMS
 
-    from rllib_llm_comm.algorithms.registry import ALGORITHMS as OURS
+    from rllib_llm_comm.algorithms.algorithms import ALGORITHMS as OURS
 
     return [*OURS, *ALGORITHMS]
 
@@ -82,7 +82,7 @@ def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
     from ray.rllib.algorithms.registry import ALGORITHMS
     from ray.tune.registry import TRAINABLE_CLASS, _global_registry
 
-    from rllib_llm_comm.algorithms.registry import ALGORITHMS as OURS
+    from rllib_llm_comm.algorithms.algorithms import ALGORITHMS as OURS
 
     quiet_loggers(state.verbosity)
     if name in OURS:

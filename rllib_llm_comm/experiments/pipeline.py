@@ -20,7 +20,7 @@ from rich.table import Table
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments import plain_stages, tune_stage
+from rllib_llm_comm.experiments import stages_without_tune, tune_stage
 from rllib_llm_comm.experiments.console import StoppedError, out, say, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
 from rllib_llm_comm.experiments.prerequisites import check_base_models
@@ -63,7 +63,7 @@ def run_file(
         storage = settings.storage_path or experiment.storage_path or DEFAULT_STORAGE
         return Path(storage).expanduser() / file.name / name
 
-    made = make_stages(file.experiments, folder, file.digest, plain_stages.config_identity)
+    made = make_stages(file.experiments, folder, file.digest, stages_without_tune.config_identity)
     stages = [replace(stage, trust=settings.trust) for stage in made]
     records = _finished(stages, settings.resume)
     to_run = [stage.name for stage in stages if stage.name not in records]
@@ -130,7 +130,7 @@ def _run(stage: Stage, resolved: Stage, ray: RaySession, settings: TrainSettings
         if _needs_ray(stage):
             result = tune_stage.run(resolved, ray)
         else:
-            result = plain_stages.KINDS[stage.experiment.run].run(resolved)
+            result = stages_without_tune.KINDS[stage.experiment.run].run(resolved)
         return stage.write(result, time.monotonic() - start)
     except KeyboardInterrupt:
         raise StoppedError from None
@@ -141,7 +141,7 @@ def _run(stage: Stage, resolved: Stage, ray: RaySession, settings: TrainSettings
 
 
 def _needs_ray(stage: Stage) -> bool:
-    return stage.experiment.run not in plain_stages.KINDS
+    return stage.experiment.run not in stages_without_tune.KINDS
 
 
 def _finished(stages: list[Stage], resume: bool) -> dict[str, StageRecord]:
@@ -186,10 +186,10 @@ def check_stages(
         resolved = _resolved(stage, outputs, seeds)
         if stage.name not in finished:
             if _needs_ray(stage):
-                tune_stage.check(resolved, tuple(plain_stages.KINDS), missing, trusted, many_cpus)
+                tune_stage.check(resolved, tuple(stages_without_tune.KINDS), missing, trusted, many_cpus)
                 cpus = max(cpus, tune_stage.cpus_needed(resolved))
             else:
-                plain_stages.KINDS[stage.experiment.run].check(resolved, missing)
+                stages_without_tune.KINDS[stage.experiment.run].check(resolved, missing)
             future = str(stage.folder.absolute() / "(not there yet)")
             missing = (*missing, future)
             outputs[stage.name] = [future] * max(1, len(seeds.get(stage.name, ())))
@@ -226,7 +226,7 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
         seeds: Stage -> seeds, of sweeps over seeds; a sweep that refers to one over the same seeds takes the result of
             each seed.
     """
-    many = stage.experiment.run in plain_stages.KINDS
+    many = stage.experiment.run in stages_without_tune.KINDS
     own = seeds_of(stage.experiment.config)
     same_seeds = [name for name in stage.uses if own and seeds.get(name) == own]
     config = resolve(stage.experiment.config, outputs, many, same_seeds)

@@ -91,7 +91,7 @@ def apply_settings(file: ExperimentFile, settings: TrainSettings, stage: str | N
     Raises:
         UserError: If that experiment is unclear or unknown, or a value is impossible.
     """
-    from rllib_llm_comm.experiments.plain_stages import KINDS
+    from rllib_llm_comm.experiments.stages_without_tune import KINDS
 
     training = [name for name, experiment in file.experiments.items() if experiment.run not in KINDS]
     listed = ", ".join(training) or "none"

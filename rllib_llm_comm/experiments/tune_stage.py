@@ -112,7 +112,7 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
         StageFailedError: If a trial failed.
         UserError: If a trial failed because of a setting, or Ray is too small for one.
     """
-    from rllib_llm_comm.algorithms.registry import register_all
+    from rllib_llm_comm.algorithms.algorithms import register_all
 
     algorithm = find_algorithm(stage.experiment.run)
     if stage.uses:  # what they left could not be checked before they had run

@@ -9,7 +9,7 @@ import torch
 
 from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.generation import Written, draw_messages
-from rllib_llm_comm.language.plain import plain_features, plain_messages, plain_scores
+from rllib_llm_comm.language.plain_scoring import plain_features, plain_messages, plain_scores
 from rllib_llm_comm.language.scoring import score_candidates
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rllib_llm_comm.planning.answered import MENU, Answerer
+from rllib_llm_comm.planning.answer_authors import MENU, Answerer
 from rllib_llm_comm.planning.attempts import Reflection
 from rllib_llm_comm.planning.plans import Plan
 

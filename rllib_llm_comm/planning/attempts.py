@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rllib_llm_comm.planning.answered import OWN, Answerer
+from rllib_llm_comm.planning.answer_authors import OWN, Answerer
 from rllib_llm_comm.planning.plans import Outcome, Phase, Plan
 
 

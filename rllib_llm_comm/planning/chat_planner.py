@@ -12,7 +12,7 @@ from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.usage import count_scope
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.templates import fill, template
-from rllib_llm_comm.planning.answered import (
+from rllib_llm_comm.planning.answer_authors import (
     BY_RULES,
     ERROR,
     FALLBACKS,

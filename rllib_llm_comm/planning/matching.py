@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import permutations
 
-from rllib_llm_comm.planning.answered import MENU, Answerer
+from rllib_llm_comm.planning.answer_authors import MENU, Answerer
 from rllib_llm_comm.planning.nearest import Nearest
 from rllib_llm_comm.planning.plans import AssignedSubgoal, PlanRequest, Refusal
 

@@ -16,7 +16,7 @@ from rllib_llm_comm.envs.interface import EPISODE_METRICS, STEP_REWARDS
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.planning.answer_counts import AnswerCounts
 from rllib_llm_comm.planning.attempts import Attempt
-from rllib_llm_comm.planning.judged import RewardCounts
+from rllib_llm_comm.planning.judgements import RewardCounts
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import State, planning_game
 from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Outcome, Plan, Planner, PlanRequest, no_plan

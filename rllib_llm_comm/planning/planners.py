@@ -11,7 +11,7 @@ import rllib_llm_comm.planning.rules_chat  # noqa: F401  (makes the chat model "
 from rllib_llm_comm.chat.cassettes import check_chat, open_chat
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.planning.answered import BY_RULES, MENU, RULES, PhaseAnswers
+from rllib_llm_comm.planning.answer_authors import BY_RULES, MENU, RULES, PhaseAnswers
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.deps import DepsPlanner
 from rllib_llm_comm.planning.matching import assigned, made_possible

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.answered import ANSWERERS, OWN, Answerer, PhaseAnswers
+from rllib_llm_comm.planning.answer_authors import ANSWERERS, OWN, Answerer, PhaseAnswers
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
 
 DONE, WAITED, STUCK, LOST = "done", "waited", "stuck", "lost"

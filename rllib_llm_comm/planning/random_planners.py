@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.answered import RANDOM, PhaseAnswers
+from rllib_llm_comm.planning.answer_authors import RANDOM, PhaseAnswers
 from rllib_llm_comm.planning.matching import failed_assignments
 from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner, PlanRequest
 

@@ -13,8 +13,8 @@ from typing import Any
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.usage import ChatCounters, count_scope
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.answer_authors import ANSWERERS, RULES, Answerer
 from rllib_llm_comm.planning.answer_counts import AnswerCounts
-from rllib_llm_comm.planning.answered import ANSWERERS, RULES, Answerer
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
 from rllib_llm_comm.planning.plans import (

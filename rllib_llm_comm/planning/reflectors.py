@@ -9,7 +9,7 @@ from rllib_llm_comm.chat.answers import AnswerError, ask_for
 from rllib_llm_comm.chat.purposes import REFLECTION
 from rllib_llm_comm.chat.usage import count_scope
 from rllib_llm_comm.language.templates import fill
-from rllib_llm_comm.planning.answered import (
+from rllib_llm_comm.planning.answer_authors import (
     BY_RULES,
     ERROR,
     NONE,

@@ -11,8 +11,8 @@ import pytest
 
 from rllib_llm_comm.envs.minirts.engine import fingerprint, opponents
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.game import Game, Settings
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings, generate
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARCHER,
     BARRACK,

@@ -7,7 +7,7 @@ import pytest
 
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.game import Game
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARCHER,
     BARRACK,

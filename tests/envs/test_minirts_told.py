@@ -11,8 +11,8 @@ from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.interface import PRIVATE, TASK_SUCCESS, secret_of, telling_words
 from rllib_llm_comm.envs.minirts.checker import check_sentence
 from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
-from rllib_llm_comm.envs.minirts.commanders.pair import ScriptedTeam
 from rllib_llm_comm.envs.minirts.commanders.sayings import CommanderSaying, EnemySaying, say, understand, word
+from rllib_llm_comm.envs.minirts.commanders.scripted_pair import ScriptedTeam
 from rllib_llm_comm.envs.minirts.commanders.scripted_player import advise, messages
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, Command
 from rllib_llm_comm.envs.minirts.engine.units import ARMY, BARRACK, DRAGON, SPEARMAN, STABLE

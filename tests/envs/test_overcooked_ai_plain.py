@@ -9,7 +9,7 @@ from random_kitchens import EVERY_GAME, random_kitchen
 
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, POT
 from rllib_llm_comm.envs.overcooked_ai.names import find_place
-from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
+from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 
 

@@ -20,10 +20,10 @@ from test_overcooked_text_rules import check_invariants
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
 from rllib_llm_comm.envs.overcooked_text import ENV_ID, parallel_env, text
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, COUNTER, DELTAS, FLOOR, MAPS, RECIPES, SIZE
-from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
-from rllib_llm_comm.envs.overcooked_text.pair import ScriptedTeam
+from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.wording import wording
+from rllib_llm_comm.envs.overcooked_text.scripted_pair import ScriptedTeam
+from rllib_llm_comm.envs.overcooked_text.text_cache import wording
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env
 

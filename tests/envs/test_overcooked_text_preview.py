@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.envs.overcooked_text.layouts import SIZE
-from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 

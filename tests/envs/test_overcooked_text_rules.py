@@ -18,7 +18,7 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     nearest_free_counter,
     recipe_foods,
 )
-from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden import check_golden

@@ -13,8 +13,8 @@ from random_play import play
 from rllib_llm_comm.envs.interface import PRIVATE
 from rllib_llm_comm.envs.overcooked_text import cook, parallel_env, text
 from rllib_llm_comm.envs.overcooked_text.layouts import RECIPES
-from rllib_llm_comm.envs.overcooked_text.pair import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, meaning, order, ordered_foods, understand, word
+from rllib_llm_comm.envs.overcooked_text.scripted_pair import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.view import LEFT, RIGHT, Item, Option, View
 from rllib_llm_comm.teachers.collect_labels import collect_labels
 from tools.embedded_model.kitchens import options, random_view

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from rllib_llm_comm.envs.overcooked_text import text
-from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.wording import wording
+from rllib_llm_comm.envs.overcooked_text.text_cache import wording
 
 STEPS = 600
 

@@ -23,8 +23,8 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.animation import write_animation
 from rllib_llm_comm.evaluation.rollout import record
 from rllib_llm_comm.experiments.experiment_file import make_experiment
-from rllib_llm_comm.experiments.plain_stages import KINDS
 from rllib_llm_comm.experiments.stages import Stage
+from rllib_llm_comm.experiments.stages_without_tune import KINDS
 
 COOKS = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": ["alice"], "max_game_steps": 12}
 

@@ -37,7 +37,7 @@ def mine(folder, monkeypatch):
     from pettingzoo.env_registry import registration
     from ray.tune.registry import TRAINABLE_CLASS, _global_registry
 
-    from rllib_llm_comm.algorithms.registry import ALGORITHMS
+    from rllib_llm_comm.algorithms.algorithms import ALGORITHMS
     from rllib_llm_comm.envs.games import GAMES
     from rllib_llm_comm.planning.planners import PLANNERS
     from rllib_llm_comm.teachers.base import TEACHERS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.generation import generate_messages
-from rllib_llm_comm.language.plain import plain_scores
+from rllib_llm_comm.language.plain_scoring import plain_scores
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import load_base_model
-from rllib_llm_comm.language.plain import plain_scores
+from rllib_llm_comm.language.plain_scoring import plain_scores
 from rllib_llm_comm.language.scoring import (
     MASKED,
     encode_candidates,

@@ -16,7 +16,7 @@ from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.executors import ScriptedExecutor
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
-from rllib_llm_comm.planning.answered import answerer_of, answerers_of
+from rllib_llm_comm.planning.answer_authors import answerer_of, answerers_of
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import ScriptedPlanner, make_planner

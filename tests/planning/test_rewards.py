@@ -12,7 +12,7 @@ from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import place_name
-from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
+from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, completed, library, parse_subgoal
 from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps, measure_agreement

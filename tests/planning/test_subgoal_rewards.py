@@ -17,7 +17,7 @@ from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals, parse_subgoal, subgoal_text
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.judged import JudgedSubgoals
+from rllib_llm_comm.planning.judgements import JudgedSubgoals
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.rewards.subgoal_rewards import CodeRewards, file_name, make_rewards

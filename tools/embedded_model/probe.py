@@ -13,8 +13,8 @@ import torch
 
 from rllib_llm_comm.envs.overcooked_text.cook import choose, say
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, understand, word
+from rllib_llm_comm.envs.overcooked_text.sentences import describe, phrase
 from rllib_llm_comm.envs.overcooked_text.view import RIGHT, SHELF, Option, View
-from rllib_llm_comm.envs.overcooked_text.words import describe, phrase
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages

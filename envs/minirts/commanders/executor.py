@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, DEFEND, MINE, MOST, SCOUT, STANCES, WAIT, Command
 from rllib_llm_comm.envs.minirts.engine import places, tactics
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.game import Unit
+from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.engine.units import ARMY, COST, GUARD_TOWER, IS_BUILDING, MADE_BY, PEASANT
 from rllib_llm_comm.envs.minirts.side import PRODUCERS, Side, distance

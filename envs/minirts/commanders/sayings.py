@@ -86,7 +86,7 @@ def say(executor: Executor, commands: Sequence[Command], commander: int) -> Sayi
     """
     # Late: messages of other games are compared, too, and need no compiled rules for that.
     from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
-    from rllib_llm_comm.envs.minirts.told import assumed_types, is_prepared
+    from rllib_llm_comm.envs.minirts.told_army import assumed_types, is_prepared
 
     types, told = assumed_types(executor, commander), executor.side.told
     if told is not None and not all(told):

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.game import Unit
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
+from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.engine.units import GUARD_TOWER, IS_ARMY
 from rllib_llm_comm.envs.minirts.side import Side, distance

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from rllib_llm_comm.envs.minirts.commanders.tasks import ATTACK, SCOUT
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.game import Unit
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.places import unexplored
+from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.engine.units import (
     ATTACK_TICKS,

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_llm_comm.envs.interface import text_spaces
-from rllib_llm_comm.envs.minirts import collective, told
+from rllib_llm_comm.envs.minirts import collective, told_army
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import Command
 from rllib_llm_comm.envs.minirts.view import observations, text
@@ -38,7 +38,7 @@ class CommanderView:
         for part in self._parts:
             fields |= text_spaces(len(self._commands)) if part == "text" else observations.spaces_of(part)
         if "vector" in self._parts and self._told_to is not None:
-            fields["vector"] = observations.vector_space(told.NUMBERS)
+            fields["vector"] = observations.vector_space(told_army.NUMBERS)
         if self._in_words:
             fields["action_mask"] = spaces.Box(0, 1, (len(self._commands),), np.int8)
         else:
@@ -61,7 +61,7 @@ class CommanderView:
         if "vector" in self._parts:
             seen["vector"] = observations.vector(team, commander, self._max_tick)
             if team.told is not None:
-                seen["vector"] = np.concatenate([seen["vector"], told.numbers(team, commander)])
+                seen["vector"] = np.concatenate([seen["vector"], told_army.numbers(team, commander)])
         if "planes" in self._parts:
             seen["planes"] = observations.planes(team, commander)
         if "lists" in self._parts:

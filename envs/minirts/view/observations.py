@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_llm_comm.envs.minirts.collective import MOST_UNITS, SIZES
-from rllib_llm_comm.envs.minirts.engine.game import Unit
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
+from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
 from rllib_llm_comm.envs.minirts.engine.state import ORDER_NAMES
 from rllib_llm_comm.envs.minirts.engine.units import HP, NUM_TYPES, RESOURCE
 from rllib_llm_comm.envs.minirts.side import Side

@@ -12,8 +12,8 @@ from PIL import Image, ImageDraw
 from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, Colour, font
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import phrase
-from rllib_llm_comm.envs.minirts.engine.game import Game, Unit
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Unit
 from rllib_llm_comm.envs.minirts.engine.units import HP, IS_BUILDING, RESOURCE
 from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KINDS, SINGULAR, group

@@ -16,7 +16,7 @@ from rllib_llm_comm.envs.minirts.engine.units import (
     TOWN_HALL,
 )
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.told import told_sentences
+from rllib_llm_comm.envs.minirts.told_army import told_sentences
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KINDS, PLURAL, SINGULAR, TRAINED, counted, group, listing
 
 _DOING = {"attack": "attacks", "defend": "defends", "scout": "scouts"}

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.minirts.engine import mapgen, state, ticks
+from rllib_llm_comm.envs.minirts.engine import mapgen, state, tick_rules
 from rllib_llm_comm.envs.minirts.engine import unit_order as order
-from rllib_llm_comm.envs.minirts.engine.game import Game, Unit
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Unit
 from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, COST, IS_MOBILE, NAMES, RESOURCE, TOWN_HALL, TYPE_OF
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden_formats import minirts_games
@@ -260,7 +260,7 @@ def _scenario(episode: Mapping[str, Any], units: Sequence[Sequence[Any]], money:
 def _tick(game: Game, report: GoldenReport, orders: Sequence[order.Order]) -> None:
     codes = np.zeros(len(orders), np.int32)
     # Scenarios speak to units directly, and go on after somebody has won.
-    ticks.run(game.record[0], game.memory[0], order.pack(orders), codes, False, 1, False)
+    tick_rules.run(game.record[0], game.memory[0], order.pack(orders), codes, False, 1, False)
     report.steps += 1
 
 

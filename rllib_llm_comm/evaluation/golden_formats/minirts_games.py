@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.minirts.engine import opponents
-from rllib_llm_comm.envs.minirts.engine.game import Game, Settings, Unit
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings, game_seed
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings, Unit
 from rllib_llm_comm.envs.minirts.engine.units import IS_MOBILE, NAMES, RESOURCE
 from rllib_llm_comm.evaluation.golden_report import GoldenReport
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rllib_llm_comm.envs.overcooked_text.macro import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.evaluation.golden_report import GoldenReport
 

@@ -13,7 +13,7 @@ import numpy as np
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, Layout
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
-from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
+from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.planner import FAR, Task, distances_of, plan
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen

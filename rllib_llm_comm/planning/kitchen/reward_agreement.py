@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS
-from rllib_llm_comm.envs.overcooked_ai.plain import plain_state
+from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot

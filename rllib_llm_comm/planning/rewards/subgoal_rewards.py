@@ -18,7 +18,7 @@ from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.chat.usage import count_scope
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.planning.answered import (
+from rllib_llm_comm.planning.answer_authors import (
     BY_RULES,
     ERROR,
     FALLBACKS,

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rllib_llm_comm.envs.minirts.engine import mapgen, opponents, state, ticks
-from rllib_llm_comm.envs.minirts.engine.compile_rules import compile_rules
+from rllib_llm_comm.envs.minirts.engine import mapgen, opponents, state, tick_rules
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, MapSettings
 from rllib_llm_comm.envs.minirts.engine.unit_order import OUTCOMES, Order, pack
 from rllib_llm_comm.envs.minirts.engine.units import IS_BUILDING, NAMES, RESOURCE
+from rllib_llm_comm.envs.minirts.engine.warm_up import compile_rules
 from rllib_llm_comm.errors import UserError, require_whole
 
 UNITS_AT = 2
@@ -91,7 +91,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The exact state of a game; see `rllib_llm_comm.envs.minirts.engine.game.Game.snapshot`."""
+    """The exact state of a game; see `rllib_llm_comm.envs.minirts.engine.rts_game.Game.snapshot`."""
 
     record: np.ndarray
     touched: np.ndarray
@@ -171,7 +171,7 @@ class Game:
         g = self.record[0]
         g["terrain"], g["money"] = terrain, money
         g["unit_cap"], g["max_tick"] = self.settings.unit_cap, self.settings.max_tick
-        ticks.begin(g, units)
+        tick_rules.begin(g, units)
 
     @property
     def tick(self) -> int:
@@ -225,7 +225,7 @@ class Game:
     def _run(self, orders: Sequence[Order], count: int, to_the_end: bool) -> list[str]:
         given = pack(orders)
         codes = np.zeros(len(orders), np.int32)
-        ticks.run(self.record[0], self.memory[0], given, codes, True, count, to_the_end)
+        tick_rules.run(self.record[0], self.memory[0], given, codes, True, count, to_the_end)
         outcomes = [OUTCOMES[code] for code in codes.tolist()]
         if "not allowed" in outcomes:
             wrong = orders[outcomes.index("not allowed")]

@@ -10,7 +10,7 @@ import numpy as np
 from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types, strategy
 from rllib_llm_comm.envs.minirts.commanders.sayings import EnemySaying, say, understand, word
 from rllib_llm_comm.envs.minirts.commanders.tasks import Command
-from rllib_llm_comm.envs.minirts.told import prepared_types, seen_types
+from rllib_llm_comm.envs.minirts.told_army import prepared_types, seen_types
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 
 
