@@ -32,6 +32,7 @@ class LocalChat:
     def __init__(
         self,
         local: str,
+        *,
         max_tokens: int = 200,
         temperature: float = 0.0,
         seed: int = 0,

@@ -37,8 +37,15 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("size", ["4m", "7m"])
-@pytest.mark.parametrize("kind", SEEDS)
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [
+        ("one run", "7m"),
+        ("a sweep", "4m"),
+        pytest.param("one run", "4m", marks=pytest.mark.slow),
+        pytest.param("a sweep", "7m", marks=pytest.mark.slow),
+    ],
+)
 def test_a_full_disk_takes_no_checkpoint_and_more_room_gets_out_of_it(tmp_path, kind, size):
     write(tmp_path, 14, SEEDS[kind])
     with disk(tmp_path / "disk", size) as place:
@@ -218,7 +225,7 @@ def test_a_killed_run_leaves_one_row_per_iteration(tmp_path):
     assert table_rows(trial) == [str(number) for number in range(1, 41)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_stopped_run_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, number):
     write(tmp_path, 100_000, checkpoint_config={"checkpoint_frequency": 0})
     command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
