@@ -1,4 +1,4 @@
-"""What all benchmarks share: pairs timed in turn, rows with a goal, a table, JSON.
+"""Parts that all benchmarks share: pairs timed in turn, rows with a goal, a table, JSON.
 
 Every figure is a ratio of two things that were timed in the same process, alternately, on the same weights and inputs:
 machines are noisy and differ, ratios of neighbours are not and do not.
@@ -27,11 +27,11 @@ class Row:
     """One figure.
 
     Attributes:
-        name: What was measured, such as `scoring/decisions 0.5M`.
+        name: Name of the measured quantity, such as `scoring/decisions 0.5M`.
         ours: This package's figure.
         reference: The yardstick's figure; `None` where there is no yardstick.
         unit: Unit of both.
-        goal: What `ratio` shall reach; `None` for a figure without a goal.
+        goal: Least `ratio` that is aimed at; `None` for a figure without a goal.
         settings: Everything needed to do it again.
         lower_is_better: Whether the ratio is reference / ours (seconds, bytes) instead of ours / reference (rates).
     """
@@ -46,14 +46,14 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better ours is."""
+        """The factor by which ours is better."""
         if self.reference is None:
             return None
         return self.reference / self.ours if self.lower_is_better else self.ours / self.reference
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is reached."""
+        """True if the goal is reached; `None` without a goal."""
         return None if self.goal is None or self.ratio is None else self.ratio >= self.goal
 
     def to_json(self) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def alternate(functions: Sequence[Callable[[], Any]], rounds: int) -> list[list[
     """Seconds of every function in every round; they take turns, after one round that does not count.
 
     Args:
-        functions: What is timed; each waits for the accelerator itself if it uses one.
-        rounds: How often, >= 1.
+        functions: The timed functions; each waits for the accelerator itself if it uses one.
+        rounds: Number of rounds, >= 1.
     """
     for function in functions:
         function()

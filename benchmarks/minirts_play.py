@@ -1,4 +1,4 @@
-"""How often scripted commanders win the strategy game, by commander and opponent.
+"""Share of games that scripted commanders win in the strategy game, by commander and opponent.
 
     python benchmarks/minirts_play.py --games 100 --seeds 3 --json docs/results/minirts/play.json
 

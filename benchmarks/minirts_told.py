@@ -1,4 +1,4 @@
-"""How often scripted commanders win where one is told what the enemy trains and another one owns the producers.
+"""Share of games that scripted commanders win where one is told what the enemy trains and another one owns the producers.
 
     python benchmarks/minirts_told.py --games 60 --json docs/results/told/minirts.json
 
@@ -31,7 +31,11 @@ class ScoutingTeam(ScriptedTeam):
     """Commanders who send a peasant to look for the enemy first, and wait for what it sees until tick 1,200."""
 
     def act(self, infos: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-        """As `ScriptedTeam.act`."""
+        """Commands of all commanders at a decision, and the scout's way until the enemy is seen.
+
+        Args:
+            infos: Infos of the last step, by commander.
+        """
         chosen, env = super().act(infos), self._env
         if self._seen:
             return chosen

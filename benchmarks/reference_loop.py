@@ -29,7 +29,7 @@ _ROWS_PER_PASS = 64
 
 @dataclass
 class Decision:
-    """What was decided, and what came of it."""
+    """A decision with its rewards, advantage and value target."""
 
     ask: Ask
     action: int

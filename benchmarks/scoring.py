@@ -34,8 +34,8 @@ def questions(model: AdaptedModel, rows: int, head_tokens: int) -> tuple[list[st
 
     Args:
         model: Gives the tokenizer.
-        rows: How many.
-        head_tokens: So many tokens at their beginning are the same, as a manual and a task would be.
+        rows: Number of rows, >= 1.
+        head_tokens: Number of tokens at their beginning that are the same, as a manual and a task would be.
     """
     asks = [ask for step in record_stream(rows * 6) for ask in step if len(ask.seen.candidates) >= CANDIDATES]
     phrases = list(dict.fromkeys(phrase for ask in asks for phrase in ask.seen.candidates))

@@ -71,7 +71,7 @@ def record_stream(decisions: int, num_envs: int = 16, seed: int = 0) -> list[lis
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step told: infos, whether the episode is over, and whether the dish was served."""
+    """Result of a step: infos, whether the episode is over, and whether the dish was served."""
 
     infos: Mapping[str, Any]
     over: bool

@@ -19,7 +19,12 @@ GENERATED = (
     "docs/results/planning/*.md",
 )
 """Pages that commands write; their lines are as long as their sentences."""
-PLACES = {"envs": "rllib_llm_comm.envs", "rllib_llm_comm": "rllib_llm_comm", "tools": "tools"}
+PLACES = {
+    "benchmarks": "benchmarks",
+    "envs": "rllib_llm_comm.envs",
+    "rllib_llm_comm": "rllib_llm_comm",
+    "tools": "tools",
+}
 LIBRARIES = ("gymnasium", "numpy", "peft", "pettingzoo", "ray", "torch", "transformers")
 LONGEST = 120
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_llm_comm.agents.recorded_settings import granted
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.player import Player, PolicyPlayer
 
@@ -32,7 +32,7 @@ class ScriptedExecutor:
 
     def __init__(self, env_id: str = DEFAULT_ENV, env_config: Mapping[str, Any] | None = None) -> None:
         self._env_id = env_id
-        game = planning_game(_make(env_id, env_config or {}))
+        game = planning_game(make_env(env_id, **(env_config or {})))
         game.player()
         self._config = {**game.played_with, **(env_config or {})}
         self.scenarios: Mapping[str, Mapping[str, Any]] = game.scenarios
@@ -47,7 +47,7 @@ class ScriptedExecutor:
         Args:
             settings: Settings of a scenario.
         """
-        return _make(self._env_id, {**self._config, **settings})
+        return make_env(self._env_id, **{**self._config, **settings})
 
     def player(self, env: Any, seed: int) -> Player:
         """The player of an episode.
@@ -92,7 +92,7 @@ class PolicyExecutor:
         trained = dict(policy.manifest.env_config)
         if self._env_id in _WITHOUT_SUBGOALS:
             self._env_id = _WITHOUT_SUBGOALS[self._env_id]
-            known = _make(self._env_id, {}).settings
+            known = make_env(self._env_id).settings
             trained = {key: value for key, value in trained.items() if key in known}
         merged = {**trained, **(env_config or {})}
         self._config = {key: granted(value) for key, value in merged.items()}
@@ -109,7 +109,7 @@ class PolicyExecutor:
         Args:
             settings: Settings of a scenario.
         """
-        return _make(self._env_id, {**self._config, **settings})
+        return make_env(self._env_id, **{**self._config, **settings})
 
     def player(self, env: Any, seed: int) -> Player:
         """The player of an episode; fixes everything that is random in the policy's messages.
@@ -123,17 +123,3 @@ class PolicyExecutor:
 
 
 Executor = ScriptedExecutor | PolicyExecutor
-
-
-def _make(env_id: str, settings: Mapping[str, Any]) -> Any:
-    from pettingzoo.env_registry import registration
-
-    import rllib_llm_comm.envs  # noqa: F401  (registers our games)
-
-    try:
-        registration.spec("parallel", env_id)
-    except Exception as error:
-        raise UserError(
-            f"`env` is {env_id!r}, which PettingZoo does not know here; import the module that registers it first."
-        ) from error
-    return registration.make("parallel", env_id, **settings)

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rllib_llm_comm.envs import env_ids
+from rllib_llm_comm.envs.games import env_ids, make_env
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.search_space import check_search, first_point, search_kind
@@ -47,15 +47,13 @@ def check_planned_environment(stage: str, config: Any) -> None:
     Raises:
         UserError: If it does not.
     """
-    from pettingzoo.env_registry import registration
-
     from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 
     if getattr(config, "planner", None) is None or not isinstance(config.env, str) or not is_parallel(config.env):
         return
     settings = {**config.planning_settings(), "planner": "scripted"}  # the real one has been checked
     try:
-        PlannedSubgoals(registration.make("parallel", config.env, **config.env_config), **settings).close()
+        PlannedSubgoals(make_env(config.env, **config.env_config), **settings).close()
     except UserError as error:
         raise UserError(f"In `{stage}.config`: {error}") from None
 
@@ -71,13 +69,11 @@ def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> No
     Raises:
         UserError: If it has one agent, or observations without `text` and `candidates`.
     """
-    from pettingzoo.env_registry import registration
-
     if not is_parallel(env):
         raise UserError(
             f"`{stage}.env` is {env!r}, which is no PettingZoo parallel environment; ours: {', '.join(env_ids())}."
         )
-    made = registration.make("parallel", env, **env_config)
+    made = make_env(env, **env_config)
     try:
         spaces = {agent: made.observation_space(agent) for agent in made.possible_agents}
     finally:
@@ -116,10 +112,8 @@ def _points(stage: str, env_config: Mapping[str, Any]) -> Iterator[dict[str, Any
 
 
 def _try_parallel(stage: str, env: str, settings: dict[str, Any]) -> None:
-    from pettingzoo.env_registry import registration
-
     try:
-        made = registration.make("parallel", env, **settings)
+        made = make_env(env, **settings)
         made.close()
     except UserError as error:
         raise UserError(f"In `{stage}.config.env_config`: {error}") from None

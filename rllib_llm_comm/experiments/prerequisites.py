@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import one_line
 from rllib_llm_comm.experiments.env_settings import is_parallel
@@ -125,11 +126,9 @@ def _check_observations(stage: str, run: str, config: Any) -> None:
 
 
 def _make(config: Any) -> Any:
-    from pettingzoo.env_registry import registration
-
     from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 
-    env = registration.make("parallel", config.env, **(config.env_config or {}))
+    env = make_env(config.env, **(config.env_config or {}))
     if getattr(config, "planner", None) is None:
         return env
     return PlannedSubgoals(env, **{**config.planning_settings(), "planner": "scripted"})
