@@ -1,4 +1,4 @@
-"""Share of games that scripted commanders win where one is told what the enemy trains and another one owns the producers.
+"""Share of games that scripted commanders win where one is told what the enemy trains and another owns the producers.
 
     python benchmarks/minirts_told.py --games 60 --json docs/results/told/minirts.json
 
