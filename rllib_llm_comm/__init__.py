@@ -45,7 +45,7 @@ _HOMES = {
     "algorithms.emma": ("EMMA", "EMMAConfig"),
     "algorithms.mappo": ("MAPPO", "MAPPOConfig"),
     "algorithms.message_sft": ("MessageSFT", "MessageSFTConfig"),
-    "algorithms.registry": ("register_algorithm", "register_all"),
+    "algorithms.algorithms": ("register_algorithm", "register_all"),
     "algorithms.self_play_ppo": ("SelfPlayPPO", "SelfPlayPPOConfig"),
     "algorithms.symbolic_ppo": ("SymbolicPPO", "SymbolicPPOConfig"),
     "algorithms.twosome": ("TWOSOME", "TWOSOMEConfig"),

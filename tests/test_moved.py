@@ -62,6 +62,13 @@ def test_a_program_that_imports_an_old_name_is_told_the_new_one(tmp_path):
     assert told in run.stderr
 
 
+def test_the_front_of_the_package_uses_no_old_name():
+    program = "import rllib_llm_comm as front\nfor name in front.__all__: getattr(front, name)"
+    ours = "error:`rllib_llm_comm:DeprecationWarning"
+    run = subprocess.run([sys.executable, "-W", ours, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
 def test_names_that_never_were_are_not_found():
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module(f"{ROOT}.runners.nobody")

@@ -156,9 +156,9 @@ from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
-from rllib_llm_comm.envs.overcooked_text.sentences import dish_name
 from rllib_llm_comm.envs.overcooked_text.setting_checks import check_values
 from rllib_llm_comm.envs.overcooked_text.text_cache import wording
+from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name
 from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import require_choice
 

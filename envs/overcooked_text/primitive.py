@@ -1,4 +1,4 @@
-"""Primitive actions behind the same interface as the macro-actions of `macro.py`."""
+"""Primitive actions behind the same interface as the macro-actions of `macro_execution.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The game: state and rules of the textual 7x7 kitchen, in plain Python without gym, numpy or randomness.
 
-`Kitchen` knows primitive actions only; macro-actions are in `macro.py`. With `legacy=True` it behaves exactly
-like the original game; otherwise the deviations listed in `docs/envs/overcooked_text.md` apply.
+`Kitchen` knows primitive actions only; macro-actions are in `macro_execution.py`. With `legacy=True` it behaves
+exactly like the original game; otherwise the deviations listed in `docs/envs/overcooked_text.md` apply.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_text import text
-from rllib_llm_comm.envs.overcooked_text.cook import choose, say
+from rllib_llm_comm.envs.overcooked_text.cook_rules import choose, say
 from rllib_llm_comm.envs.overcooked_text.sayings import word
 
 

@@ -9,8 +9,6 @@ from rllib_llm_comm.envs.overcooked_text.effects import Effect, Food, Plate
 from rllib_llm_comm.envs.overcooked_text.effects import Item as Thing
 from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.sentences import describe as describe_view
-from rllib_llm_comm.envs.overcooked_text.sentences import dish_name, phrase
 from rllib_llm_comm.envs.overcooked_text.view import (
     BOARDS,
     BOWL,
@@ -24,6 +22,8 @@ from rllib_llm_comm.envs.overcooked_text.view import (
     Partner,
     View,
 )
+from rllib_llm_comm.envs.overcooked_text.view_sentences import describe as describe_view
+from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name, phrase
 from rllib_llm_comm.envs.told_to import ALL, ONE
 
 NAMES = ("alice", "bob", "carol")

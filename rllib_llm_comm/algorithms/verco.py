@@ -12,7 +12,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.algorithms.agent_policies import AgentPoliciesMixin
-from rllib_llm_comm.algorithms.group_baselines import GroupBaselinesMixin
+from rllib_llm_comm.algorithms.group_baseline_settings import GroupBaselinesMixin
 from rllib_llm_comm.algorithms.multi_agent_ppo import MultiAgentPPOConfig
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
@@ -20,7 +20,7 @@ from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
-from rllib_llm_comm.learners.group_advantages import GroupBaselineLearner
+from rllib_llm_comm.learners.group_baseline_learner import GroupBaselineLearner
 from rllib_llm_comm.learners.message_credit import CREDITS, SPEAKER
 from rllib_llm_comm.learners.message_drift import first_kl_coeff
 from rllib_llm_comm.modules.llm_comm import LLMCommModule

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from rllib_llm_comm.chat.chat_model import ChatModel, cut_at
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.chat.purposes import PLAN, asking_for
-from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.language.prompt_files import fill
 
 _MOST_SHOWN = 4000
 _MOST_REASONS = 10

@@ -14,7 +14,7 @@ from rllib_llm_comm.chat.answers import without_thoughts
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.purposes import MANUAL, asking_for
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.language.prompt_files import fill
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.usage import count_scope
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.language.templates import fill, template
+from rllib_llm_comm.language.prompt_files import fill, template
 from rllib_llm_comm.planning.answer_authors import (
     BY_RULES,
     ERROR,
@@ -24,7 +24,17 @@ from rllib_llm_comm.planning.answer_authors import (
     answerers_of,
     gave_up,
 )
-from rllib_llm_comm.planning.chat_forms import (
+from rllib_llm_comm.planning.manuals.manual import read_manual
+from rllib_llm_comm.planning.matching import (
+    assigned,
+    assignments,
+    can_be_shared_out,
+    failed_assignments,
+    made_possible,
+    refusal_for_all,
+)
+from rllib_llm_comm.planning.nearest import Nearest, NearestByEmbedding, NearestByModel
+from rllib_llm_comm.planning.planner_forms import (
     Assignment,
     Decomposition,
     Goal,
@@ -36,16 +46,6 @@ from rllib_llm_comm.planning.chat_forms import (
     same_words,
     with_entries,
 )
-from rllib_llm_comm.planning.manuals.manual import read_manual
-from rllib_llm_comm.planning.matching import (
-    assigned,
-    assignments,
-    can_be_shared_out,
-    failed_assignments,
-    made_possible,
-    refusal_for_all,
-)
-from rllib_llm_comm.planning.nearest import Nearest, NearestByEmbedding, NearestByModel
 from rllib_llm_comm.planning.planning_game import BETWEEN_EXAMPLES
 from rllib_llm_comm.planning.plans import FailedAttempt, Phase, Plan, Planner, PlanRequest, Refusal
 

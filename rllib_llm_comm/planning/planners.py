@@ -13,7 +13,7 @@ from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.planning.answer_authors import BY_RULES, MENU, RULES, PhaseAnswers
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
-from rllib_llm_comm.planning.deps import DepsPlanner
+from rllib_llm_comm.planning.deps_planner import DepsPlanner
 from rllib_llm_comm.planning.matching import assigned, made_possible
 from rllib_llm_comm.planning.nearest import NearestByEmbedding
 from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal

@@ -8,7 +8,7 @@ from typing import Protocol
 from rllib_llm_comm.chat.answers import AnswerError, ask_for
 from rllib_llm_comm.chat.purposes import REFLECTION
 from rllib_llm_comm.chat.usage import count_scope
-from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.language.prompt_files import fill
 from rllib_llm_comm.planning.answer_authors import (
     BY_RULES,
     ERROR,
@@ -20,8 +20,8 @@ from rllib_llm_comm.planning.answer_authors import (
     gave_up,
 )
 from rllib_llm_comm.planning.attempts import Reflection
-from rllib_llm_comm.planning.chat_forms import Blame
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
+from rllib_llm_comm.planning.planner_forms import Blame
 from rllib_llm_comm.planning.plans import LOST, STUCK, Outcome, Plan, PlanRequest
 
 

@@ -20,7 +20,7 @@ from rllib_llm_comm.chat.local_chat import LocalChat
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language import smollm2
 from rllib_llm_comm.language.base_model import load_base_model
-from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.language.prompt_files import fill
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 with_smollm2 = pytest.mark.skipif(

@@ -22,7 +22,7 @@ from rllib_llm_comm.envs.overcooked_text import ENV_ID, parallel_env, text
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, COUNTER, DELTAS, FLOOR, MAPS, RECIPES, SIZE
 from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.scripted_pair import ScriptedTeam
+from rllib_llm_comm.envs.overcooked_text.scripted_team import ScriptedTeam
 from rllib_llm_comm.envs.overcooked_text.text_cache import wording
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env

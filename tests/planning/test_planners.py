@@ -19,9 +19,9 @@ from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.templates import template
+from rllib_llm_comm.language.prompt_files import template
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
-from rllib_llm_comm.planning.deps import DepsPlanner
+from rllib_llm_comm.planning.deps_planner import DepsPlanner
 from rllib_llm_comm.planning.nearest import NearestByEmbedding
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import BETWEEN_EXAMPLES, PHASES, planning_game

@@ -1,4 +1,4 @@
-"""Questions to a base model: does it act with sense, does it follow a message? `python -m ...pretraining.probe`."""
+"""Questions to a base model on sensible actions and on following messages. `python -m tools.embedded_model.probe`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from rllib_llm_comm.envs.overcooked_text.cook import choose, say
+from rllib_llm_comm.envs.overcooked_text.cook_rules import choose, say
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, understand, word
-from rllib_llm_comm.envs.overcooked_text.sentences import describe, phrase
 from rllib_llm_comm.envs.overcooked_text.view import RIGHT, SHELF, Option, View
+from rllib_llm_comm.envs.overcooked_text.view_sentences import describe, phrase
 from rllib_llm_comm.language.adapters import AdaptedModel
+from rllib_llm_comm.language.agent_prompts import action_prompt, message_prompt
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
-from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 from tools.embedded_model.kitchens import FOODS, HELD_OUT_FOODS, options, random_view
 

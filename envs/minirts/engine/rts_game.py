@@ -1,4 +1,4 @@
-"""The game as an object: maps, units, orders, time. Knows nothing of agents or pictures; the rules are in `ticks`.
+"""The game as an object: maps, units, orders, time. Knows nothing of agents or pictures. Rules: `tick_rules`.
 
 game = Game(seed=3, settings=Settings(opponents=(None, "medium")))
 game.run(49)                                            # to the first decision

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numba import njit
 
-from rllib_llm_comm.envs.minirts.engine import immediate_commands as commands
+from rllib_llm_comm.envs.minirts.engine import command_queue as commands
 from rllib_llm_comm.envs.minirts.engine.discs import distance2, free
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.paths import way

@@ -33,7 +33,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, state_sentences
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.templates import template
+from rllib_llm_comm.language.prompt_files import template
 from rllib_llm_comm.planning.games.overcooked_ai_player import FollowingCooks
 from rllib_llm_comm.planning.games.overcooked_ai_skills import kitchen_skills
 from rllib_llm_comm.planning.planning_game import BETWEEN_EXAMPLES, PlanningGame

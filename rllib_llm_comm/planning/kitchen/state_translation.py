@@ -18,7 +18,7 @@ from rllib_llm_comm.chat.answers import ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.purposes import TRANSLATION
 from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
-from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.language.prompt_files import fill
 from rllib_llm_comm.planning.code_index import CodeIndex
 from rllib_llm_comm.planning.games.overcooked_ai import KitchenPlanning, Moment
 

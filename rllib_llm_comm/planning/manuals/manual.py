@@ -32,7 +32,7 @@ from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.purposes import MANUAL, asking_for
 from rllib_llm_comm.chat.usage import ChatCounters, count_scope
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.templates import fill, template
+from rllib_llm_comm.language.prompt_files import fill, template
 from rllib_llm_comm.planning.manuals.latex import Paragraph
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from rllib_llm_comm.chat.answers import UnusableError, ask_checked, read_yes_no, without_thoughts
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.purposes import JUDGE, REWARD_CODE, asking_for
-from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.language.prompt_files import fill
 from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError, Sandbox, shared_sandbox
 
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)

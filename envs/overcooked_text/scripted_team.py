@@ -11,7 +11,7 @@ import numpy as np
 
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_text import text
-from rllib_llm_comm.envs.overcooked_text.cook import choose, say
+from rllib_llm_comm.envs.overcooked_text.cook_rules import choose, say
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, ordered_foods, understand, word
 from rllib_llm_comm.envs.overcooked_text.view import BOARDS, COUNTER, ONE_ROOM, SHELF, Item, Option, View
 
@@ -20,11 +20,11 @@ _STRAY = 0.5
 
 
 class ScriptedTeam:
-    """Plays all cooks of a kitchen by the rules of `cook.py`, from what each sees, remembers and hears.
+    """Plays all cooks of a kitchen by the rules of `cook_rules.py`, from what each sees, remembers and hears.
 
-    Unlike the scripted teacher (`scripted.py`) a cook that is not told the order does not act on it: it acts on what it
-    heard, or guesses. Like the teacher it sees the whole kitchen otherwise, if `everything`. The rules know no way
-    around a cook that stands in the way and no remedy for full boards; so a cook that is asked for the fourth time
+    Unlike the scripted teacher (`scripted_player.py`) a cook that is not told the order does not act on it: it acts on
+    what it heard, or guesses. Like the teacher it sees the whole kitchen otherwise, if `everything`. The rules know no
+    way around a cook that stands in the way and no remedy for full boards; so a cook that is asked for the fourth time
     while all things are where they were takes any step in half of the cases.
 
     Attributes:

@@ -13,7 +13,7 @@ from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.callbacks.equal_starts import StartAlike
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.learners.group_advantages import ADVANTAGES, EPISODE, GAE, GROUPINGS, PROMPT
+from rllib_llm_comm.learners.group_baseline_learner import ADVANTAGES, EPISODE, GAE, GROUPINGS, PROMPT
 from rllib_llm_comm.learners.message_credit import SPEAKER
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ def fill(package: str, name: str, **values: object) -> str:
     """A template with its slots filled, in one pass: braces inside the values are data and stay as they are.
 
     Args:
-        package: See `rllib_llm_comm.language.templates.template`.
-        name: See `rllib_llm_comm.language.templates.template`.
+        package: See `rllib_llm_comm.language.prompt_files.template`.
+        name: See `rllib_llm_comm.language.prompt_files.template`.
         **values: A value for each `{slot}`.
 
     Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from rllib_llm_comm.language.templates import fill
+from rllib_llm_comm.language.prompt_files import fill
 
 _MAX_SUBGOAL_CHARACTERS = 200
 

@@ -1,6 +1,6 @@
 """Immediate commands: what a tick's phases want to be done at its end, first in, first out. Compiled.
 
-`g` is a record `state.GAME`. `immediate` carries them out.
+`g` is a record `state.GAME`. `command_execution` carries them out.
 """
 
 from __future__ import annotations
