@@ -32,9 +32,8 @@ from rllib_llm_comm.modules.llm_comm import LLMCommModule
 from rllib_llm_comm.teachers.message_meaning import same_request
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from ray.rllib.connectors.connector_v2 import ConnectorV2
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 

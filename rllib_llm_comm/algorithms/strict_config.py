@@ -13,9 +13,8 @@ from ray.tune.result import TRIAL_INFO
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from ray.rllib.callbacks.callbacks import RLlibCallback
+    from typing_extensions import Self
 
 SHARED_POLICY = "shared"
 _SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_stack", TRIAL_INFO)
