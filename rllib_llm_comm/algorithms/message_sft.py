@@ -194,6 +194,8 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
     def training_step(self) -> None:
         """One pass over the labels, the held-out loss and, now and then, messages to judge."""
         rows = len(next(iter(self.labels.train.values())))
+        if self._storage is not None:  # under Tune, where a command may be showing a bar
+            self.on_first_learner(_follow, folder=self.logdir, iteration=self.iteration)
         batch = MultiAgentBatch({SHARED_POLICY: SampleBatch(self.labels.train)}, env_steps=rows)
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
             learner_results = self.learner_group.update(
@@ -276,6 +278,10 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
     def _log(self, **values: float) -> None:
         for name, value in values.items():
             self.metrics.log_value((SFT_RESULTS, name), value, window=1)
+
+
+def _follow(learner: SFTLearner, folder: str, iteration: int) -> None:
+    learner.follow(folder, iteration)
 
 
 def _held_out_loss(learner: SFTLearner, columns: dict[str, Any]) -> dict[str, float]:
