@@ -11,7 +11,8 @@ import subprocess
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from command import COMMAND, environment
+
+from tests.cli.command import COMMAND, environment
 
 STAGE = {
     "run": "MessageSFT",
