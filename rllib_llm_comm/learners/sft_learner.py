@@ -50,7 +50,7 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
                 self._set_optimizer_lr(optimizer, annealed(self.config.lr, self._weights_seq_no, self.config.anneal))
 
     def follow(self, folder: str, iteration: int) -> None:
-        """Lets the next update write the share that is done, see `pass_share`.
+        """Lets the next update write the share of it that is done into a folder.
 
         Args:
             folder: The trial's working folder.
