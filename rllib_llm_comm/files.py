@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -30,6 +31,7 @@ _FAULTS = {
 }
 # Beginnings of the names of folders that are filled and then renamed; files end in `.tmp`.
 _SCRATCH_FOLDERS = (".policy-", ".adapter-", ".report-")
+_PIECE = 1 << 20  # bytes read at once
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
@@ -106,6 +108,22 @@ def move_aside(path: Path, name: str) -> Path:
         number += 1
     path.rename(aside)
     return aside
+
+
+def digest_of(path: Path) -> str:
+    """The sha256 of a file, read in pieces: 64 hexadecimal digits.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while piece := handle.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def remove_scratch(folder: Path) -> None:

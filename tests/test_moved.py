@@ -28,7 +28,8 @@ def test_every_old_module_has_a_place_and_none_is_in_the_way():
 def test_every_renamed_name_has_a_place():
     for old, new in moved.NAMES.items():
         (module, _, name), (place, _, attribute) = old.rpartition("."), new.rpartition(".")
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             found = getattr(importlib.import_module(f"{ROOT}.{module}"), name)
         assert found is getattr(importlib.import_module(f"{ROOT}.{place}"), attribute)
         # A module holds a renamed class under the new name only.

@@ -9,6 +9,8 @@ from pathlib import Path
 import yaml
 
 import rllib_llm_comm
+from tools.absolute_readme import absolute
+from tools.smoke_wheel import PYTHONS
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,6 +33,30 @@ def test_the_source_distribution_takes_every_folder():
 
 def _ignored(name: str) -> bool:
     return any(line.strip("/") == name for line in (ROOT / ".gitignore").read_text().splitlines())
+
+
+def test_the_same_pythons_everywhere():
+    config = (ROOT / "setup.cfg").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    told = [f"3.{minor}" for minor in re.findall(r"Programming Language :: Python :: 3\.(\d+)", config)]
+    assert told == [name.removeprefix("python") for name in PYTHONS]
+    least, beyond = re.search(r"python_requires = >=3\.(\d+),<3\.(\d+)", config).groups()
+    assert (told[0], told[-1]) == (f"3.{least}", f"3.{int(beyond) - 1}")
+    # Types and syntax are checked against the oldest.
+    assert f'target-version = "py3{least}"' in project and f'python_version = "3.{least}"' in project
+    nightly = yaml.safe_load((ROOT / ".github/workflows/wheels.yml").read_text())
+    assert nightly["jobs"]["wheel"]["strategy"]["matrix"]["python"] == told
+
+
+def test_the_page_for_an_index_has_absolute_links_only():
+    base = "https://example.org/a/b/blob/v1"
+    text = absolute((ROOT / "README.md").read_text(), base)
+    places = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert places and all(place.startswith(("https://", "#")) for place in places)
+    ours = [place for place in places if place.startswith("https://example.org/")]
+    assert all((ROOT / re.sub(r".*/(?:blob|raw)/v1/|#.*", "", place)).exists() for place in ours)
+    images = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text)
+    assert images and all("/raw/v1/" in image for image in images)
 
 
 def test_every_package_is_in_the_wheel():

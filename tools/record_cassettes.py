@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from itertools import zip_longest
 from typing import Any
 
@@ -290,7 +290,7 @@ def _record(name: str, settings: Mapping[str, Any], wanted: Sequence[Sequence[An
     target.parent.mkdir(exist_ok=True)
     results: dict[str, Any] = {
         "model": getattr(model, "model", ""),
-        "made": datetime.now(UTC).date().isoformat(),
+        "made": datetime.now(timezone.utc).date().isoformat(),
         "settings": settings,
         "note": how,
         "items": [],

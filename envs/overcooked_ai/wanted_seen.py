@@ -108,9 +108,10 @@ def planes(kitchen: Kitchen, told: bool) -> np.ndarray:
     wanted, layout = _wanted(kitchen), kitchen.layout
     out = np.zeros((layout.width, layout.height, NUM_PLANES), np.uint8)
     if told:
-        out[(*wanted.pot, 0)] = 1
-    for cell, number in _soups(kitchen):
-        out[(*cell, 1)] = number + 1
+        x, y = wanted.pot
+        out[x, y, 0] = 1
+    for (x, y), number in _soups(kitchen):
+        out[x, y, 1] = number + 1
     return out
 
 

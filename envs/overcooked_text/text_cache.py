@@ -74,7 +74,7 @@ def _scene(kitchen: Kitchen, index: int) -> Hashable:
     belief, seen = kitchen.beliefs[index], kitchen.sight(index)
     return (
         index,
-        int.from_bytes(kitchen.cells) & _window(seen),
+        int.from_bytes(kitchen.cells, "big") & _window(seen),
         *belief.cells,
         *belief.status,
         *[food.chops if seen[food.cell] else None for food in kitchen.foods.values()],
@@ -88,7 +88,7 @@ def _scene(kitchen: Kitchen, index: int) -> Hashable:
 @functools.cache
 def _window(seen: bytes) -> int:
     """The seen cells as the bits of a number that holds a byte per cell."""
-    return int.from_bytes(bytes(255 * flag for flag in seen))
+    return int.from_bytes(bytes(255 * flag for flag in seen), "big")
 
 
 def _name(item: Item | None) -> str | None:

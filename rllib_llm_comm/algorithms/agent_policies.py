@@ -14,7 +14,7 @@ from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
 from rllib_llm_comm.errors import UserError, require_choice
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing_extensions import Self
 
 SHARED, PER_AGENT = "shared", "per_agent"
 ROLES = (SHARED, PER_AGENT)

@@ -20,9 +20,8 @@ from rllib_llm_comm.language.text_encoder import check_text_encoder
 from rllib_llm_comm.modules.emma import EmmaModule
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from ray.rllib.connectors.connector_v2 import ConnectorV2
+    from typing_extensions import Self
 
 _ENV = {"observe": ["entities", "state"], "action_level": "goal_cell", "commit": True}
 

@@ -17,7 +17,7 @@ from rllib_llm_comm.learners.group_baseline_learner import ADVANTAGES, EPISODE, 
 from rllib_llm_comm.learners.message_credit import SPEAKER
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing_extensions import Self
 
 _COMPLETE = "complete_episodes"
 

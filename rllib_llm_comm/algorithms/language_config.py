@@ -11,7 +11,7 @@ from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelS
 from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing_extensions import Self
 
 _LANGUAGE_MODEL_FIELDS = tuple(
     name for name in LanguageModelSettings.names() if name not in ("trainable_roles", "train_critic", "init_seed")

@@ -15,9 +15,8 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.mappo_learner import MAPPOLearner
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from ray.rllib.core.learner import Learner
+    from typing_extensions import Self
 
 
 class MAPPOConfig(NumericPPOConfig):

@@ -32,9 +32,8 @@ from rllib_llm_comm.modules.llm_comm import LLMCommModule
 from rllib_llm_comm.teachers.message_meaning import same_request
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from ray.rllib.connectors.connector_v2 import ConnectorV2
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 
@@ -195,6 +194,8 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
     def training_step(self) -> None:
         """One pass over the labels, the held-out loss and, now and then, messages to judge."""
         rows = len(next(iter(self.labels.train.values())))
+        if self._storage is not None:  # under Tune, where a command may be showing a bar
+            self.on_first_learner(_follow, folder=self.logdir, iteration=self.iteration)
         batch = MultiAgentBatch({SHARED_POLICY: SampleBatch(self.labels.train)}, env_steps=rows)
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
             learner_results = self.learner_group.update(
@@ -277,6 +278,10 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
     def _log(self, **values: float) -> None:
         for name, value in values.items():
             self.metrics.log_value((SFT_RESULTS, name), value, window=1)
+
+
+def _follow(learner: SFTLearner, folder: str, iteration: int) -> None:
+    learner.follow(folder, iteration)
 
 
 def _held_out_loss(learner: SFTLearner, columns: dict[str, Any]) -> dict[str, float]:

@@ -18,9 +18,8 @@ from rllib_llm_comm.learners.losses import VALUE_CLIP_MODES
 from rllib_llm_comm.learners.multi_agent_ppo_learner import MultiAgentPPOLearner
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from ray.rllib.core.learner import Learner
+    from typing_extensions import Self
 
 
 class MultiAgentPPOConfig(PlanningConfigMixin, PPOConfig):

@@ -17,9 +17,9 @@ from rllib_llm_comm.modules.numeric import NumericModule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self
 
     from ray.rllib.connectors.connector_v2 import ConnectorV2
+    from typing_extensions import Self
 
 
 class NumericPPOConfig(MultiAgentPPOConfig):

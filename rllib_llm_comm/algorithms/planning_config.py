@@ -17,7 +17,7 @@ from rllib_llm_comm.planning.rewards.subgoal_rewards import EXACT, make_rewards
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing_extensions import Self
 
 _NAMES = ("planner", "subgoal_reward", "subgoal_rewards", "patience", "replan", "wait")
 

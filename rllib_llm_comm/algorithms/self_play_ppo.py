@@ -29,7 +29,8 @@ from rllib_llm_comm.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Self
+
+    from typing_extensions import Self
 
 SHARED = "shared"
 _ENV = {"observe": ["vector"], "vector": "planes"}

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.utils import force_list
 from ray.tune.result import TRIAL_INFO
+from ray.util.debug import log_once
 
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from ray.rllib.callbacks.callbacks import RLlibCallback
+    from typing_extensions import Self
 
 SHARED_POLICY = "shared"
 _SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_stack", TRIAL_INFO)
@@ -59,6 +59,15 @@ class StrictConfigMixin(AlgorithmConfig):
                 public = [name for name in known if not name.startswith("_")]
                 raise UserError(f"`{key}` is no setting of {type(self).__name__}.{did_you_mean(str(key), public)}")
         return super().update_from_dict(dict(config_dict))
+
+    def validate(self) -> None:
+        """RLlib's checks, without its lines about the new API stack, the only one that our algorithms have.
+
+        RLlib tells them once per process, to `RLModule`'s own use of an old class, too.
+        """
+        for line in (f"{self.algo_class.__name__}_on_new_api_stack", "RLModule(config=[RLModuleConfig object])"):
+            log_once(line)
+        super().validate()
 
     def require_numbers(self, names: Sequence[str]) -> None:
         """Raises a `UserError` unless each of these settings is a number.

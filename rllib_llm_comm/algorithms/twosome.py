@@ -11,7 +11,7 @@ from rllib_llm_comm.algorithms.verco import Verco, VercoConfig
 from rllib_llm_comm.errors import UserError, require_choice
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing_extensions import Self
 
 # Read in the papers and in their published code: settings of PPO, of the adapter and of scoring.
 _PUBLISHED: dict[str, dict[str, Any]] = {

@@ -26,10 +26,9 @@ from rllib_llm_comm.learners.message_drift import first_kl_coeff
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from ray.rllib.connectors.connector_v2 import ConnectorV2
     from ray.rllib.core.learner import Learner
+    from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import logging
 import os
 import zlib
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,7 @@ class Cassette:
         append_line(self.path, {**line, "cut_at": cut_at(answer)} if cut_at(answer) else line)
 
     def _begin(self, note: str) -> None:
-        made = datetime.now(UTC).date().isoformat()
+        made = datetime.now(timezone.utc).date().isoformat()
         header = {"cassette": FORMAT, "model": getattr(self.client, "model", ""), "made": made, "note": note}
         append_line(self.path, header, only_first=True)
         self.header = header

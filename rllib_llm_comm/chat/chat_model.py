@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol, Self
+from typing import Protocol
+
+from typing_extensions import Self
 
 from rllib_llm_comm.chat.usage import ChatCounters
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.files import digest_of, write_atomically
 
 SIGNATURE = "written_here.json"
 _KEY = "own_work.key"
@@ -185,7 +185,7 @@ class OwnStates:
     def _code_of(self, path: Path) -> str:
         if self._key is None or path.is_symlink() or not path.is_file():
             return ""
-        return _code(self._key, "state", [path.name, _digest(path)])
+        return _code(self._key, "state", [path.name, digest_of(path)])
 
 
 def _code(key: bytes, kind: str, content: Any) -> str:
@@ -199,13 +199,8 @@ def _digests(folder: Path) -> dict[str, str] | None:
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             return None
         if path.is_file() and path != folder / SIGNATURE:
-            found[path.relative_to(folder).as_posix()] = _digest(path)
+            found[path.relative_to(folder).as_posix()] = digest_of(path)
     return found or None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _read(path: Path) -> Any:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import out, say, short_path
-from rllib_llm_comm.experiments.packaged_examples import examples, find_example, first_line
+from rllib_llm_comm.experiments.packaged_examples import description, examples, find_example
 from rllib_llm_comm.files import write_atomically
 
 app = typer.Typer(no_args_is_help=True, help="List, copy or run the examples that come with the package.")
@@ -23,9 +23,11 @@ app = typer.Typer(no_args_is_help=True, help="List, copy or run the examples tha
 @app.command("list")
 def list_command() -> None:
     """Show all examples with what they do."""
-    table = Table("name", "file", "what it does")
+    table = Table()
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it does", overflow="fold")
     for name, path in examples().items():
-        table.add_row(escape(name), escape(path.name), escape(first_line(path)))
+        table.add_row(escape(name), escape(description(path)))
     out.print(table)
     say("rllib example run NAME runs one, rllib example get NAME copies it here.")
 

@@ -16,6 +16,9 @@ def command(
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the report; by default report/ in the first folder.")
     ] = None,
+    marl_eval: Annotated[
+        Path | None, typer.Option("--marl-eval", metavar="FILE", help="Write the study as a file of marl-eval, too.")
+    ] = None,
 ) -> None:
     """Make the report of a study: HTML that needs nothing else, Markdown, JSON and pictures.
 
@@ -26,6 +29,8 @@ def command(
 
         rllib report results/study
         rllib report results/study_here results/study_there --out results/both
+
+        rllib report results/study --marl-eval study.json
     """
-    page = run_report(folders, out_folder)
+    page = run_report(folders, out_folder, marl_eval)
     say(f"Open {short_path(page)} in a browser.")

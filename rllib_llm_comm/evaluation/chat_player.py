@@ -51,7 +51,7 @@ class ChatPlayer:
         self._task, self._brief = task, brief
         self._team: set[str] = set()
         self._failures = 0
-        self._template = resources.files(__package__).joinpath("prompts", "chat_player.txt").read_text(encoding="utf-8")
+        self._template = resources.files(__package__).joinpath("prompts/chat_player.txt").read_text(encoding="utf-8")
 
     def reset(self, seed: int | None = None) -> None:
         """Begins an episode; the model has no memory and draws nothing here."""

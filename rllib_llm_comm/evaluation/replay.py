@@ -71,7 +71,7 @@ def _write(sides: Mapping[str, Sequence[Episode]], target: Path, title: str) -> 
         for name, episodes in sides.items()
     ]
     data: ReplayPage = {"sides": recorded, "drawing": sheets.layout()}
-    template = resources.files(__package__).joinpath("templates", "replay.html").read_text(encoding="utf-8")
+    template = resources.files(__package__).joinpath("templates/replay.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True).from_string(template)
     text = page.render(title=title, data=_json_for_html(data), sheets=sheets.data_urls())
     write_atomically(target, text)

@@ -7,11 +7,11 @@ page's own. Keys that stand in a mapping only sometimes are `NotRequired`.
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from typing import Any
 
 import numpy as np
 from pydantic import ConfigDict, with_config
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 

@@ -107,7 +107,7 @@ def write_report(results: StudyResults, folder: Path) -> Path:
         (place / RESULTS).write_text(kept + "\n", encoding="utf-8")
         urls = {name: "data:image/png;base64," + base64.b64encode(png).decode() for name, png in pictures.items()}
         for kind in ("html", "md"):
-            text = resources.files(__package__).joinpath("templates", f"report.{kind}").read_text(encoding="utf-8")
+            text = resources.files(__package__).joinpath(f"templates/report.{kind}").read_text(encoding="utf-8")
             environment = Environment(autoescape=kind == "html", trim_blocks=True, lstrip_blocks=True)
             environment.filters |= {"reached": _reached_text, "shuffled_same": _shuffled_same_text}
             page = environment.from_string(text).render(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from rllib_llm_comm.errors import UserError, did_you_mean
 
 # Sub-packages made of the project's top-level folders (see setup.cfg).
 _FOLDERS = {"tuned_examples": ".yaml", "examples": ".py"}
+_SENTENCE_END = re.compile(r"(?<=[.?!])\s+(?=[A-Z`])")
 
 
 def examples() -> dict[str, Path]:
@@ -47,14 +50,17 @@ def _folder(name: str) -> Path:
         ) from None
 
 
-def first_line(path: Path) -> str:
-    """The description of an example: first comment of a YAML file, first docstring line of a script.
+def description(path: Path) -> str:
+    """The first sentence of an example's first comment or docstring, and the second one where the first asks.
 
     Args:
         path: The example.
     """
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
-        return (ast.get_docstring(ast.parse(text)) or "").split("\n")[0]
-    comments = [line.lstrip("# ").strip() for line in text.split("\n") if line.startswith("#")]
-    return comments[0] if comments else ""
+        words = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]
+    else:
+        lines = itertools.takewhile(lambda line: line.startswith("#"), text.split("\n"))
+        words = " ".join(line.lstrip("# ") for line in lines)
+    sentences = _SENTENCE_END.split(" ".join(words.split()))
+    return " ".join(sentences[: 2 if sentences[0].endswith("?") else 1])

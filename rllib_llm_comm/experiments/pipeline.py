@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -344,7 +345,17 @@ def _say_next(stage: Stage, checkpoint: Path, alone: bool) -> None:
     if (checkpoint / "policy").is_dir():
         trust = " --trust" if reaches_outside(read_manifest(checkpoint / "policy")) else ""
         say(f"Next: rllib evaluate {where}{trust}\n      rllib replay {where}{trust}")
-    say(f"Curves: tensorboard --logdir {short_path(stage.folder)}")
+    say_curves(stage.folder)
+
+
+def say_curves(folder: Path) -> None:
+    """Prints the command that shows the curves of a stage, where it is installed.
+
+    Args:
+        folder: The stage's folder.
+    """
+    if find_spec("tensorboard") is not None:
+        say(f"Curves: tensorboard --logdir {short_path(folder)}")
 
 
 def _figures(summary: Mapping[str, Any]) -> str:

@@ -86,6 +86,7 @@ _LABELS = (
     Column("exact", ("message_sft/exact_match",), ".2f", always=True),
     Column("same request", ("message_sft/same_request",), ".2f", always=True),
 )
+_WHOLE_RUN = float("inf")  # seconds
 _OFFLINE = (Column("loss", ("learners/*/total_loss",), ".3f", always=True),)
 
 
@@ -179,9 +180,25 @@ class TrainingTable:
             self._line([*titles, *(["trial"] if self._trials > 1 else [])], style="bold")
         cells = [column.text(result) for column in self._columns]
         self._line([*cells, *([trial] if self._trials > 1 else [])])
-        self._done[trial] = fraction_done(result, self._stop)
-        share = sum(self._done.values()) / self._trials
-        self._bar.update(self._task, completed=share, description="training")
+        self._advance(trial, fraction_done(result, self._stop))
+
+    @property
+    def moves(self) -> bool:
+        """True if the bar is shown."""
+        return not self._bar.disable
+
+    def move(self, trial: str, result: Mapping[str, Any], share: float) -> None:
+        """Moves the bar within an iteration.
+
+        Args:
+            trial: The trial's name.
+            result: Its last result; empty before the first one.
+            share: The share of the next iteration that is done, in [0, 1).
+        """
+        iterations = (lookup(result, "training_iteration") or 0.0) + share
+        done = fraction_done({**result, "training_iteration": iterations}, self._stop)
+        if done > self._done.get(trial, 0.0):
+            self._advance(trial, done)
 
     def finish(self, trial: str, result: Mapping[str, Any] | None = None) -> None:
         """Counts a trial as done, and tells if it ended before one of its stop criteria was reached.
@@ -193,8 +210,11 @@ class TrainingTable:
         if result and self._stop and not any((lookup(result, k) or 0.0) >= v for k, v in self._stop.items()):
             iterations = int(lookup(result, "training_iteration") or 0)
             self._line([f"{trial} was stopped early by the scheduler, after iteration {iterations}"], style="dim")
-        self._done[trial] = 1.0
-        self._bar.update(self._task, completed=sum(self._done.values()) / self._trials)
+        self._advance(trial, 1.0)
+
+    def _advance(self, trial: str, done: float) -> None:
+        self._done[trial] = done
+        self._bar.update(self._task, completed=sum(self._done.values()) / self._trials, description="training")
 
     def _line(self, cells: list[str], style: str | None = None) -> None:
         self._bar.console.print(escape("  ".join(cells)), style=style, soft_wrap=True)
@@ -211,6 +231,8 @@ def make_bar() -> Progress:
         console=out,
         transient=True,
         disable=not out.is_terminal,
+        # By default the time that remains is told from the last 30 seconds, in which a long iteration moves nothing.
+        speed_estimate_period=_WHOLE_RUN,
     )
 
 

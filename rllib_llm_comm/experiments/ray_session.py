@@ -11,7 +11,8 @@ import threading
 import warnings
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+
+from typing_extensions import Self
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import one_line, out

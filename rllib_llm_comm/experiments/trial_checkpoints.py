@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import pickletools
 import shutil
@@ -10,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.files import move_aside, sync_tree, write_atomically
+from rllib_llm_comm.files import digest_of, move_aside, sync_tree, write_atomically
 
 SEAL = "complete.json"
 _INCOMPLETE = "incomplete_"
@@ -29,7 +28,7 @@ def seal(checkpoint: Path, metrics: Mapping[str, Any]) -> None:
         OSError: If the disk fails; the checkpoint does not count then.
     """
     sync_tree(checkpoint)
-    files = {str(path.relative_to(checkpoint)): _digest(path) for path in _files(checkpoint)}
+    files = {str(path.relative_to(checkpoint)): digest_of(path) for path in _files(checkpoint)}
     write_atomically(checkpoint / SEAL, json.dumps({"files": files, "metrics": dict(metrics)}) + "\n")
 
 
@@ -109,14 +108,9 @@ def _seal_holds(checkpoint: Path) -> bool:
     if content is None:
         return False
     try:
-        return all(_digest(checkpoint / name) == digest for name, digest in content["files"].items())
+        return all(digest_of(checkpoint / name) == digest for name, digest in content["files"].items())
     except OSError:
         return False
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _reads_to_its_end(checkpoint: Path) -> bool:

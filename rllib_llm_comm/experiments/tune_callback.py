@@ -17,6 +17,7 @@ from ray.tune.utils.util import SafeFallbackEncoder
 from rllib_llm_comm.experiments.console import StoppedError
 from rllib_llm_comm.experiments.trial_checkpoints import SEAL, remove_incomplete, seal
 from rllib_llm_comm.experiments.tune_state import StateKeeper
+from rllib_llm_comm.learners.pass_share import read_share
 
 if TYPE_CHECKING:
     from ray.tune import Checkpoint
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class TableCallback(Callback):
-    """Prints every result of every trial.
+    """Prints every result of every trial, and moves the bar.
 
     Args:
         table: The table.
@@ -41,6 +42,17 @@ class TableCallback(Callback):
     ) -> None:
         """Prints the result."""
         self._table.show(str(trial), result)
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """Moves the bar within the iterations that run."""
+        if not self._table.moves:
+            return
+        for trial in trials:
+            if trial.status == trial.RUNNING:
+                result = trial.last_result or {}
+                folder = trial.storage.trial_working_directory
+                share = read_share(folder, int(result.get("training_iteration") or 0))
+                self._table.move(str(trial), result, share)
 
     def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """Counts the trial."""

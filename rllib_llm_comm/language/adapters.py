@@ -7,6 +7,7 @@ import copy
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -366,9 +367,12 @@ def _put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str]) 
         "base_model_name_or_path": base.name,
     }
     try:
-        peft_model = get_peft_model(clone, LoraConfig(**lora), adapter_name=roles[0])
-        for role in roles[1:]:
-            peft_model.add_adapter(role, LoraConfig(**lora))
+        with warnings.catch_warnings():
+            # PEFT asks transformers 5 for a property by its old name.
+            warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+            peft_model = get_peft_model(clone, LoraConfig(**lora), adapter_name=roles[0])
+            for role in roles[1:]:
+                peft_model.add_adapter(role, LoraConfig(**lora))
     except ValueError as error:
         raise UserError(
             f"`lora_target_modules` is {targets!r}, which fits no linear map of {base.name!r}; "

@@ -17,7 +17,7 @@ def template(package: str, name: str) -> str:
         package: The package whose folder `prompts` has it.
         name: File name without `.txt`.
     """
-    text = resources.files(package).joinpath("prompts", f"{name}.txt").read_text(encoding="utf-8")
+    text = resources.files(package).joinpath(f"prompts/{name}.txt").read_text(encoding="utf-8")
     return text.rstrip("\n")
 
 

@@ -52,6 +52,10 @@ class WholeEpochs:
         self._shuffle = shuffle and self._parts > 1
         self._total = num_total_minibatches
 
+    def __len__(self) -> int:
+        """Number of minibatches."""
+        return self._total or self._parts * self._epochs
+
     def __iter__(self) -> Iterator[MultiAgentBatch]:
         made, epoch = 0, 0
         while self._parts and (made < self._total if self._total else epoch < self._epochs):

@@ -10,8 +10,9 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import ModuleID, TensorType
 
 from rllib_llm_comm.agents.label_loss import IGNORED, MESSAGE_LABELS
-from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
+from rllib_llm_comm.learners.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
+from rllib_llm_comm.learners.pass_share import told_parts
 from rllib_llm_comm.modules.llm_comm import MESSAGE_HITS, MESSAGE_LOG_PROBS
 
 
@@ -21,6 +22,8 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
 
     Settings read from the config: `lr`, `anneal`, `grad_clip`.
     """
+
+    _followed: tuple[str, int] | None = None
 
     @override(TorchLearner)
     def get_parameters(self, module: Any) -> list[torch.nn.Parameter]:
@@ -45,6 +48,21 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
         if self.config.anneal:
             for optimizer in self._named_optimizers.values():
                 self._set_optimizer_lr(optimizer, annealed(self.config.lr, self._weights_seq_no, self.config.anneal))
+
+    def follow(self, folder: str, iteration: int) -> None:
+        """Lets the next update write the share of it that is done into a folder.
+
+        Args:
+            folder: The trial's working folder.
+            iteration: Number of iterations that are done.
+        """
+        self._followed = (folder, iteration)
+
+    @override(WholeEpochsMixin)
+    def _create_iterator_if_necessary(self, **kwargs: Any) -> Any:
+        parts = super()._create_iterator_if_necessary(**kwargs)
+        followed, self._followed = self._followed, None
+        return told_parts(parts, len(parts), *followed) if followed and isinstance(parts, WholeEpochs) else parts
 
     @override(TorchLearner)
     def compute_loss_for_module(

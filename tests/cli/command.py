@@ -16,11 +16,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, **here, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
 
 
-def rllib(*arguments: str, cwd: Path, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+def rllib(*arguments: str, cwd: Path, timeout: float = 240, columns: int = 200) -> subprocess.CompletedProcess[str]:
     """Runs `rllib ARGUMENTS` in a folder until it ends."""
-    return subprocess.run(
-        [*COMMAND, *arguments], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout
-    )
+    env = {**environment(), "COLUMNS": str(columns)}
+    return subprocess.run([*COMMAND, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout)
 
 
 def start_rllib(*arguments: str, cwd: Path) -> subprocess.Popen[str]:

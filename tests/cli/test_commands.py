@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import rllib_llm_comm
+from rllib_llm_comm.experiments.packaged_examples import description, examples
 from tests.cli.command import rllib
 
 GOLDEN = Path(__file__).parents[1] / "data" / "overcooked_text_golden.jsonl.gz"
@@ -139,9 +140,14 @@ def test_check_env_of_a_user(tmp_path):
 
 
 def test_examples(tmp_path):
-    listed = rllib("example", "list", cwd=tmp_path).stdout
+    listed = rllib("example", "list", cwd=tmp_path, columns=80).stdout
     for name in ("verco", "message_sft", "verco_seeds", "verco_llama7b"):
         assert name in listed
+    # On 80 columns the description is whole, whatever its lines.
+    words = " ".join(line.split("│")[2].strip() for line in listed.split("\n") if line.startswith("│"))
+    assert "from nothing to a replay." in words and "…" not in listed
+    sentences = [description(path) for path in examples().values()]
+    assert all(sentence in words and sentence[-1] == "." for sentence in sentences), sentences
     assert rllib("example", "get", "verco", cwd=tmp_path).returncode == 0
     assert "collect_labels" in (tmp_path / "verco.yaml").read_text()
     again = rllib("example", "get", "verco", cwd=tmp_path)

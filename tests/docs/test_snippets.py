@@ -7,7 +7,6 @@ with fixed sentences.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shutil
 import tarfile
@@ -72,7 +71,8 @@ def trained(tmp_path_factory) -> Path:
 def home(tmp_path_factory) -> Iterator[Path]:
     """The working directory of all pages, with one Ray, whose workers stay where it was started."""
     folder = tmp_path_factory.mktemp("home")
-    with contextlib.chdir(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
     yield folder
     ray.shutdown()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.marl_eval import to_marl_eval
-from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults, read_results
+from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults, read_results, to_plain
+from tests.cli.command import rllib
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -46,3 +48,18 @@ def test_a_study_without_curves_is_refused():
     bare = {name: SystemResults(name, system.label) for name, system in results.scenarios["A_all_three"].items()}
     with pytest.raises(UserError, match="let the study end first"):
         to_marl_eval(dataclasses.replace(results, scenarios={"A_all_three": bare}))
+
+
+def test_the_command_writes_the_file_or_tells_in_one_sentence_why_not(tmp_path):
+    results = read_results(RESULTS / "study_map_a_all_three")
+    whole = results.scenarios["A_all_three"]
+    study = {**results.study, "systems": {name: results.study["systems"][name] for name in ("none", "verco")}}
+    two = StudyResults(study, {"A_all_three": {name: whole[name] for name in ("none", "verco")}}, [])
+    (tmp_path / "results.json").write_text(json.dumps(to_plain(two)))
+    done = rllib("report", ".", "--out", "page", "--marl-eval", "there/study.json", cwd=tmp_path)
+    assert done.returncode == 0 and "there/study.json" in done.stdout, done.stderr
+    assert json.loads((tmp_path / "there" / "study.json").read_text()) == to_marl_eval(two)[0]
+    (tmp_path / "file").write_text("")
+    refused = rllib("report", ".", "--out", "other", "--marl-eval", "file/study.json", cwd=tmp_path)
+    assert refused.returncode == 1 and "`--marl-eval`: file/study.json" in refused.stderr
+    assert not (tmp_path / "other").exists()

@@ -69,6 +69,18 @@ def test_a_trial_that_the_scheduler_stopped_is_told(capsys):
     )
 
 
+def test_the_bar_moves_within_an_iteration_and_never_back():
+    out.file = None
+    with TrainingTable({"training_iteration": 4}, trials=2) as table:
+        table.move("0", {}, 0.5)
+        assert table._done == {"0": 0.125}
+        table.show("0", {**LEARNING, "training_iteration": 2})
+        table.move("0", LEARNING, 0.25)  # of an iteration that is done again
+        assert table._done == {"0": 0.5}
+        table.move("0", {**LEARNING, "training_iteration": 2}, 0.25)
+        assert table._done == {"0": 0.5625}
+
+
 def test_cause_of_finds_the_users_sentence():
     error = UserError("`lr` is 3 but must be small.")
     try:
