@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar, cast
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,7 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 
 from rllib_llm_comm.envs.interface import check_settings
+from rllib_llm_comm.envs.max_cycles import MaxCycles
 from rllib_llm_comm.errors import require_choice
 
 
@@ -24,9 +25,12 @@ class Game(ParallelEnv, ABC):
         observation_spaces: The space of each agent's observations.
         action_spaces: The space of each agent's actions.
         render_mode: Default mode of `render`.
+        state_bounds: Least and largest number of `state`.
     """
 
     env_id: ClassVar[str]
+    state_bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    _rng: np.random.Generator
     observation_spaces: dict[str, spaces.Dict]
     action_spaces: Mapping[str, spaces.Space[Any]]
     render_mode: str | None = None
@@ -38,6 +42,38 @@ class Game(ParallelEnv, ABC):
     def action_space(self, agent: str) -> spaces.Space[Any]:
         """The space of an agent's actions."""
         return self.action_spaces[agent]
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        """The generator that resets without a seed and chance within episodes draw from."""
+        return self._rng
+
+    @np_random.setter
+    def np_random(self, generator: np.random.Generator) -> None:
+        self._rng = generator
+
+    def whole(self) -> Sequence[float] | np.ndarray:
+        """The whole game in numbers, private facts included; a game that does not define it has no `state`.
+
+        Raises:
+            NotImplementedError: If the game does not define it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no `whole`, so that it has no `state`.")
+
+    def state(self) -> np.ndarray:
+        """The whole game for central critics, float32 (n,): what any agent sees, and what nobody is told."""
+        return np.array(self.whole(), np.float32)
+
+    @property
+    def state_space(self) -> spaces.Box:
+        """The space of `state`.
+
+        Raises:
+            AttributeError: If the game has no `state`.
+        """
+        if type(self).whole is Game.whole:
+            raise AttributeError(f"{type(self).__name__} has no `state`.")
+        return spaces.Box(*self.state_bounds, self.state().shape, np.float32)
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -117,26 +153,28 @@ class Game(ParallelEnv, ABC):
 Made = TypeVar("Made", bound=Game)
 
 
-def constructor(game: type[Made], time_limit: str, name: str = "parallel_env") -> Callable[..., Made]:
+def constructor(game: type[Made], name: str = "parallel_env") -> Callable[..., Made]:
     """The function that makes a game from settings, all of them checked.
 
     Args:
         game: The environment's class; its arguments are the settings.
-        time_limit: The setting that others call `max_cycles`.
         name: Its name in the module of the class.
     """
 
-    def make(**settings: Any) -> Made:
+    def make(*, max_cycles: int | None = None, **settings: Any) -> Made:
         """Makes the environment.
 
         Args:
+            max_cycles: Calls of `step` after which the episode is truncated, >= 1, on top of the game's own time
+                limit; None for no more. A wrapper counts them, so that `unwrapped` is the game.
             **settings: The arguments of the module's page.
 
         Raises:
             UserError: For an unknown setting or a value that is not allowed.
         """
-        check_settings(game, game.env_id, settings, time_limit=time_limit)
-        return game(**settings)
+        check_settings(game, game.env_id, settings)
+        made = game(**settings)
+        return made if max_cycles is None else cast(Made, MaxCycles(made, max_cycles))
 
     make.__name__ = make.__qualname__ = name
     make.__module__ = game.__module__  # so that it can be pickled

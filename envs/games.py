@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.envs.game_record import GameRecord
@@ -39,17 +41,33 @@ def register_game(record: GameRecord) -> None:
     GAMES.register(record.name, record)
     for env_id, entry_point in record.entry_points.items():
         registration.parallel_registry.pop(env_id, None)
-        registration.register("parallel", env_id, entry_point)
+        registration.aec_registry.pop(env_id, None)
+        _register(env_id, entry_point)
 
 
 def register_games() -> None:
-    """Puts all games into PettingZoo's registry of parallel environments; may be called again."""
+    """Puts all games into PettingZoo's registries of parallel and AEC environments; may be called again."""
     from pettingzoo.env_registry import registration
 
     for record in GAMES.values():
         for env_id, entry_point in record.entry_points.items():
             if env_id not in registration.parallel_registry:
-                registration.register("parallel", env_id, entry_point)
+                _register(env_id, entry_point)
+
+
+def _register(env_id: str, entry_point: str | Callable[..., Any]) -> None:
+    from pettingzoo.env_registry import registration
+
+    registration.register("parallel", env_id, entry_point)
+    registration.register("aec", env_id, partial(_in_turns, entry_point))
+
+
+def _in_turns(entry_point: str | Callable[..., Any], **settings: Any) -> Any:
+    """The AEC form of an environment; its game is imported when one is made."""
+    from pettingzoo.utils.conversions import parallel_to_aec
+
+    make = load(entry_point) if isinstance(entry_point, str) else entry_point
+    return parallel_to_aec(make(**settings))
 
 
 def env_ids() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.setting_types import check_types
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 
 ACTION_MASK = "action_mask"
 """Key of an observation: 1 for each action that is allowed now."""
@@ -143,14 +143,13 @@ def telling_words(facts: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({word for own in words for word in own if not all(word in other for other in words)}))
 
 
-def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], time_limit: str) -> None:
+def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any]) -> None:
     """Refuses settings that an environment does not have, or that have a wrong type.
 
     Args:
         env_class: Its constructor's arguments are the settings.
         env_id: Its name in messages.
         settings: The user's settings.
-        time_limit: The setting that others call `max_cycles`.
 
     Raises:
         UserError: If one is unknown, or of a wrong type.
@@ -158,9 +157,25 @@ def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any], ti
     known = [name for name in inspect.signature(env_class).parameters if name != "self"]
     for name in settings:
         if name not in known:
-            hint = f" Did you mean {time_limit!r}?" if name == "max_cycles" else did_you_mean(name, known)
+            hint = did_you_mean(name, known)
             raise UserError(f"`{name}` is no setting of {env_id!r}; its settings are {', '.join(known)}.{hint}")
     check_types(env_class, settings)
+
+
+def check_parts(observe: Sequence[str], parts: Sequence[str]) -> None:
+    """Checks the setting `observe`.
+
+    Args:
+        observe: Its value.
+        parts: The parts that observations of the game can have.
+
+    Raises:
+        UserError: If it is no list of different parts.
+    """
+    if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
+        raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(parts)}.")
+    for part in observe:
+        require_choice("observe", part, parts)
 
 
 def check_actions(

@@ -180,6 +180,14 @@ class TellingGame(Game):
             self.agents = []
         return observed, rewards, dict.fromkeys(AGENTS, over), dict.fromkeys(AGENTS, False), infos
 
+    def whole(self) -> list[float]:
+        """Share of the time, then what an agent sees who is told, in the order of bob."""
+        told, self._told = self._told, set(AGENTS)
+        try:
+            return [self.time / self.steps, *self.seen_by(LISTENER_NAME).vector]
+        finally:
+            self._told = told
+
     def _observations(self) -> dict[str, Observation]:
         observed = {}
         for agent in self.possible_agents:

@@ -166,7 +166,7 @@ class Door(TellingGame):
         return f"step {self.time} of {self.steps}\n{' '.join(doors)}{end}\nright: {self.fact} (told to {told})"
 
 
-parallel_env = constructor(Door, time_limit="doors")
+parallel_env = constructor(Door)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""

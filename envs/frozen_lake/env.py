@@ -101,8 +101,8 @@ from rllib_llm_comm.envs.frozen_lake.layouts import (
     random_layout,
 )
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, FIXED, NUM_ACTIONS, WALKS, Lake
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, text_spaces
-from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, check_actions, check_parts, text_spaces
+from rllib_llm_comm.errors import require_choice, require_number, require_whole
 
 HORIZON = 100
 PARTS = ("vector", "text")
@@ -274,6 +274,11 @@ class FrozenLake(Game):
             for i, agent in enumerate(self.possible_agents)
         }
 
+    def whole(self) -> Sequence[float]:
+        """Share of the time; per walker its cell as shares of the lake, and whether it walks, has arrived, has fallen;
+        per cell, row by row, a hole, and a target that counts for alice, for bob."""
+        return self.lake.numbers()
+
     # ---- pictures ----------------------------------------------------------------------------------------
 
     def draw_rgb(self) -> np.ndarray:
@@ -293,13 +298,10 @@ def _check(settings: Mapping[str, Any], render_mode: str | None, render_modes: S
     require_number("holes", holes, 0, MOST_HOLES)
     if seed is not None:
         require_whole("layout_seed", seed, 0, 2**32 - 1)
-    if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
-        raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(PARTS)}.")
-    for part in observe:
-        require_choice("observe", part, PARTS)
+    check_parts(observe, PARTS)
 
 
-parallel_env = constructor(FrozenLake, time_limit="horizon")
+parallel_env = constructor(FrozenLake)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""

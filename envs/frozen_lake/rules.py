@@ -157,6 +157,17 @@ class Lake:
                 self.own[1 - i] = tuple(k for k in self.own[1 - i] if k != reached)
         return rewards
 
+    def numbers(self) -> list[float]:
+        """The whole state as shares from 0 to 1; `FrozenLake.whole` tells them."""
+        width, height = self.layout.width, self.layout.height
+        told = [self.time / self.horizon]
+        for (x, y), fate in zip(self.cells, self.fates, strict=True):
+            told += [x / width, y / height, *(float(fate == each) for each in FATES)]
+        own = [{self.layout.targets[k] for k in targets} for targets in self.own]
+        for cell in ((x, y) for y in range(height) for x in range(width)):
+            told += [float(cell in cells) for cells in (self.layout.holes, *own)]
+        return told
+
     def snapshot(self) -> dict[str, Any]:
         """The state as plain values, for files: `t`, `cells`, `fates` and `own`; the random numbers are left out."""
         return {

@@ -129,7 +129,7 @@ from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, checked, ru
 from rllib_llm_comm.envs.minirts.game import ENV_ID
 from rllib_llm_comm.envs.minirts.infos import infos_of
 from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot
-from rllib_llm_comm.envs.minirts.view import render, text
+from rllib_llm_comm.envs.minirts.view import observations, render, text
 from rllib_llm_comm.envs.minirts.view.commander_view import CommanderView
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 from rllib_llm_comm.envs.told_to import draw_told
@@ -178,6 +178,7 @@ class MiniRTS(ParallelGame):
         "render_fps": 8,
     }
     env_id = ENV_ID
+    state_bounds = observations.BOUNDS
 
     def __init__(
         self,
@@ -344,6 +345,10 @@ class MiniRTS(ParallelGame):
         """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
+    def whole(self) -> list[float]:
+        """Numbers of both sides without fog; see `rllib_llm_comm.envs.minirts.view.observations.whole`."""
+        return observations.whole(self.team, self.settings["max_tick"])
+
     # ---- to and fro --------------------------------------------------------------------------------------
 
     def snapshot(self) -> EnvSnapshot:
@@ -375,7 +380,7 @@ class MiniRTS(ParallelGame):
         return render.ansi(self.game, self.team, self.executor if self._in_words else None)
 
 
-parallel_env = constructor(MiniRTS, time_limit="max_tick")
+parallel_env = constructor(MiniRTS)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rllib_llm_comm.envs.interface import check_parts
 from rllib_llm_comm.envs.minirts.commanders.tasks import MOST
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
@@ -72,11 +73,7 @@ def check_values(settings: Mapping[str, Any]) -> None:
     numbers, observe = settings["numbers"], settings["observe"]
     if isinstance(numbers, str) or not numbers or len(set(numbers)) != len(numbers) or not _numbers_fit(numbers):
         raise UserError(f"`numbers` is {numbers!r} but must be a list of different whole numbers from 1 to {MOST}.")
-    if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
-        parts = ", ".join(observations.PARTS)
-        raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {parts}.")
-    for part in observe:
-        require_choice("observe", part, observations.PARTS)
+    check_parts(observe, observations.PARTS)
     _check_secret(settings)
     if "text" in observe and settings["action_level"] != "command":
         raise UserError(

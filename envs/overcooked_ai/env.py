@@ -132,7 +132,13 @@ from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import name_note, portable
-from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, observation_space, observations
+from rllib_llm_comm.envs.overcooked_ai.observations import (
+    DEFAULT_PARTS,
+    observation_space,
+    observations,
+    whole,
+    whole_space,
+)
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import meaning, understand
 from rllib_llm_comm.envs.overcooked_ai.setting_checks import check_values
@@ -363,6 +369,15 @@ class OvercookedAI(Game):
         """
         return self.level.phrases(self.players[agent])
 
+    @property
+    def state_space(self) -> spaces.Box:
+        """The space of `state`."""
+        return whole_space(self.kitchen)
+
+    def whole(self) -> np.ndarray:
+        """The part `state` of observations, whether or not `observe` names it."""
+        return whole(self.kitchen)
+
     # ---- pictures ----------------------------------------------------------------------------------------
 
     def draw_rgb(self) -> np.ndarray:
@@ -378,7 +393,7 @@ class OvercookedAI(Game):
         return sorted(self.players, key=self.players.__getitem__)
 
 
-parallel_env = constructor(OvercookedAI, time_limit="horizon")
+parallel_env = constructor(OvercookedAI)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""

@@ -49,6 +49,25 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
     return spaces.Dict({**chosen, "action_mask": spaces.Box(0, 1, (num_actions,), np.int8)})
 
 
+def whole_space(kitchen: Kitchen) -> spaces.Box:
+    """The space of `whole`.
+
+    Args:
+        kitchen: The game.
+    """
+    space: spaces.Box = observation_space(kitchen, ("state",), VECTORS[0], 1)["state"]  # type: ignore[assignment]
+    return space
+
+
+def whole(kitchen: Kitchen) -> np.ndarray:
+    """The whole game, float32 (n,): the planes of player 0 as a vector, with the wanted pot whoever is told.
+
+    Args:
+        kitchen: The game.
+    """
+    return _planes(kitchen)[1].reshape(-1).astype(np.float32)
+
+
 def observations(
     kitchen: Kitchen, parts: tuple[str, ...], vector: str, soups: int, masks: list[np.ndarray], phrases: Any
 ) -> list[dict[str, Any]]:

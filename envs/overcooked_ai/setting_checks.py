@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rllib_llm_comm.envs.interface import check_parts
 from rllib_llm_comm.envs.overcooked_ai.actions import LEVELS
 from rllib_llm_comm.envs.overcooked_ai.observations import PARTS, VECTORS
 from rllib_llm_comm.envs.overcooked_ai.wanted import WANTED
@@ -32,10 +33,7 @@ def check_values(settings: Mapping[str, Any], render_mode: str | None, render_mo
     require_whole("horizon", settings["horizon"], 1, 2**15 - 1)
     require_number("shaping", settings["shaping"], 0)
     observe = settings["observe"]
-    if isinstance(observe, str) or not observe or len(set(observe)) != len(observe):
-        raise UserError(f"`observe` is {observe!r} but must be a list of different parts: {', '.join(PARTS)}.")
-    for part in observe:
-        require_choice("observe", part, PARTS)
+    check_parts(observe, PARTS)
     for name, only in (("wanted_anew", False), ("told_to", ALL)):
         if settings["wanted"] is None and settings[name] != only:
             raise UserError(

@@ -281,7 +281,7 @@ def without_subgoals(settings: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 SubgoalKitchen.__signature__ = _signature()  # type: ignore[attr-defined]
-subgoal_env = constructor(SubgoalKitchen, time_limit="horizon", name="subgoal_env")
+subgoal_env = constructor(SubgoalKitchen, name="subgoal_env")
 """Makes the environment from the arguments of this page."""
 
 

@@ -19,7 +19,7 @@ do now. On map B a counter divides the kitchen, so nobody can do it alone.
 
 ### Observation space
 
-Each agent's observation is a dictionary.
+A dictionary of the parts named in `observe`, and `action_mask`. The part `text` is all that is words.
 
 * `vector`: float32 (n,). Row / 7 and column / 7 of every object in sight, in the order tomato, lettuce,
   onion, plates, cutting boards, delivery, agents; after the two numbers of a food the share of its three cuts
@@ -72,7 +72,8 @@ overcooked_text.parallel_env(
     map_name="B", layout="full", recipe="lettuce-tomato salad", num_agents=2, view_radius=2,
     action_level="macro", max_game_steps=200, rewards=None, shared_collision=False, chop_pays_once=True,
     legacy=False, advance="decision", mask_useless=True, include_moves=False, wait_steps=4,
-    blocked_steps=3, told_to="all", orders=1, start="map", central_critic=False, render_mode=None,
+    blocked_steps=3, told_to="all", orders=1, start="map", central_critic=False,
+    observe=("vector", "text"), render_mode=None,
 )
 ```
 
@@ -124,6 +125,8 @@ no two of them in front of the same floor cell; on maps B and C all stay on thei
 
 `central_critic`: whether observations have `critic_text`: a centralised critic, which knows the order.
 
+`observe`: parts of the observation: "vector", "text".
+
 `render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
 ### Version history
@@ -145,7 +148,6 @@ from rllib_llm_comm.envs.interface import (
     EPISODE_METRICS,
     PRIVATE,
     check_actions,
-    text_spaces,
 )
 from rllib_llm_comm.envs.overcooked_text import render, text
 from rllib_llm_comm.envs.overcooked_text.advance import advance
@@ -153,10 +155,12 @@ from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
 from rllib_llm_comm.envs.overcooked_text.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.observations import PARTS, observation_space
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
 from rllib_llm_comm.envs.overcooked_text.setting_checks import check_values
+from rllib_llm_comm.envs.overcooked_text.snapshots import whole_vector
 from rllib_llm_comm.envs.overcooked_text.text_cache import wording
 from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name
 from rllib_llm_comm.envs.told_to import ALL
@@ -208,6 +212,7 @@ class OvercookedText(Game):
         orders: int = 1,
         start: str = MAP,
         central_critic: bool = False,
+        observe: Sequence[str] = PARTS,
         render_mode: str | None = None,
     ) -> None:
         """Builds the environment; call `reset` before `step`.
@@ -233,7 +238,11 @@ class OvercookedText(Game):
             if action_level == "macro"
             else PrimitiveRunner(self.kitchen)
         )
-        self.settings: dict[str, Any] = {**settings, "rewards": dict(self.kitchen.rewards)}
+        self.settings: dict[str, Any] = {
+            **settings,
+            "rewards": dict(self.kitchen.rewards),
+            "observe": list(observe),
+        }
         self.render_mode = render_mode
         self.max_game_steps = max_game_steps
         self.mask_useless = mask_useless
@@ -243,14 +252,8 @@ class OvercookedText(Game):
         self.agents: list[str] = []
         self._index = {name: i for i, name in enumerate(self.possible_agents)}
         self._vectors: list[list[float]] = [[] for _ in self.possible_agents]
-        size, count = len(self.kitchen.seen_vector(0)), self.runner.num_actions
-        space = spaces.Dict(
-            {
-                "vector": spaces.Box(0.0, 1.0, (size,), np.float32),
-                "action_mask": spaces.Box(0, 1, (count,), np.int8),
-                **text_spaces(count, central_critic),
-            }
-        )
+        count = self.runner.num_actions
+        space = observation_space(observe, len(self.kitchen.seen_vector(0)), count, central_critic)
         self.observation_spaces = dict.fromkeys(self.possible_agents, space)
         self.action_spaces: dict[str, spaces.Discrete] = {a: spaces.Discrete(count) for a in self.possible_agents}
 
@@ -312,16 +315,16 @@ class OvercookedText(Game):
             agent: Its name.
         """
         i = self._index[agent]
-        words = wording(self.runner, i)
-        central = {CRITIC_TEXT: text.describe(self.kitchen, i, order=True)} if self.settings["central_critic"] else {}
-        return {
-            **central,
-            "vector": np.asarray(self._vector(i), np.float32),
-            "text": words.text,
-            "candidates": words.candidates,
-            "action_mask": np.asarray(words.mask if self.mask_useless else [1] * len(words.mask), np.int8),
-            "subgoal": "",
-        }
+        words, parts = wording(self.runner, i), self.settings["observe"]
+        seen: Observation = {}
+        if self.settings["central_critic"]:
+            seen[CRITIC_TEXT] = text.describe(self.kitchen, i, order=True)
+        if "vector" in parts:
+            seen["vector"] = np.asarray(self._vector(i), np.float32)
+        if "text" in parts:
+            seen |= {"text": words.text, "candidates": words.candidates, "subgoal": ""}
+        seen["action_mask"] = np.asarray(words.mask if self.mask_useless else [1] * len(words.mask), np.int8)
+        return seen
 
     def _vector(self, i: int) -> list[float]:
         if not self.kitchen.legacy:
@@ -358,6 +361,12 @@ class OvercookedText(Game):
         """True if a message is one of the game's own sentences."""
         return understand(message) is not None
 
+    def whole(self) -> list[float]:
+        """Share of the time, everything in the kitchen as in `vector`, the order one-hot (7), the share of orders
+        delivered, and per cook whether it is told the order."""
+        kitchen = self.kitchen
+        return [kitchen.game_step / self.max_game_steps, *whole_vector(kitchen), *kitchen.secret()]
+
     # ---- pictures ----------------------------------------------------------------------------------------
 
     def draw_rgb(self) -> np.ndarray:
@@ -374,7 +383,7 @@ class OvercookedText(Game):
         return render.ansi(self.kitchen)
 
 
-parallel_env = constructor(OvercookedText, time_limit="max_game_steps")
+parallel_env = constructor(OvercookedText)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""

@@ -42,6 +42,10 @@ class Orders:
         """The dish ordered among `layouts.RECIPES`, all 0 for an agent that is not told it."""
         return self._one_hot if self.setup.told[agent] else _NOT_TOLD
 
+    def secret(self) -> list[float]:
+        """The dish ordered among `layouts.RECIPES`, the share of orders delivered, and per cook whether it is told."""
+        return [*self._one_hot, self.served / len(self.setup.orders), *map(float, self.setup.told)]
+
     def is_ordered(self, item: Item) -> bool:
         """True if `item` is a plate with exactly the foods of the dish ordered."""
         return isinstance(item, Plate) and {food.name for food in item.contents} == set(self.recipe_foods)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rllib_llm_comm.envs.interface import check_parts
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP
+from rllib_llm_comm.envs.overcooked_text.observations import PARTS
 from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import UserError, require_choice, require_whole
 
@@ -23,6 +25,9 @@ def check_values(settings: Mapping[str, Any]) -> None:
     require_choice("advance", settings["advance"], ("decision", "game_step"))
     for name in ("mask_useless", "include_moves", "central_critic"):
         require_choice(name, settings[name], (False, True))
+    check_parts(settings["observe"], PARTS)
+    if settings["central_critic"] and "text" not in settings["observe"]:
+        raise UserError("`central_critic` is True but `observe` has no 'text'; add it, or leave `central_critic` away.")
     for name in ("max_game_steps", "wait_steps"):
         require_whole(name, settings[name], 1)
     if settings["blocked_steps"] is not None:  # never

@@ -78,6 +78,20 @@ def seen_vector(kitchen: KitchenState, agent: int) -> list[float]:
     return vector + kitchen.one_hot(agent)
 
 
+def whole_vector(kitchen: KitchenState) -> list[float]:
+    """The whole kitchen as numbers: as `seen_vector` of an agent that sees everything, the order left out.
+
+    Args:
+        kitchen: The kitchen.
+    """
+    vector: list[float] = []
+    for thing in kitchen.things:
+        vector += _SCALED[thing.cell]
+        if isinstance(thing, Food):
+            vector.append(thing.chops / 3)
+    return vector
+
+
 def memory_vector(kitchen: KitchenState, agent: int) -> list[float]:
     """Like `seen_vector`, but unseen objects stand where the agent believes them."""
     if kitchen.view_radius == 0:

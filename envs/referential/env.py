@@ -172,7 +172,7 @@ class Referential(TellingGame):
         return "\n".join([*lines, f"meant: {self.fact} (told to {told}){taken}"])
 
 
-parallel_env = constructor(Referential, time_limit="objects")
+parallel_env = constructor(Referential)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""

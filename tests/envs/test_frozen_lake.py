@@ -301,7 +301,7 @@ def test_can_be_pickled_in_mid_episode():
     ("settings", "why"),
     [
         ({"layouts": "x"}, "Did you mean 'layout'"),
-        ({"max_cycles": 3}, "Did you mean 'horizon'"),
+        ({"max_cycles": 0}, "`max_cycles` is 0"),
         ({"layout": "pond"}, "layout"),
         ({"slip": 1.5}, "slip"),
         ({"slip": float("nan")}, "slip"),

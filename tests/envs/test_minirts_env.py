@@ -49,7 +49,7 @@ def test_keeps_the_contract(settings):
         ({"num_agents": 4}, "num_agents"),
         ({"numbers": [0]}, "numbers"),
         ({"numbers": [2, 2]}, "numbers"),
-        ({"max_cycles": 3}, "max_tick"),
+        ({"max_cycles": 1.5}, "max_cycles"),
         ({"action_level": "red", "observe": ["text"]}, "observe"),
         ({"observe": ["sound"]}, "observe"),
         ({"shaping": -1}, "shaping"),

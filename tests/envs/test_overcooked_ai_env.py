@@ -131,7 +131,7 @@ def test_committed_cooks_are_busy_until_they_are_done():
     ("settings", "why"),
     [
         ({"layouts": "x"}, "Did you mean 'layout'"),
-        ({"max_cycles": 3}, "Did you mean 'horizon'"),
+        ({"max_cycles": 0}, "`max_cycles` is 0"),
         ({"layout": "kitchen"}, "layout"),
         ({"dynamics": "newest"}, "dynamics"),
         ({"horizon": 0}, "horizon"),

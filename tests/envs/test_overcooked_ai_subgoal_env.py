@@ -211,7 +211,7 @@ def test_a_cook_that_can_do_nothing_is_told_to_stay():
     [
         ({"subgoal": "sampled"}, "Did you mean 'subgoals'"),
         ({"layouts": "x"}, "Did you mean 'layout'"),
-        ({"max_cycles": 3}, "Did you mean 'horizon'"),
+        ({"max_cycles": 0}, "`max_cycles` is 0"),
         ({"subgoals": "random"}, "subgoals"),
         ({"patience": 0}, "patience"),
         ({"patience": True}, "patience"),

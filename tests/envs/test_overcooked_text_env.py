@@ -294,7 +294,7 @@ def test_render_without_mode_warns():
     ("settings", "message"),
     [
         ({"mapname": "B"}, "`mapname` is no setting of .*Did you mean 'map_name'"),
-        ({"max_cycles": 5}, "Did you mean 'max_game_steps'"),
+        ({"max_cycles": 0}, "`max_cycles` is 0"),
         ({"action_level": "macros"}, "Did you mean 'macro'"),
         ({"advance": 1}, "`advance` is 1"),
         ({"max_game_steps": 0}, "`max_game_steps` is 0"),

@@ -6,6 +6,7 @@ plane and one column more that tell which units are the commander's own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ _TERRAIN, _OWN, _ENEMY, _RESOURCE, _MINE = 5, 11, 26, 41, 42
 _FOG = 5
 UNIT_COLUMNS, OTHER_COLUMNS = 12, 5
 _LARGE = 100_000.0
+BOUNDS = (-_LARGE, _LARGE)
+"""Least and largest number of a vector."""
 VECTOR = 5 + 4 * (NUM_TYPES - 1)
 _MONEY, _COUNT = 1000.0, 10.0
 
@@ -52,7 +55,7 @@ def vector_space(more: int = 0) -> spaces.Box:
     Args:
         more: Numbers that come on top.
     """
-    return spaces.Box(-_LARGE, _LARGE, (VECTOR + more,), np.float32)
+    return spaces.Box(*BOUNDS, (VECTOR + more,), np.float32)
 
 
 def head_mask_space() -> spaces.Box:
@@ -83,6 +86,23 @@ def vector(side: Side, commander: int, max_tick: int) -> np.ndarray:
     rows.append([coming.count(kind) / _COUNT for kind in range(RESOURCE + 1, NUM_TYPES)])
     rows.append([theirs[kind] / _COUNT for kind in range(RESOURCE + 1, NUM_TYPES)])
     return np.array([*head, *(value for row in rows for value in row)], np.float32)
+
+
+def whole(side: Side, max_tick: int) -> list[float]:
+    """Share of the time, money of both sides / 1000, then per type but resources, each / 10, finished units of each
+    commander, of the enemy, and units that are not finished, own and the enemy's; without fog, without places.
+
+    Args:
+        side: The side.
+        max_tick: Tick at which the game is a draw; 0 for never.
+    """
+    game, enemy = side.game, 1 - side.player
+    rows = [side.counts(commander) for commander in range(side.size)]
+    theirs = [unit for unit in game.units(enemy) if unit.type != RESOURCE]
+    for units in ([u for u in theirs if u.finished], side.sites, [u for u in theirs if not u.finished]):
+        rows.append(Counter(unit.type for unit in units))
+    told = [game.tick / max_tick if max_tick else 0.0, side.money / _MONEY, game.money(enemy) / _MONEY]
+    return [*told, *(counts[kind] / _COUNT for counts in rows for kind in range(RESOURCE + 1, NUM_TYPES))]
 
 
 def planes(side: Side, commander: int) -> np.ndarray:

@@ -1,0 +1,57 @@
+"""Software that nobody here wrote plays every game, or fails by the limit of its own that the docs tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from rllib_llm_comm.envs import GAMES as RECORDS
+from rllib_llm_comm.envs import env_ids
+from tools.client_runs import CLIENTS, GAMES, Client, Game
+from tools.foreign_clients import BEGIN, FAILS, JSON, LIMITED, PAGE, WORKS, outcome, with_tables
+
+
+def pairs() -> Iterator:
+    for client in CLIENTS:
+        marks = [pytest.mark.clients] if client.heavy else []
+        yield from (pytest.param(client, game, marks=marks, id=f"{client.name}-{game.name}") for game in GAMES)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("client", "game"), pairs())
+def test_a_client_plays_a_game_or_shows_its_limit(client, game):
+    if client.missing:
+        pytest.skip(f"{client.name} is not installed; `pip install -e '.[clients,heavy_clients]'` brings it")
+    found = outcome(client, game)
+    assert found["status"] == (LIMITED if game.name in client.limits else WORKS), found["told"]
+
+
+def test_all_games_are_played():
+    assert {f"rllib_llm_comm/{game.module.replace('_v0', '-v0')}" for game in GAMES} == set(env_ids())
+    assert {name for name in RECORDS} <= {game.name for game in GAMES}
+
+
+def test_the_docs_show_results_of_all_clients_on_all_games():
+    """Where they differ, `python -m tools.foreign_clients` writes them anew."""
+    found, page = json.loads(JSON.read_text()), PAGE.read_text()
+    assert with_tables(page, found) == page and BEGIN in page
+    assert [(one["client"], one["game"]) for one in found["results"]] == [
+        (c.name, g.name) for c in CLIENTS for g in GAMES
+    ]
+    for client, game in ((client, game) for client in CLIENTS for game in GAMES):
+        status = next(o["status"] for o in found["results"] if (o["client"], o["game"]) == (client.name, game.name))
+        assert status == (LIMITED if game.name in client.limits else WORKS)
+
+
+def test_a_client_that_breaks_is_told_and_not_taken_for_its_limit():
+    def broken(game: Game) -> str:
+        raise ValueError("no such game")
+
+    limits = dict(next(client for client in CLIENTS if client.limits).limits)
+    client = Client("broken", "pettingzoo", "MIT", "`env`", broken, limits=limits)
+    door = next(game for game in GAMES if game.name in limits)
+    assert outcome(client, door) | {"seconds": 0} == {
+        "client": "broken", "game": door.name, "status": FAILS, "told": "ValueError: no such game", "seconds": 0,
+    }  # fmt: skip
