@@ -11,8 +11,8 @@ import torch
 
 from harness import Row, compare, main
 from models import SIZES, parameter_count, random_model
-from rllib_llm_comm.language.agent_prompts import message_prompt
 from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.prompts import message_prompt
 from stream import new_core, record_stream
 from twosome_reference import TwosomeReference
 

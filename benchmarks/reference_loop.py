@@ -17,7 +17,7 @@ from rllib_llm_comm.agents.encoding import read_observation
 from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.message_protocol import heard_by
 from rllib_llm_comm.envs.overcooked_text import parallel_env
-from rllib_llm_comm.language.agent_prompts import action_prompt, critic_prompt, message_prompt
+from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
 from rllib_llm_comm.learners.gae import semi_markov_gae
 from rllib_llm_comm.learners.optimizers import adamw
 from stream import Ask, Game

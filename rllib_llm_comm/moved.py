@@ -130,7 +130,6 @@ MODULES = {
     "language.local_chat": "chat.local_chat",
     "language.message_server": "chat.message_server",
     "language.plain": "language.plain_scoring",
-    "language.prompts": "language.agent_prompts",
     "language.purposes": "chat.purposes",
     "language.templates": "language.prompt_files",
     "learners.comm_ppo_learner": "learners.multi_agent_ppo_learner",

@@ -13,8 +13,8 @@ from rllib_llm_comm.agents.bounded_cache import Memo
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.envs.interface import ACTION_MASK, CRITIC_TEXT, SUBGOAL, TEACHER_MESSAGE
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.agent_prompts import action_prompt, critic_prompt
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
 from rllib_llm_comm.language.scoring import encode_candidates
 
 PROMPT_IDS = "prompt_ids"

@@ -36,7 +36,7 @@ from rllib_llm_comm.agents.settings import CommunicationSettings
 from rllib_llm_comm.envs.interface import secret_of, telling_words
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import REFERENCE
-from rllib_llm_comm.language.agent_prompts import action_prompt
+from rllib_llm_comm.language.prompts import action_prompt
 
 
 @dataclass

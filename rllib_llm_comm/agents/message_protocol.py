@@ -13,8 +13,8 @@ from rllib_llm_comm.agents.encoding import TextObservation
 from rllib_llm_comm.agents.settings import CommunicationSettings
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.agent_prompts import message_prompt
 from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.phases import MESSAGES, phase
 
 WriteMessages = Callable[..., list[str]]

@@ -18,11 +18,11 @@ from rllib_llm_comm.agents.encoding import TextObservation
 from rllib_llm_comm.agents.label_loss import IGNORED, label_logits
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE, AdaptedModel
-from rllib_llm_comm.language.agent_prompts import message_prompt
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
 from rllib_llm_comm.language.packing import distinct_rows, micro_batches
+from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.language.scoring import encode_candidates
 
 UTTERANCE_IDS = "utterance_ids"

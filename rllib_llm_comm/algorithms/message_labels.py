@@ -18,9 +18,9 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.agents.label_loss import encode_examples
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.agent_prompts import message_prompt
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.teachers.label_store import is_collection, read_texts
 
 logger = logging.getLogger(__name__)

@@ -25,8 +25,8 @@ from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.strict_config import SHARED_POLICY
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE
-from rllib_llm_comm.language.agent_prompts import message_prompt
 from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.learners.sft_learner import SFTLearner
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 from rllib_llm_comm.teachers.message_meaning import same_request

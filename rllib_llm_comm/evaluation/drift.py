@@ -14,8 +14,8 @@ from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.settings import CommunicationSettings
 from rllib_llm_comm.agents.utterance_policy import UtteranceEncoder
 from rllib_llm_comm.language.adapters import REFERENCE
-from rllib_llm_comm.language.agent_prompts import message_prompt
 from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.language.prompts import message_prompt
 
 PROMPTS = 400
 """Message prompts of the played episodes that are judged at most; of more, so many are drawn (ours)."""

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.language.adapters import AdaptedModel
-from rllib_llm_comm.language.agent_prompts import action_prompt
 from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.prompts import action_prompt
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 
 

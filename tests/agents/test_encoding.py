@@ -9,8 +9,8 @@ from toys import ColourTalk, language_model, words_of
 from rllib_llm_comm.agents.encoding import ObservationEncoder, encoded_space, read_observation
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.agent_prompts import action_prompt, critic_prompt
 from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from rllib_llm_comm.agents.encoding import ObservationEncoder, TextObservation
 from rllib_llm_comm.agents.language_agent import LLMCommCore, resolve_device
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.agent_prompts import message_prompt
 from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.prompts import message_prompt
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from rllib_llm_comm.agents.policy_folder import PolicyManifest, base_model_diges
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
-from rllib_llm_comm.language.agent_prompts import action_prompt, message_prompt
 from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.agents.utterance_policy import UTTERANCE_CHOICE, UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.agent_prompts import message_prompt
 from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.language.prompts import message_prompt
 
 MENU = ("i see red", "i see blue", "i see green")
 

@@ -12,9 +12,9 @@ from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.agents.utterance_policy import UTTERANCE_IDS, UTTERANCE_TARGETS, UtteranceEncoder
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
-from rllib_llm_comm.language.agent_prompts import message_prompt
 from rllib_llm_comm.language.base_model import wrap_base_model
 from rllib_llm_comm.language.engines import ENGINES
+from rllib_llm_comm.language.prompts import message_prompt
 
 HUES = ("red", "blue", "green")
 MENU = ("i see red", "i see blue", "i see green")

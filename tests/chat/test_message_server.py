@@ -11,8 +11,8 @@ from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker
 from rllib_llm_comm.agents.settings import CommunicationSettings
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.agent_prompts import message_prompt
 from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.prompts import message_prompt
 
 
 def words(prompts):

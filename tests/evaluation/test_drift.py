@@ -31,8 +31,8 @@ from rllib_llm_comm.evaluation.communication import TurnRecorder, measure
 from rllib_llm_comm.evaluation.drift import PROMPTS, measure_drift
 from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
-from rllib_llm_comm.language.agent_prompts import message_prompt
 from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.prompts import message_prompt
 
 TALK = CommunicationSettings(max_message_words=3, message_temperature=1.0, train_messages=True)
 MENU = ("i see red", "i see blue", "nothing")

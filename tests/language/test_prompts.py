@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rllib_llm_comm.language.agent_prompts import action_prompt, critic_prompt, message_prompt
+from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
 
 
 def test_messages_are_heard_in_order_and_empty_ones_left_out():

@@ -16,9 +16,9 @@ from rllib_llm_comm.envs.overcooked_text.sayings import Saying, understand, word
 from rllib_llm_comm.envs.overcooked_text.view import RIGHT, SHELF, Option, View
 from rllib_llm_comm.envs.overcooked_text.view_sentences import describe, phrase
 from rllib_llm_comm.language.adapters import AdaptedModel
-from rllib_llm_comm.language.agent_prompts import action_prompt, message_prompt
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 from tools.embedded_model.kitchens import FOODS, HELD_OUT_FOODS, options, random_view
 
