@@ -22,6 +22,7 @@ MODULES = {
     "algorithms.checkpoints": "algorithms.policy_checkpoints",
     "algorithms.comm_ppo": "algorithms.multi_agent_ppo",
     "algorithms.environments": "algorithms.env_registration",
+    "checkpoints.loading": "agents.loading",
     "cli.algorithm_settings": "experiments.algorithm_settings",
     "cli.checkpoint_settings": "experiments.checkpoint_settings",
     "cli.checkpoints": "checkpoints.find_checkpoint",
