@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.mappo import MAPPOConfig as MAPPOConfig
     from rllib_llm_comm.algorithms.message_sft import MessageSFT as MessageSFT
     from rllib_llm_comm.algorithms.message_sft import MessageSFTConfig as MessageSFTConfig
+    from rllib_llm_comm.algorithms.policy_export import export_policy as export_policy
     from rllib_llm_comm.algorithms.registry import register_algorithm as register_algorithm
     from rllib_llm_comm.algorithms.registry import register_all as register_all
     from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO as SelfPlayPPO
@@ -45,6 +46,7 @@ _HOMES = {
     "algorithms.emma": ("EMMA", "EMMAConfig"),
     "algorithms.mappo": ("MAPPO", "MAPPOConfig"),
     "algorithms.message_sft": ("MessageSFT", "MessageSFTConfig"),
+    "algorithms.policy_export": ("export_policy",),
     "algorithms.registry": ("register_algorithm", "register_all"),
     "algorithms.self_play_ppo": ("SelfPlayPPO", "SelfPlayPPOConfig"),
     "algorithms.symbolic_ppo": ("SymbolicPPO", "SymbolicPPOConfig"),

@@ -227,8 +227,8 @@ def find_policy(path: str | os.PathLike[str]) -> Path:
     if any((found / _RLLIB_METADATA).is_file() for found in (root, *checkpoints[-1:])):
         raise UserError(
             f"checkpoint {str(path)!r} was written by RLlib and lacks `{POLICY_FOLDER}/{MANIFEST}`; write one with "
-            "`rllib_llm_comm.export_policy(algo, folder)` where it is trained, with a module that can be exported, such "
-            "as LLMCommModule."
+            "`rllib_llm_comm.export_policy(algo, folder)` where it is trained, with a module that can be exported, "
+            "such as LLMCommModule."
         )
     held = ", ".join(sorted(entry.name for entry in root.iterdir())[:8]) or "nothing"
     raise UserError(

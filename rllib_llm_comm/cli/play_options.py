@@ -101,8 +101,8 @@ _OPTIONS: dict[str, Any] = {
         str | None,
         Option(
             metavar="NAME|JSON",
-            help="Who says what agents shall do: scripted, plan4mc, one of your own (--import), 'none', or a JSON object "
-            "with name and settings.",
+            help="Who says what agents shall do: scripted, plan4mc, one of your own (--import), 'none', or a JSON "
+            "object with name and settings.",
         ),
     ],
     "trials": Annotated[

@@ -113,7 +113,11 @@ class RaySession:
             return
         level = {0: "CRITICAL", 1: "WARNING"}.get(self.verbosity, "INFO")
         on_termination = signal.getsignal(signal.SIGTERM)
-        common: dict[str, Any] = {"log_to_driver": self.verbosity > 0, "logging_level": level, "ignore_reinit_error": True}
+        common: dict[str, Any] = {
+            "log_to_driver": self.verbosity > 0,
+            "logging_level": level,
+            "ignore_reinit_error": True,
+        }
         if self.modules:
             common["runtime_env"] = {"worker_process_setup_hook": _importing(self.modules)}
         with out.status("starting Ray"):

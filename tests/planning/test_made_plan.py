@@ -56,7 +56,9 @@ def test_an_unknown_subgoal_is_told_in_one_sentence(env_id, subgoal):
 
 
 def test_the_sentence_names_what_is_allowed_and_what_may_have_been_meant():
-    with pytest.raises(UserError, match=r"in its words: 'fetch an .*`request\.game\.possible.*Did you mean '\w+ an onion from the left"):
+    with pytest.raises(
+        UserError, match=r"in its words: 'fetch an .*`request\.game\.possible.*Did you mean '\w+ an onion from the left"
+    ):
         PlannedSubgoals(make(), Says("fetch an onion form the left onion crat")).reset(seed=0)
     with pytest.raises(UserError, match=r"'says' gave a subgoal to 'alic' but the agents .* alice, bob; .*'alice'\?"):
         PlannedSubgoals(make(), Says(agent="alic")).reset(seed=0)
@@ -74,7 +76,9 @@ def test_a_planner_in_a_thread_is_told_on_too():
     env.close()
 
 
-@pytest.mark.parametrize("planner", [Says(), DisturbedPlanner(Says(), share=0.0), DisturbedPlanner(Says(agent="x"), 1.0)])
+@pytest.mark.parametrize(
+    "planner", [Says(), DisturbedPlanner(Says(), share=0.0), DisturbedPlanner(Says(agent="x"), 1.0)]
+)
 @pytest.mark.parametrize("replan", ["any", "all"])
 def test_whole_games_end_with_the_sentence(planner, replan):
     executor = ScriptedExecutor()
