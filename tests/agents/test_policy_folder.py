@@ -188,7 +188,7 @@ def test_python_and_the_command_line_refuse_the_same_folders(core, tmp_path):
     cases = {
         stage: "it is Verco and running. Give one that it has written so far, such as .*checkpoint_000003",
         tmp_path / "stag": "There is no checkpoint at .*Did you mean 'stage'",
-        rllibs_own: r"was written by RLlib and lacks `policy/policy.json`; write one with `rllib_llm_comm.export_policy",
+        rllibs_own: r"was written by RLlib and lacks `policy/policy.json`; write one with `rllib_llm_comm.export",
     }
     stage_of(stage, [], "running")
     for folder, words in cases.items():
