@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from rllib_llm_comm.checkpoints.stage_record import MARKER, read_record, require_readable
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 
-def find_checkpoint(path: str | Path) -> Path:
+def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     """The checkpoint folder of a checkpoint, a trained stage, or a run with trained stages.
 
     Args:
