@@ -108,6 +108,23 @@ def env_spec(env_id: str) -> EnvSpec:
         ) from error
 
 
+def own_id(entry: Any) -> str | None:
+    """The id of the package's environment that an entry makes; `None` if there is none.
+
+    An environment of ours may go by another id, too. Settings of ours are known to reach nothing outside
+    (`rllib_llm_comm.agents.recorded_settings`), those of others are not.
+
+    Args:
+        entry: A maker of environments, or "module:name" of one.
+    """
+    wanted = load(entry) if isinstance(entry, str) else entry
+    for record in GAMES.values():
+        for env_id, point in record.entry_points.items():
+            if (load(point) if isinstance(point, str) else point) is wanted:
+                return env_id
+    return None
+
+
 def make_env(env_id: str, **settings: Any) -> Any:
     """Makes an environment, one of ours or any other in PettingZoo's registry of parallel environments.
 

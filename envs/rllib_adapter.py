@@ -14,6 +14,7 @@ action; what it earns meanwhile comes with its next observation.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -32,6 +33,7 @@ from rllib_llm_comm.phases import ENV, phase
 START = "start"
 ALL = "__all__"
 _MAX_SEED = 2**31 - 1
+_OURS: set[str] = set()  # ids that PettingZoo knows from here
 
 AgentID = Any
 StepResult = tuple[
@@ -292,10 +294,29 @@ def _numbered(wrapper: Callable[[ParallelEnv, int], ParallelEnv], number: int) -
     return lambda game: wrapper(game, number)
 
 
+@dataclass(frozen=True)
+class AdaptedMaker:
+    """RLlib's maker of an environment, which goes to other processes.
+
+    Attributes:
+        make: Makes the PettingZoo environment.
+        entry: As of `register_parallel_env`.
+    """
+
+    make: Callable[..., ParallelEnv]
+    entry: str | Callable[..., ParallelEnv] | type[ParallelEnv] | None
+
+    def __call__(self, context: Mapping[str, Any]) -> ParallelEnvAdapter:
+        """The environment with the settings of a config, for RLlib."""
+        return ParallelEnvAdapter(self.make(**dict(context)))
+
+
 def register_parallel_env(
     env_id: str, entry: str | Callable[..., ParallelEnv] | type[ParallelEnv] | None = None
 ) -> None:
     """Makes a PettingZoo parallel environment known to RLlib, whose `env_config` becomes its settings.
+
+    With an `entry` PettingZoo knows the id as well, unless it knows it already: checkpoints are played there.
 
     Args:
         env_id: The name for `config.environment(...)`.
@@ -308,7 +329,23 @@ def register_parallel_env(
     from ray.tune.registry import register_env
 
     make = _maker(env_id, entry)
-    register_env(env_id, lambda context: ParallelEnvAdapter(make(**dict(context))))
+    if entry is not None:
+        _tell_pettingzoo(env_id, entry)
+    register_env(env_id, AdaptedMaker(make, entry))
+
+
+def _tell_pettingzoo(env_id: str, entry: str | Callable[..., ParallelEnv]) -> None:
+    from pettingzoo.env_registry import registration
+    from pettingzoo.env_registry.exceptions import PettingZooRegistryError
+
+    if env_id in registration.parallel_registry and env_id not in _OURS:
+        return
+    registration.parallel_registry.pop(env_id, None)
+    try:
+        registration.register("parallel", env_id, entry)
+    except PettingZooRegistryError:  # an id that is none in PettingZoo; RLlib takes any text
+        return
+    _OURS.add(env_id)
 
 
 def _maker(env_id: str, entry: str | Callable[..., ParallelEnv] | None) -> Callable[..., Any]:

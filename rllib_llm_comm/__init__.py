@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.mappo import MAPPOConfig as MAPPOConfig
     from rllib_llm_comm.algorithms.message_sft import MessageSFT as MessageSFT
     from rllib_llm_comm.algorithms.message_sft import MessageSFTConfig as MessageSFTConfig
+    from rllib_llm_comm.algorithms.policy_export import export_policy as export_policy
     from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO as SelfPlayPPO
     from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPOConfig as SelfPlayPPOConfig
     from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPO as SymbolicPPO
@@ -46,6 +47,7 @@ _HOMES = {
     "algorithms.mappo": ("MAPPO", "MAPPOConfig"),
     "algorithms.message_sft": ("MessageSFT", "MessageSFTConfig"),
     "algorithms.algorithms": ("register_algorithm", "register_all"),
+    "algorithms.policy_export": ("export_policy",),
     "algorithms.self_play_ppo": ("SelfPlayPPO", "SelfPlayPPOConfig"),
     "algorithms.symbolic_ppo": ("SymbolicPPO", "SymbolicPPOConfig"),
     "algorithms.twosome": ("TWOSOME", "TWOSOMEConfig"),

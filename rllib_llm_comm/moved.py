@@ -25,6 +25,7 @@ MODULES = {
     "algorithms.group_baselines": "algorithms.group_baseline_settings",
     "algorithms.registry": "algorithms.algorithms",
     "chat.requests": "chat.request_retries",
+    "checkpoints.loading": "agents.loading",
     "cli.algorithm_settings": "experiments.algorithm_settings",
     "cli.checkpoint_settings": "experiments.checkpoint_settings",
     "cli.checkpoints": "checkpoints.find_checkpoint",

@@ -34,6 +34,7 @@ from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSetting
 from rllib_llm_comm.agents.policy_manifest import GROUNDED, LANGUAGE, MANIFEST, NUMERIC, PolicyManifest, read_manifest
 from rllib_llm_comm.agents.recorded_settings import granted
 from rllib_llm_comm.agents.settings import LanguageModelSettings, require_whole, require_whole_numbers
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, read_adapter_settings, require_rank
@@ -49,6 +50,7 @@ __all__ = [
 ]  # fmt: skip
 
 POLICY_FOLDER = "policy"
+_RLLIB_METADATA = "rllib_checkpoint.json"
 _CRITIC = "critic.safetensors"
 _NETWORK = "network.safetensors"
 _MOST_SIZE = 10**7
@@ -198,12 +200,13 @@ def find_policy(path: str | os.PathLike[str]) -> Path:
 
     Args:
         path: A policy folder, a checkpoint with a `policy/` in it, a trial's folder with `checkpoint_*` folders,
-            of which the last is taken, or the folder of a stage or Tune run with one such trial.
+            of which the last is taken, the folder of a Tune run with one such trial, or the folder of a stage or of a
+            run with stages, as of `find_checkpoint`.
 
     Raises:
-        UserError: If there is none.
+        UserError: If there is none, or nobody knows which of several is meant.
     """
-    root = Path(path).expanduser()
+    root = find_checkpoint(path)
     if not root.is_dir():
         raise UserError(
             f"checkpoint {str(path)!r} is no folder; give the folder of a checkpoint of Verco or another algorithm of "
@@ -221,6 +224,12 @@ def find_policy(path: str | os.PathLike[str]) -> Path:
     for candidate in (root, root / POLICY_FOLDER, *(found / POLICY_FOLDER for found in reversed(checkpoints))):
         if (candidate / MANIFEST).is_file():
             return candidate
+    if any((found / _RLLIB_METADATA).is_file() for found in (root, *checkpoints[-1:])):
+        raise UserError(
+            f"checkpoint {str(path)!r} was written by RLlib and lacks `{POLICY_FOLDER}/{MANIFEST}`; write one with "
+            "`rllib_llm_comm.export_policy(algo, folder)` where it is trained, with a module that can be exported, "
+            "such as LLMCommModule."
+        )
     held = ", ".join(sorted(entry.name for entry in root.iterdir())[:8]) or "nothing"
     raise UserError(
         f"checkpoint {str(path)!r} has no `{POLICY_FOLDER}/{MANIFEST}` (it holds {held}); give a checkpoint "

@@ -32,6 +32,23 @@ def ensure_registered(env: Any) -> None:
     register_parallel_env(env)
 
 
+def playable_id(env: Any) -> str | None:
+    """The id under which PettingZoo has the environment that RLlib knows by a name; `None` for no name.
+
+    Args:
+        env: The value of a config's `env`.
+    """
+    from ray.tune.registry import ENV_CREATOR, _global_registry
+
+    from rllib_llm_comm.envs.games import own_id
+
+    if not isinstance(env, str):
+        return None
+    known = _global_registry.contains(ENV_CREATOR, env)
+    entry = getattr(_global_registry.get(ENV_CREATOR, env), "entry", None) if known else None
+    return (own_id(entry) if entry is not None else None) or env
+
+
 def agents_of(env: Any, env_config: Mapping[str, Any]) -> tuple[Any, ...]:
     """The agents that an environment can have; makes it once.
 

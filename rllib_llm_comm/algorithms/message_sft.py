@@ -22,6 +22,7 @@ from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.algorithms.message_labels import MessageLabels, MessagePreLearner
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.algorithms.policy_export import on_first_learner
 from rllib_llm_comm.algorithms.strict_config import SHARED_POLICY
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE
@@ -208,7 +209,7 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
         self.metrics.aggregate(learner_results, key=LEARNER_RESULTS)
         self._log(labels=rows, held_out_prompts=len(self.labels.held_out_answers))
         if self.labels.held_out_answers:
-            held_out = self.on_first_learner(_held_out_loss, columns=self.labels.held_out)
+            held_out = on_first_learner(self, _held_out_loss, columns=self.labels.held_out)
             self._log(**{f"held_out_{name}": value for name, value in held_out.items()})
         interval = self.config.judge_interval
         if interval and (self.iteration + 1) % interval == 0:
@@ -227,7 +228,8 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
             return {}
         if self._judged[0] != self._updates_done():
             prompts = list(answers)
-            written = self.on_first_learner(
+            written = on_first_learner(
+                self,
                 _write,
                 prompts=[message_prompt(text) for text in prompts],
                 max_words=self.config.max_message_words,
@@ -273,7 +275,7 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
         return {"env": env.get("id"), "env_config": dict(env.get("settings") or {})}
 
     def _updates_done(self) -> int:
-        return int(self.on_first_learner(_updates))
+        return int(on_first_learner(self, _updates))
 
     def _log(self, **values: float) -> None:
         for name, value in values.items():

@@ -16,6 +16,7 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from rllib_llm_comm.agents.policy_folder import POLICY_FOLDER, PolicyExport, PolicyManifest, write_policy
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
 from rllib_llm_comm.algorithms.agent_policies import agents_apart
+from rllib_llm_comm.algorithms.policy_export import on_first_learner
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
@@ -35,7 +36,7 @@ class PolicyCheckpointMixin(Algorithm):
         """Writes the policy folder alone."""
         config = self.config
         agents = agents_apart(config)
-        exports: dict[str, PolicyExport] = self.on_first_learner(_export, agents=agents)
+        exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents)
         export = next(iter(exports.values()))
         files = {
             f"{agent}/{name}" if agents else name: content
@@ -78,7 +79,7 @@ class PolicyCheckpointMixin(Algorithm):
         Raises:
             UserError: If there is none at `path`, or it belongs to another base model.
         """
-        self.on_first_learner(_load_messages, everywhere=True, path=os.path.abspath(os.path.expanduser(path)))
+        on_first_learner(self, _load_messages, everywhere=True, path=os.path.abspath(os.path.expanduser(path)))
         self._sync_runners()
 
     @override(Checkpointable)
@@ -119,25 +120,6 @@ class PolicyCheckpointMixin(Algorithm):
         for group in (self.env_runner_group, self.eval_env_runner_group):
             if group is not None:
                 group.foreach_env_runner(lambda runner: runner.set_state(weights))
-
-    def on_first_learner(self, function: Any, *, everywhere: bool = False, **kwargs: Any) -> Any:
-        """Runs a function of a Learner there and returns its result.
-
-        Args:
-            function: Called with the Learner and `kwargs`.
-            everywhere: Run it on all Learners, not only on the first.
-            **kwargs: Passed on.
-        """
-        group = self.learner_group
-        ids = None if everywhere or group.is_local else group._worker_manager.actor_ids()[:1]
-        for result in group.foreach_learner(function, remote_actor_ids=ids, **kwargs):
-            answer = result.get()
-            if isinstance(answer, Exception):
-                cause = getattr(answer, "cause", None)
-                raise cause if isinstance(cause, UserError) else answer
-            first = answer
-            break
-        return first
 
     @override(Checkpointable)
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Checkpoints on disk: stage records, signatures, finding and loading. No Ray."""
+"""Checkpoints on disk: stage records, signatures and finding. No Ray."""

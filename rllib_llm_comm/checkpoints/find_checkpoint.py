@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from rllib_llm_comm.checkpoints.stage_record import MARKER, read_record, require_readable
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 
-def find_checkpoint(path: str | Path) -> Path:
+def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     """The checkpoint folder of a checkpoint, a trained stage, or a run with trained stages.
 
     Args:
@@ -34,7 +35,11 @@ def find_checkpoint(path: str | Path) -> Path:
         return find_checkpoint(trained[-1]) if trained else folder
     outputs = _outputs(folder)
     if not outputs:
-        raise UserError(f"Stage {str(path)!r} has no finished checkpoint; it is {record.run} and {record.status}.")
+        written = sorted(found for found in folder.glob("trial_*/checkpoint_*") if found.is_dir())
+        remedy = f" Give one that it has written so far, such as {str(written[-1])!r}." if written else ""
+        raise UserError(
+            f"Stage {str(path)!r} has no finished checkpoint; it is {record.run} and {record.status}.{remedy}"
+        )
     if len(outputs) > 1:
         listed = ", ".join(str(output) for output in outputs)
         raise UserError(f"Stage {str(path)!r} is a sweep with {len(outputs)} checkpoints; give one of {listed}.")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from rllib_llm_comm.checkpoints.loading import Loading
-from rllib_llm_comm.cli.options import TrustRecorded, json_of, name_or_json, takes_settings
+from rllib_llm_comm.agents.loading import Loading
+from rllib_llm_comm.cli.options import Imports, TrustRecorded, json_of, name_or_json, takes_settings
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.play_settings import PlaySettings
@@ -31,6 +31,7 @@ class PlayOptions:
         trials: Most reflections per round.
         recover: Recovery of failed rounds, "snapshot" or "replay".
         patience: Game steps after which a subgoal counts as not done.
+        modules: Modules that are imported first; they register a user's own games, planners or teachers.
     """
 
     greedy: bool = False
@@ -44,20 +45,23 @@ class PlayOptions:
     trials: int | None = None
     recover: str | None = None
     patience: int | None = None
+    modules: Sequence[str] | None = None
 
     def settings(self, reference: str | None = None, num_envs: int = 1) -> PlaySettings:
-        """The settings of play.
+        """The settings of play, after the import of `modules`.
 
         Args:
             reference: The checkpoint whose message adapter drift is measured from.
             num_envs: Episodes that are played at once.
 
         Raises:
-            UserError: If there is no such planner or it is not allowed.
+            UserError: If a module cannot be imported, there is no such planner, or it is not allowed.
         """
         from rllib_llm_comm.evaluation.play_settings import PlaySettings
         from rllib_llm_comm.experiments.checkpoint_settings import planning_of
+        from rllib_llm_comm.experiments.import_modules import import_modules
 
+        import_modules(self.modules)
         loading = Loading(
             self.messages, self.teacher, self.message_server, self.base_model, self.trust, reference=reference
         )
@@ -97,7 +101,8 @@ _OPTIONS: dict[str, Any] = {
         str | None,
         Option(
             metavar="NAME|JSON",
-            help="Who says what agents shall do: scripted, plan4mc, 'none', or a JSON object with name and settings.",
+            help="Who says what agents shall do: scripted, plan4mc, one of your own (--import), 'none', or a JSON "
+            "object with name and settings.",
         ),
     ],
     "trials": Annotated[
@@ -108,6 +113,7 @@ _OPTIONS: dict[str, Any] = {
         Option(help="How a failed round is put back: snapshot (default) or replay; only with --trials."),
     ],
     "patience": Annotated[int | None, Option(min=1, help="Game steps after which a subgoal counts as not done.")],
+    "modules": Imports,
 }
 
 _READ = {

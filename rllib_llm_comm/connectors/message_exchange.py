@@ -86,6 +86,11 @@ class MessageExchange(ConnectorV2):
         self._utterances: UtteranceEncoder | None = None
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
+    @property
+    def communication(self) -> CommunicationSettings:
+        """Settings of the messages."""
+        return self._communication
+
     @override(ConnectorV2)
     def recompute_output_observation_space(
         self, input_observation_space: gym.Space, input_action_space: gym.Space

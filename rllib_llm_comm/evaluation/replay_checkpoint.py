@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from rllib_llm_comm.agents.loading import Loading
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
-from rllib_llm_comm.checkpoints.loading import Loading
 from rllib_llm_comm.evaluation.animation import write_animation
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.evaluation.replay import write_comparison, write_replay

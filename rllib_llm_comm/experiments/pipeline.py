@@ -309,6 +309,7 @@ def _session(settings: TrainSettings, cpus: int) -> RaySession:
         gpus=settings.ray_num_gpus,
         address=settings.ray_address,
         verbosity=settings.verbose,
+        modules=tuple(settings.modules or ()),
     )
 
 

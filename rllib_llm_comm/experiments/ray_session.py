@@ -9,13 +9,17 @@ import socket
 import sys
 import threading
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from typing_extensions import Self
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import one_line, out
+from rllib_llm_comm.experiments.import_modules import import_modules
 
 OBJECT_STORE_BYTES = 300_000_000
 # Read by Ray and Tune in this process and, by inheritance, in all that a local Ray starts.
@@ -82,12 +86,14 @@ class RaySession:
         gpus: GPUs, or `None` to let Ray look.
         address: Address of a running cluster, or `None` for a local Ray.
         verbosity: 0, 1 or 2.
+        modules: Modules that every worker imports first, since names are registered per process.
     """
 
     cpus: int
     gpus: int | None = None
     address: str | None = None
     verbosity: int = 0
+    modules: Sequence[str] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +115,13 @@ class RaySession:
             return
         level = {0: "CRITICAL", 1: "WARNING"}.get(self.verbosity, "INFO")
         on_termination = signal.getsignal(signal.SIGTERM)
-        common = {"log_to_driver": self.verbosity > 0, "logging_level": level, "ignore_reinit_error": True}
+        common: dict[str, Any] = {
+            "log_to_driver": self.verbosity > 0,
+            "logging_level": level,
+            "ignore_reinit_error": True,
+        }
+        if self.modules:
+            common["runtime_env"] = {"worker_process_setup_hook": _importing(self.modules)}
         with out.status("starting Ray"):
             if self.address:
                 _require_server(self.address)
@@ -150,6 +162,18 @@ class RaySession:
                     f"A trial of `{stage}` needs {needed:g} {name}s but Ray has {have.get(name, 0):g}; lower "
                     f"what its config asks for or raise `{option}`."
                 )
+
+
+def _importing(modules: Sequence[str]) -> Callable[[], None]:
+    """Imports modules from the folder of this process, too; for other processes."""
+    folder = str(Path.cwd())
+
+    def import_here() -> None:
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+        import_modules(modules)
+
+    return import_here
 
 
 def _mute_worker_errors() -> None:

@@ -105,12 +105,13 @@ def apply_settings(file: ExperimentFile, settings: TrainSettings, stage: str | N
     target = stage or (training[0] if training else None)
     changed: dict[str, Experiment] = {}
     for name, experiment in file.experiments.items():
-        data = experiment.model_dump(exclude_unset=True)
+        # Pydantic would turn objects of a Python file's config, such as an RLModuleSpec, into plain values.
+        data = {**experiment.model_dump(exclude_unset=True, exclude={"config"}), "config": dict(experiment.config)}
         if name == target:
             data |= spec
         if name in training and settings.checkpoint_keys():
             data["checkpoint_config"] = {**data.get("checkpoint_config", {}), **settings.checkpoint_keys()}
         if settings.seed is not None:
-            data["config"] = {**data.get("config", {}), "seed": settings.seed}
+            data["config"] = {**data["config"], "seed": settings.seed}
         changed[name] = make_experiment(name, data)
     return dataclasses.replace(file, experiments=changed)

@@ -142,6 +142,7 @@ def _run_trials(
     from ray.tune.schedulers import create_scheduler
     from ray.tune.search import BasicVariantGenerator
 
+    from rllib_llm_comm.algorithms.policy_export import with_policy_folder
     from rllib_llm_comm.experiments.curve_files import CurveRows, CurveTable
     from rllib_llm_comm.experiments.sign_callback import SignCallback
     from rllib_llm_comm.experiments.tune_callback import (
@@ -160,7 +161,7 @@ def _run_trials(
         keeping = SafeKeeping(stage.folder, interrupted, say, signing.sign)
         try:
             analysis = tune.run(
-                experiment.run,
+                with_policy_folder(find_algorithm(experiment.run)),
                 name=stage.folder.name,
                 storage_path=str(stage.folder.parent.absolute()),
                 config=config,

@@ -17,6 +17,7 @@ from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.planning.answer_counts import AnswerCounts
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.judgements import RewardCounts
+from rllib_llm_comm.planning.made_plan import made_plan
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import State, planning_game
 from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Outcome, Plan, Planner, PlanRequest, no_plan
@@ -209,7 +210,7 @@ class PlannedSubgoals(ParallelEnv):
     def _make(self, request: PlanRequest, cost: ChatCounters) -> Plan:
         """Makes a plan and what is needed to reward it, and books what that costs; may run in a thread."""
         with count_scope(cost):
-            plan = self.planner.plan(request)
+            plan = made_plan(self.planner, request)
             for agent, subgoal in plan.by_agent().items():
                 self.rewards.prepare(self.game, request.state, agent, subgoal)
             return plan

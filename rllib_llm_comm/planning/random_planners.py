@@ -8,6 +8,7 @@ import numpy as np
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.answer_authors import RANDOM, PhaseAnswers
+from rllib_llm_comm.planning.made_plan import made_plan
 from rllib_llm_comm.planning.matching import failed_assignments
 from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner, PlanRequest
 
@@ -90,7 +91,7 @@ class DisturbedPlanner(Planner):
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of the other planner with some random subgoals in place of its own."""
-        made = self.planner.plan(request)
+        made = made_plan(self.planner, request)
         given: dict[str, str] = {}
         subgoals = []
         for one in made.subgoals:

@@ -17,6 +17,7 @@ from rllib_llm_comm.planning.answer_authors import ANSWERERS, RULES, Answerer
 from rllib_llm_comm.planning.answer_counts import AnswerCounts
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
+from rllib_llm_comm.planning.made_plan import made_plan
 from rllib_llm_comm.planning.plans import (
     DONE,
     LOST,
@@ -180,7 +181,7 @@ class ReflectivePlay:
         attempts: list[Attempt] = []
         failed: list[FailedAttempt] = []
         request = PlanRequest(self._rounds.game, self._rounds.game.state(), outcomes=start.outcomes)
-        plan = self.planner.plan(request)
+        plan = made_plan(self.planner, request)
         while True:
             answers.add_plan(plan)
             attempt = self._rounds.attempt(plan)
@@ -193,7 +194,7 @@ class ReflectivePlay:
                 undone = tuple(outcome.agent for outcome in attempt.outcomes if outcome.how in (STUCK, LOST))
                 failed.append(FailedAttempt(attempt.plan, blamed.phase, blamed.why, undone))
                 request = replace(request, failed=tuple(failed[-MOST_REFLECTIONS:]))
-                plan = self.planner.plan(request)
+                plan = made_plan(self.planner, request)
             except AnswerError as error:  # nothing is put back yet, so nothing is lost
                 attempt.unplanned = str(error)
                 return attempts

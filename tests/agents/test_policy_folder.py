@@ -11,6 +11,8 @@ import torch
 from toys import batch_of, language_model, randomise, save_tiny_model
 
 from rllib_llm_comm.agents.language_agent import LLMCommCore
+from rllib_llm_comm.agents.load_policy import load_policy
+from rllib_llm_comm.agents.loading import Loading
 from rllib_llm_comm.agents.policy_folder import (
     PolicyManifest,
     base_model_digest,
@@ -22,6 +24,8 @@ from rllib_llm_comm.agents.policy_folder import (
     write_policy,
 )
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord
 from rllib_llm_comm.errors import UserError
 
 
@@ -134,8 +138,11 @@ def test_damaged_weights_are_told(name, core, tmp_path):
 
 
 def test_wrong_paths_and_missing_pieces(core, tmp_path):
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="There is no checkpoint at .*nowhere"):
         find_policy(tmp_path / "nowhere")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="is no folder"):
+        find_policy(tmp_path / "file")
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="it holds nothing"):
         find_policy(tmp_path / "empty")
@@ -153,3 +160,38 @@ def test_wrong_paths_and_missing_pieces(core, tmp_path):
     (folder / "policy.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read"):
         read_manifest(folder)
+
+
+def stage_of(folder, outputs, status="finished"):
+    record = StageRecord(stage=folder.name, run="Verco", status=status, fingerprint="f", outputs=outputs)
+    (folder / MARKER).write_text(record.model_dump_json())
+
+
+def test_python_and_the_command_line_take_the_same_checkpoint_of_the_same_folders(core, tmp_path):
+    stage = tmp_path / "run" / "verco"
+    for number in (3, 7):
+        save(core, stage / "trial_0" / f"checkpoint_{number:06d}" / "policy")
+    stage_of(stage, ["trial_0/checkpoint_000003"])  # the best, not the last
+    for folder in (tmp_path / "run", stage, stage / "trial_0" / "checkpoint_000003"):
+        assert find_policy(folder).parent.name == find_checkpoint(folder).name == "checkpoint_000003"
+        policy = load_policy(folder)
+        assert str(policy.manifest.env) == "toys/colour_talk-v0" and isinstance(Loading().load(folder), type(policy))
+    assert find_policy(stage / "trial_0").parent.name == "checkpoint_000007"
+
+
+def test_python_and_the_command_line_refuse_the_same_folders(core, tmp_path):
+    stage = tmp_path / "stage"
+    save(core, stage / "trial_0" / "checkpoint_000003" / "policy")
+    rllibs_own = tmp_path / "ppo"
+    rllibs_own.mkdir()
+    (rllibs_own / "rllib_checkpoint.json").write_text("{}")
+    cases = {
+        stage: "it is Verco and running. Give one that it has written so far, such as .*checkpoint_000003",
+        tmp_path / "stag": "There is no checkpoint at .*Did you mean 'stage'",
+        rllibs_own: r"was written by RLlib and lacks `policy/policy.json`; write one with `rllib_llm_comm.export",
+    }
+    stage_of(stage, [], "running")
+    for folder, words in cases.items():
+        for load in (load_policy, Loading().load, find_policy):
+            with pytest.raises(UserError, match=words):
+                load(folder)

@@ -205,7 +205,7 @@ def test_pieces_in_an_own_ppo_config():
 
 
 def test_a_message_checkpoint_that_does_not_fit_is_refused(tmp_path, message_source):
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="There is no checkpoint at .*nowhere"):
         config().communication(message_checkpoint=str(tmp_path / "nowhere")).build_algo()
     with pytest.raises(UserError, match="`lora_r` is 2"):
         config().language_model(lora_r=2).communication(message_checkpoint=message_source).build_algo()
