@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from ray.data import DataContext
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.offline.offline_data import OfflineData
 from ray.rllib.offline.offline_prelearner import OfflinePreLearner
 from ray.rllib.utils.annotations import override
@@ -114,6 +116,16 @@ class MessageLabels(OfflineData):
     Labels are a few thousand short texts; streaming them anew in every iteration, as RLlib does with
     episodes, would take longer than to learn them.
     """
+
+    def __init__(self, config: AlgorithmConfig) -> None:
+        """Opens the labels.
+
+        Args:
+            config: With `input_`.
+        """
+        # Ray Data would start 32 processes, each with its imports, to read the ends of a few small files.
+        os.environ.setdefault("RAY_DATA_PARQUET_FOOTER_NUM_ACTORS", "1")
+        super().__init__(config)
 
     def load(self, prelearner: MessagePreLearner, held_out_share: float) -> LabelSet:
         """Reads, de-duplicates, splits and encodes the labels.

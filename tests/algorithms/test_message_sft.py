@@ -69,6 +69,13 @@ def test_learns_what_the_teacher_says(trained):
     assert all({"prompt", "teacher", "student"} == set(sample) for sample in results[-1]["message_samples"])
 
 
+def test_few_labels_are_read_by_few_processes(trained, small_ray):
+    from ray._private.state import actors
+
+    classes = [actor["ActorClassName"] for actor in actors().values()]
+    assert classes.count("FooterReader") <= 1 and len(classes) < 8, classes
+
+
 def test_only_the_message_adapter_changes(trained):
     _, before, after, _ = trained
     changed = {name for name in before if not torch.equal(before[name], after[name])}
