@@ -12,6 +12,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from typer.testing import CliRunner
 
 from rllib_llm_comm import export_policy, load_policy
+from rllib_llm_comm.algorithms.env_registration import ensure_registered
 from rllib_llm_comm.algorithms.policy_export import with_policy_folder
 from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
@@ -21,21 +22,26 @@ from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
+SOUPS = "rllib_llm_comm/overcooked_ai-v0"
 KITCHEN = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 6}
 MODEL = toys.language_model(max_prompt_tokens=256, max_candidate_tokens=32)
 
 
-def stock(modules=("cook",), mapping=lambda agent, episode, **_: "cook", connector=True, **communication):
-    """A PPO of RLlib's own on the textual kitchen, under a name that only RLlib was told."""
+def everybody(agent, episode, **kwargs):
+    return "cook"
+
+
+def stock(modules=("cook",), mapping=everybody, env="my_kitchen", env_config=KITCHEN, **communication):
+    """A PPO of RLlib's own, by default on the textual kitchen under a name that only RLlib was told."""
     register_parallel_env("my_kitchen", entry="rllib_llm_comm.envs.overcooked_text:parallel_env")
 
     def talk(env, spaces, device):
-        return MessageExchange(language_model=MODEL, communication=communication) if connector else []
+        return MessageExchange(language_model=MODEL, communication=communication)
 
     spec = {name: RLModuleSpec(module_class=LLMCommModule, model_config=MODEL) for name in modules}
     return (
         PPOConfig()
-        .environment("my_kitchen", env_config=KITCHEN, disable_env_checking=True)
+        .environment(env, env_config=env_config, disable_env_checking=True)
         .env_runners(num_env_runners=0, num_envs_per_env_runner=2, env_to_module_connector=talk)
         .multi_agent(policies=set(modules), policy_mapping_fn=mapping)
         .rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=spec))
@@ -88,19 +94,15 @@ def test_the_command_line_takes_an_export_and_a_checkpoint_with_one(trained, tmp
 
 
 def test_planners_and_settings_of_callbacks_are_recorded(tmp_path):
-    algo = stock().callbacks([AddPlannedSubgoals.of("scripted", patience=7)])
-    algo = algo.environment("rllib_llm_comm/frozen_lake-v0", disable_env_checking=True)
-    algo = algo.copy(copy_frozen=False)
-    from rllib_llm_comm.algorithms.env_registration import ensure_registered
-
-    ensure_registered(algo.env)
-    built = algo.build_algo()
+    ensure_registered(SOUPS)
+    talking = {"observe": ["text"], "action_level": "goal"}
+    built = stock(env=SOUPS, env_config=talking).callbacks([AddPlannedSubgoals.of("scripted", patience=7)]).build_algo()
     try:
         told = load_policy(export_policy(built, tmp_path / "policy")).manifest
     finally:
         built.stop()
     assert told.planning == {"planner": "scripted", "patience": 7, "replan": "any", "in_vector": False}
-    assert told.env == "rllib_llm_comm/frozen_lake-v0"
+    assert (told.env, told.env_config) == (SOUPS, talking)
 
 
 def test_a_module_per_agent_is_exported_by_agent(tmp_path):
