@@ -138,6 +138,8 @@ def test_wrong_settings_are_told(asked, match):
 def test_what_is_no_chat_model_is_told(folder):
     with pytest.raises(UserError, match="no chat template"):
         LocalChat(str(folder / "plain")).complete("Who?")
+    with pytest.raises(UserError, match="`local` is 'embedded', which is no chat model .it answers no questions"):
+        LocalChat("embedded").complete("Who?")  # although it has a template, for servers
     with pytest.raises(UserError, match="no such folder"):
         LocalChat("/no/such/folder").complete("Who?")
     with pytest.raises(ChatError, match="takes"):

@@ -23,6 +23,10 @@ from tools.embedded_model.corpus import Document, documents
 logger = logging.getLogger(__name__)
 PROMPT_WEIGHT = 0.1  # descriptions are read, answers are learnt: with equal weights the model ignores what it reads
 _PAD, _BOS, _EOS = "<pad>", "<s>", "</s>"
+# A chat is the text that it says: the model continues prompts and knows no roles.
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% if not loop.last %} {% endif %}{% endfor %}"
+)
 
 
 def train_tokenizer(corpus: Sequence[Document], vocab_size: int) -> Any:
@@ -146,7 +150,13 @@ def save(model: Any, tokenizer: Any, output: Path, report: dict[str, Any]) -> No
     try:
         half = model.half()
         half.save_pretrained(scratch, safe_serialization=True)
-        tokenizer.save_pretrained(scratch)
+        tokenizer.chat_template = CHAT_TEMPLATE
+        tokenizer.save_pretrained(scratch, save_jinja_files=False)
+        # Weights are in half precision to be small; whoever takes the precision from here computes in the whole one.
+        config = json.loads((scratch / "config.json").read_text(encoding="utf-8"))
+        (scratch / "config.json").write_text(
+            json.dumps({**config, "dtype": "float32"}, indent=2, sort_keys=True) + "\n"
+        )
         text = json.dumps(report, indent=2) + "\n"
         (scratch / "pretraining.json").write_text(text, encoding="utf-8")
         scratch.chmod(0o755)
