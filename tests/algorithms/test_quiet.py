@@ -16,7 +16,7 @@ print("built")
 
 
 def test_neither_the_new_api_stack_nor_old_names_inside_libraries_are_told(tmp_path):
-    done = subprocess.run([sys.executable, "-c", RUN], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", RUN], cwd=tmp_path, capture_output=True, text=True, timeout=500)
     assert done.stdout.endswith("built\n"), done.stderr
     noise = [line for line in done.stderr.split("\n") if "You are running" in line or "Warning:" in line]
     assert noise == []
