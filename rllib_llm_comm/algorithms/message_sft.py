@@ -196,7 +196,7 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
         """One pass over the labels, the held-out loss and, now and then, messages to judge."""
         rows = len(next(iter(self.labels.train.values())))
         if self._storage is not None:  # under Tune, where a command may be showing a bar
-            self.on_first_learner(_follow, folder=self.logdir, iteration=self.iteration)
+            on_first_learner(self, _follow, folder=self.logdir, iteration=self.iteration)
         batch = MultiAgentBatch({SHARED_POLICY: SampleBatch(self.labels.train)}, env_steps=rows)
         with self.metrics.log_time((TIMERS, LEARNER_UPDATE_TIMER)):
             learner_results = self.learner_group.update(
