@@ -143,7 +143,7 @@ def test_another_game_is_evaluated_as_well():
 
 @pytest.mark.parametrize(
     ("env", "match"),
-    [("toys/nowhere-v0", "not in PettingZoo.s registry"), ("rllib_llm_comm/overcooked_text-v0", "do not know the game")],
+    [
         ("toys/nowhere-v0", "is not in PettingZoo.s registry"),
         ("rllib_llm_comm/overcooked_text-v0", "do not know the game"),
     ],
