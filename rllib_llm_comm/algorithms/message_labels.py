@@ -144,14 +144,15 @@ class MessageLabels(OfflineData):
                 f"`input_` {self.config.input_!r} has no column {', '.join(sorted(missing))}; give Parquet "
                 "files as `collect_labels` writes them (columns prompt and message)."
             )
-        pairs: dict[tuple[str, str], None] = {}
+        pairs: set[tuple[str, str]] = set()
         env: Mapping[str, Any] = {}
         for batch in self._batches():
             if not env and ENV in batch and len(batch[ENV]):
                 env = _read_json(batch[ENV][0])
-            pairs.update(dict.fromkeys(zip(map(str, batch[PROMPT]), map(str, batch[MESSAGE]), strict=True)))
-        train = [pair for pair in pairs if not is_held_out(pair[0], held_out_share)]
-        held_out = [pair for pair in pairs if is_held_out(pair[0], held_out_share)]
+            pairs.update(zip(map(str, batch[PROMPT]), map(str, batch[MESSAGE]), strict=True))
+        ordered = sorted(pairs)  # files are read side by side and come in any order, but a seed fixes what is learned
+        train = [pair for pair in ordered if not is_held_out(pair[0], held_out_share)]
+        held_out = [pair for pair in ordered if is_held_out(pair[0], held_out_share)]
         if not train:
             raise UserError(
                 f"`input_` {self.config.input_!r} has no rows to learn from ({len(held_out)} are held out); "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -76,6 +78,17 @@ def test_few_labels_are_read_by_few_processes(labels, small_ray):
     config(labels).build_algo().stop()
     started = [actor["ActorClassName"] for name, actor in actors().items() if name not in before]
     assert started.count("FooterReader") == 1, started
+
+
+def test_a_seed_fixes_what_is_learned_in_whatever_order_files_are_read(labels, tmp_path):
+    for name, other in (("part-0", "part-1"), ("part-1", "part-0")):
+        shutil.copy(Path(labels) / f"{name}.parquet", tmp_path / f"{other}.parquet")
+    losses = []
+    for folder in (labels, str(tmp_path)):
+        algo = config(folder).build_algo()
+        losses.append(algo.train()["message_sft"]["held_out_loss"])
+        algo.stop()
+    assert losses[0] == losses[1]
 
 
 def test_only_the_message_adapter_changes(trained):
