@@ -1,8 +1,8 @@
 """# Referential
 
 Both agents see the same few things, each in an order of its own. Alice is told which one is meant; Bob has to take it.
-The other things are distractors that share its colour or its shape. After the signalling game of Lewis, as Lazaridou et
-al. (arXiv 1612.07182) play it. One step; silent agents get 1 / objects on average.
+The others are distractors, alike in colour or shape. After the signalling game of Lewis, as Lazaridou et al. (arXiv
+1612.07182) play it. One step; silent agents get 1 / objects on average.
 
 | Import             | `from rllib_llm_comm.envs import referential`                                 |
 |--------------------|-------------------------------------------------------------------------------|
@@ -44,9 +44,9 @@ episode terminates after one step.
 referential.parallel_env(objects=3, distractors="near", told_to=["alice"], reward="shared", render_mode=None)
 ```
 
-`objects`: 2 to 5 with near distractors, to 9 with random ones. `distractors`: "near" (each shares colour or shape with
-the thing that is meant, so that one word does not do) or "random". `told_to`: "all" (the control) or a list of agents.
-`reward`: "shared" or "listener". `render_mode`: None, "ansi", "rgb_array" or "human".
+`objects`: 2 to 9. `distractors`: "near" (each thing shares colour or shape with another one, so that one word often
+does not do) or "random". Any of the things is as likely to be meant, so the things alone tell nothing. `told_to`: "all"
+(the control) or a list of agents. `reward`: "shared" or "listener". `render_mode`: None, "ansi", "rgb_array" or "human".
 
 ### Version history
 
@@ -69,7 +69,6 @@ from rllib_llm_comm.errors import UserError, require_choice
 
 NEAR, RANDOM = "near", "random"
 THINGS = tuple((colour, shape) for colour in COLOURS for shape in SHAPES)
-_MOST = {NEAR: 5, RANDOM: len(THINGS)}
 _RIGHT, _WRONG = "took the right one", "took a wrong one"
 
 
@@ -96,12 +95,9 @@ class Referential(TellingGame):
         Raises:
             UserError: For a value that is not allowed.
         """
-        require_choice("distractors", distractors, tuple(_MOST))
-        if isinstance(objects, bool) or not isinstance(objects, int) or not 2 <= objects <= _MOST[distractors]:
-            raise UserError(
-                f"`objects` is {objects!r} but must be a whole number from 2 to {_MOST[distractors]} with "
-                f"{distractors} distractors."
-            )
+        require_choice("distractors", distractors, (NEAR, RANDOM))
+        if isinstance(objects, bool) or not isinstance(objects, int) or not 2 <= objects <= len(THINGS):
+            raise UserError(f"`objects` is {objects!r} but must be a whole number from 2 to {len(THINGS)}.")
         self.brief = "Both see the same things. One of them is meant. Alice waits, Bob takes one."
         self._things = THINGS[:objects]
         self._orders = {agent: list(range(objects)) for agent in (SPEAKER_NAME, LISTENER_NAME)}
@@ -149,14 +145,16 @@ class Referential(TellingGame):
         return Seen(". ".join(words) + ".", candidates, mask, [*vector, float(not listens), float(listens)])
 
     def _draw(self, rng: np.random.Generator) -> None:
-        meant = THINGS[rng.integers(len(THINGS))]
-        others = [thing for thing in THINGS if thing != meant]
-        if self.settings["distractors"] == NEAR:
-            others = [thing for thing in others if thing[0] == meant[0] or thing[1] == meant[1]]
-        count = self.settings["objects"] - 1
-        drawn = [others[index] for index in rng.permutation(len(others))[:count]]
-        self._things, self._meant, self._taken = (meant, *drawn), 0, -1
-        self._orders = {agent: rng.permutation(count + 1).tolist() for agent in self.possible_agents}
+        count = self.settings["objects"]
+        things = [THINGS[rng.integers(len(THINGS))]]
+        while len(things) < count:
+            others = [thing for thing in THINGS if thing not in things]
+            if self.settings["distractors"] == NEAR:
+                others = [thing for thing in others if any(_alike(thing, other) for other in things)]
+            things.append(others[rng.integers(len(others))])
+        # Drawn last, so that the things alone do not tell which is meant.
+        self._things, self._meant, self._taken = tuple(things), int(rng.integers(count)), -1
+        self._orders = {agent: rng.permutation(count).tolist() for agent in self.possible_agents}
 
     def _choose(self, action: int) -> tuple[float, list[str]]:
         if action == 0:
@@ -170,6 +168,10 @@ class Referential(TellingGame):
         told = ", ".join(agent for agent in self.possible_agents if self.told(agent))
         taken = f", taken: {' '.join(self._things[self._taken])}" if self._taken >= 0 else ""
         return "\n".join([*lines, f"meant: {self.fact} (told to {told}){taken}"])
+
+
+def _alike(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    return one[0] == other[0] or one[1] == other[1]
 
 
 parallel_env = constructor(Referential)

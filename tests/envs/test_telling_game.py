@@ -1,5 +1,7 @@
 """The door and the referential game: rules, what is hidden, what silence and talk can reach."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
@@ -125,13 +127,25 @@ def test_questions_of_two_games_are_not_the_same_request():
     assert not same_request(door_sayings.ASK[0], referential_sayings.ASK[0])
 
 
-def test_near_distractors_share_a_feature_so_that_one_word_does_not_do():
+def test_each_thing_among_near_distractors_is_like_another_one():
     env = referential.parallel_env(objects=4)
     for seed in range(50):
         env.reset(seed=seed)
-        things = [phrase.removeprefix("take the ").split() for phrase in env.seen_by("bob").candidates[1:]]
-        meant = env.fact.split()
-        assert all(thing == meant or set(thing) & set(meant) for thing in things)
+        things = [set(phrase.removeprefix("take the ").split()) for phrase in env.seen_by("bob").candidates[1:]]
+        assert all(sum(bool(thing & other) for other in things) >= 2 for thing in things)
+
+
+@pytest.mark.parametrize("distractors", ["near", "random"])
+def test_the_things_alone_do_not_tell_which_is_meant(distractors):
+    # The best that a silent Bob can do is to take, of each set of things, the one that is meant most often.
+    env = referential.parallel_env(objects=3, distractors=distractors)
+    meant: dict[frozenset[str], Counter[str]] = {}
+    for seed in range(20_000):
+        env.reset(seed=seed)
+        things = frozenset(" ".join(thing) for thing in env._things)
+        meant.setdefault(things, Counter())[env.fact] += 1
+    best = sum(max(counts.values()) for counts in meant.values()) / 20_000
+    assert best < 1 / 3 + 0.05  # 0.78 where the meant thing is the one that all others are like
 
 
 def test_a_wrong_door_costs_what_makes_guessing_worth_nothing():
@@ -150,7 +164,7 @@ def test_a_wrong_door_costs_what_makes_guessing_worth_nothing():
         (door, {"doors": 7}, "`doors` is 7 but must be a whole number from 2 to 6"),
         (door, {"told_to": ["carol"]}, "`told_to` is"),
         (door, {"told_to": []}, "`told_to` is"),
-        (referential, {"objects": 6}, "from 2 to 5 with near distractors"),
+        (referential, {"objects": 10}, "`objects` is 10 but must be a whole number from 2 to 9"),
         (referential, {"distractors": "far"}, "`distractors` is 'far'"),
         (referential, {"reward": "team"}, "`reward` is 'team'"),
         (door, {"door": 3}, "`door` is no setting"),
