@@ -45,8 +45,9 @@ referential.parallel_env(objects=3, distractors="near", told_to=["alice"], rewar
 ```
 
 `objects`: 2 to 9. `distractors`: "near" (each thing shares colour or shape with another one, so that one word often
-does not do) or "random". Any of the things is as likely to be meant, so the things alone tell nothing. `told_to`: "all"
-(the control) or a list of agents. `reward`: "shared" or "listener". `render_mode`: None, "ansi", "rgb_array" or "human".
+does not do) or "random". Any of the things is as likely to be meant, so the things alone tell nothing.
+`told_to`: "all" (the control) or a list of agents. `reward`: "shared" or "listener". `render_mode`: None, "ansi",
+"rgb_array" or "human".
 
 ### Version history
 
