@@ -18,7 +18,7 @@ from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.executors import Executor
-    from rllib_llm_comm.evaluation.planning_study import Cell, Study
+    from rllib_llm_comm.evaluation.planner_scores import Cell, Study
 
 SCRIPTED = "scripted"
 RULES = ("scripted", "plan4mc", "random")
@@ -121,7 +121,7 @@ def comparison(
     Raises:
         UserError: If a setting is not allowed.
     """
-    from rllib_llm_comm.evaluation.planning_study import Study
+    from rllib_llm_comm.evaluation.planner_scores import Study
 
     seeds = range(settings.seed, settings.seed + settings.episodes)
     return Study(name, measures, _cells(variants, settings, rounds), seeds)
@@ -129,7 +129,7 @@ def comparison(
 
 def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool) -> list[Cell]:
     from rllib_llm_comm.evaluation.planned_play import PlanningSetup
-    from rllib_llm_comm.evaluation.planning_study import SCENARIO, Cell
+    from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell
 
     cells = []
     executors, names = settings.executors(), settings.layouts
@@ -229,7 +229,7 @@ def play_and_tell(study: Study, settings: ComparisonSettings, figure: Callable[[
     Raises:
         UserError: If the file of figures holds another comparison, or a game cannot be played.
     """
-    from rllib_llm_comm.evaluation.planning_study import markdown, table
+    from rllib_llm_comm.evaluation.planner_scores import markdown, table
 
     path = settings.json_file
     if path is not None and path.exists():

@@ -46,8 +46,8 @@ def compare_reward_code(
     quiet_libraries(0)
     require_writable({"--json": json_file, "--markdown": markdown_file})
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
-    from rllib_llm_comm.evaluation.planning_study import markdown
-    from rllib_llm_comm.evaluation.reward_study import RewardStudy
+    from rllib_llm_comm.evaluation.planner_scores import markdown
+    from rllib_llm_comm.evaluation.reward_code_scores import RewardStudy
     from rllib_llm_comm.planning.planners import planner_model
 
     if code is None:

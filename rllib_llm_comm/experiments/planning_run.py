@@ -24,7 +24,7 @@ from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.planning_study import Study
+    from rllib_llm_comm.evaluation.planner_scores import Study
 
 _PROMPTED_RULES: Mapping[str, Any] = {"name": "chat", "chat": {"local": "rules"}}
 PROMPT_ABLATIONS: dict[str, tuple[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]] = {
