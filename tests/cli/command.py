@@ -19,7 +19,17 @@ from pathlib import Path
 MODULE = "rllib_llm_comm.cli.main"
 COMMAND = [sys.executable, "-m", MODULE]
 _SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload([MODULE, "ray.tune", "ray.rllib.algorithms.ppo", "transformers", "peft"])
+_SERVER.set_forkserver_preload(
+    [
+        MODULE,
+        "ray.tune",
+        "ray.rllib.algorithms.ppo",
+        "transformers.models.auto.modeling_auto",
+        "transformers.models.auto.tokenization_auto",
+        "transformers.models.llama.modeling_llama",
+        "peft",
+    ]
+)
 
 
 def environment() -> dict[str, str]:
