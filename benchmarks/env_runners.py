@@ -57,6 +57,7 @@ def play(group: Any, decisions: int) -> int:
     """Lets every EnvRunner play so many decisions with nothing remembered, and gives how many were made."""
 
     def sample(runner: Any) -> int:
+        """One EnvRunner's decisions, and their number."""
         for module in runner.module.values():
             core = getattr(module, "core", None)
             if core is not None:
@@ -92,6 +93,7 @@ def two_runners(kind: str, decisions: int, rounds: int) -> Row:
         counts: dict[int, int] = {}
 
         def timed(group: Any, runners: int) -> None:
+            """Lets a group play and notes the number of decisions."""
             counts[runners] = play(group, decisions)
 
         both, single = alternate([lambda: timed(two, 2), lambda: timed(one, 1)], rounds)
@@ -112,6 +114,7 @@ class Stopwatch:
         """The function, timed."""
 
         def timed(*args: Any, **kwargs: Any) -> Any:
+            """The function's result; its seconds are added up."""
             start = time.perf_counter()
             try:
                 return function(*args, **kwargs)

@@ -31,6 +31,7 @@ def rules(map_name: str, steps: int, rounds: int) -> Row:
     draws = [[rng.randrange(runner.num_actions) for _ in range(2)] for _ in range(steps)]
 
     def play() -> None:
+        """Steps of the rules."""
         runner.reset()
         for actions in draws:
             runner.step(actions)
@@ -47,10 +48,12 @@ def with_words(steps: int, rounds: int) -> Row:
     """The whole environment, remembered words against words made anew."""
 
     def remembered() -> None:
+        """Steps with remembered words."""
         text_cache.remember()
         _play_environment(steps)
 
     def anew() -> None:
+        """Steps with words made anew."""
         text_cache.remember(1)
         _play_environment(steps)
 

@@ -96,17 +96,20 @@ def steps(core: LLMCommCore, rows: int) -> dict[str, Callable[[], Any]]:
 
     @torch.no_grad()
     def rollout() -> None:
+        """Messages, scores and features."""
         generate_messages(model, prompts)
         score_candidates(model, heads, tails, mask)
         prompt_features(model, heads)
 
     def supervised() -> None:
+        """A step on labels."""
         optimizers["message"].zero_grad()
         log_probs, _ = message_log_probs(model, messages[MESSAGE_IDS], messages[MESSAGE_LABELS])
         (-log_probs.sum() / rows).backward()
         optimizers["message"].step()
 
     def ppo() -> None:
+        """A step of PPO."""
         optimizers["action"].zero_grad()
         distribution = torch.distributions.Categorical(logits=core.logits(observations))
         (-distribution.log_prob(torch.zeros(rows, dtype=torch.long)).mean() - distribution.entropy().mean()).backward()

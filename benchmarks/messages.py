@@ -34,10 +34,12 @@ def on_stream(decisions: int, rounds: int) -> Row:
     reference = TwosomeReference(new_core().lm, torch.nn.Identity())
 
     def ours() -> list[list[str]]:
+        """Messages by the core."""
         core = new_core()
         return [core.write_messages(step) for step in steps]
 
     def theirs() -> list[list[str]]:
+        """Messages by the reference."""
         return [reference.messages(step) for step in steps]
 
     pairs = [pair for a, b in zip(ours(), theirs(), strict=True) for pair in zip(a, b, strict=True)]

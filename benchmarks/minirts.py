@@ -41,6 +41,7 @@ def play(pair: tuple[str, str], games: int, rounds: int) -> list[Row]:
     lengths: list[int] = []
 
     def whole() -> None:
+        """Games from their maps to their ends."""
         lengths.clear()
         for seed in range(games):
             game.reset(seed)
@@ -49,6 +50,7 @@ def play(pair: tuple[str, str], games: int, rounds: int) -> list[Row]:
             lengths.append(game.tick)
 
     def only_maps() -> None:
+        """The generation of the maps alone."""
         for seed in range(games):
             game.reset(seed)
 

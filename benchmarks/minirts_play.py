@@ -51,6 +51,7 @@ def summary(games: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Plays the pairs that are asked for and writes their figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", type=int, default=100, help="games per seed, commander and opponent")
     parser.add_argument("--seeds", type=int, default=3)

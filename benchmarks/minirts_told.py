@@ -88,6 +88,7 @@ def share(games: list[dict[str, Any]], limit: int) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Plays the systems that are asked for and writes their figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", type=int, default=60, help="games per system and opponent, with the seeds 0, 1, ...")
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS))

@@ -49,11 +49,13 @@ def one_game(layout: str, steps: int, rounds: int, original: Any) -> list[Row]:
     kitchen = Kitchen(layout)
 
     def bare() -> None:
+        """Steps without encodings."""
         kitchen.reset()
         for first, second in draws:
             kitchen.advance(first, second)
 
     def lossless() -> None:
+        """Steps with the planes after each."""
         kitchen.reset()
         for first, second in draws:
             kitchen.advance(first, second)
@@ -82,6 +84,7 @@ def many_games(layout: str, steps: int, threads: int, rounds: int) -> Row:
     draws = np.random.default_rng(0).integers(0, NUM_ACTIONS, (rounds_of_steps, GAMES, 2)).astype(np.int8)
 
     def play() -> None:
+        """Steps of all games, with their planes."""
         for actions in draws:
             batch.restart(batch.step(actions)[2])
             batch.lossless()
@@ -98,6 +101,7 @@ def environment(steps: int, rounds: int) -> Row:
     rng = random.Random(0)
 
     def play() -> None:
+        """Steps of the environment."""
         env.reset(seed=0)
         for _ in range(steps):
             if not env.agents:
@@ -122,6 +126,7 @@ def _original() -> Callable[[str, list[tuple[int, int]], bool], None] | None:
     worlds = {name: OvercookedGridworld.from_layout_name(ORIGINAL_NAMES[name]) for name in LAYOUT_NAMES}
 
     def play(layout: str, draws: list[tuple[int, int]], encode: bool) -> None:
+        """Steps of the original."""
         world = worlds[layout]
         state = world.get_standard_start_state()
         for first, second in draws:

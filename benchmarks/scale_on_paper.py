@@ -114,6 +114,7 @@ def replaced(text: str, mark: str, table: str) -> str:
 
 
 def main() -> None:
+    """Writes both tables into the page."""
     model = Architecture()
     text = PAGE.read_text(encoding="utf-8")
     text = replaced(text, "memory", memory_table(model))

@@ -78,12 +78,14 @@ def against_reference(size: str, rows: int, head_tokens: int, rounds: int) -> Ro
 
     @torch.no_grad()
     def ours() -> torch.Tensor:
+        """Scores and values by the package."""
         model.forget()  # what a round has read is new to the next one
         prompt_features(model, heads)
         return score_candidates(model, *padded(model, prompts, candidates))
 
     @torch.no_grad()
     def theirs() -> torch.Tensor:
+        """Scores and values by the reference."""
         reference.values(prompts)
         return reference.scores(prompts, candidates)
 
@@ -106,10 +108,12 @@ def of_plain_forward(size: str, rows: int, rounds: int) -> Row:
 
     @torch.no_grad()
     def plain() -> None:
+        """The bare model's pass."""
         model.model.base_model(input_ids=ids, use_cache=False)
 
     @torch.no_grad()
     def scores() -> None:
+        """Scores of the candidates."""
         model.forget()
         score_candidates(model, heads, tails, mask)
 
@@ -126,6 +130,7 @@ def on_stream(num_envs: int, decisions: int, rounds: int) -> Row:
 
     @torch.no_grad()
     def ours() -> None:
+        """Scores and values of the whole roll-out."""
         # Nothing is known at the start but single sentences' tokens, as on the other side.
         fresh.forget()
         encoder = ObservationEncoder(core.lm.base, core.settings)

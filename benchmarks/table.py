@@ -31,6 +31,7 @@ def table(folder: Path = RESULTS) -> str:
 
 
 def main() -> None:
+    """Writes the table into the page."""
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)

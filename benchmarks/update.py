@@ -100,6 +100,7 @@ def iteration(decisions: int, minibatch_size: int, rounds: int) -> Row:
     played: list[int] = []
 
     def ours() -> None:
+        """One iteration of the algorithm."""
         sampled = algorithm.train()["env_runners"]["num_agent_steps_sampled"]
         played.append(int(sum(sampled.values())))
 

@@ -189,6 +189,7 @@ def in_turns(make: Callable[..., ParallelEnv]) -> Callable[..., AECEnv]:
     """
 
     def aec_env(**settings: Any) -> AECEnv:
+        """Makes the AEC form; the arguments are those of the parallel form."""
         from pettingzoo.utils.conversions import parallel_to_aec
 
         return parallel_to_aec(make(**settings))

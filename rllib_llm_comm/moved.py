@@ -127,7 +127,7 @@ MODULES = {
     "language.chat_model": "chat.chat_model",
     "language.chat_wire": "chat.request_retries",
     "language.endpoint": "chat.endpoint",
-    "language.forms": "chat.forms",
+    "language.forms": "chat.answer_schemas",
     "language.local_chat": "chat.local_chat",
     "language.message_server": "chat.message_server",
     "language.plain": "language.plain_scoring",

@@ -226,29 +226,23 @@ class OvercookedText(Game):
         require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         check_values(settings)
         require_choice("num_agents", num_agents, range(1, len(text.NAMES) + 1))
-        names = text.NAMES[:num_agents]
-        self._draws = Draws(map_name, layout, names, recipe, told_to, orders, start)
+        self.possible_agents = list(text.NAMES[:num_agents])
+        self._draws = Draws(map_name, layout, self.possible_agents, recipe, told_to, orders, start)
         self._rng = np.random.default_rng()
         self.kitchen = Kitchen(
             map_name, layout, self._draws.recipes[0], num_agents, view_radius, rewards, chop_pays_once, legacy,
             shared_collision,
         )  # fmt: skip
-        self.runner: MacroRunner | PrimitiveRunner = (
-            MacroRunner(self.kitchen, include_moves, wait_steps, blocked_steps)
-            if action_level == "macro"
-            else PrimitiveRunner(self.kitchen)
-        )
-        self.settings: dict[str, Any] = {
-            **settings,
-            "rewards": dict(self.kitchen.rewards),
-            "observe": list(observe),
-        }
+        self.runner: MacroRunner | PrimitiveRunner
+        if action_level == "macro":
+            self.runner = MacroRunner(self.kitchen, include_moves, wait_steps, blocked_steps)
+        else:
+            self.runner = PrimitiveRunner(self.kitchen)
+        self.settings = {**settings, "rewards": dict(self.kitchen.rewards), "observe": list(observe)}
         self.render_mode = render_mode
-        self.max_game_steps = max_game_steps
-        self.mask_useless = mask_useless
+        self.max_game_steps, self.mask_useless = max_game_steps, mask_useless
         self.task = text.task(self._draws.recipes, orders)
         self.brief = text.brief(self.kitchen, self._draws.recipes, told_to)
-        self.possible_agents = list(names)
         self.agents: list[str] = []
         self._index = {name: i for i, name in enumerate(self.possible_agents)}
         self._vectors: list[list[float]] = [[] for _ in self.possible_agents]

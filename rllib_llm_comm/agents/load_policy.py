@@ -309,18 +309,7 @@ def load_policy(
         _refuse_talk(manifest, **given, reference=reference)
         loaded: NumericPolicy | GroundedPolicy = KINDS[manifest.kind](load_network(folder, manifest), manifest)
         return loaded
-    talk = dict(manifest.communication)
-    if messages is not None:
-        # The training of messages says nothing about other ones.
-        trained = bool(talk.get("train_messages")) and messages == talk.get("messages")
-        talk.update(messages=messages, train_messages=trained)
-    if message_server is not None:
-        talk["message_server"] = None if message_server == "none" else message_server
-    if talk.get("messages", "student") in ("student", "shuffled", "menu", "swapped"):
-        granted(talk.get("message_server"))
-    elif isinstance(talk.get("message_server"), Withheld):
-        del talk["message_server"]  # nobody asks it
-    communication = CommunicationSettings.from_mapping(talk)
+    communication = _communication(manifest, messages, message_server)
     overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}
     if base_model is not None:
         overrides["base_model"] = base_model
@@ -332,6 +321,24 @@ def load_policy(
     if teacher is not None:
         manifest = dataclasses.replace(manifest, teacher=teacher)
     return Policy(core, communication, manifest)
+
+
+def _communication(
+    manifest: PolicyManifest, messages: str | None, message_server: str | Mapping[str, Any] | None
+) -> CommunicationSettings:
+    """The recorded settings of messages, with those that the caller gives in their place."""
+    talk = dict(manifest.communication)
+    if messages is not None:
+        # The training of messages says nothing about other ones.
+        trained = bool(talk.get("train_messages")) and messages == talk.get("messages")
+        talk.update(messages=messages, train_messages=trained)
+    if message_server is not None:
+        talk["message_server"] = None if message_server == "none" else message_server
+    if talk.get("messages", "student") in ("student", "shuffled", "menu", "swapped"):
+        granted(talk.get("message_server"))
+    elif isinstance(talk.get("message_server"), Withheld):
+        del talk["message_server"]  # nobody asks it
+    return CommunicationSettings.from_mapping(talk)
 
 
 def _refuse_talk(manifest: PolicyManifest, **given: Any) -> None:

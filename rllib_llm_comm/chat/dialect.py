@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rllib_llm_comm.chat.forms import UnknownFormError, strict_form
+from rllib_llm_comm.chat.answer_schemas import UnknownFormError, strict_form
 from rllib_llm_comm.chat.purposes import Asking
 from rllib_llm_comm.errors import UserError
 

@@ -122,7 +122,7 @@ class LocalChat:
         count_in_scopes(**amounts)
 
     def _write(self, prompt: str, system: str) -> str:
-        from rllib_llm_comm.chat.forms import fill_form, form_in
+        from rllib_llm_comm.chat.answer_schemas import fill_form, form_in
         from rllib_llm_comm.language.decoding import Decoding
         from rllib_llm_comm.language.generation import row_generator
 

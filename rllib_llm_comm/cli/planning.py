@@ -11,7 +11,7 @@ from typer import Option
 from rllib_llm_comm.cli.comparison_options import takes_comparison_settings
 from rllib_llm_comm.cli.planning_data import rewards, subgoals
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments import planner_ablations
+from rllib_llm_comm.experiments import planning_run
 from rllib_llm_comm.experiments.planner_comparison import ComparisonSettings
 
 app = typer.Typer(no_args_is_help=True, help="Judge planners by whole games; SAMA's ablations, one command each.")
@@ -36,7 +36,7 @@ def reward(settings: ComparisonSettings) -> None:
 
         rllib planning reward --executor results/emma/emma --planner plan4mc
     """
-    planner_ablations.measure_reward(settings)
+    planning_run.measure_reward(settings)
 
 
 @app.command("planners")
@@ -48,7 +48,7 @@ def planners(settings: ComparisonSettings) -> None:
 
         rllib planning planners --planner '{"name": "cassette", "cassette": "plans.jsonl"}'
     """
-    planner_ablations.compare_planners(settings)
+    planning_run.compare_planners(settings)
 
 
 @app.command("trials")
@@ -71,7 +71,7 @@ def trials(
 
         rllib planning trials --json trials.json
     """
-    planner_ablations.compare_trials(settings, most, share)
+    planning_run.compare_trials(settings, most, share)
 
 
 def _shares(text: str) -> list[float]:
@@ -102,7 +102,7 @@ def random_commands(
 
         rllib planning random-commands --json random.json --figure random.png
     """
-    planner_ablations.compare_random_commands(settings, _shares(shares), figure)
+    planning_run.compare_random_commands(settings, _shares(shares), figure)
 
 
 @app.command("objects")
@@ -118,7 +118,7 @@ def objects(settings: ComparisonSettings) -> None:
 
         rllib planning objects --planner '{"name": "chat", "chat": {"model": "gpt-4o", "cassette": "plans.jsonl"}}'
     """
-    planner_ablations.compare_prompts("objects", settings)
+    planning_run.compare_prompts("objects", settings)
 
 
 @app.command("examples")
@@ -134,7 +134,7 @@ def examples(settings: ComparisonSettings) -> None:
 
         rllib planning examples --planner '{"name": "chat", "chat": {"model": "gpt-4o", "cassette": "plans.jsonl"}}'
     """
-    planner_ablations.compare_prompts("examples", settings)
+    planning_run.compare_prompts("examples", settings)
 
 
 @app.command("irrelevant-examples")
@@ -150,7 +150,7 @@ def irrelevant_examples(settings: ComparisonSettings) -> None:
 
         rllib planning irrelevant-examples --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
     """
-    planner_ablations.compare_prompts("irrelevant-examples", settings)
+    planning_run.compare_prompts("irrelevant-examples", settings)
 
 
 app.command("rewards")(rewards)

@@ -10,7 +10,7 @@ from typer import Option
 from rllib_llm_comm.cli.comparison_options import JsonFile, Layouts, MarkdownFile, names
 from rllib_llm_comm.cli.options import Imports, name_or_json
 from rllib_llm_comm.experiments.planner_comparison import SCRIPTED
-from rllib_llm_comm.experiments.reward_comparison import compare_reward_code
+from rllib_llm_comm.experiments.reward_code_run import compare_reward_code
 from rllib_llm_comm.experiments.subgoal_collection import collect_subgoals
 
 

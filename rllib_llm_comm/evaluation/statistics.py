@@ -9,11 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-Statistic = Callable[[np.ndarray], float]
+Statistic = Callable[..., Any]
+"""A function of values and an `axis` to take it over, as NumPy's; without one over all values."""
 
 
 class Interval(NamedTuple):
@@ -28,27 +29,29 @@ class Interval(NamedTuple):
         return self.low <= other.high and other.low <= self.high
 
 
-def iqm(scores: np.ndarray) -> float:
-    """Interquartile mean: the mean of the middle half of all scores.
+def iqm(scores: np.ndarray, axis: int | None = None) -> Any:
+    """Interquartile mean: the mean of the middle half of the scores.
 
     A quarter of the values, rounded down, is left out at either end.
 
     Args:
         scores: Any shape, at least one value.
+        axis: The axis over which it is taken; `None` for all scores.
     """
-    ordered = np.sort(np.asarray(scores, np.float64), axis=None)
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean())
+    ordered = np.sort(np.asarray(scores, np.float64), axis=axis)
+    ordered = ordered if axis is None else np.moveaxis(ordered, axis, -1)
+    cut, count = ordered.shape[-1] // 4, ordered.shape[-1]
+    return ordered[..., cut : count - cut].mean(-1)
 
 
-def median(scores: np.ndarray) -> float:
-    """The median of all scores."""
-    return float(np.median(scores))
+def median(scores: np.ndarray, axis: int | None = None) -> Any:
+    """The median of the scores; arguments as of `iqm`."""
+    return np.median(scores, axis)
 
 
-def mean(scores: np.ndarray) -> float:
-    """The mean of all scores."""
-    return float(np.mean(scores))
+def mean(scores: np.ndarray, axis: int | None = None) -> Any:
+    """The mean of the scores; arguments as of `iqm`."""
+    return np.mean(scores, axis)
 
 
 def bootstrap(
@@ -61,16 +64,14 @@ def bootstrap(
 
     Args:
         scores: (runs, tasks), or (runs,) for one task.
-        statistic: Function of an array of that shape.
+        statistic: Function of the scores, of one sample or of many.
         level: Nominal coverage, in (0, 1).
         draws: Bootstrap samples.
         seed: Fixes them.
     """
     table = _table(scores)
-    rng = np.random.default_rng(seed)
-    found = np.array([statistic(_drawn(table, rng)) for _ in range(draws)])
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(statistic(table), float(low), float(high))
+    (samples,) = _drawn([table], draws, seed)
+    return _interval(statistic(table), statistic(samples.reshape(draws, -1), axis=-1), level)
 
 
 def bootstrap_difference(
@@ -83,11 +84,9 @@ def bootstrap_difference(
     seed: int = 0,
 ) -> Interval:
     """The difference of a figure between two systems, ours minus the other; arguments as of `bootstrap`."""
-    one, two = _table(ours), _table(other)
-    rng = np.random.default_rng(seed)
-    found = np.array([statistic(_drawn(one, rng)) - statistic(_drawn(two, rng)) for _ in range(draws)])
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(statistic(one) - statistic(two), float(low), float(high))
+    tables = _table(ours), _table(other)
+    first, second = (statistic(one.reshape(draws, -1), axis=-1) for one in _drawn(tables, draws, seed))
+    return _interval(statistic(tables[0]) - statistic(tables[1]), first - second, level)
 
 
 def permutation_test(ours: np.ndarray, other: np.ndarray, *, draws: int = 20_000, seed: int = 0) -> float:
@@ -134,11 +133,9 @@ def probability_of_improvement(
         draws: Bootstrap samples.
         seed: Fixes them.
     """
-    one, two = _table(ours), _table(other)
-    rng = np.random.default_rng(seed)
-    found = np.array([_wins(_drawn(one, rng), _drawn(two, rng)) for _ in range(draws)])
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(_wins(one, two), float(low), float(high))
+    tables = _table(ours), _table(other)
+    found = np.array([_wins(one, two) for one, two in zip(*_drawn(tables, draws, seed), strict=True)])
+    return _interval(_wins(*tables), found, level)
 
 
 def quartiles(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -195,10 +192,24 @@ def _table(scores: np.ndarray) -> np.ndarray:
     return table
 
 
-def _drawn(table: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each task's runs, drawn with replacement."""
-    rows = rng.integers(len(table), size=table.shape)
-    return np.take_along_axis(table, rows, axis=0)
+def _drawn(tables: Sequence[np.ndarray], draws: int, seed: int) -> list[np.ndarray]:
+    """Per table (draws, runs, tasks): each task's runs, drawn with replacement, of all tables in turn."""
+    rng = np.random.default_rng(seed)
+    ends = np.cumsum([table.size for table in tables])
+    if len({len(table) for table in tables}) == 1:  # the same numbers in one call
+        rows = rng.integers(len(tables[0]), size=(draws, ends[-1]))
+    else:
+        in_turn = [[rng.integers(len(table), size=table.size) for table in tables] for _ in range(draws)]
+        rows = np.array([np.concatenate(own) for own in in_turn])
+    return [
+        np.take_along_axis(table[None], own.reshape(draws, *table.shape), axis=1)
+        for table, own in zip(tables, np.split(rows, ends[:-1], axis=1), strict=True)
+    ]
+
+
+def _interval(value: float, found: np.ndarray, level: float) -> Interval:
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(value), float(low), float(high))
 
 
 def _wins(one: np.ndarray, two: np.ndarray) -> float:

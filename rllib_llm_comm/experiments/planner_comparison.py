@@ -18,7 +18,7 @@ from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.executors import Executor
-    from rllib_llm_comm.evaluation.planning_study import Cell, Study
+    from rllib_llm_comm.evaluation.planner_scores import Cell, PlannerScores
 
 SCRIPTED = "scripted"
 RULES = ("scripted", "plan4mc", "random")
@@ -108,7 +108,7 @@ class ComparisonSettings:
 
 def comparison(
     name: str, measures: str, variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool = False
-) -> Study:
+) -> PlannerScores:
     """A comparison of all variants in all scenarios of all executors.
 
     Args:
@@ -121,15 +121,15 @@ def comparison(
     Raises:
         UserError: If a setting is not allowed.
     """
-    from rllib_llm_comm.evaluation.planning_study import Study
+    from rllib_llm_comm.evaluation.planner_scores import PlannerScores
 
     seeds = range(settings.seed, settings.seed + settings.episodes)
-    return Study(name, measures, _cells(variants, settings, rounds), seeds)
+    return PlannerScores(name, measures, _cells(variants, settings, rounds), seeds)
 
 
 def _cells(variants: Sequence[Variant], settings: ComparisonSettings, rounds: bool) -> list[Cell]:
     from rllib_llm_comm.evaluation.planned_play import PlanningSetup
-    from rllib_llm_comm.evaluation.planning_study import SCENARIO, Cell
+    from rllib_llm_comm.evaluation.planner_scores import SCENARIO, Cell
 
     cells = []
     executors, names = settings.executors(), settings.layouts
@@ -218,26 +218,28 @@ def require_prompts(planner: PlannerSettings, what: str) -> None:
         )
 
 
-def play_and_tell(study: Study, settings: ComparisonSettings, figure: Callable[[Study], None] | None = None) -> None:
+def play_and_tell(
+    scores: PlannerScores, settings: ComparisonSettings, figure: Callable[[PlannerScores], None] | None = None
+) -> None:
     """Plays the missing episodes of a comparison, prints its table and writes the files.
 
     Args:
-        study: The comparison.
+        scores: The comparison and its episodes so far.
         settings: The files.
         figure: Draws it; `None` for no figure.
 
     Raises:
         UserError: If the file of figures holds another comparison, or a game cannot be played.
     """
-    from rllib_llm_comm.evaluation.planning_study import markdown, table
+    from rllib_llm_comm.evaluation.planner_scores import markdown, table
 
     path = settings.json_file
     if path is not None and path.exists():
-        study.take_over(path.read_text(encoding="utf-8"))
-    say(f"Measures {study.measures}.")
+        scores.take_over(path.read_text(encoding="utf-8"))
+    say(f"Measures {scores.measures}.")
     with counting_bar("playing") as progress:
-        study.play(lambda text: None if path is None else write_atomically(path, text), progress)
-    columns, rows = table(study.figures())
+        scores.play(lambda text: None if path is None else write_atomically(path, text), progress)
+    columns, rows = table(scores.figures())
     print_table([columns, *rows])
     if path is not None:
         say(f"Figures: {short_path(path)}")
@@ -245,4 +247,4 @@ def play_and_tell(study: Study, settings: ComparisonSettings, figure: Callable[[
         write_atomically(settings.markdown_file, markdown(columns, rows))
         say(f"Table: {short_path(settings.markdown_file)}")
     if figure is not None:
-        figure(study)
+        figure(scores)

@@ -49,7 +49,7 @@ def collect_subgoals(
     require_writable({"--markdown": markdown_file})
     import_modules(modules)
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
-    from rllib_llm_comm.evaluation.planning_study import markdown
+    from rllib_llm_comm.evaluation.planner_scores import markdown
     from rllib_llm_comm.planning.kitchen.subgoal_dataset import SubgoalDataset
     from rllib_llm_comm.planning.planners import planner_model
 

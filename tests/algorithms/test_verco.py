@@ -42,7 +42,10 @@ def message_source(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(("runners", "learners"), [(0, 0), (1, 0), (0, 1), pytest.param(2, 0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("runners", "learners"),
+    [(0, 0), (1, 1), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((1, 0), (0, 1), (2, 0)))],
+)
 def test_runners_and_learners(runners, learners, message_source):
     algo = (
         config()

@@ -11,11 +11,11 @@ import pytest
 import torch
 from pydantic import BaseModel, Field
 
+from rllib_llm_comm.chat.answer_schemas import form_in
 from rllib_llm_comm.chat.answers import ask_for, read_answer
 from rllib_llm_comm.chat.batch import ask_batch
 from rllib_llm_comm.chat.cassettes import open_chat
 from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.chat.forms import form_in
 from rllib_llm_comm.chat.local_chat import LocalChat
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language import smollm2

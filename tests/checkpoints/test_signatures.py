@@ -142,14 +142,14 @@ def test_going_on_unpickles_only_what_was_written_here(tmp_path):
 
     # Another machine's secret: all of it is somebody else's.
     away = {"XDG_STATE_HOME": str(tmp_path / "other")}
-    told = again(command, tmp_path, **away)
+    told = rllib(*command, cwd=tmp_path, **away)
     assert told.returncode == 1 and "`--trust`" in told.stderr and "unpickles" in told.stderr
     restore = ["train", "--run", "PPO", "--env", "CartPole-v1", "--config", json.dumps(TINY), "--restore", str(own)]
-    told = again(restore, tmp_path, **away)
+    told = rllib(*restore, cwd=tmp_path, **away)
     assert told.returncode == 1 and "`train.restore`" in told.stderr and "`--trust`" in told.stderr
 
     # The algorithm is compared before anything is unpickled, too.
-    told = again([*restore[:2], "APPO", *restore[3:]], tmp_path)
+    told = rllib(*restore[:2], "APPO", *restore[3:], cwd=tmp_path)
     assert told.returncode == 1 and "a checkpoint of PPO, but `run` is APPO" in told.stderr
 
     # Changed by somebody: nothing of it is unpickled; what is still own is gone on from.
@@ -160,22 +160,13 @@ def test_going_on_unpickles_only_what_was_written_here(tmp_path):
         bombs_in(path, spoilt)
     write(tmp_path, 14)
     bombs_in(own, spoilt)
-    told = again(restore, tmp_path)
+    told = rllib(*restore, cwd=tmp_path)
     assert told.returncode == 1 and "was changed since" in told.stderr
 
     write(tmp_path, 1000)
     (tmp_path / "foreign" / "tiny" / "cartpole" / signatures.SIGNATURE).unlink()
-    told = again([*command, "--storage-path", "foreign"], tmp_path)
+    told = rllib(*command, "--storage-path", "foreign", cwd=tmp_path)
     assert told.returncode == 1 and "holds an unfinished run" in told.stderr and not spoilt.exists()
-
-
-def again(arguments, folder, **environment):
-    from tests.cli.command import COMMAND
-    from tests.cli.command import environment as usual
-
-    return subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, env={**usual(), **environment}, capture_output=True, text=True, timeout=240
-    )
 
 
 UNPICKLED = """

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command import rllib
+
+from tests.cli.command import rllib
 
 FILE = Path(__file__).parents[2] / "tuned_examples" / "verco.yaml"
 

@@ -6,8 +6,9 @@ import json
 
 import pytest
 from chat_server import ChatServer
-from command import rllib
 from manual_reader import MANUAL, PAPER, reader
+
+from tests.cli.command import rllib
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

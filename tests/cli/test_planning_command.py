@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from chat_server import ChatServer
-from command import rllib
 from planner_model import planner
 from typer.testing import CliRunner
 
@@ -16,7 +15,8 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.reward_study import code_path
+from rllib_llm_comm.evaluation.reward_code_scores import code_path
+from tests.cli.command import rllib
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

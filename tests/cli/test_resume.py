@@ -40,8 +40,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("kind", "size"),
     [
-        ("one run", "7m"),
         ("a sweep", "4m"),
+        pytest.param("one run", "7m", marks=pytest.mark.slow),
         pytest.param("one run", "4m", marks=pytest.mark.slow),
         pytest.param("a sweep", "7m", marks=pytest.mark.slow),
     ],
@@ -79,8 +79,15 @@ def finished(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     write(folder, 6, SEEDS["a sweep"])
     done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and done.stderr == "", done.stderr
     return folder
+
+
+def test_each_trial_of_a_sweep_has_its_folder_and_its_checkpoint(finished):
+    folder = finished / "results/tiny/cartpole"
+    record = json.loads((folder / "stage.json").read_text())
+    assert len(record["outputs"]) == 2 and all((folder / path).is_dir() for path in record["outputs"])
+    assert sorted(path.name for path in folder.glob("trial_*")) == ["trial_0_seed=0", "trial_1_seed=1"]
 
 
 @pytest.fixture
@@ -209,8 +216,8 @@ def test_a_checkpoint_that_the_disk_has_no_room_to_sign_is_not_whole(tmp_path):
     assert whole_checkpoints(tmp_path / "trial_0") == [older] and (newer / "weights.bin").is_file()
 
 
-def test_a_killed_run_leaves_one_row_per_iteration(tmp_path):
-    write(tmp_path, 40)
+def test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_skipped(tmp_path):
+    write(tmp_path, 26)
     command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
     running = start_rllib(*command, cwd=tmp_path)
     for line in running.stdout:
@@ -218,11 +225,20 @@ def test_a_killed_run_leaves_one_row_per_iteration(tmp_path):
             running.send_signal(signal.SIGKILL)
             break
     running.wait()
+    assert json.loads((tmp_path / "results/tiny/cartpole/stage.json").read_text())["status"] == "running"
+
     done = rllib(*command, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert "Continuing where the last call stopped." in done.stdout
+    assert "Everything lies here" in done.stdout and "results/tiny/cartpole/trial_0/checkpoint_" in done.stdout
+    shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
+    assert 1 < int(shown[0]) <= 24 and shown[-1] == "26"
     trial = tmp_path / "results/tiny/cartpole/trial_0"
-    assert rows(trial) == list(range(1, 41))
-    assert table_rows(trial) == [str(number) for number in range(1, 41)]
+    assert rows(trial) == list(range(1, 27))
+    assert table_rows(trial) == [str(number) for number in range(1, 27)]
+
+    skipped = rllib(*command, cwd=tmp_path)
+    assert skipped.returncode == 0 and "already there, skipped" in skipped.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])

@@ -70,7 +70,7 @@ packages = rllib_llm_comm.checkpoints, rllib_llm_comm.evaluation
 for package in packages:
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         importlib.import_module(module.name)
-for name in ("run_experiments", "report_run", "evaluation_run", "planner_ablations", "reward_comparison"):
+for name in ("run_experiments", "report_run", "evaluation_run", "planning_run", "reward_code_run"):
     importlib.import_module(f"rllib_llm_comm.experiments.{name}")
 assert not any(name.startswith("rllib_llm_comm.cli") for name in sys.modules)
 from rllib_llm_comm.experiments.run_experiments import run_experiments

@@ -19,7 +19,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.executors import PolicyExecutor, ScriptedExecutor
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
-from rllib_llm_comm.evaluation.planning_study import ALL, Cell, Study, markdown, table
+from rllib_llm_comm.evaluation.planner_scores import ALL, Cell, PlannerScores, markdown, table
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
@@ -82,7 +82,7 @@ def test_the_table_tells_who_answered_and_what_takes_over():
             {"layout": "cramped_room", "horizon": 20},
             PlanningSetup({"name": "chat", "chat": chat}, patience=5),
         )
-        played = Study("toys", "nothing", [cell], range(1))
+        played = PlannerScores("toys", "nothing", [cell], range(1))
         played.play(lambda text: None)
     columns, (row,) = table(played.figures())
     told = dict(zip(columns, row, strict=True))
@@ -167,7 +167,7 @@ def corridors(length=10, planners=("scripted", "random")):
 
 
 def study(seeds=range(4), **cells):
-    return Study("toys", "nothing", corridors(**cells), seeds)
+    return PlannerScores("toys", "nothing", corridors(**cells), seeds)
 
 
 def test_episodes_are_kept_one_by_one_and_played_once():

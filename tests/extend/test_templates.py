@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.errors import UserError
+from tests.cli.command import rllib
 
 PAGES = Path(__file__).parents[2] / "docs" / "extend"
 BLOCK = re.compile(r'^```\w+ title="([\w.]+)"\n(.*?)^```$', re.S | re.M)
@@ -169,8 +170,7 @@ def test_one_command_labels_and_trains_with_all_of_them(mine):
     """One file with the stages of two pages; Ray starts only once."""
     (mine / "both.yaml").write_text((mine / "labels.yaml").read_text() + (mine / "ippo.yaml").read_text())
     imports = [word for name in ("coin", "my_teacher", "my_algorithm") for word in ("--import", name)]
-    command = [sys.executable, "-m", "rllib_llm_comm.cli.main", "train", "file", "both.yaml", *imports]
-    done = subprocess.run([*command, "--ray-num-cpus", "2"], cwd=mine, capture_output=True, text=True, timeout=400)
+    done = rllib("train", "file", "both.yaml", *imports, "--ray-num-cpus", "2", cwd=mine, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
     from rllib_llm_comm import load_policy
 

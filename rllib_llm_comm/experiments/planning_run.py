@@ -24,7 +24,7 @@ from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.planning_study import Study
+    from rllib_llm_comm.evaluation.planner_scores import PlannerScores
 
 _PROMPTED_RULES: Mapping[str, Any] = {"name": "chat", "chat": {"local": "rules"}}
 PROMPT_ABLATIONS: dict[str, tuple[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]] = {
@@ -107,7 +107,7 @@ def compare_random_commands(settings: ComparisonSettings, shares: Sequence[float
         ({"random": share}, with_settings("disturbed", planner=planner, share=share), settings.trials)
         for share in shares
     ]
-    draw = None if figure is None else lambda study: _draw(study, figure)
+    draw = None if figure is None else lambda scores: _draw(scores, figure)
     play_and_tell(
         comparison("random-commands", "whether agents do as they are told", variants, settings), settings, draw
     )
@@ -154,11 +154,11 @@ def _short(planner: PlannerSettings) -> str:
     return f"{planner.get('name')} ({Path(str(source)).name})" if source else str(planner.get("name"))
 
 
-def _draw(study: Study, path: Path) -> None:
+def _draw(scores: PlannerScores, path: Path) -> None:
     from rllib_llm_comm.evaluation.figures import draw_shares, to_png
 
     lines: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
-    for row in study.figures():
+    for row in scores.figures():
         name = " ".join(str(value) for key, value in row["labels"].items() if key != "random")
         lines.setdefault(name, []).append((row["labels"]["random"], row["summary"]))
     with out.status("drawing"):

@@ -74,8 +74,8 @@ def _recording(planner: str | Mapping[str, Any]) -> dict[str, str]:
 
 
 @dataclass
-class Study:
-    """A comparison with what is played of it.
+class PlannerScores:
+    """The scores of a comparison of planners: its cells, and the episodes that are played of them.
 
     Attributes:
         name: Name of the comparison.
@@ -255,7 +255,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
     """Figures as a table.
 
     Args:
-        rows: The figures (`Study.figures`).
+        rows: The figures (`PlannerScores.figures`).
 
     Returns:
         Headings and rows.

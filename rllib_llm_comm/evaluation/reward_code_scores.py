@@ -43,7 +43,7 @@ def code_path(folder: Path, layout: str, subgoal: str) -> Path:
 
 
 @dataclass
-class RewardStudy:
+class RewardCodeScores:
     """Compares reward code with the hand-written tests, over all subgoals of kitchens.
 
     Attributes:

@@ -77,7 +77,7 @@ def fill_form(decoding: Decoding, schema: Mapping[str, Any], line_tokens: int = 
 
     Args:
         decoding: The answer in the making; nothing is written yet.
-        schema: The JSON schema; see `rllib_llm_comm.chat.forms.form_in`.
+        schema: The JSON schema; see `rllib_llm_comm.chat.answer_schemas.form_in`.
         line_tokens: Most tokens of one text.
 
     Returns:

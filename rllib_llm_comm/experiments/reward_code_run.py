@@ -46,8 +46,8 @@ def compare_reward_code(
     quiet_libraries(0)
     require_writable({"--json": json_file, "--markdown": markdown_file})
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
-    from rllib_llm_comm.evaluation.planning_study import markdown
-    from rllib_llm_comm.evaluation.reward_study import RewardStudy
+    from rllib_llm_comm.evaluation.planner_scores import markdown
+    from rllib_llm_comm.evaluation.reward_code_scores import RewardCodeScores
     from rllib_llm_comm.planning.planners import planner_model
 
     if code is None:
@@ -56,13 +56,18 @@ def compare_reward_code(
         require_prompts(planner, "written rewards")
     elif not code.is_dir():
         raise UserError(f"--code is {str(code)!r}, which is no folder; give one, or a --planner that writes the code.")
-    study = RewardStudy(code, None if planner is None else planner_model(planner), steps, seed)
+    scores = RewardCodeScores(code, None if planner is None else planner_model(planner), steps, seed)
     if json_file is not None and json_file.exists():
-        study.take_over(json_file.read_text(encoding="utf-8"))
+        scores.take_over(json_file.read_text(encoding="utf-8"))
     kitchens = layouts or LAYOUT_NAMES
+
+    def keep(text: str) -> None:
+        if json_file is not None:
+            write_atomically(json_file, text)
+
     with counting_bar("comparing") as progress:
-        study.measure(kitchens, lambda text: None if json_file is None else write_atomically(json_file, text), progress)
-    names, rows = _table({layout: found for layout, found in study.summary().items() if layout in kitchens})
+        scores.measure(kitchens, keep, progress)
+    names, rows = _table({layout: found for layout, found in scores.summary().items() if layout in kitchens})
     print_table([names, *rows])
     if markdown_file is not None:
         write_atomically(markdown_file, markdown(names, rows))
