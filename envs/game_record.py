@@ -36,6 +36,8 @@ class GameRecord:
         partner: A function of (env, agent, habit, rng) that makes a scripted player of one agent for one episode: a
             function without arguments that gives its action. Without it, and with the habit "", `advise` plays.
         wait: A function of (env, agent) that gives the action of doing nothing, or `None` where there is none.
+        view: A function of (env, agent, observation, settings) that gives what an agent would see in the same moment
+            if the environment had these settings; partners that were trained with others are shown that.
         sayings: A function from a message to its meaning, or `None` if it is in none of the game's own wordings.
         golden: Formats of its golden episodes.
         planning: A `PlanningGame`, the adapter by which planners play it.
@@ -50,6 +52,7 @@ class GameRecord:
     scripted_player: str = ""
     partner: str = ""
     wait: str = ""
+    view: str = ""
     sayings: str = ""
     golden: tuple[GoldenFormat, ...] = ()
     planning: str = ""

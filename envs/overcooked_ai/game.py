@@ -16,6 +16,7 @@ GAME = GameRecord(
     scripted_player=f"{__package__}.scripted_player",
     partner=f"{__package__}.habits:habitual_cook",
     wait=f"{__package__}.habits:wait_action",
+    view=f"{__package__}.habits:view",
     sayings=f"{__package__}.sayings:understand",
     golden=(
         GoldenFormat(

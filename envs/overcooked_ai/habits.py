@@ -1,8 +1,8 @@
-"""Scripted cooks with habits, and the action of waiting: partners that learners can be trained and judged with."""
+"""Functions for partners: scripted cooks with habits, the action of waiting, and observations by other settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
 from rllib_llm_comm.envs.overcooked_ai.layouts import POT
+from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, VECTORS, observations
 from rllib_llm_comm.envs.overcooked_ai.planner import Planner, Task
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.scripted_player import towards
@@ -92,3 +93,21 @@ def wait_action(env: Any, agent: str) -> int:
     if level == "primitive":
         return STAY
     return towards(env, agent, env.kitchen.cook(env.players[agent]).cell, waits=True)
+
+
+def view(env: Any, agent: str, seen: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An observation by other settings `observe` and `vector`; parts that only the given one has stay as they are.
+
+    Args:
+        env: The (unwrapped) environment, in the moment of the observation.
+        agent: The cook that observes.
+        seen: Its observation.
+        settings: Settings of an environment of the same kitchen.
+    """
+    parts, vector = settings.get("observe", DEFAULT_PARTS), settings.get("vector", VECTORS[0])
+    if set(parts) <= set(env.settings["observe"]) and vector == env.settings["vector"]:
+        return dict(seen)
+    masks = [env.level.mask(player) for player in range(2)]
+    own = observations(env.kitchen, tuple(parts), vector, env.soups, masks, env.level.phrases)[env.players[agent]]
+    kept = {name: seen[name] for name in ("subgoal", "action_mask") if name in seen}  # wrappers may have changed them
+    return {**seen, **own, **kept}

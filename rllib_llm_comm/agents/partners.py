@@ -154,7 +154,19 @@ class Partner:
         for memory, _ in episodes:
             if isinstance(memory.policy, EpisodeMemory):
                 memory.policy.mailbox, memory.policy.secret = memory.mailbox, memory.secret  # type: ignore[assignment]
-        return [(memory.policy, observations) for memory, observations in episodes]
+        return [
+            (memory.policy, {agent: self._own_view(memory, agent, seen) for agent, seen in observations.items()})
+            for memory, observations in episodes
+        ]
+
+    def _own_view(self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The observation as in the partner's training, where the game can tell it."""
+        record = None if memory.env is None else game_of(memory.env.unwrapped)
+        manifest = getattr(self.policy, "manifest", None)
+        if record is None or not record.view or manifest is None or manifest.env not in record.entry_points:
+            return seen
+        told: Mapping[str, Any] = load(record.view)(memory.env.unwrapped, agent, seen, manifest.env_config)
+        return told
 
     def _message(self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any]) -> str:
         """Its message where no adapter writes it: of the game's scripted player, of a function, or none."""

@@ -12,6 +12,7 @@ import rllib_llm_comm
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.cli import (
     check,
+    clone,
     crossplay,
     evaluate,
     example,
@@ -38,6 +39,7 @@ cli.add_typer(train.app, name="train")
 cli.command("evaluate")(evaluate.command)
 cli.command("replay")(replay.command)
 cli.command("crossplay")(crossplay.command)
+cli.command("clone")(clone.command)
 cli.command("export")(export.command)
 cli.add_typer(study.app, name="study")
 cli.command("report")(report.command)

@@ -17,7 +17,8 @@ from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
 
 RETURN = "return"
 _OBSERVE = "observe"
-_CURIOUS = ("render_mode",)
+_OWN = ("render_mode", "shaping", "vector")
+"""Settings that every partner may have for itself: a kitchen shows each what it was trained to see."""
 
 Seating = tuple[int, ...]
 """Per agent of the game the number of the partner that holds its seat."""
@@ -208,7 +209,7 @@ class CrossPlay:
                 )
             odd = [
                 key
-                for key in sorted({*manifest.env_config, *first.manifest.env_config} - {_OBSERVE, *_CURIOUS, *given})
+                for key in sorted({*manifest.env_config, *first.manifest.env_config} - {_OBSERVE, *_OWN, *given})
                 if manifest.env_config.get(key) != first.manifest.env_config.get(key)
             ]
             if odd:
