@@ -36,7 +36,7 @@ class CloningSettings:
         batch_size: Decisions per gradient step, 1 to 10**6. Default 64 (ours).
         held_out: Share of the decisions that are held out, in [0.01, 0.5]: whole games, the last ones of the file; of
             a single game its last steps (ours). Default 0.15.
-        players: Whose decisions are learned: `"both"` (default), `"0"` or `"1"`.
+        players: The players whose decisions are learned: `"both"` (default), `"0"` or `"1"`.
         seed: Seed of weights and batches.
     """
 
@@ -140,7 +140,7 @@ def clone_players(
     """Trains a clone by cross-entropy and writes its policy folder.
 
     Args:
-        demonstrations: What it learns from.
+        demonstrations: The decisions to learn from.
         folder: The policy folder (one of that name is replaced); `load_policy`, `rllib evaluate`, `rllib crossplay` and
             pools of partners take it.
         settings: Settings; `None` for the defaults.

@@ -19,7 +19,7 @@ BOTH = "both"
 
 
 class Told(dict[str, Any]):
-    """What agents of one episode tell each other: one object, however often the record of the episode is copied."""
+    """A record of an episode that stays one object, however often RLlib copies the episode's data."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Told:
         """The same object: RLlib copies an episode's data where a roll-out cuts it."""

@@ -46,7 +46,7 @@ def command(
 
         rllib crossplay results/seed_0 results/seed_1 results/seed_2 --episodes 20 --html cross.html
 
-        rllib crossplay a=results/seed_0 b=results/seed_1 --partners partners.yaml --json cross.json
+        rllib crossplay a=results/seed_0 b=results/seed_1 --partners partners.json --json cross.json
 
         rllib crossplay a=results/seed_0 b=results/seed_1 --replay a,b
     """

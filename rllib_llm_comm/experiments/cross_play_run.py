@@ -35,7 +35,7 @@ def run_cross_play(
         partners: YAML or JSON file: a mapping from groups to lists of partners that were not seen in training.
         json_path: File of the figures; `None` for none.
         html_path: File of the page; `None` for none.
-        replay: Who holds the seats of a recorded episode: names or numbers, joined by commas; `None` for no replay.
+        replay: Names or numbers of those who hold the seats of a recorded episode, joined by commas; `None` for none.
         replay_path: File of the replay; `None` for `crossplay_replay.html` in this folder.
 
     Returns:
