@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -131,3 +133,15 @@ def test_what_is_no_file_of_games(content, told, tmp_path):
 def test_settings_out_of_their_range(settings):
     with pytest.raises(UserError, match=f"`{next(iter(settings))}`"):
         CloningSettings(**settings)
+
+
+def test_the_command(recorded, tmp_path):
+    command = [sys.executable, "-m", "rllib_llm_comm.cli.main", "clone", str(recorded)]
+    done = [
+        subprocess.run([*command, folder, *options], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        for folder, options in (("clone", ["--epochs", "1", "--players", "1"]), (".", []))
+    ]
+    assert done[0].returncode == 0, done[0].stderr
+    assert "7 games, 2000 decisions learned, 800 held out" in done[0].stdout
+    assert load_policy(tmp_path / "clone").manifest.provenance["held_out"] == 800
+    assert done[1].returncode == 1 and "is no policy folder" in done[1].stdout + done[1].stderr
