@@ -33,6 +33,11 @@ class GameRecord:
         entry_points: Id of each environment -> the function or class that makes it (PettingZoo's parallel form).
         scripted_player: A module or object with `messages(state, agents, rng)` and `advise(env, agent)`; the scripted
             teacher labels with it.
+        partner: A function of (env, agent, habit, rng) that makes a scripted player of one agent for one episode: a
+            function without arguments that gives its action. Without it, and with the habit "", `advise` plays.
+        wait: A function of (env, agent) that gives the action of doing nothing, or `None` where there is none.
+        view: A function of (env, agent, observation, settings) that gives what an agent would see in the same moment
+            if the environment had these settings; partners that were trained with others are shown that.
         sayings: A function from a message to its meaning, or `None` if it is in none of the game's own wordings.
         golden: Formats of its golden episodes.
         planning: A `PlanningGame`, the adapter by which planners play it.
@@ -45,6 +50,9 @@ class GameRecord:
     package: str
     entry_points: Mapping[str, str]
     scripted_player: str = ""
+    partner: str = ""
+    wait: str = ""
+    view: str = ""
     sayings: str = ""
     golden: tuple[GoldenFormat, ...] = ()
     planning: str = ""

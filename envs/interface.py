@@ -54,6 +54,26 @@ def asked(agents: Iterable[Any], infos: Mapping[Any, Mapping[str, Any]]) -> list
     return [agent for agent in agents if infos.get(agent, {}).get(NEEDS_ACTION, True)]
 
 
+def joined_info(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """One info of an agent that was busy in between: lists are joined, of all others but flags the latest counts.
+
+    Of true-or-false values it is told whether one was true, except for `needs_action`.
+
+    Args:
+        old: Its earlier info, or several joined ones.
+        new: Its latest one.
+    """
+    joined = dict(new)
+    for key, before in old.items():
+        if isinstance(before, list) and isinstance(joined.get(key, []), list):
+            joined[key] = before + joined.get(key, [])
+        elif isinstance(before, bool) and key != NEEDS_ACTION:
+            joined[key] = before or bool(joined.get(key, False))
+        else:
+            joined.setdefault(key, before)
+    return joined
+
+
 def teacher_state(env: Any) -> Any:
     """Part of a started game that a scripted teacher may see: its `kitchen`, its `teacher_state`, or nothing."""
     state = getattr(env, "kitchen", None)

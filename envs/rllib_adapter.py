@@ -25,7 +25,7 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.envs.equal_starts import EqualStarts, Start
 from rllib_llm_comm.envs.games import env_spec
-from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS
+from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS, joined_info
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.lazy import load
 from rllib_llm_comm.phases import ENV, phase
@@ -197,16 +197,8 @@ class ParallelEnvAdapter(MultiAgentEnv):
 
     def _collect(self, agent: AgentID, reward: float, info: Mapping[str, Any]) -> dict[str, Any]:
         """Adds one step of an agent to what it is still to be told."""
-        new = dict(info)
-        new[STEP_REWARDS] = list(new.get(STEP_REWARDS) or [reward])
-        for key, old in self._pending.get(agent, {}).items():
-            if isinstance(old, list) and isinstance(new.get(key, []), list):
-                new[key] = old + new.get(key, [])
-            elif isinstance(old, bool) and key != NEEDS_ACTION:
-                new[key] = old or bool(new.get(key, False))
-            else:
-                new.setdefault(key, old)
-        self._pending[agent] = new
+        told = {**info, STEP_REWARDS: list(info.get(STEP_REWARDS) or [reward])}
+        self._pending[agent] = new = joined_info(self._pending.get(agent, {}), told)
         return new
 
     def _ends(

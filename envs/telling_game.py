@@ -224,3 +224,13 @@ class TellingGame(Game):
         for row, line in enumerate(lines):
             draw.text((10, 6 + 20 * row), line, fill=(30, 30, 30))
         return np.asarray(image, np.uint8).copy()
+
+
+def wait_action(env: Any, agent: str) -> int:
+    """The action of doing nothing: the first one.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The agent in turn.
+    """
+    return 0

@@ -305,3 +305,13 @@ parallel_env = constructor(FrozenLake)
 """Makes the environment from the arguments of this page."""
 aec_env = in_turns(parallel_env)
 """The same in PettingZoo's AEC form, in which agents act one after the other."""
+
+
+def wait_action(env: Any, agent: str) -> int:
+    """The action of doing nothing: the first one.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The agent in turn.
+    """
+    return 0

@@ -9,5 +9,6 @@ GAME = GameRecord(
     name="frozen_lake",
     package=__package__,
     entry_points={ENV_ID: f"{__package__}.env:parallel_env"},
+    wait=f"{__package__}.env:wait_action",
     planning="rllib_llm_comm.planning.games.frozen_lake:LakePlanning",
 )

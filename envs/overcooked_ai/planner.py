@@ -110,11 +110,11 @@ def plan(kitchen: Kitchen, pots: Iterable[Cell] | None = None) -> tuple[Task, Ta
     kitchen.layout.require_classic("The scripted cooks")
     if pots is None:
         pots = kitchen.layout.cells(POT) if kitchen.wanted is None else (kitchen.wanted.pot,)
-    return _Planner(kitchen, pots).tasks()
+    return Planner(kitchen, pots).tasks()
 
 
-class _Planner:
-    """One planning of one moment."""
+class Planner:
+    """One planning of one moment: of a kitchen, and the pots that its cooks use."""
 
     def __init__(self, kitchen: Kitchen, pots: Iterable[Cell]) -> None:
         self.kitchen, self.layout, self.pots = kitchen, kitchen.layout, list(pots)
@@ -132,7 +132,7 @@ class _Planner:
         self.plan = _Plan(wanted, soups)
 
     def tasks(self) -> tuple[Task, Task]:
-        """Cooks whose hands are full come first; then the empty-handed, the one with the shorter way first."""
+        """Tasks of both now: full hands come first; then the empty-handed, the one with the shorter way first."""
         for kind in ("soup", "dish", "onion"):
             holders = [i for i in range(2) if (held := self.cooks[i].held) is not None and held.kind == kind]
             for i in sorted(holders, key=self._to_pots):

@@ -10,6 +10,7 @@ GAME = GameRecord(
     package=__package__,
     entry_points={ENV_ID: f"{__package__}.env:parallel_env"},
     scripted_player=f"{__package__}.scripted_player",
+    wait=f"{__package__}.scripted_player:wait_action",
     sayings=f"{__package__}.sayings:understand",
     golden=(
         GoldenFormat(

@@ -41,3 +41,14 @@ def advise(env: Any, agent: str) -> int | None:
     allowed = [action for action, offered in enumerate(mask) if offered]
     view = text.view(runner, index, everything=True, order=True)
     return allowed[choose(view, [found[action] for action in allowed])]
+
+
+def wait_action(env: Any, agent: str) -> int:
+    """The action "stay".
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The agent in turn.
+    """
+    runner = env.runner
+    return 0 if runner.level == "macro" else int(runner.names.index("stay"))

@@ -10,5 +10,6 @@ GAME = GameRecord(
     package=__package__,
     entry_points={ENV_ID: f"{__package__}.env:parallel_env"},
     scripted_player=f"{__package__}.scripted_player",
+    wait="rllib_llm_comm.envs.telling_game:wait_action",
     sayings=f"{__package__}.sayings:understand",
 )

@@ -55,6 +55,12 @@ class EpisodeMemory:
     secret: str = ""
 
 
+Asked = tuple[EpisodeMemory, Mapping[Any, Mapping[str, Any]]]
+"""The memory of an episode, and the observations of its agents that are asked now."""
+Spoken = tuple[str, "str | None"]
+"""A message, and the speaker's own one where messages are shuffled."""
+
+
 class Policy:
     """Acts for all agents of one episode (`reset`, `act`), or of many at once (`begin`, `act_together`).
 
@@ -157,47 +163,64 @@ class Policy:
         """
         return self.act_together([(self._memory, observations)], explore)[0]
 
+    def speak_together(self, episodes: Sequence[Asked], explore: bool = True) -> list[dict[Any, Spoken]]:
+        """Lets the agents of several episodes speak, as `act_together` does before they choose.
+
+        Args:
+            episodes: As for `act_together`; the mailboxes of the memories take in the messages.
+            explore: As for `act`.
+
+        Returns:
+            Per episode and given agent its message and, where messages are shuffled, its own one.
+        """
+        rows = _rows(episodes)
+        speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret) for row in rows]
+        write = write_apart([self.core_of(row.agent).write_messages for row in rows])
+        said = self._protocol.speak(speakers, write, greedy=not explore)
+        replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
+        spoken: list[dict[Any, Spoken]] = [{} for _ in episodes]
+        for row, message, own in zip(rows, said, replaced, strict=True):
+            spoken[row.episode][row.agent] = (message, own)
+        return spoken
+
     def act_together(
-        self, episodes: Sequence[tuple[EpisodeMemory, Mapping[Any, Mapping[str, Any]]]], explore: bool = True
+        self, episodes: Sequence[Asked], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
     ) -> list[dict[Any, Decision]]:
         """Does for several episodes what `act` does for one, in one pass of the network.
 
         Args:
             episodes: Per episode its memory (of `begin`) and the observations of its agents that are asked now.
             explore: As for `act`.
+            spoken: The messages of these agents, where they have spoken before this call (`speak_together`) beside
+                agents of other policies.
 
         Returns:
             One decision per given agent, by episode.
         """
-        rows = [
-            _Row(number, agent, memory, read_observation(seen))
-            for number, (memory, observations) in enumerate(episodes)
-            for agent, seen in observations.items()
-        ]
+        rows = _rows(episodes)
         answers: list[dict[Any, Decision]] = [{} for _ in episodes]
         if not rows:
             return answers
         if len({len(row.view.candidates) for row in rows}) > 1:
             raise UserError("all agents need the same number of `candidates`, as their action spaces have in training.")
-        speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret) for row in rows]
-        write = write_apart([self.core_of(row.agent).write_messages for row in rows])
-        said = self._protocol.speak(speakers, write, greedy=not explore)
-        replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
+        if spoken is None:
+            spoken = self.speak_together(episodes, explore)
         heard = [heard_by(str(row.agent), row.memory.mailbox) for row in rows]
         probabilities, values = self._judge(
             [(row.agent, row.view, ears) for row, ears in zip(rows, heard, strict=True)]
         )
         for index, row in enumerate(rows):
             chances = probabilities[index]
+            said, replaced = spoken[row.episode][row.agent]
             answers[row.episode][row.agent] = Decision(
                 action=choose(chances, row.memory.rng, explore),
-                said=said[index],
+                said=said,
                 heard=heard[index],
                 candidates=list(row.view.candidates),
                 probabilities=chances,
                 value=float(values[index]),
                 prompt=action_prompt(row.view.text, heard[index], row.view.subgoal),
-                replaced=replaced[index],
+                replaced=replaced,
             )
         return answers
 
@@ -264,6 +287,15 @@ class _Row:
     agent: Any
     memory: EpisodeMemory
     view: TextObservation
+
+
+def _rows(episodes: Sequence[Asked]) -> list[_Row]:
+    """All agents that are asked, in the order of the episodes."""
+    return [
+        _Row(number, agent, memory, read_observation(seen))
+        for number, (memory, observations) in enumerate(episodes)
+        for agent, seen in observations.items()
+    ]
 
 
 def load_policy(

@@ -10,6 +10,7 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import LearningRateOrSchedule
 
 from rllib_llm_comm.algorithms.env_registration import ensure_registered
+from rllib_llm_comm.algorithms.partners_config import PartnersConfigMixin
 from rllib_llm_comm.algorithms.planning_config import PlanningConfigMixin
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class MultiAgentPPOConfig(PlanningConfigMixin, PPOConfig):
+class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
     """Settings that `Verco` and the systems that it is compared with share: one policy, `MultiAgentPPOLearner`.
 
     The same losses, advantages per game step, masks and counting of decisions for all of them, so that a comparison
@@ -34,6 +35,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PPOConfig):
         super().__init__(algo_class=algo_class)
         self._set_shared_policy()
         self._set_planning_defaults()
+        self._set_partner_defaults()
         self.critic_lr: LearningRateOrSchedule = 1e-3
         self.anneal: int | None = None
         self.value_clip_mode = "max"
@@ -124,6 +126,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PPOConfig):
         ensure_registered(self.env)
         self._validate_training()
         self._validate_planning()
+        self._validate_partners()
         self._add_callback(EpisodeMetrics)
         self._add_callback(PhaseSeconds)
         super().validate()

@@ -49,6 +49,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
     """
 
     network: ClassVar[str] = "mlp"
+    partners_in_games: ClassVar[bool] = False
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: tuned for two CPU cores (ours); see the page for those of Carroll et al. 2019."""

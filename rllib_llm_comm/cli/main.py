@@ -10,7 +10,20 @@ import typer
 
 import rllib_llm_comm
 from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.cli import check, evaluate, example, export, manual, planning, replay, report, study, train
+from rllib_llm_comm.cli import (
+    check,
+    clone,
+    crossplay,
+    evaluate,
+    example,
+    export,
+    manual,
+    planning,
+    replay,
+    report,
+    study,
+    train,
+)
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import StoppedError, err, say, say_error, state
 from rllib_llm_comm.files import disk_fault
@@ -25,6 +38,8 @@ cli = typer.Typer(
 cli.add_typer(train.app, name="train")
 cli.command("evaluate")(evaluate.command)
 cli.command("replay")(replay.command)
+cli.command("crossplay")(crossplay.command)
+cli.command("clone")(clone.command)
 cli.command("export")(export.command)
 cli.add_typer(study.app, name="study")
 cli.command("report")(report.command)

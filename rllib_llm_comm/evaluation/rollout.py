@@ -236,6 +236,8 @@ def _play_all(
         for game, memory in live:
             if hasattr(memory, "secret"):
                 memory.secret = game.secret()
+            if hasattr(memory, "env"):
+                memory.env = game.env
         decisions = policy.act_together([(memory, game.asked()) for game, memory in live], explore=explore)
         for (game, _), decided in zip(live, decisions, strict=True):
             game.step(decided)
@@ -283,6 +285,8 @@ def play_episode(
     """
     game = _Game(policy, env, seed, watch, silence)
     policy.reset(seed=seed)
+    if hasattr(policy, "meet"):
+        policy.meet(env)
     while env.agents:
         if hasattr(policy, "note"):
             policy.note(game.infos)

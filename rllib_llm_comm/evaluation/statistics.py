@@ -29,6 +29,29 @@ class Interval(NamedTuple):
         return self.low <= other.high and other.low <= self.high
 
 
+class Estimate(NamedTuple):
+    """A figure with its standard error over runs; NaN where there are too few."""
+
+    value: float
+    standard_error: float
+
+
+def jackknife(runs: int, statistic: Callable[[np.ndarray], float]) -> Estimate:
+    """A figure of several runs with the jackknife's standard error, of leaving one run out at a time.
+
+    Of a mean that is the usual standard error. It holds also for means over pairs of runs, such as cross-play, whose
+    pairs are not independent: the spread of the runs' means alone would be about half of it.
+
+    Args:
+        runs: Number of runs.
+        statistic: The figure of the runs with the given indices; NaN if they are too few.
+    """
+    every = np.arange(runs)
+    without = np.array([statistic(np.delete(every, run)) if runs > 1 else np.nan for run in every])
+    error = math.sqrt((runs - 1) / runs * float(((without - without.mean()) ** 2).sum()))
+    return Estimate(float(statistic(every)), error)
+
+
 def iqm(scores: np.ndarray, axis: int | None = None) -> Any:
     """Interquartile mean: the mean of the middle half of the scores.
 

@@ -10,7 +10,7 @@ import numpy as np
 from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.sayings import say, word
-from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
+from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, all_commands
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 
 
@@ -37,3 +37,15 @@ def advise(env: Any, agent: str) -> int | None:
         return None
     wanted = strategy_of_all(env.executor, env.commands)[COMMANDERS.index(agent)]
     return int(env.commands.index(wanted))
+
+
+def wait_action(env: Any, agent: str) -> int | None:
+    """The command "wait"; nothing for RED's actions, of which none is idle.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The agent in turn.
+    """
+    if env.settings["action_level"] != "command":
+        return None
+    return int(env.commands.index(NOTHING))

@@ -1,0 +1,113 @@
+"""Functions for partners: scripted cooks with habits, the action of waiting, and observations by other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.envs.overcooked_ai.goal_cells import Walker
+from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
+from rllib_llm_comm.envs.overcooked_ai.layouts import POT
+from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS, VECTORS, observations
+from rllib_llm_comm.envs.overcooked_ai.planner import Planner, Task
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.scripted_player import towards
+from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
+from rllib_llm_comm.errors import UserError, require_choice
+
+ONE_POT, ONIONS_ONLY, DISHES_ONLY = "one_pot", "onions_only", "dishes_only"
+HABITS = ("", ONE_POT, ONIONS_ONLY, DISHES_ONLY)
+
+
+class _HabitualPlanner(Planner):
+    """The planner's rules for one cook that leaves a part of the work to the other.
+
+    Args:
+        kitchen: The game.
+        player: The cook, 0 or 1.
+        habit: One of `HABITS`.
+    """
+
+    def __init__(self, kitchen: Kitchen, player: int, habit: str) -> None:
+        kitchen.layout.require_classic("The scripted cooks")
+        pots = kitchen.layout.cells(POT) if kitchen.wanted is None else (kitchen.wanted.pot,)
+        super().__init__(kitchen, pots_in_use(kitchen.layout)[:1] if habit == ONE_POT else pots)
+        self._player, self._habit = player, habit
+
+    def _with_nothing(self, i: int) -> Task:
+        """An onion cook leaves soups on counters to the other."""
+        if i != self._player or self._habit != ONIONS_ONLY:
+            return super()._with_nothing(i)
+        onion = self._onion_task(i)
+        return onion if onion is not None else self._aside(i)
+
+    def _onion_task(self, i: int) -> Task | None:
+        """A cook that brings dishes only brings no onions."""
+        return None if i == self._player and self._habit == DISHES_ONLY else super()._onion_task(i)
+
+
+def habitual_cook(env: Any, agent: str, habit: str, rng: np.random.Generator) -> Callable[[], int]:
+    """A scripted cook for one episode: the planner's tasks, carried out by a cook that walks around the other.
+
+    It sees the whole kitchen, and knows the wanted pot whether it is told it or not. Its task is the planner's for it
+    if the other cook keeps to the planner, too.
+
+    Args:
+        env: The (unwrapped) environment, with any action level.
+        agent: The cook.
+        habit: `"one_pot"`: it uses one pot, the first of the map's rows. `"onions_only"`: it brings onions and nothing
+            else. `"dishes_only"`: it brings dishes and soups and no onions. `""`: it does everything.
+        rng: Draws the random steps of a cook that is blocked.
+
+    Raises:
+        UserError: If there is no such habit, or one pot is used where the game wants another one.
+    """
+    require_choice("habit", habit, HABITS)
+    if habit == ONE_POT and env.kitchen.wanted is not None:
+        raise UserError(
+            "`habit` is 'one_pot' but `wanted` is 'pot', so that soups from one pot alone pay; use another."
+        )
+    player = env.players[agent]
+    walker = Walker(env.kitchen, player)
+    walker.reset(rng)
+
+    def act() -> int:
+        task = _HabitualPlanner(env.kitchen, player, habit).tasks()[player]
+        if env.settings["action_level"] == "primitive":
+            return walker.action(task.cell)
+        return towards(env, agent, task.cell, waits=task.verb == "wait")
+
+    return act
+
+
+def wait_action(env: Any, agent: str) -> int:
+    """The action of doing nothing: "stay", the cook's own cell, or "wait", as the action level is.
+
+    Args:
+        env: The (unwrapped) environment, with any action level.
+        agent: The agent in turn.
+    """
+    level = env.settings["action_level"]
+    if level == "primitive":
+        return STAY
+    return towards(env, agent, env.kitchen.cook(env.players[agent]).cell, waits=True)
+
+
+def view(env: Any, agent: str, seen: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An observation by other settings `observe` and `vector`; parts that only the given one has stay as they are.
+
+    Args:
+        env: The (unwrapped) environment, in the moment of the observation.
+        agent: The cook that observes.
+        seen: Its observation.
+        settings: Settings of an environment of the same kitchen.
+    """
+    parts, vector = settings.get("observe", DEFAULT_PARTS), settings.get("vector", VECTORS[0])
+    if set(parts) <= set(env.settings["observe"]) and vector == env.settings["vector"]:
+        return dict(seen)
+    masks = [env.level.mask(player) for player in range(2)]
+    own = observations(env.kitchen, tuple(parts), vector, env.soups, masks, env.level.phrases)[env.players[agent]]
+    kept = {name: seen[name] for name in ("subgoal", "action_mask") if name in seen}  # wrappers may have changed them
+    return {**seen, **own, **kept}

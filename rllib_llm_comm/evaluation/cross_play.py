@@ -1,0 +1,248 @@
+"""Cross-play: how policies of different seeds play with each other, and with partners that none of them has seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_llm_comm.agents.loading import AS_RECORDED, Loading
+from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners
+from rllib_llm_comm.agents.partners import make_partner
+from rllib_llm_comm.agents.seated_policy import SeatedPolicy
+from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
+from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
+
+RETURN = "return"
+_OBSERVE = "observe"
+_OWN = ("render_mode", "shaping", "vector")
+"""Settings that every partner may have for itself: a kitchen shows each what it was trained to see."""
+
+Seating = tuple[int, ...]
+"""Per agent of the game the number of the partner that holds its seat."""
+
+
+@dataclass(frozen=True)
+class CrossPlaySettings:
+    """Settings of cross-play.
+
+    Attributes:
+        episodes: Episodes per pair and seat, >= 1. FCP: 10; Carroll et al.: 40 (inferred).
+        seed: Seed of the first episode; the others count up, the same for every pair.
+        greedy: True if checkpoints' most likely actions are taken. Carroll et al. and FCP: sampled.
+        metric: `"return"` (the team's return, averaged over agents), or one of the game's own metrics, such as
+            `"score"`.
+        env: Id of the environment, if it is not that of the checkpoints.
+        env_config: Settings of the environment that differ from those of the first checkpoint.
+        num_envs: Episodes that are played at once, >= 1.
+        loading: Settings with which checkpoints are loaded.
+    """
+
+    episodes: int = 10
+    seed: int = 0
+    greedy: bool = False
+    metric: str = RETURN
+    env: str | None = None
+    env_config: Mapping[str, Any] | None = None
+    num_envs: int = 16
+    loading: Loading = AS_RECORDED
+
+
+class CrossPlay:
+    """Plays policies with each other in all seats.
+
+    Args:
+        players: The policies that are judged, seeds of one method: paths of checkpoints, or anything that
+            `parse_partners` takes.
+        partners: Group -> partners that none of them was trained with.
+        settings: Settings of play; `None` for the defaults.
+
+    Attributes:
+        agents: The agents of the game.
+        notes: Sentences about what a reader of the figures has to know.
+
+    Raises:
+        UserError: If something cannot be loaded, or names of players and partners are the same.
+    """
+
+    def __init__(
+        self,
+        players: Sequence[Any],
+        partners: Mapping[str, Sequence[Any]] | None = None,
+        settings: CrossPlaySettings | None = None,
+    ) -> None:
+        self._how = settings or CrossPlaySettings()
+        self.players = parse_partners(players, "players")
+        self.groups = _groups(partners or {}, [one.name for one in self.players])
+        known: dict[str, Any] = {}
+
+        def load(path: str) -> Any:
+            if path not in known:
+                known[path] = self._how.loading.load(path)
+            return known[path]
+
+        every = [*self.players, *(one for group in self.groups.values() for one in group)]
+        self._entrants = [make_partner(one, load) for one in every]
+        self.notes: list[str] = []
+        self._settings = self._environment()
+        env = self._make_env()
+        self.agents = [str(agent) for agent in env.possible_agents]
+        env.close()
+        if len(self.agents) == 1:
+            raise UserError("cross-play needs an environment with at least two agents, and this one has one.")
+
+    def play(self, progress: Progress | None = None) -> CrossPlayResult:
+        """Plays all pairs in all seats and computes the figures.
+
+        Args:
+            progress: Called with the numbers of pairs that were played and of all.
+
+        Raises:
+            UserError: If a pair cannot be played.
+        """
+        wanted = self._seatings()
+        scores: dict[Seating, list[float]] = {}
+        for number, seating in enumerate(wanted, 1):
+            played = self._episodes(seating)
+            scores[seating] = [self._score(episode) for episode in played]
+            if progress:
+                progress(number, len(wanted))
+        return CrossPlayResult(
+            env=str(self._how.env or self._first().manifest.env),
+            env_config=self._settings,
+            metric=self._how.metric,
+            episodes=self._how.episodes,
+            seed=self._how.seed,
+            sampled=not self._how.greedy,
+            agents=self.agents,
+            players=[one.to_dict() for one in self.players],
+            groups={name: [one.to_dict() for one in group] for name, group in self.groups.items()},
+            scores=scores,
+            notes=self.notes,
+        )
+
+    def record(self, names: Sequence[str], episodes: int = 1) -> list[Episode]:
+        """Episodes of one cell of the matrix, with their frames, for `write_replay`.
+
+        Args:
+            names: Name of the player or partner of each seat, in the order of `agents`.
+            episodes: Number of episodes; they are the first ones of the cell.
+
+        Raises:
+            UserError: If there is nobody of a name, or too few or many names.
+        """
+        known = self.names
+        if len(names) != len(self.agents):
+            raise UserError(
+                f"a cell has {len(self.agents)} seats ({', '.join(self.agents)}) but {len(names)} names were given."
+            )
+        for name in names:
+            if name not in known:
+                raise UserError(f"nobody is named {name!r}; the players and partners are {', '.join(known)}.")
+        seats = tuple(known.index(name) for name in names)
+        policy = self._seated(seats)
+        return record(policy, episodes=episodes, seed=self._how.seed, explore=not self._how.greedy)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the players, then of all partners."""
+        return [partner.settings.name for partner in self._entrants]
+
+    def _seatings(self) -> list[Seating]:
+        """All seatings that the figures need, each once: every player in every seat beside every other and itself."""
+        count = len(self.players)
+        found = [
+            tuple(ego if place == seat else other for place in range(len(self.agents)))
+            for ego in range(count)
+            for other in range(len(self._entrants))
+            for seat in range(len(self.agents))
+        ]
+        return list(dict.fromkeys(found))
+
+    def _episodes(self, seating: Seating) -> list[Episode]:
+        how = self._how
+        policy = self._seated(seating)
+        return play(
+            policy, episodes=how.episodes, seed=how.seed, explore=not how.greedy, env=policy.env, num_envs=how.num_envs
+        )
+
+    def _seated(self, seating: Seating) -> SeatedPolicy:
+        chosen = [self._entrants[number] for number in seating]
+        return SeatedPolicy(dict(zip(self.agents, chosen, strict=True)), self._make_env)
+
+    def _score(self, episode: Episode) -> float:
+        if self._how.metric == RETURN:
+            return sum(episode.returns.values()) / len(episode.returns)
+        if self._how.metric not in episode.metrics:
+            raise UserError(
+                f"`metric` is {self._how.metric!r} but must be {RETURN!r} or what the game counts: "
+                f"{', '.join(episode.metrics) or 'nothing'}."
+            )
+        return float(episode.metrics[self._how.metric])
+
+    def _first(self) -> Any:
+        """The checkpoint whose environment is played: the first that plays under a planner, else the first of all."""
+        found = [one.policy for one in self._entrants if one.policy is not None]
+        planned = [policy for policy in found if (policy.manifest.planning or {}).get("planner") is not None]
+        return next(iter([*planned, *found]), None)
+
+    def _environment(self) -> dict[str, Any]:
+        """Settings of the environment: those of the first checkpoint, with all parts that anybody observes."""
+        policies = [(one.settings.name, one.policy.manifest) for one in self._entrants if one.policy is not None]
+        given = dict(self._how.env_config or {})
+        first = self._first()
+        if first is None:
+            if self._how.env is None:
+                raise UserError("`env` is not given and nobody is a checkpoint; name the environment to play.")
+            return given
+        base = dict(first.manifest.env_config)
+        parts = [part for _, manifest in policies for part in _parts(manifest.env_config.get(_OBSERVE))]
+        if _OBSERVE in base and _OBSERVE not in given:
+            base[_OBSERVE] = list(dict.fromkeys([*_parts(base[_OBSERVE]), *parts]))
+        for name, manifest in policies:
+            if self._how.env is None and manifest.env != first.manifest.env:
+                raise UserError(
+                    f"{name!r} was trained on {manifest.env!r} but others on {first.manifest.env!r}; choose one with "
+                    "`env`, or leave one of them away."
+                )
+            odd = [
+                key
+                for key in sorted({*manifest.env_config, *first.manifest.env_config} - {_OBSERVE, *_OWN, *given})
+                if manifest.env_config.get(key) != first.manifest.env_config.get(key)
+            ]
+            if odd:
+                self.notes.append(f"{name} was trained with another {', '.join(odd)} than is played here.")
+        return {**base, **given}
+
+    def _make_env(self, **settings: Any) -> Any:
+        first = self._first()
+        if first is None or self._how.env is not None:
+            return make_env(str(self._how.env), **{**self._settings, **settings})
+        return first.env(**{**self._settings, **settings})
+
+
+def _parts(observe: Any) -> list[str]:
+    return [observe] if isinstance(observe, str) else list(observe or ())
+
+
+def _groups(partners: Mapping[str, Sequence[Any]], taken: Sequence[str]) -> dict[str, tuple[PartnerSettings, ...]]:
+    """The parsed groups; a name belongs to one partner only."""
+    if not isinstance(partners, Mapping):
+        raise UserError(
+            f"`partners` is {str(partners)[:80]!r} but must be a mapping from the name of a group to a list of "
+            "partners."
+        )
+    groups = {str(name): parse_partners(group, f"partners.{name}") for name, group in partners.items()}
+    known = set(taken)
+    for name, group in groups.items():
+        for one in group:
+            if one.name in known:
+                raise UserError(
+                    f"`partners.{name}` has {one.name!r}, a name that is taken; give it a `name` of its own."
+                )
+            if one.weight != 1:
+                raise UserError(f"`partners.{name}` has a `weight`, but in cross-play all partners count alike.")
+            known.add(one.name)
+    return groups

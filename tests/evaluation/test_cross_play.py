@@ -1,0 +1,160 @@
+"""Cross-play of hand-made policies whose matrix is known, its statistics, page, replay and command."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from toys import TESTS
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
+from rllib_llm_comm.evaluation.cross_play_figures import write_cross_play
+from rllib_llm_comm.evaluation.replay import write_replay
+from rllib_llm_comm.evaluation.statistics import jackknife
+
+DOOR = "rllib_llm_comm/door-v0"
+KITCHEN = "rllib_llm_comm/overcooked_ai-v0"
+
+
+def door(*players, partners=None, **settings):
+    return CrossPlay(players, partners, CrossPlaySettings(env=DOOR, **{"episodes": 4, **settings}))
+
+
+def test_the_matrix_of_players_whose_scores_are_known():
+    """Bob alone opens the door: the scripted player always, one who stays never, whoever alice is."""
+    found = door("scripted", "stay").play()
+    alice, bob = found.matrix(0), found.matrix(1)
+    win = alice[0, 0]
+    assert win > 0
+    assert alice.tolist() == [[win, 0.0], [win, 0.0]] and bob.tolist() == [[win, win], [0.0, 0.0]]
+    told = found.to_json()
+    assert told["self_play"] == {"mean": win / 2, "standard_error": win / 2}
+    assert told["cross_play"]["mean"] == win / 2 and told["cross_play"]["standard_error"] is None  # of two seeds
+    assert told["cross_play"]["by_seat"]["alice"]["mean"] == win / 2
+    assert told["gap"]["mean"] == 0.0
+    assert len(told["games"]) == 4 and all(len(game["scores"]) == 4 for game in told["games"])
+    assert {"alice": "stay", "bob": "scripted"} in [game["seats"] for game in told["games"]]
+
+
+def test_groups_of_unseen_partners_in_both_seats():
+    partners = {"idle": ["stay"], "helpers": [{"policy": "scripted", "name": "helper"}, "random"]}
+    found = door("scripted", {"policy": "scripted", "name": "other"}, partners=partners).play()
+    win = found.self_play().value
+    idle = found.to_json()["groups"]["idle"]
+    assert idle["matrix"] == {"alice": [[0.0], [0.0]], "bob": [[win], [win]]}
+    assert idle["mean"] == win / 2 and idle["standard_error"] == 0.0
+    assert idle["by_seat"]["bob"]["mean"] == win and idle["by_seat"]["alice"]["mean"] == 0.0
+    helpers = found.to_json()["groups"]["helpers"]
+    assert [one["name"] for one in helpers["partners"]] == ["helper", "random"]
+    assert helpers["matrix"]["alice"][0][0] == win > helpers["matrix"]["alice"][0][1]
+    assert found.gap().value == 0.0
+
+
+def test_games_of_more_than_two_seats():
+    settings = CrossPlaySettings(
+        env="rllib_llm_comm/overcooked_text-v0", episodes=1, env_config={"num_agents": 3, "max_game_steps": 20}
+    )
+    cross = CrossPlay(["random", "stay"], None, settings)
+    assert len(cross.agents) == 3
+    found = cross.play()
+    assert len(found.scores) == 2 + 2 * 3  # each with itself, and each in each seat beside two of the other
+    assert len(found.to_json()["matrix"]) == 3
+
+
+def test_the_standard_error_is_that_over_seeds():
+    values = np.array([1.0, 2.0, 4.0, 9.0])
+    assert jackknife(4, lambda kept: float(values[kept].mean())) == pytest.approx(
+        (4.0, values.std(ddof=1) / math.sqrt(4))
+    )
+    assert math.isnan(jackknife(1, lambda kept: 1.0).standard_error)
+
+
+def test_the_error_of_cross_play_covers_pairs_that_share_a_seed():
+    """Scores are sums of two seeds' skills: the mean over pairs varies as twice the mean of skills."""
+    rng = np.random.default_rng(0)
+    means, errors, naive = [], [], []
+    for _ in range(400):
+        skill = rng.normal(size=6)
+        table = skill[:, None] + skill[None, :]
+        off = ~np.eye(6, dtype=bool)
+
+        def mean(kept, table=table):
+            part = table[np.ix_(kept, kept)]
+            return float(part[~np.eye(len(kept), dtype=bool)].mean())
+
+        found = jackknife(6, mean)
+        means.append(found.value)
+        errors.append(found.standard_error)
+        naive.append(table[off].reshape(6, 5).mean(1).std(ddof=1) / math.sqrt(6))
+    assert np.mean(errors) == pytest.approx(np.std(means), rel=0.12)
+    assert np.mean(naive) < 0.65 * np.std(means)
+
+
+def test_page_and_replay_of_a_cell(tmp_path):
+    cross = door({"policy": "scripted", "name": "<b>one"}, "stay", partners={"chance": ["random"]})
+    page = write_cross_play(cross.play(), tmp_path / "cross.html").read_text(encoding="utf-8")
+    assert "<b>one" not in page and "&lt;b&gt;one" in page
+    assert page.count('class="cell"') == 2 * (4 + 2) and "http" not in page.replace("http-equiv", "")
+    colours = set(re.findall(r"background: (rgb\([^)]*\))", page))
+    assert {"rgb(255, 253, 249)", "rgb(217, 119, 66)"} <= colours
+    episodes = cross.record(["stay", "<b>one"], episodes=2)
+    assert [episode.success for episode in episodes] == [True, True]
+    assert write_replay(episodes, tmp_path / "replay.html").stat().st_size > 1000
+    with pytest.raises(UserError, match="nobody is named 'two'"):
+        cross.record(["two", "stay"])
+
+
+def test_a_metric_of_the_game_and_the_same_figures_side_by_side():
+    kitchen = {"layout": "cramped_room", "horizon": 120, "observe": ["vector"]}
+    tables = [
+        CrossPlay(
+            ["scripted", "stay"],
+            None,
+            CrossPlaySettings(env=KITCHEN, env_config=kitchen, episodes=2, metric="soups", num_envs=num_envs),
+        )
+        .play()
+        .matrix(0)
+        for num_envs in (1, 2)
+    ]
+    assert tables[0].tolist() == tables[1].tolist()
+    assert tables[0][0, 0] >= 2 and tables[0][1, 1] == 0
+    with pytest.raises(UserError, match="`metric` is 'gold' but must be 'return' or what the game counts"):
+        CrossPlay(["stay"], None, CrossPlaySettings(env=KITCHEN, env_config=kitchen, metric="gold", episodes=1)).play()
+
+
+@pytest.mark.parametrize(
+    ("players", "partners", "settings", "told"),
+    [
+        (["stay"], None, {"env": None}, "`env` is not given and nobody is a checkpoint"),
+        (["stay"], ["random"], {}, "must be a mapping from the name of a group"),
+        (["stay"], {"a": ["random"], "b": ["random"]}, {}, "`partners.b` has 'random', a name that is taken"),
+        (["stay"], {"a": [{"policy": "random", "weight": 2}]}, {}, "all partners count alike"),
+        (["stay"], {"a": []}, {}, "`partners.a` is .* at least one partner"),
+        (["no/checkpoint"], None, {}, "no/checkpoint"),
+    ],
+)
+def test_wrong_settings(players, partners, settings, told):
+    with pytest.raises(UserError, match=told):
+        CrossPlay(players, partners, CrossPlaySettings(**{"env": DOOR, **settings}))
+
+
+def test_the_command(tmp_path):
+    (tmp_path / "partners.yaml").write_text("idle: [stay]\nhalf asleep: [{policy: scripted, pauses: 0.5}]\n")
+    words = f"crossplay one=scripted two=scripted --env {DOOR} --partners partners.yaml --episodes 3 --json cross.json"
+    words += " --html cross.html --replay one,2 --replay-out replay.html"
+    done = subprocess.run(
+        [sys.executable, "-m", "rllib_llm_comm.cli.main", *words.split()],
+        cwd=tmp_path, capture_output=True, text=True, timeout=240, env=os.environ | {"PYTHONPATH": TESTS},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads((tmp_path / "cross.json").read_text())
+    assert told["groups"]["idle"]["matrix"]["alice"] == [[0.0], [0.0]] and told["gap"]["mean"] == 0.0
+    assert "self-play" in done.stdout and "half asleep" in done.stdout
+    assert "one and stay" in (tmp_path / "replay.html").read_text() and (tmp_path / "cross.html").exists()
