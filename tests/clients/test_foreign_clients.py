@@ -23,7 +23,7 @@ def pairs() -> Iterator:
 @pytest.mark.parametrize(("client", "game"), pairs())
 def test_a_client_plays_a_game_or_shows_its_limit(client, game):
     if client.missing:
-        pytest.skip(f"{client.name} is not installed; `pip install -e '.[clients,heavy_clients]'` brings it")
+        pytest.skip(f"{client.name} is not installed; `pip install -e '.[clients,heavy]'` brings it")
     found = outcome(client, game)
     assert found["status"] == (LIMITED if game.name in client.limits else WORKS), found["told"]
 
