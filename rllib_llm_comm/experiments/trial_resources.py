@@ -35,7 +35,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Demand:
-    """What one trial asks for.
+    """CPUs and GPUs of one trial, with the reasons.
 
     Attributes:
         cpus: Logical CPUs of the trial.
