@@ -330,9 +330,9 @@ def write_talker(folder: str | os.PathLike[str]) -> Path:
     core = LLMCommCore(LanguageModelSettings())
     for seed, role in enumerate(("message", "action")):
         randomise(core, role, std=0.2, seed=seed)
-    digest = base_model_digest(core.lm.base)
-    settings = (core.settings.to_dict(), CommunicationSettings().to_dict())
-    return write_policy(folder, policy_files(core), PolicyManifest("Verco", *settings, ENV_ID, base_model_digest=digest))
+    talk, digest = CommunicationSettings().to_dict(), base_model_digest(core.lm.base)
+    manifest = PolicyManifest("Verco", core.settings.to_dict(), talk, ENV_ID, base_model_digest=digest)
+    return write_policy(folder, policy_files(core), manifest)
 
 
 def batch_of(core, count=6) -> dict:

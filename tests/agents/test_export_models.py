@@ -18,7 +18,6 @@ from rllib_llm_comm.agents.policy_folder import (
     PolicyManifest,
     check_message_adapter,
     load_message_adapter,
-    policy_files,
     write_policy,
 )
 from rllib_llm_comm.agents.settings import LanguageModelSettings
