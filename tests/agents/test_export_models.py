@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -100,6 +101,10 @@ def test_the_embedded_model_says_what_it_is():
 
 
 def test_what_cannot_be_exported_is_told(checkpoint, tmp_path):
+    (tmp_path / "file").touch()
+    for below in (tmp_path / "file" / "out", Path("/proc/out")):
+        with pytest.raises(UserError, match="`folder`: no models can be written to '.*out': .*; give another folder"):
+            export_models(checkpoint, below)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("years of work")
     with pytest.raises(UserError, match="`folder` is .*full', which is there already"):
