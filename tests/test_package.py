@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 from importlib.metadata import metadata
 from pathlib import Path
@@ -21,6 +22,16 @@ def test_one_version():
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == rllib_llm_comm.__version__
     newest = re.search(r"^## \[?([\w.]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest is not None and newest.group(1) in ("Unreleased", rllib_llm_comm.__version__)
+
+
+def test_extras_are_found_by_old_versions_of_pip():
+    """pip 23.2, which comes with Python 3.11, looks for `a_b` where new builds of a package write `a-b`."""
+    extras = metadata("rllib_llm_comm").get_all("Provides-Extra")
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    told = list(config["options.extras_require"])
+    assert "clients" in told and set(extras) <= set(told)
+    assert [name for name in told if not re.fullmatch("[a-z0-9]+", name)] == []
 
 
 def test_the_source_distribution_takes_every_folder():

@@ -321,6 +321,20 @@ def randomise(core, role, std=0.1, seed=0) -> None:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
 
 
+def write_talker(folder: str | os.PathLike[str]) -> Path:
+    """Writes the policy of a Verco on the embedded model, whose adapters say something else than the base."""
+    from rllib_llm_comm.agents.language_agent import LLMCommCore
+    from rllib_llm_comm.agents.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+    from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+
+    core = LLMCommCore(LanguageModelSettings())
+    for seed, role in enumerate(("message", "action")):
+        randomise(core, role, std=0.2, seed=seed)
+    talk, digest = CommunicationSettings().to_dict(), base_model_digest(core.lm.base)
+    manifest = PolicyManifest("Verco", core.settings.to_dict(), talk, ENV_ID, base_model_digest=digest)
+    return write_policy(folder, policy_files(core), manifest)
+
+
 def batch_of(core, count=6) -> dict:
     """Encoded observations of the toy, as the module gets them."""
     import torch

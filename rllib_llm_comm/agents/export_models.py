@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.policy_folder import LANGUAGE, find_policy, load_core, load_cores, read_manifest
 from rllib_llm_comm.agents.recorded_settings import withhold
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import replace_folder
+from rllib_llm_comm.files import disk_error, replace_folder
 from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.progress_bar import without_progress_bar
@@ -52,31 +53,19 @@ def export_models(
 
     Raises:
         UserError: If the checkpoint has no language model or cannot be loaded, its base is quantized, or the folder
-            holds something.
+            holds something or cannot be written.
     """
     target = Path(folder).expanduser().absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"`folder` is {str(folder)!r}, which is there already; give a folder that is empty or new.")
     cores = _load(checkpoint, base_model, trust)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=".export-"))
     places = [Path(agent) / role for agent in cores for role in (MESSAGE, ACTION)]
     try:
-        with without_progress_bar():
-            if not merge:
-                _write_model(next(iter(cores.values())), scratch / BASE)
-            for agent, core in cores.items():
-                for role in (MESSAGE, ACTION):
-                    place = scratch / agent / role
-                    core.lm.save_adapter(role, place)
-                    if merge:
-                        _merge(core, place)
-                    else:
-                        _name_base(core, place, target / BASE)
-        scratch.chmod(0o755)
-        replace_folder(scratch, target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _write_all(cores, target, merge)
+    except OSError as error:
+        doing = f"`folder`: no models can be written to {str(folder)!r}"
+        raise disk_error(error, doing, "give another folder") from error
     return [target / place for place in places]
 
 
@@ -101,6 +90,27 @@ def _load(checkpoint: str | os.PathLike[str], base_model: str | None, trust: boo
             "PEFT."
         )
     return load_cores(found, manifest, **changed) if manifest.agents else {"": load_core(found, manifest, **changed)}
+
+
+def _write_all(cores: Mapping[str, LLMCommCore], target: Path, merge: bool) -> None:
+    """Writes the models of each agent beside the target, which they then replace."""
+    scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=".export-"))
+    try:
+        with without_progress_bar():
+            if not merge:
+                _write_model(next(iter(cores.values())), scratch / BASE)
+            for agent, core in cores.items():
+                for role in (MESSAGE, ACTION):
+                    place = scratch / agent / role
+                    core.lm.save_adapter(role, place)
+                    if merge:
+                        _merge(core, place)
+                    else:
+                        _name_base(core, place, target / BASE)
+        scratch.chmod(0o755)
+        replace_folder(scratch, target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _write_model(core: LLMCommCore, place: Path, model: Any = None) -> None:

@@ -40,7 +40,7 @@ def make_environment(
     except UserError as error:
         raise UserError(
             f"environment {env_id!r} of this checkpoint is not registered with PettingZoo here; import "
-            "the module that registers it first."
+            "the module that registers it first (`--import MODULE` on the command line)."
         ) from error
     try:
         env = make_env(env_id, **{name: granted(value) for name, value in merged.items()})

@@ -37,7 +37,7 @@ from rllib_llm_comm.agents.settings import LanguageModelSettings, require_whole,
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import replace_folder
-from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, read_adapter_settings, require_rank
+from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, base_of_adapter, read_adapter_settings, require_rank
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.base_model import EMBEDDED, BaseModel
 from rllib_llm_comm.language.text_encoder import load_text_encoder
@@ -310,8 +310,8 @@ def load_message_adapter(
     root = Path(path).expanduser()
     base = core.lm.base
     if (root / ADAPTER_CONFIG).is_file():
-        trained_on = read_adapter_settings(root, MESSAGE).get("base_model_name_or_path")
-        if isinstance(trained_on, str) and trained_on and not _same_name(trained_on, base.name):
+        trained_on = base_of_adapter(read_adapter_settings(root, MESSAGE))
+        if trained_on and not _same_name(trained_on, base.name):
             raise _other_base(str(root), trained_on, base.name)
         core.lm.load_adapter(role, root)
         return
@@ -342,7 +342,7 @@ def check_message_adapter(path: str | os.PathLike[str], base_model: str) -> None
     root = Path(path).expanduser()
     if (root / ADAPTER_CONFIG).is_file():
         adapters = [root]
-        trained_on = read_adapter_settings(root, MESSAGE).get("base_model_name_or_path")
+        trained_on = base_of_adapter(read_adapter_settings(root, MESSAGE))
     else:
         folder = find_policy(root)
         manifest = read_manifest(folder)

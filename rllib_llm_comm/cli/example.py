@@ -15,7 +15,7 @@ from rich.table import Table
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.packaged_examples import description, examples, find_example
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.files import disk_error, write_atomically
 
 app = typer.Typer(no_args_is_help=True, help="List, copy or run the examples that come with the package.")
 
@@ -49,7 +49,10 @@ def get_command(
         target = target / source.name
     if target.exists():
         raise UserError(f"{short_path(target)} exists already; move it away or choose another place with `--out`.")
-    write_atomically(target, source.read_bytes())
+    try:
+        write_atomically(target, source.read_bytes())
+    except OSError as error:
+        raise disk_error(error, f"`--out`: nothing can be copied to {str(target)!r}", "give another place") from error
     say(f"Copied to {short_path(target)}")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,7 +79,7 @@ def run_file(
     with _lock({stage.folder.parent for stage in stages if to_run}), _session(settings, cpus) as ray:
         before()
         failed = _run_all(stages, records, to_run, ray, settings, keep_going)
-    _show_end([stage for stage in stages if stage.name in records], records)
+    _show_end([stage for stage in stages if stage.name in records], records, settings.modules or ())
     return failed
 
 
@@ -313,7 +314,7 @@ def _session(settings: TrainSettings, cpus: int) -> RaySession:
     )
 
 
-def _show_end(stages: list[Stage], records: Mapping[str, StageRecord]) -> None:
+def _show_end(stages: list[Stage], records: Mapping[str, StageRecord], modules: Sequence[str]) -> None:
     """The panel with where everything lies and what to type next."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -335,17 +336,19 @@ def _show_end(stages: list[Stage], records: Mapping[str, StageRecord]) -> None:
             table.add_row("", f"[dim]{escape(figures)}[/]")
     out.print(Panel(table, title="Everything lies here", title_align="left", expand=False))
     if trained:
-        _say_next(*trained[-1], alone=len(records[trained[-1][0].name].outputs) == 1)
+        _say_next(*trained[-1], alone=len(records[trained[-1][0].name].outputs) == 1, modules=modules)
 
 
-def _say_next(stage: Stage, checkpoint: Path, alone: bool) -> None:
+def _say_next(stage: Stage, checkpoint: Path, alone: bool, modules: Sequence[str]) -> None:
+    """Prints the commands that play what was trained, as a shell takes them."""
     from rllib_llm_comm.agents.policy_manifest import read_manifest
     from rllib_llm_comm.agents.recorded_settings import reaches_outside
 
-    where = short_path(stage.folder if alone else checkpoint)
+    words = [short_path(stage.folder if alone else checkpoint)]
     if (checkpoint / "policy").is_dir():
-        trust = " --trust" if reaches_outside(read_manifest(checkpoint / "policy")) else ""
-        say(f"Next: rllib evaluate {where}{trust}\n      rllib replay {where}{trust}")
+        words += [word for module in modules for word in ("--import", module)]
+        words += ["--trust"] if reaches_outside(read_manifest(checkpoint / "policy")) else []
+        say(f"Next: rllib evaluate {shlex.join(words)}\n      rllib replay {shlex.join(words)}")
     say_curves(stage.folder)
 
 
@@ -356,7 +359,7 @@ def say_curves(folder: Path) -> None:
         folder: The stage's folder.
     """
     if find_spec("tensorboard") is not None:
-        say(f"Curves: tensorboard --logdir {short_path(folder)}")
+        say(f"Curves: tensorboard --logdir {shlex.quote(short_path(folder))}")
 
 
 def _figures(summary: Mapping[str, Any]) -> str:

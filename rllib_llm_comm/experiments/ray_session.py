@@ -20,6 +20,7 @@ from typing_extensions import Self
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import one_line, out
 from rllib_llm_comm.experiments.import_modules import import_modules
+from rllib_llm_comm.experiments.trial_resources import Demand
 
 OBJECT_STORE_BYTES = 300_000_000
 # Read by Ray and Tune in this process and, by inheritance, in all that a local Ray starts.
@@ -151,17 +152,11 @@ class RaySession:
             if ray.is_initialized():
                 ray.shutdown()
 
-    def require(self, stage: str, cpus: float, gpus: float) -> None:
-        """Raises a `UserError` if one trial needs more than this Ray has (Tune would wait for ever)."""
+    def require(self, stage: str, asked: Demand) -> None:
+        """Raises a `UserError` if one trial of a stage needs more than this Ray has (Tune would wait for ever)."""
         import ray
 
-        have = ray.cluster_resources()
-        for name, needed, option in (("CPU", cpus, "--ray-num-cpus"), ("GPU", gpus, "--ray-num-gpus")):
-            if needed > have.get(name, 0):
-                raise UserError(
-                    f"A trial of `{stage}` needs {needed:g} {name}s but Ray has {have.get(name, 0):g}; lower "
-                    f"what its config asks for or raise `{option}`."
-                )
+        asked.require(stage, ray.cluster_resources(), self.address)
 
 
 def _importing(modules: Sequence[str]) -> Callable[[], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 from rllib_llm_comm.errors import UserError
@@ -30,7 +31,7 @@ def run_experiments(
     settings = settings or TrainSettings()
     _begin(settings)
     if isinstance(source, Path) and source.is_file() and is_study(source):
-        raise UserError(f"{str(source)!r} holds a study; run it with `rllib study file {source}`.")
+        raise UserError(f"{str(source)!r} holds a study; run it with `rllib study file {shlex.quote(str(source))}`.")
     file = read_experiment_file(source) if isinstance(source, Path) else source
     if settings.experiment_name is not None:
         file = dataclasses.replace(file, name=settings.experiment_name)

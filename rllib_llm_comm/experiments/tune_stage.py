@@ -18,9 +18,10 @@ from rllib_llm_comm.experiments.prerequisites import check_cores, check_prerequi
 from rllib_llm_comm.experiments.progress import TrainingTable, lookup, summary_of
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
 from rllib_llm_comm.experiments.resume import check_restore, put_unsigned_aside
-from rllib_llm_comm.experiments.search_space import first_point, grid_points, has_search, seeds_of, to_tune
+from rllib_llm_comm.experiments.search_space import grid_points, has_search, seeds_of, to_tune
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.trial_checkpoints import sealed_metrics, whole_checkpoints
+from rllib_llm_comm.experiments.trial_resources import demand
 from rllib_llm_comm.experiments.tune_state import find_state, repair_state
 from rllib_llm_comm.files import disk_fault, disk_fault_now, move_aside
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 _PATH_SETTINGS = ("input", "input_", "message_checkpoint")
 # Names under which everybody knows them.
 _SCHEDULERS = {"asha": "asynchyperband"}
-# Ray Data reads labels in tasks of their own, beside the trial.
-_CPUS_FOR_DATA = 2
 
 
 def check(
@@ -89,12 +88,14 @@ def cpus_needed(stage: Stage) -> int:
     algorithm = find_algorithm(stage.experiment.run)
     try:
         config = tune_config(stage.experiment, algorithm)
-        cpus, for_data, _ = _demand(algorithm, config)
+        asked = demand(algorithm, config)
     except ValueError:  # it misses a result of an earlier stage, which is not there yet
         return available_cpus()
     # Ray Data's work lasts moments; trials need not wait for each other's.
-    trials = min(grid_points(config) * stage.experiment.num_samples, _side_by_side(cpus)) if for_data else 1
-    return math.ceil((cpus + for_data) * trials)
+    trials = 1
+    if asked.cpus_for_data:
+        trials = min(grid_points(config) * stage.experiment.num_samples, _side_by_side(asked.cpus))
+    return math.ceil((asked.cpus + asked.cpus_for_data) * trials)
 
 
 def run(stage: Stage, ray: RaySession) -> StageResult:
@@ -123,12 +124,12 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
     config = tune_config(stage.experiment, algorithm)
     ray.start()
     register_all()
-    cpus, for_data, gpus = _demand(algorithm, config)
-    ray.require(stage.name, cpus + for_data, gpus)
+    asked = demand(algorithm, config)
+    ray.require(stage.name, asked)
     count = stage.experiment.num_samples * grid_points(config)
     resume, restore = _what_to_continue(stage, count)
     with TrainingTable(stage.experiment.stop, count) as table:
-        trials = _run_trials(stage, config, table, resume, restore, cpus)
+        trials = _run_trials(stage, config, table, resume, restore, asked.cpus)
     _raise_failures(stage, trials)
     _say_best(stage.experiment, trials)
     return _collect(stage, trials)
@@ -234,16 +235,6 @@ def tune_config(experiment: Experiment, algorithm: type[Algorithm]) -> dict[str,
         config["num_cpus_for_main_process"] = available_cpus()
     seeds = seeds_of(config)
     return {key: to_tune(value, seeds) for key, value in config.items()}
-
-
-def _demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> tuple[float, float, float]:
-    """CPUs of one trial, CPUs that it needs beside for reading data, and its GPUs."""
-    values = first_point(dict(config))
-    request = algorithm.default_resource_request(values)
-    cpus = sum(bundle.get("CPU", 0) for bundle in request.bundles)
-    gpus = sum(bundle.get("GPU", 0) for bundle in request.bundles)
-    offline = bool(algorithm.get_default_config().update_from_dict(values).is_offline)
-    return cpus, _CPUS_FOR_DATA if offline else 0, gpus
 
 
 def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.base_model import EMBEDDED
+from rllib_llm_comm.language.smollm2 import SMOLLM2
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -23,6 +25,35 @@ _WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 # Other starts change the base model's weights as well.
 _STARTS_ON_THE_BASE = (True, False, None, "gaussian", "orthogonal", "eva")
+
+
+# No other program knows these models by name. PEFT and transformers show what they cannot find, so the name tells the
+# remedy. It is no possible name on a hub either, where `embedded` could be somebody else's model.
+_NAMES_FOR_OTHERS = {
+    name: f"{name} of rllib_llm_comm (`rllib export CHECKPOINT FOLDER` writes models that load here)"
+    for name in (EMBEDDED, SMOLLM2)
+}
+
+
+def name_for_others(base_model: str) -> str:
+    """A base model's name in `adapter_config.json`: its own, or a hint where only this package knows it.
+
+    Args:
+        base_model: As of `load_base_model`.
+    """
+    return _NAMES_FOR_OTHERS.get(base_model, base_model)
+
+
+def base_of_adapter(settings: Mapping[str, Any]) -> str | None:
+    """The `base_model` that an adapter was trained on, if it says so.
+
+    Args:
+        settings: From `read_adapter_settings`.
+    """
+    told = settings.get("base_model_name_or_path")
+    if not isinstance(told, str) or not told:
+        return None
+    return next((own for own, name in _NAMES_FOR_OTHERS.items() if name == told), told)
 
 
 def read_adapter_settings(folder: str | os.PathLike[str], role: str) -> dict[str, Any]:

@@ -18,7 +18,12 @@ from torch import nn
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import replace_folder
-from rllib_llm_comm.language.adapter_file import ADAPTER_WEIGHTS, read_adapter_settings, require_same_meaning
+from rllib_llm_comm.language.adapter_file import (
+    ADAPTER_WEIGHTS,
+    name_for_others,
+    read_adapter_settings,
+    require_same_meaning,
+)
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.folding import FoldedDecoder, folded_weights, pays_to_fold
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
@@ -356,7 +361,7 @@ def _put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str]) 
     shared: dict[int, Any] = {id(p): p for p in base.model.parameters()}
     shared.update({id(b): b for b in base.model.buffers()})
     clone = copy.deepcopy(base.model, shared)
-    clone.__dict__["name_or_path"] = base.name  # PEFT writes it into adapter_config.json
+    clone.__dict__["name_or_path"] = name_for_others(base.name)  # PEFT writes it into adapter_config.json
     targets = config.target_modules
     lora = {
         "r": config.r,
@@ -364,7 +369,7 @@ def _put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str]) 
         "lora_dropout": config.dropout,
         "target_modules": targets if isinstance(targets, str) else list(targets),
         "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base.name,
+        "base_model_name_or_path": name_for_others(base.name),
     }
     try:
         with warnings.catch_warnings():

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
-from toys import ENV_ID, randomise
+from toys import write_talker
 from typer.testing import CliRunner
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.agents.export_models import export_models
 from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
-from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.agents.policy_folder import (
+    PolicyManifest,
+    check_message_adapter,
+    load_message_adapter,
+    write_policy,
+)
+from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapter_file import base_of_adapter, name_for_others
 
 PROMPT = "i am alice. the plum door is right. i say:"
 CHAT = [{"role": "user", "content": PROMPT}]
@@ -23,13 +32,7 @@ CHAT = [{"role": "user", "content": PROMPT}]
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """A policy on the embedded model, whose adapters say something else than the base."""
-    core = LLMCommCore(LanguageModelSettings())
-    for seed, role in enumerate(("message", "action")):
-        randomise(core, role, std=0.2, seed=seed)
-    manifest = PolicyManifest("Verco", core.settings.to_dict(), CommunicationSettings().to_dict(), ENV_ID,
-                              base_model_digest=base_model_digest(core.lm.base))  # fmt: skip
-    return write_policy(tmp_path_factory.mktemp("trained") / "policy", policy_files(core), manifest)
+    return write_talker(tmp_path_factory.mktemp("trained") / "policy")
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +101,10 @@ def test_the_embedded_model_says_what_it_is():
 
 
 def test_what_cannot_be_exported_is_told(checkpoint, tmp_path):
+    (tmp_path / "file").touch()
+    for below in (tmp_path / "file" / "out", Path("/proc/out")):
+        with pytest.raises(UserError, match="`folder`: no models can be written to '.*out': .*; give another folder"):
+            export_models(checkpoint, below)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("years of work")
     with pytest.raises(UserError, match="`folder` is .*full', which is there already"):
@@ -113,3 +120,34 @@ def test_what_cannot_be_exported_is_told(checkpoint, tmp_path):
     with pytest.raises(UserError, match='recorded `base_model` "somebody/elses".*--trust'):
         export_models(spoilt, tmp_path / "out")
     assert not (tmp_path / "out").exists() and (tmp_path / "full" / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("base", ["embedded", "smollm2"])
+def test_what_peft_says_of_an_adapter_in_a_checkpoint_tells_the_remedy(base, checkpoint, tmp_path):
+    """Only this package knows its models by name; neither PEFT nor transformers asks a hub for one of that name."""
+    from peft import AutoPeftModelForCausalLM
+    from transformers import pipeline
+
+    folder = tmp_path / "message"
+    shutil.copytree(checkpoint / "adapters" / "message", folder)
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    assert base_of_adapter(settings) == "embedded"
+    settings["base_model_name_or_path"] = name_for_others(base)
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    assert base_of_adapter(settings) == base
+    for load in (AutoPeftModelForCausalLM.from_pretrained, lambda path: pipeline("text-generation", model=path)):
+        with pytest.raises(OSError, match=f"{base} of rllib_llm_comm .`rllib export CHECKPOINT FOLDER` writes models"):
+            load(str(folder))
+
+
+@pytest.mark.parametrize("name", ["embedded", None])
+def test_adapters_that_name_their_base_as_earlier_versions_did_still_load(name, checkpoint, tmp_path):
+    folder = tmp_path / "message"
+    shutil.copytree(checkpoint / "adapters" / "message", folder)
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    for told, fits in ((name or settings["base_model_name_or_path"], True), ("somebody/elses", False)):
+        (folder / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": told}))
+        core = LLMCommCore(LanguageModelSettings())
+        with contextlib.nullcontext() if fits else pytest.raises(UserError, match="on base model 'somebody/elses'"):
+            check_message_adapter(folder, "embedded")
+            load_message_adapter(core, folder)

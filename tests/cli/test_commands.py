@@ -57,6 +57,10 @@ def test_one_sentence_and_exit_code(tmp_path, spec, sentence):
         (["check", "env", "x-v0", "--import", "not_a_module"], "`--import` module 'not_a_module'"),
         (["check", "golden", "nothing.jsonl"], "nothing.jsonl"),
         (["example", "get", "vercoo"], "Did you mean 'verco'?"),
+        (
+            ["example", "get", "verco", "--out", "/proc/here/a b"],
+            "`--out`: nothing can be copied to '/proc/here/a b': ",
+        ),
     ],
 )
 def test_wrong_arguments(tmp_path, arguments, words):

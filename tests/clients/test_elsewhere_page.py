@@ -30,7 +30,7 @@ def params() -> list:
 def test_the_snippet_of_a_client_runs(block):
     missing = [module for module in block.reason.split() if importlib.util.find_spec(module) is None]
     if missing:
-        pytest.skip(f"{', '.join(missing)} is not installed; `pip install -e '.[clients,heavy_clients]'` brings it")
+        pytest.skip(f"{', '.join(missing)} is not installed; `pip install -e '.[clients,heavy]'` brings it")
     source = "\n" * (block.line - 1) + block.text
     exec(compile(source, str(block.page), "exec"), {"__name__": "snippets"})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,17 +12,19 @@ from tools.client_runs import CLIENTS, GAMES, Client, Game
 from tools.foreign_clients import BEGIN, FAILS, JSON, LIMITED, PAGE, WORKS, outcome, with_tables
 
 
-def pairs() -> Iterator:
-    for client in CLIENTS:
-        marks = [pytest.mark.clients] if client.heavy else []
-        yield from (pytest.param(client, game, marks=marks, id=f"{client.name}-{game.name}") for game in GAMES)
+def pairs() -> list:
+    return [
+        pytest.param(client, game, marks=[pytest.mark.clients] if client.heavy else [], id=f"{client.name}-{game.name}")
+        for client in CLIENTS
+        for game in GAMES
+    ]
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("client", "game"), pairs())
 def test_a_client_plays_a_game_or_shows_its_limit(client, game):
     if client.missing:
-        pytest.skip(f"{client.name} is not installed; `pip install -e '.[clients,heavy_clients]'` brings it")
+        pytest.skip(f"{client.name} is not installed; `pip install -e '.[clients,heavy]'` brings it")
     found = outcome(client, game)
     assert found["status"] == (LIMITED if game.name in client.limits else WORKS), found["told"]
 

@@ -1,0 +1,103 @@
+"""CPUs and GPUs that a trial asks Ray for, and the settings that ask for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.search_space import first_point
+
+if TYPE_CHECKING:
+    from ray.rllib.algorithms.algorithm import Algorithm
+    from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+
+# Ray Data reads labels in tasks of their own, beside the trial.
+_CPUS_FOR_DATA = 2
+# Processes, and what each of them takes.
+_SETTINGS = {
+    "CPU": {
+        "num_cpus_for_main_process": "",
+        "num_env_runners": "num_cpus_per_env_runner",
+        "evaluation_num_env_runners": "num_cpus_per_env_runner",
+        "num_learners": "num_cpus_per_learner",
+    },
+    "GPU": {
+        "num_gpus_per_learner": "",
+        "num_learners": "num_gpus_per_learner",
+        "num_env_runners": "num_gpus_per_env_runner",
+        "evaluation_num_env_runners": "num_gpus_per_env_runner",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Demand:
+    """CPUs and GPUs of one trial, with the reasons.
+
+    Attributes:
+        cpus: Logical CPUs of the trial.
+        cpus_for_data: Logical CPUs beside it, for reading data.
+        gpus: GPUs of the trial.
+        reasons: "CPU" and "GPU" -> the settings that ask for them, as the part of a sentence.
+    """
+
+    cpus: float
+    cpus_for_data: float
+    gpus: float
+    reasons: Mapping[str, str]
+
+    def require(self, stage: str, have: Mapping[str, float], address: str | None = None) -> None:
+        """Checks that Ray has room for the trial, for which Tune would wait for ever.
+
+        Args:
+            stage: Name of the stage.
+            have: Ray's resources by name, as `ray.cluster_resources` tells them.
+            address: Address of a cluster; `None` for a local Ray.
+
+        Raises:
+            UserError: If there are too few CPUs or GPUs.
+        """
+        for name, needed, option in (
+            ("CPU", self.cpus + self.cpus_for_data, "--ray-num-cpus"),
+            ("GPU", self.gpus, "--ray-num-gpus"),
+        ):
+            if needed > have.get(name, 0):
+                larger = "join a larger cluster" if address else f"give `{option} {math.ceil(needed)}`"
+                raise UserError(
+                    f"A trial of `{stage}` needs {needed:g} {name}s but Ray has {have.get(name, 0):g}: "
+                    f"{self.reasons[name]}; set less in its `config:` or `resources_per_trial:`, or {larger}."
+                )
+
+
+def demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> Demand:
+    """The CPUs and GPUs of the first trial of a config.
+
+    Args:
+        algorithm: Class of the algorithm.
+        config: Its settings, with search spaces.
+    """
+    values = first_point(dict(config))
+    request = algorithm.default_resource_request(values)
+    filled = algorithm.get_default_config().update_from_dict(values)
+    data = _CPUS_FOR_DATA if filled.is_offline else 0
+    return Demand(
+        cpus=sum(bundle.get("CPU", 0) for bundle in request.bundles),
+        cpus_for_data=data,
+        gpus=sum(bundle.get("GPU", 0) for bundle in request.bundles),
+        reasons={"CPU": _reasons(filled, "CPU", data), "GPU": _reasons(filled, "GPU", 0)},
+    )
+
+
+def _reasons(config: AlgorithmConfig, resource: str, data: int) -> str:
+    """The settings that ask for a resource, with their numbers."""
+    told: dict[str, str] = {}
+    for setting, size in _SETTINGS[resource].items():
+        number, each = getattr(config, setting), getattr(config, size) if size else 1
+        if number and each:
+            told[setting] = f"`{setting}` is {number}"
+        if number and size and each not in (0, 1, "auto"):
+            told[size] = f"`{size}` is {each}"
+    return " and ".join([*told.values(), *([f"reading its data takes {data}"] if data else [])])

@@ -1,0 +1,55 @@
+"""A trial that Ray has no room for is told with the settings that ask for it, and with numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from rllib_llm_comm.algorithms.message_sft import MessageSFT
+from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPO
+from rllib_llm_comm.algorithms.verco import Verco
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.trial_resources import demand
+
+ENV = "rllib_llm_comm/overcooked_text-v0"
+TOO_BIG = [
+    (
+        Verco,
+        {"num_env_runners": {"grid_search": [4, 8]}},
+        "5 CPUs but Ray has 2: `num_cpus_for_main_process` is 1 and `num_env_runners` is 4; set less in its `config:` "
+        "or `resources_per_trial:`, or give `--ray-num-cpus 5`.",
+    ),
+    (
+        SymbolicPPO,
+        {"num_env_runners": 1, "num_cpus_per_env_runner": 0.75, "num_learners": 2, "num_cpus_per_learner": 1},
+        "3.75 CPUs but Ray has 2: `num_cpus_for_main_process` is 1 and `num_env_runners` is 1 and "
+        "`num_cpus_per_env_runner` is 0.75 and `num_learners` is 2; set less in its `config:` or "
+        "`resources_per_trial:`, or give `--ray-num-cpus 4`.",
+    ),
+    (
+        MessageSFT,
+        {"env": None, "input_": "labels", "num_cpus_for_main_process": 1},
+        "3 CPUs but Ray has 2: `num_cpus_for_main_process` is 1 and reading its data takes 2; set less in its "
+        "`config:` or `resources_per_trial:`, or give `--ray-num-cpus 3`.",
+    ),
+    (
+        Verco,
+        {"num_gpus_per_learner": 1},
+        "1 GPUs but Ray has 0: `num_gpus_per_learner` is 1; set less in its `config:` or `resources_per_trial:`, or "
+        "give `--ray-num-gpus 1`.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "config", "told"), TOO_BIG)
+def test_a_trial_that_is_too_big_is_told_with_its_settings(algorithm, config, told):
+    asked = demand(algorithm, {"env": ENV, **config})
+    with pytest.raises(UserError) as error:
+        asked.require("mine", {"CPU": 2})
+    assert str(error.value) == f"A trial of `mine` needs {told}"
+    asked.require("mine", {"CPU": 5, "GPU": 1})
+
+
+def test_who_joined_a_cluster_is_told_of_larger_ones():
+    """`--ray-num-cpus` is refused beside `--ray-address`."""
+    with pytest.raises(UserError, match="`resources_per_trial:`, or join a larger cluster.$"):
+        demand(Verco, {"env": ENV, "num_env_runners": 4}).require("mine", {"CPU": 2}, "10.0.0.1:6379")
