@@ -87,7 +87,7 @@ class PartnerSettings(FromMapping):
 
     @property
     def kind(self) -> str:
-        """What `policy` stands for: `"scripted"`, `"random"`, `"stay"`, `"function"` or `"checkpoint"`.
+        """The kind of player that `policy` names: `"scripted"`, `"random"`, `"stay"`, `"function"` or `"checkpoint"`.
 
         A folder of the name counts before a function of it.
         """
