@@ -34,9 +34,25 @@ class PolicyCheckpointMixin(Algorithm):
 
     def save_policy(self, folder: str | os.PathLike[str]) -> None:
         """Writes the policy folder alone."""
+        self.write_exports(folder, self.exports(), training_iteration=self.training_iteration)
+
+    def exports(self) -> dict[str, PolicyExport]:
+        """What the modules give for the policy folder: by agent, or that of the module that all share."""
+        exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents_apart(self.config))
+        return exports
+
+    def write_exports(
+        self, folder: str | os.PathLike[str], exports: Mapping[str, PolicyExport], **provenance: Any
+    ) -> None:
+        """Writes a policy folder.
+
+        Args:
+            folder: The folder; one that is there is replaced.
+            exports: The policy, as of `exports`.
+            **provenance: How it came about.
+        """
         config = self.config
         agents = agents_apart(config)
-        exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents)
         export = next(iter(exports.values()))
         files = {
             f"{agent}/{name}" if agents else name: content
@@ -56,7 +72,7 @@ class PolicyCheckpointMixin(Algorithm):
                 teacher=getattr(config, "teacher", None),
                 planning=_planning(config),
                 agents=agents,
-                provenance={"training_iteration": self.training_iteration, **self.provenance()},
+                provenance={**provenance, **self.provenance()},
                 **self.environment(),
             ),
         )
