@@ -24,6 +24,8 @@ from rllib_llm_comm.modules.llm_comm import LLMCommModule
 class PolicyCheckpointMixin(Algorithm):
     """Writes `policy/` into every checkpoint of an algorithm whose module has `export_policy`."""
 
+    _runners_judge = False  # True if EnvRunners use the critic, too
+
     @override(Checkpointable)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
         """Saves as RLlib does, and the policy folder beside it."""
@@ -130,7 +132,7 @@ class PolicyCheckpointMixin(Algorithm):
         # RLlib's own sync does not wait, and drops its request if an earlier one is still on its way, as the one
         # from building the algorithm may be: remote runners would then act with untrained weights.
         state = self.learner_group.get_state(
-            components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=True
+            components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=not self._runners_judge
         )[COMPONENT_LEARNER]
         weights = {COMPONENT_RL_MODULE: state[COMPONENT_RL_MODULE]}
         for group in (self.env_runner_group, self.eval_env_runner_group):

@@ -171,6 +171,7 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
     """PPO with one policy for both cooks, on whole arrays of games; settings: `SelfPlayPPOConfig`."""
 
     _latest_score = math.nan
+    _runners_judge = True
 
     @classmethod
     @override(PPO)
@@ -180,8 +181,9 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
 
     @override(Algorithm)
     def setup(self, config: Any) -> None:
-        """Builds as RLlib does and keeps the initial policy if past ones are asked for."""
+        """Builds as RLlib does, with the critic in all EnvRunners, and keeps the initial policy if it is asked for."""
         super().setup(config)
+        self._sync_runners()  # RLlib's own leaves the critic away
         self._past: list[PastPolicy] = []
         if self.config.keep_policy_every:
             self._past.append(self._policy_now(0, math.nan))
@@ -190,7 +192,8 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
     def step(self) -> dict[str, Any]:
         """An iteration; then the policy is kept if it is its turn."""
         results: dict[str, Any] = super().step()
-        self._latest_score = float(results.get(ENV_RUNNER_RESULTS, {}).get("score", math.nan))
+        score = float(results.get(ENV_RUNNER_RESULTS, {}).get("score", math.nan))
+        self._latest_score = self._latest_score if math.isnan(score) else score
         every, iteration = self.config.keep_policy_every, self.iteration + 1
         if every and iteration % every == 0:
             self._past.append(self._policy_now(iteration, self._latest_score))
@@ -229,6 +232,7 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
     def set_state(self, state: Any) -> None:
         """Sets RLlib's state and the past policies."""
         super().set_state(state)
+        self._sync_runners()
         past = state.get(PAST_FOLDER, {})
         self._past = [PastPolicy.from_state(one) for one in past.get("policies", ())]
         self._latest_score = past.get("score", math.nan)
