@@ -36,21 +36,26 @@ class PolicyCheckpointMixin(Algorithm):
 
     def save_policy(self, folder: str | os.PathLike[str]) -> None:
         """Writes the policy folder alone."""
-        self.write_exports(folder, self.exports(), training_iteration=self.training_iteration)
+        self.write_exports(folder, self.policy_exports(), training_iteration=self.training_iteration)
 
-    def exports(self) -> dict[str, PolicyExport]:
+    def policy_exports(self) -> dict[str, PolicyExport]:
         """What the modules give for the policy folder: by agent, or that of the module that all share."""
         exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents_apart(self.config))
         return exports
 
     def write_exports(
-        self, folder: str | os.PathLike[str], exports: Mapping[str, PolicyExport], **provenance: Any
+        self,
+        folder: str | os.PathLike[str],
+        exports: Mapping[str, PolicyExport],
+        algorithm: str | None = None,
+        **provenance: Any,
     ) -> None:
         """Writes a policy folder.
 
         Args:
             folder: The folder; one that is there is replaced.
-            exports: The policy, as of `exports`.
+            exports: The policy, as of `policy_exports`.
+            algorithm: Name of the algorithm that trained it, if not this one.
             **provenance: How it came about.
         """
         config = self.config
@@ -66,7 +71,7 @@ class PolicyCheckpointMixin(Algorithm):
             folder,
             files,
             PolicyManifest(
-                algorithm=type(self).__name__,
+                algorithm=algorithm or type(self).__name__,
                 kind=export.kind,
                 model_config=export.model_config,
                 communication=config.communication_settings().to_dict() if talks else {},

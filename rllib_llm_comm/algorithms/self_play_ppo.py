@@ -207,7 +207,7 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
         return past
 
     def _policy_now(self, iteration: int, score: float) -> PastPolicy:
-        return PastPolicy(iteration, self._game_steps(), score, self.exports()[SHARED])
+        return PastPolicy(iteration, self._game_steps(), score, next(iter(self.policy_exports().values())))
 
     @override(PolicyCheckpointMixin)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
@@ -216,10 +216,19 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
         if self.config.keep_policy_every and Path(where).is_dir():
             for name, one in milestones(self.past_policies()).items():
                 if name != FINAL:
-                    score = None if math.isnan(one.score) else one.score
-                    folder = Path(where) / PAST_FOLDER / name
-                    self.write_exports(folder, {SHARED: one.policy}, training_iteration=one.iteration, score=score)
+                    self.write_past(Path(where) / PAST_FOLDER / name, one)
         return where
+
+    def write_past(self, folder: Path, past: PastPolicy) -> None:
+        """Writes the policy folder of an earlier time.
+
+        Args:
+            folder: The folder.
+            past: The policy, of this run or of a member's.
+        """
+        score = None if math.isnan(past.score) else past.score
+        name = SelfPlayPPO.__name__
+        self.write_exports(folder, {SHARED: past.policy}, name, training_iteration=past.iteration, score=score)
 
     @override(Algorithm)
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
