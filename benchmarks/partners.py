@@ -4,8 +4,7 @@
 
 Both train whole iterations (roll-outs and updates) in turns in one process, with batches of as many rows. `game steps`
 are those that are played and learned from; a best response learns from one row of each, self-play from two. `rows` are
-those that are learned from. Partners are fresh networks of the learner's size, each in its own pass; FCP's pool with 8
-members has 24.
+those that are learned from. Partners are fresh networks of the learner's size; FCP's pool with 8 members has 24.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import torch
 from rllib_llm_comm.agents.partner_settings import SCRIPTED, STAY
 from rllib_llm_comm.agents.policy_folder import PolicyExport, network_of
 from rllib_llm_comm.env_runners.kitchen_scripts import ScriptedCooks
+from rllib_llm_comm.env_runners.stacked_actors import StackedActors
 from rllib_llm_comm.envs.overcooked_ai import kernel
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
@@ -134,6 +135,9 @@ class SeatedPartners:
         assert self._pool is not None
         held = self.partner[self._shared]
         self._groups = [(self._pool.partners[index], index, np.flatnonzero(held == index)) for index in np.unique(held)]
+        networks = [self._networks[index] for index in held]
+        self._judged = np.array([place for place, network in enumerate(networks) if network is not None], int)
+        self._actors = StackedActors([network.actor for network in networks if network is not None])
         partners = [self._pool.partners[index] for index in held]
         self._noise = np.array([partner.noise for partner in partners])
         self._pauses = np.array([partner.pauses for partner in partners])
@@ -141,7 +145,7 @@ class SeatedPartners:
         self._disturbed = bool(self._noise.any() or self._pauses.any())
 
     def act(self, planes: np.ndarray, actions: np.ndarray) -> None:
-        """Chooses for all partners, with one pass of each network that plays at the moment.
+        """Chooses for all partners; networks of one shape that play at the moment share a pass.
 
         Args:
             planes: uint8 (2 * N, V): what every cook sees.
@@ -150,10 +154,8 @@ class SeatedPartners:
         count = len(self._theirs)
         seen = torch.from_numpy(planes[self._theirs]).float()
         logits = np.zeros((count, NUM_ACTIONS), np.float32)
-        for _, index, places in self._groups:
-            network = self._networks[index]
-            if network is not None:  # all actions are allowed, so the actor alone is enough
-                logits[places] = network.actor(seen[places]).numpy()
+        if len(self._judged):  # all actions are allowed, so actors alone are enough
+            logits[self._judged] = self._actors.logits(seen[self._judged])
         # Gumbel noise makes the largest a draw of the softmax; without a network all are alike.
         chosen = (logits + self._draws * self._rng.gumbel(size=logits.shape)).argmax(1)
         for partner, _, places in self._groups:

@@ -41,7 +41,7 @@ class OnionSoupEnvRunner(MultiAgentEnvRunner):
     """Plays `num_envs_per_env_runner` games with one module for both cooks, or for one beside a frozen partner.
 
     A roll-out is made of whole arrays: compiled games, one forward pass for all of the learner's cooks per game step
-    and one for each partner that plays, advantages for all games together. Only the learner's cooks are in the batch
+    and one for all partners of one shape, advantages for all games together. Only the learner's cooks are in the batch
     (`kitchen_partners.SeatedPartners`). The usual `sample` still plays the PettingZoo environment (one of it), for
     evaluations.
     """

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load
 
 from rllib_llm_comm import BestResponsePPOConfig, SelfPlayPPOConfig, load_policy
+from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.agents.policy_folder import PolicyExport
 from rllib_llm_comm.env_runners.kitchen_partners import (
     ITSELF,
@@ -17,6 +18,7 @@ from rllib_llm_comm.env_runners.kitchen_partners import (
     uniform_pool,
 )
 from rllib_llm_comm.env_runners.kitchen_scripts import ScriptedCooks
+from rllib_llm_comm.env_runners.stacked_actors import StackedActors
 from rllib_llm_comm.envs.overcooked_ai import parallel_env
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.kernel import STAY
@@ -131,18 +133,28 @@ def test_noise_pauses_and_greed():
     np.testing.assert_allclose(shares(FrozenPartner("lazy", "random", pauses=0.4))[STAY], 0.5, atol=0.03)
 
 
-def test_one_pass_of_each_network_that_plays(checkpoint):
-    policy = load_policy(checkpoint)
-    export = exported(checkpoint)
-    games = KitchenBatch(50)
-    seated = SeatedPartners(uniform_pool({"a": export, "b": export}), games, seed=0)
-    passes = []
-    for index, network in enumerate(seated._networks):
-        network.actor.register_forward_hook(lambda _, seen, out, index=index: passes.append((index, len(out))))
-    planes = games.lossless().reshape(100, -1).view(np.uint8)
+def test_every_partner_acts_by_its_own_network():
+    """Rows of many networks in one batched pass: the logits of each alone, other shapes and layer norms among them."""
+    networks = [
+        NumericNetwork(NumericSettings(hiddens=hiddens, layer_norm=norm, init_seed=seed), 20, 6)
+        for seed, (hiddens, norm) in enumerate([((8,), False)] * 4 + [((8, 8), False), ((8,), True), ((8,), True)])
+    ]
+    rng = np.random.default_rng(0)
+    owners = [*rng.integers(0, len(networks), 30), *range(len(networks))]
+    seen = torch.from_numpy(rng.normal(size=(len(owners), 20)).astype(np.float32))
     with torch.no_grad():
-        seated.act(planes, np.zeros(100, int))
-    assert [index for index, _ in passes] == [0, 1] and sum(rows for _, rows in passes) == 50
+        together = StackedActors([networks[owner].actor for owner in owners]).logits(seen)
+        alone = np.concatenate(
+            [networks[owner].actor(row[None]).numpy() for owner, row in zip(owners, seen, strict=True)]
+        )
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-6)
+    assert len({tuple(row) for row in np.round(alone, 6).tolist()}) == len(owners)
+
+
+def test_a_greedy_partner_acts_as_its_policy_does(checkpoint):
+    policy, export = load_policy(checkpoint), exported(checkpoint)
+    games = KitchenBatch(50)
+    planes = games.lossless().reshape(100, -1).view(np.uint8)
     greedy = SeatedPartners(PartnerPool((FrozenPartner("a", export, greedy=True),)), games, seed=0)
     actions = np.zeros(100, int)
     env = policy.env()
