@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from rllib_llm_comm.agents.load_policy import load_policy as load_policy
     from rllib_llm_comm.algorithms.algorithms import register_algorithm as register_algorithm
     from rllib_llm_comm.algorithms.algorithms import register_all as register_all
+    from rllib_llm_comm.algorithms.best_response_ppo import BestResponsePPO as BestResponsePPO
+    from rllib_llm_comm.algorithms.best_response_ppo import BestResponsePPOConfig as BestResponsePPOConfig
     from rllib_llm_comm.algorithms.commnet import CommNet as CommNet
     from rllib_llm_comm.algorithms.commnet import CommNetConfig as CommNetConfig
     from rllib_llm_comm.algorithms.emma import EMMA as EMMA
     from rllib_llm_comm.algorithms.emma import EMMAConfig as EMMAConfig
+    from rllib_llm_comm.algorithms.fcp import FCP as FCP
+    from rllib_llm_comm.algorithms.fcp import FCPConfig as FCPConfig
     from rllib_llm_comm.algorithms.mappo import MAPPO as MAPPO
     from rllib_llm_comm.algorithms.mappo import MAPPOConfig as MAPPOConfig
     from rllib_llm_comm.algorithms.message_sft import MessageSFT as MessageSFT
@@ -42,8 +46,10 @@ __version__ = "0.1.0"
 _moved.install()
 _HOMES = {
     "agents.load_policy": ("load_policy",),
+    "algorithms.best_response_ppo": ("BestResponsePPO", "BestResponsePPOConfig"),
     "algorithms.commnet": ("CommNet", "CommNetConfig"),
     "algorithms.emma": ("EMMA", "EMMAConfig"),
+    "algorithms.fcp": ("FCP", "FCPConfig"),
     "algorithms.mappo": ("MAPPO", "MAPPOConfig"),
     "algorithms.message_sft": ("MessageSFT", "MessageSFTConfig"),
     "algorithms.algorithms": ("register_algorithm", "register_all"),
