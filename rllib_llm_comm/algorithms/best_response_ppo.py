@@ -10,11 +10,12 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.agents.partner_seats import BOTH
 from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners
 from rllib_llm_comm.algorithms.kitchen_pool import check_partner, load_partners
 from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
 from rllib_llm_comm.env_runners.kitchen_partners import PartnerPool, self_play_games
-from rllib_llm_comm.errors import UserError, require_number
+from rllib_llm_comm.errors import UserError, require_choice, require_number
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,13 +42,16 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: those of `SelfPlayPPO`, so that a batch of as many rows holds twice the game steps."""
         super().__init__(algo_class=algo_class or BestResponsePPO)
-        self.pool: Sequence[str | Mapping[str, Any] | PartnerSettings] = ()
+        self.pool = ()
+        self.seat = BOTH
         self.self_play_share = 0.0
 
+    @override(SelfPlayPPOConfig)
     def partners(
         self,
         *,
-        pool: Sequence[str | Mapping[str, Any] | PartnerSettings] = NotProvided,
+        pool: Sequence[str | Mapping[str, Any] | PartnerSettings] | None = NotProvided,
+        seat: str = NotProvided,
         self_play_share: float = NotProvided,
     ) -> Self:
         """Sets who holds the other seat.
@@ -56,13 +60,14 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
             pool: A list of partners, each a text or a mapping with the keys of `PartnerSettings`: checkpoints of
                 numeric policies of this kitchen, `"scripted"`, `"random"` or `"stay"`. One is drawn for every game
                 that begins, by the weights (FCP: all equal), and the learner's seat by a fair coin. No default.
+            seat: `"both"` (default), the only one: the coin decides.
             self_play_share: Share of the games that the learner plays with itself, in [0, 1], rounded to whole games
                 of `num_envs_per_env_runner`. Default 0 (FCP); COLE's "1:3" is 0.25.
 
         Returns:
             This config.
         """
-        return self._assign({"pool": pool, "self_play_share": self_play_share})
+        return self._assign({"pool": pool, "seat": seat, "self_play_share": self_play_share})
 
     def partner_settings(self) -> tuple[PartnerSettings, ...]:
         """The pool as parsed settings; empty without one.
@@ -86,6 +91,7 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
             UserError: If a value is not allowed or settings do not fit together.
         """
         require_number("self_play_share", self.self_play_share, 0.0, 1.0)
+        require_choice("seat", self.seat, (BOTH,))
         super().validate()
         self._validate_pool()
 

@@ -9,7 +9,7 @@ from ray.rllib.algorithms.algorithm_config import NotProvided
 
 from rllib_llm_comm.agents.loading import Loading
 from rllib_llm_comm.agents.partner_seats import BOTH
-from rllib_llm_comm.agents.partner_settings import parse_partners, with_absolute_paths
+from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners, with_absolute_paths
 from rllib_llm_comm.agents.partners import make_partner
 from rllib_llm_comm.algorithms.env_registration import agents_of
 from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
@@ -35,14 +35,14 @@ class PartnersConfigMixin(StrictConfigMixin):
     def _set_partner_defaults(self) -> None:
         if not self.partners_in_games:
             return
-        self.pool: Sequence[str | Mapping[str, Any]] | None = None
+        self.pool: Sequence[str | Mapping[str, Any] | PartnerSettings] | None = None
         self.seat = BOTH
         self.self_play_share = 0.0
 
     def partners(
         self,
         *,
-        pool: Sequence[str | Mapping[str, Any]] | None = NotProvided,
+        pool: Sequence[str | Mapping[str, Any] | PartnerSettings] | None = NotProvided,
         seat: str = NotProvided,
         self_play_share: float = NotProvided,
     ) -> Self:
