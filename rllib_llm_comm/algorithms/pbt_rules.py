@@ -137,3 +137,80 @@ def _moved(name: str, value: Setting, rng: np.random.Generator, factors: Sequenc
         return value + float(rng.choice([-1.0, 1.0])) * min((1.0 - value) / 2, value / 2)
     changed = value * float(rng.choice(factors))
     return max(int(changed), 1) if isinstance(value, int) else changed
+
+
+class PBTPopulation:
+    """The population and its place in an iteration: K rounds of K runs each, then games, then exploitation.
+
+    Attributes:
+        agents: The agents.
+        iteration: Iterations that are complete.
+        rounds: Rounds of the running iteration that are left, as of `drawn_rounds`; empty if games are due.
+        best: Per agent the highest mean sparse reward so far and the state that had it; `None` before the first games.
+
+    Args:
+        agents: The first agents.
+        seed: Of orders and mutations.
+    """
+
+    def __init__(self, agents: Sequence[PBTAgent], seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self.agents = list(agents)
+        self.iteration = 0
+        self.rounds = drawn_rounds(len(agents), self._rng)
+        self.best: list[tuple[float, Any] | None] = [None] * len(agents)
+
+    def learned(self, states: Sequence[Any]) -> None:
+        """Takes in the results of the first of `rounds`.
+
+        Args:
+            states: The new state of each learner, in the order of the round's pairs.
+        """
+        for (_, learner), state in zip(self.rounds.pop(0), states, strict=True):
+            before = self.agents[learner]
+            self.agents[learner] = dataclasses.replace(before, state=state, runs=before.runs + 1)
+
+    def select(
+        self, fitnesses: np.ndarray, scores: np.ndarray, probability: float, factors: Sequence[float]
+    ) -> tuple[int, int]:
+        """Ends the iteration: keeps the best states, lets the worst agent take over the best one, draws new rounds.
+
+        Args:
+            fitnesses: (K,) as of `fitness`.
+            scores: (K,) as of `sparse_means`.
+            probability: As of `mutated`.
+            factors: As of `mutated`.
+
+        Returns:
+            Numbers of the worst and of the best agent.
+        """
+        for number, (agent, score) in enumerate(zip(self.agents, scores.tolist(), strict=True)):
+            kept = self.best[number]
+            if kept is None or score > kept[0]:
+                self.best[number] = (score, agent.state)
+        self.agents, worst, best = exploited(self.agents, fitnesses, self._rng, probability, factors)
+        self.iteration += 1
+        self.rounds = drawn_rounds(len(self.agents), self._rng)
+        return worst, best
+
+    def get_state(self) -> dict[str, Any]:
+        """All of it, in plain types."""
+        return {
+            "agents": [{"state": a.state, "runs": a.runs, "settings": dict(a.settings)} for a in self.agents],
+            "iteration": self.iteration,
+            "rounds": [list(pairs) for pairs in self.rounds],
+            "best": list(self.best),
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on from a state.
+
+        Args:
+            state: From `get_state`.
+        """
+        self.agents = [PBTAgent(**agent) for agent in state["agents"]]
+        self.iteration = state["iteration"]
+        self.rounds = [list(pairs) for pairs in state["rounds"]]
+        self.best = list(state["best"])
+        self._rng.bit_generator.state = state["rng"]
