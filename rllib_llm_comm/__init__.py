@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rllib_llm_comm.agents.load_policy import load_policy as load_policy
     from rllib_llm_comm.algorithms.algorithms import register_algorithm as register_algorithm
     from rllib_llm_comm.algorithms.algorithms import register_all as register_all
+    from rllib_llm_comm.algorithms.best_response_ppo import BestResponsePPO as BestResponsePPO
+    from rllib_llm_comm.algorithms.best_response_ppo import BestResponsePPOConfig as BestResponsePPOConfig
     from rllib_llm_comm.algorithms.commnet import CommNet as CommNet
     from rllib_llm_comm.algorithms.commnet import CommNetConfig as CommNetConfig
     from rllib_llm_comm.algorithms.emma import EMMA as EMMA
@@ -42,6 +44,7 @@ __version__ = "0.1.0"
 _moved.install()
 _HOMES = {
     "agents.load_policy": ("load_policy",),
+    "algorithms.best_response_ppo": ("BestResponsePPO", "BestResponsePPOConfig"),
     "algorithms.commnet": ("CommNet", "CommNetConfig"),
     "algorithms.emma": ("EMMA", "EMMAConfig"),
     "algorithms.mappo": ("MAPPO", "MAPPOConfig"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_ai import encoding, kernel
-from rllib_llm_comm.envs.overcooked_ai.layouts import check_dynamics, get_layout
+from rllib_llm_comm.envs.overcooked_ai.layouts import Layout, check_dynamics, get_layout
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, start_state
 from rllib_llm_comm.errors import UserError
 
@@ -20,6 +20,7 @@ class KitchenBatch:
 
     Attributes:
         layout: The kitchen.
+        dynamics: "old" or "new".
         states: int16 (N, S), all states; see `rllib_llm_comm.envs.overcooked_ai.kernel`.
 
     Args:
@@ -36,7 +37,7 @@ class KitchenBatch:
     def __init__(
         self,
         num_games: int,
-        layout: str | Sequence[str] | Mapping[str, Any] = "cramped_room",
+        layout: str | Sequence[str] | Mapping[str, Any] | Layout = "cramped_room",
         dynamics: str = "old",
         horizon: int = HORIZON,
         num_threads: int = 1,
@@ -46,6 +47,7 @@ class KitchenBatch:
                 raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up.")
         self.layout = get_layout(layout)
         check_dynamics(self.layout, dynamics)
+        self.dynamics = dynamics
         self.horizon = horizon
         self._rules = kernel.rule_numbers(self.layout, by_itself=dynamics == "old")
         self._planes = encoding.static_planes(self.layout)

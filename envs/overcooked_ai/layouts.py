@@ -145,19 +145,21 @@ class Layout:
         return int(self.terrain[cell[1] * self.width + cell[0]])
 
 
-def get_layout(layout: str | Sequence[str] | Mapping[str, Any]) -> Layout:
+def get_layout(layout: str | Sequence[str] | Mapping[str, Any] | Layout) -> Layout:
     """A kitchen by its name, from rows of one's own, or as the original package describes it.
 
     Args:
         layout: A name of `LAYOUT_NAMES` or `ORIGINAL_NAMES` (or an old name in `ALIASES`); the original's name of any
             of its kitchens, with "original:" before it where the name means another kitchen here; the path of one of
             its `.layout` files; a dictionary as in such a file (`original_rules.read_recipes`); or rows as in `Layout`,
-            with `1` and `2` where the players begin, in which only three onions bring points.
+            with `1` and `2` where the players begin, in which only three onions bring points. A `Layout` is given back.
 
     Raises:
         UserError: If the name is unknown, the rows are no closed kitchen for two, the description cannot be played, or
             rows alone are of a kitchen that has other rules in the original package.
     """
+    if isinstance(layout, Layout):
+        return layout
     if isinstance(layout, Mapping):
         return _described(layout, str(layout.get("layout_name", "custom")))
     if isinstance(layout, str):

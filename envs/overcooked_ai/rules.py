@@ -114,7 +114,7 @@ class Kitchen:
 
     def __init__(
         self,
-        layout: str | Sequence[str] | Mapping[str, Any] = "cramped_room",
+        layout: str | Sequence[str] | Mapping[str, Any] | Layout = "cramped_room",
         dynamics: str = "old",
         horizon: int = HORIZON,
     ) -> None:

@@ -45,8 +45,8 @@ from rllib_llm_comm.language.weights import read_weights
 
 __all__ = [
     "GROUNDED", "LANGUAGE", "NUMERIC", "POLICY_FOLDER", "PolicyExport", "PolicyManifest", "base_model_digest",
-    "find_policy", "load_core", "load_message_adapter", "load_network", "network_file", "policy_files", "read_manifest",
-    "write_policy",
+    "find_policy", "load_core", "load_message_adapter", "load_network", "network_file", "network_of", "policy_files",
+    "read_manifest", "write_policy",
 ]  # fmt: skip
 
 POLICY_FOLDER = "policy"
@@ -115,15 +115,30 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Nu
     """
     weights = read_weights(Path(folder) / _NETWORK)
     try:
-        build = _BUILDERS[manifest.kind](dict(manifest.model_config))
-        require_shapes(build, weights)
-        network = build()
-        network.load_state_dict(weights)
+        return _network(manifest.kind, manifest.model_config, weights)
     except (KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"policy folder {str(folder)!r} cannot be read ({reason}); save the checkpoint again."
         ) from error
+
+
+def network_of(export: PolicyExport) -> Any:
+    """Builds the network of a policy that is in memory: a `NumericNetwork` or an `EmmaNetwork`.
+
+    Args:
+        export: The policy of a module of agents that see numbers or maps.
+    """
+    from safetensors.torch import load
+
+    return _network(export.kind, export.model_config, load(export.files[_NETWORK]))
+
+
+def _network(kind: str, model_config: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> Any:
+    build = _BUILDERS[kind](dict(model_config))
+    require_shapes(build, weights)
+    network = build()
+    network.load_state_dict(weights)
     return network.eval()
 
 

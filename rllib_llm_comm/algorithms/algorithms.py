@@ -21,6 +21,7 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "MAPPO": f"{_PACKAGE}.mappo:MAPPO",
         "EMMA": f"{_PACKAGE}.emma:EMMA",
         "SelfPlayPPO": f"{_PACKAGE}.self_play_ppo:SelfPlayPPO",
+        "BestResponsePPO": f"{_PACKAGE}.best_response_ppo:BestResponsePPO",
     },
     "`register_algorithm` adds one.",
 )

@@ -49,6 +49,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
     """
 
     network: ClassVar[str] = "mlp"
+    _rows_in_words: ClassVar[str] = "two cooks x `num_envs_per_env_runner`"
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: tuned for two CPU cores (ours); see the page for those of Carroll et al. 2019."""
@@ -134,13 +135,20 @@ class SelfPlayPPOConfig(NumericPPOConfig):
         horizon = self.shaping_horizon
         if horizon is not None and (not isinstance(horizon, int) or isinstance(horizon, bool) or horizon < 1):
             raise UserError(f"`shaping_horizon` is {horizon!r} but must be a whole number from 1 up, or null.")
-        rows = 2 * self.num_envs_per_env_runner * max(1, self.num_env_runners)
+        self._require_whole_steps()
+        super().validate()
+
+    def rows_per_step(self) -> int:
+        """Rows of a train batch per game step of one EnvRunner: both cooks of all its games."""
+        return 2 * self.num_envs_per_env_runner
+
+    def _require_whole_steps(self) -> None:
+        rows = self.rows_per_step() * max(1, self.num_env_runners)
         if self.total_train_batch_size % rows:
             raise UserError(
                 f"`train_batch_size_per_learner` is {self.train_batch_size_per_learner} but all learners' rows must be "
-                f"a multiple of {rows}: two cooks x `num_envs_per_env_runner` x `num_env_runners`."
+                f"a multiple of {rows}: {self._rows_in_words} x `num_env_runners`."
             )
-        super().validate()
 
 
 class SelfPlayPPO(PolicyCheckpointMixin, PPO):
@@ -180,15 +188,22 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
     def _roll_outs(self) -> MultiAgentBatch:
         config = self.config
         runners = max(1, config.num_env_runners)
-        steps = config.total_train_batch_size // (2 * config.num_envs_per_env_runner * runners)
+        steps = config.total_train_batch_size // (config.rows_per_step() * runners)
         shaping = shaping_factor(self._game_steps(), config.shaping_horizon)
-        parts = self.env_runner_group.foreach_env_runner(
-            lambda runner: (runner.roll_out(steps, shaping), runner.get_metrics()),
-            local_env_runner=config.num_env_runners == 0,
-        )
+        pool, key = self._pool_of_runners()
+
+        def play(runner: OnionSoupEnvRunner) -> tuple[dict[str, Any], Any]:
+            runner.use_partners(pool, key)
+            return runner.roll_out(steps, shaping), runner.get_metrics()
+
+        parts = self.env_runner_group.foreach_env_runner(play, local_env_runner=config.num_env_runners == 0)
         self.metrics.aggregate([metrics for _, metrics in parts], key=ENV_RUNNER_RESULTS)
         rows = {name: _joined([columns[name] for columns, _ in parts]) for name in parts[0][0]}
         return MultiAgentBatch({SHARED: SampleBatch(rows)}, env_steps=steps * config.num_envs_per_env_runner * runners)
+
+    def _pool_of_runners(self) -> tuple[Any, str | None]:
+        """The partners that EnvRunners seat, here or in Ray's store, and the pool's key; nobody in self-play."""
+        return None, None
 
     def _game_steps(self) -> int:
         return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))

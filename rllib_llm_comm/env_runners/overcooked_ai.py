@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 from ray.rllib.core.columns import Columns
 from ray.rllib.env.env_runner import EnvRunner
@@ -24,6 +25,7 @@ from ray.rllib.utils.metrics import (
 )
 
 from rllib_llm_comm.agents.numeric_network import VECTOR
+from rllib_llm_comm.env_runners.kitchen_partners import PartnerPool, SeatedPartners
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS
@@ -31,13 +33,17 @@ from rllib_llm_comm.learners.gae import gae_of_steps, standardized
 from rllib_llm_comm.phases import ENV, phase
 
 AGENTS = ("alice", "bob")
+SELF_PLAY_SCORE, PARTNERS_SCORE = "score_self_play", "score_with_partners"
+SCORE_BY_SEAT, SCORE_BY_PARTNER = "score_by_seat", "score_by_partner"
 
 
 class OnionSoupEnvRunner(MultiAgentEnvRunner):
-    """Plays `num_envs_per_env_runner` games with one module for both cooks.
+    """Plays `num_envs_per_env_runner` games with one module for both cooks, or for one beside a frozen partner.
 
-    A roll-out is made of whole arrays: compiled games, one forward pass for all cooks per game step, advantages for
-    all games together. The usual `sample` still plays the PettingZoo environment (one of it), for evaluations.
+    A roll-out is made of whole arrays: compiled games, one forward pass for all of the learner's cooks per game step
+    and one for each partner that plays, advantages for all games together. Only the learner's cooks are in the batch
+    (`kitchen_partners.SeatedPartners`). The usual `sample` still plays the PettingZoo environment (one of it), for
+    evaluations.
     """
 
     @override(MultiAgentEnvRunner)
@@ -60,6 +66,8 @@ class OnionSoupEnvRunner(MultiAgentEnvRunner):
         self._generator.manual_seed((self.config.seed or 0) * 1000 + (self.worker_index or 0))
         self._score = np.zeros(games)
         self._shaped = np.zeros((games, 2))
+        self._pool: PartnerPool | None = None
+        self._seated = SeatedPartners(None, self._games, 0)
 
     @override(EnvRunner)
     def make_module(self) -> None:
@@ -67,6 +75,21 @@ class OnionSoupEnvRunner(MultiAgentEnvRunner):
         env = self.env.unwrapped if self.env is not None else None
         spec = self.config.get_multi_rl_module_spec(env=env, spaces=self.get_spaces(), inference_only=False)
         self.module = spec.build()
+
+    def use_partners(self, pool: PartnerPool | ray.ObjectRef[PartnerPool] | None, key: str | None) -> None:
+        """Seats other partners: all games begin anew, unless they are played with this pool already.
+
+        Args:
+            pool: The partners, here or in Ray's store; `None`: the learner plays with itself.
+            key: The pool's key; `None` without one.
+        """
+        if key == (None if self._pool is None else self._pool.key):
+            return
+        self._pool = ray.get(pool) if isinstance(pool, ray.ObjectRef) else pool
+        begun = int(self.metrics.peek(NUM_EPISODES_LIFETIME, default=0))
+        seed = [self.config.seed or 0, self.worker_index or 0, begun]
+        self._seated = SeatedPartners(self._pool, self._games, seed)
+        self._begin_anew(np.ones(len(self._score), bool))
 
     def roll_out(self, steps: int, shaping: float) -> dict[str, Any]:
         """Plays all games for some steps and computes advantages.
@@ -76,31 +99,38 @@ class OnionSoupEnvRunner(MultiAgentEnvRunner):
             shaping: Factor of the shaped rewards.
 
         Returns:
-            Columns of a train batch with T * games * 2 rows.
+            Columns of a train batch with T * R rows, those of the learner's cooks: R is twice the games that it plays
+            with itself and once those with partners.
         """
         network = self.module["shared"].unwrapped().network
         games = len(self._games.states)
         rows: list[dict[str, np.ndarray]] = []
+        actions = np.zeros(2 * games, int)
         with torch.no_grad():
             for _ in range(steps):
+                own = self._seated.own
                 with phase(ENV):
-                    seen = self._seen()
+                    planes = self._planes()
+                    seen = planes[own]
                 logits, values = _judge(network, seen)
                 chosen, log_probs = self._draw(logits)
+                actions[own] = chosen
+                if self._seated.together:
+                    self._seated.act(planes, actions)
                 with phase(ENV):
-                    sparse, shaped, done = self._games.step(chosen.reshape(games, 2))
-                rewards = sparse.sum(1, keepdims=True) + shaping * shaped
+                    sparse, shaped, done = self._games.step(actions.reshape(games, 2))
+                rewards = (sparse.sum(1, keepdims=True) + shaping * shaped).reshape(-1)[own]
                 row = {"seen": seen, "actions": chosen, "logp": log_probs, "values": values}
-                rows.append({**row, "rewards": rewards.reshape(-1), "done": np.repeat(done, 2)})
+                rows.append({**row, "rewards": rewards, "done": done[own // 2]})
                 rows[-1]["next"] = self._ended(network, sparse, shaped, done)
-            last = _judge(network, self._seen())[1]
-        self._count(steps * games)
+            last = _judge(network, self._planes()[self._seated.own])[1]
+        self._count(steps * games, steps * len(self._seated.own))
         return self._columns(rows, last)
 
-    def _seen(self) -> np.ndarray:
-        """uint8 (2 * games, V): what every cook sees, the cooks of a game beside each other."""
+    def _planes(self) -> np.ndarray:
+        """uint8 (2 * games, V): what every cook sees, the cooks of a game beside each other; overwritten by a step."""
         planes = self._games.lossless()
-        return planes.reshape(2 * len(planes), -1).view(np.uint8).copy()
+        return planes.reshape(2 * len(planes), -1).view(np.uint8)
 
     def _draw(self, logits: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
         log_probs = logits.log_softmax(-1)
@@ -108,19 +138,24 @@ class OnionSoupEnvRunner(MultiAgentEnvRunner):
         return chosen[:, 0].numpy(), log_probs.gather(1, chosen)[:, 0].numpy()
 
     def _ended(self, network: Any, sparse: np.ndarray, shaped: np.ndarray, done: np.ndarray) -> np.ndarray:
-        """Values (2 * games,) of final states where games ended, which begin anew; 0 elsewhere."""
-        values = np.zeros(2 * len(done), np.float32)
+        """Values (R,) of final states where games ended, which begin anew; 0 elsewhere."""
+        own = self._seated.own
+        values = np.zeros(len(own), np.float32)
         self._score += sparse.sum(1)
         self._shaped += shaped
         if done.any():
             # Time is up, which is no terminal state: what would have come still counts.
-            ended = np.repeat(done, 2)
-            values[ended] = _judge(network, self._seen()[ended])[1]
+            ended = done[own // 2]
+            values[ended] = _judge(network, self._planes()[own[ended]])[1]
             for game in np.flatnonzero(done):
                 self._log_game(int(game))
-            self._games.restart(done)
-            self._score[done], self._shaped[done] = 0.0, 0.0
+            self._begin_anew(done)
+            self._seated.redraw(done)
         return values
+
+    def _begin_anew(self, games: np.ndarray) -> None:
+        self._games.restart(games)
+        self._score[games], self._shaped[games] = 0.0, 0.0
 
     def _columns(self, rows: list[dict[str, np.ndarray]], last: np.ndarray) -> dict[str, Any]:
         joined = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
@@ -143,25 +178,37 @@ class OnionSoupEnvRunner(MultiAgentEnvRunner):
     def _log_game(self, game: int) -> None:
         score = float(self._score[game])
         returns = {agent: score for agent in AGENTS}
+        partner = self._seated.name(game)
+        learners = 2 if partner is None else 1
         self._log_episode_metrics(
-            self._games.horizon, 2 * score, 0.0, returns, {"shared": 2 * score}, dict.fromkeys(AGENTS, 0)
+            self._games.horizon, 2 * score, 0.0, returns, {"shared": learners * score}, dict.fromkeys(AGENTS, 0)
         )
         window = self.config.metrics_num_episodes_for_smoothing
         own = {"score": score, "soups": score / 20, "shaped": float(self._shaped[game].sum())}
         for name, value in own.items():
             self.metrics.log_value(name, value, window=window)
+        if self._pool is not None:
+            for place in self._kinds(game, partner):
+                self.metrics.log_value(place, score, window=window)
         self.metrics.log_value(NUM_EPISODES, 1, reduce="sum")
         self.metrics.log_value(NUM_EPISODES_LIFETIME, 1, reduce="lifetime_sum")
 
-    def _count(self, steps: int) -> None:
+    def _kinds(self, game: int, partner: str | None) -> list[str | tuple[str, str]]:
+        """Names under which the score of a game counts beside `score`."""
+        if partner is None:
+            return [SELF_PLAY_SCORE]
+        seat = AGENTS[int(self._seated.seat[game])]
+        return [PARTNERS_SCORE, (SCORE_BY_SEAT, seat), (SCORE_BY_PARTNER, partner)]
+
+    def _count(self, steps: int, rows: int) -> None:
         log = self.metrics.log_value
         log(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
         log(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum", with_throughput=True)
         for agent in AGENTS:
             log((NUM_AGENT_STEPS_SAMPLED, agent), steps, reduce="sum")
             log((NUM_AGENT_STEPS_SAMPLED_LIFETIME, agent), steps, reduce="lifetime_sum")
-        log((NUM_MODULE_STEPS_SAMPLED, "shared"), 2 * steps, reduce="sum")
-        log((NUM_MODULE_STEPS_SAMPLED_LIFETIME, "shared"), 2 * steps, reduce="lifetime_sum")
+        log((NUM_MODULE_STEPS_SAMPLED, "shared"), rows, reduce="sum")
+        log((NUM_MODULE_STEPS_SAMPLED_LIFETIME, "shared"), rows, reduce="lifetime_sum")
 
 
 def _judge(network: Any, seen: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:

@@ -1,0 +1,92 @@
+"""The partners of a pool, loaded for the onion-soup kitchens' arrays of games."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.agents.partner_settings import CHECKPOINT, FUNCTION, PartnerSettings
+from rllib_llm_comm.agents.policy_folder import (
+    NUMERIC,
+    PolicyExport,
+    PolicyManifest,
+    find_policy,
+    load_network,
+    network_file,
+    read_manifest,
+)
+from rllib_llm_comm.env_runners.kitchen_partners import FrozenPartner
+from rllib_llm_comm.envs.overcooked_ai import ENV_ID
+from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
+from rllib_llm_comm.errors import UserError
+
+PLANES = 26
+
+
+def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> None:
+    """Refuses a partner that cannot play in arrays of games; of a checkpoint only `policy.json` is read.
+
+    Args:
+        partner: The partner.
+        env_config: Settings of the kitchen.
+
+    Raises:
+        UserError: If it is a function, talks, has a habit, or is a policy that is not numeric or of another kitchen.
+    """
+    where = f"the partner {partner.name!r}"
+    if partner.kind == FUNCTION or partner.habit or partner.speech == "scripted":
+        setting = "policy" if partner.kind == FUNCTION else "habit" if partner.habit else "speech"
+        raise UserError(
+            f"`{setting}` of {where} is {getattr(partner, setting)!r}, which the arrays of games do not know; take "
+            "checkpoints, 'scripted', 'random' or 'stay', without habits and speech."
+        )
+    if partner.kind == CHECKPOINT:
+        _check_manifest(read_manifest(find_policy(partner.policy)), where, env_config)
+
+
+def load_partners(pool: Sequence[PartnerSettings], env_config: Mapping[str, Any]) -> tuple[FrozenPartner, ...]:
+    """Loads the networks of a pool's checkpoints (safetensors and JSON, no pickles).
+
+    Args:
+        pool: The partners.
+        env_config: Settings of the kitchen.
+
+    Raises:
+        UserError: If one cannot be read or cannot play in this kitchen.
+    """
+    return tuple(_load(partner, env_config) for partner in pool)
+
+
+def _load(partner: PartnerSettings, env_config: Mapping[str, Any]) -> FrozenPartner:
+    check_partner(partner, env_config)
+    player: str | PolicyExport = partner.policy
+    if partner.kind == CHECKPOINT:
+        player = _read(find_policy(partner.policy))
+    return FrozenPartner(partner.name, player, partner.weight, partner.noise, partner.pauses, partner.greedy)
+
+
+def _read(folder: Path) -> PolicyExport:
+    manifest = read_manifest(folder)
+    return PolicyExport(manifest.kind, network_file(load_network(folder, manifest)), manifest.model_config)
+
+
+def _check_manifest(manifest: PolicyManifest, where: str, env_config: Mapping[str, Any]) -> None:
+    settings = manifest.model_config
+    if manifest.kind != NUMERIC or settings.get("network", "mlp") != "mlp" or manifest.env != ENV_ID:
+        raise UserError(
+            f"{where} is a policy of {manifest.algorithm} for {manifest.env!r}, but the arrays of games seat numeric "
+            f"policies for {ENV_ID!r} only, such as those of SelfPlayPPO."
+        )
+    layout = get_layout(env_config.get("layout", "cramped_room"))
+    theirs = get_layout(manifest.env_config.get("layout", "cramped_room"))
+    if (theirs.rows, theirs.starts) != (layout.rows, layout.starts):
+        raise UserError(
+            f"{where} was trained in the kitchen {theirs.name!r} but `env_config.layout` is {layout.name!r}; take "
+            "partners of the same kitchen."
+        )
+    if settings.get("size") != PLANES * layout.width * layout.height:
+        raise UserError(
+            f"{where} sees {settings.get('size')} numbers, which are not the {PLANES} lossless planes of "
+            f"{layout.name!r} alone; take policies of SelfPlayPPO, or others with `env_config.vector` 'planes'."
+        )
