@@ -70,13 +70,14 @@ def removed_member(members: int, most: int, rng: np.random.Generator) -> int | N
 
 
 def kept_member(payoffs: np.ndarray) -> int:
-    """The member with the best mean score with the ten oldest members in both seats.
+    """The member with the best mean score with the ten oldest members in both seats, of equal ones the newest.
 
     Args:
         payoffs: (n, n), oldest members first.
     """
     oldest = slice(0, OLDEST)
-    return int(np.argmax(payoffs[:, oldest].mean(1) + payoffs[oldest].mean(0)))
+    scores = payoffs[:, oldest].mean(1) + payoffs[oldest].mean(0)
+    return len(scores) - 1 - int(np.argmax(scores[::-1]))
 
 
 def with_learner(payoffs: np.ndarray, row: np.ndarray, column: np.ndarray, own: float) -> np.ndarray:

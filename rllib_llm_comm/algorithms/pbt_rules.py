@@ -146,7 +146,7 @@ class PBTPopulation:
         agents: The agents.
         iteration: Iterations that are complete.
         rounds: Rounds of the running iteration that are left, as of `drawn_rounds`; empty if games are due.
-        best: Per agent the highest mean sparse reward so far and the state that had it; `None` before the first games.
+        best: Per agent the highest mean sparse reward so far and the policy that had it; `None` before the first games.
 
     Args:
         agents: The first agents.
@@ -171,23 +171,29 @@ class PBTPopulation:
             self.agents[learner] = dataclasses.replace(before, state=state, runs=before.runs + 1)
 
     def select(
-        self, fitnesses: np.ndarray, scores: np.ndarray, probability: float, factors: Sequence[float]
+        self,
+        fitnesses: np.ndarray,
+        scores: np.ndarray,
+        policies: Sequence[Any],
+        probability: float,
+        factors: Sequence[float],
     ) -> tuple[int, int]:
-        """Ends the iteration: keeps the best states, lets the worst agent take over the best one, draws new rounds.
+        """Ends the iteration: keeps the best policies, lets the worst agent take over the best one, draws new rounds.
 
         Args:
             fitnesses: (K,) as of `fitness`.
             scores: (K,) as of `sparse_means`.
+            policies: Of each agent, as far as it is kept where it is its best.
             probability: As of `mutated`.
             factors: As of `mutated`.
 
         Returns:
             Numbers of the worst and of the best agent.
         """
-        for number, (agent, score) in enumerate(zip(self.agents, scores.tolist(), strict=True)):
+        for number, (policy, score) in enumerate(zip(policies, scores.tolist(), strict=True)):
             kept = self.best[number]
             if kept is None or score > kept[0]:
-                self.best[number] = (score, agent.state)
+                self.best[number] = (score, policy)
         self.agents, worst, best = exploited(self.agents, fitnesses, self._rng, probability, factors)
         self.iteration += 1
         self.rounds = drawn_rounds(len(self.agents), self._rng)

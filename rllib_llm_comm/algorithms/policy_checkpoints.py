@@ -36,7 +36,7 @@ class PolicyCheckpointMixin(Algorithm):
         """Writes the policy folder alone."""
         config = self.config
         agents = agents_apart(config)
-        exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents)
+        exports = self.policy_exports()
         export = next(iter(exports.values()))
         files = {
             f"{agent}/{name}" if agents else name: content
@@ -60,6 +60,15 @@ class PolicyCheckpointMixin(Algorithm):
                 **self.environment(),
             ),
         )
+
+    def policy_exports(self) -> dict[str, PolicyExport]:
+        """The policy as it would be saved: by agent where each has its own, else one entry.
+
+        Raises:
+            UserError: If no module has `export_policy`.
+        """
+        exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents_apart(self.config))
+        return exports
 
     def environment(self) -> dict[str, Any]:
         """Id and settings of the environment, for the policy folder."""

@@ -155,7 +155,7 @@ class SeatedPartners:
         for partner, index, places in self._groups:
             network = self._networks[index]
             if network is not None:
-                logits = _logits(network, planes[self._theirs[places]])
+                logits = logits_of(network, planes[self._theirs[places]])
                 chosen[places] = (logits if partner.greedy else logits + noise[places]).argmax(1)
             elif partner.player == RANDOM:
                 chosen[places] = noise[places].argmax(1)
@@ -192,7 +192,13 @@ def weighted_pool(
     return PartnerPool(tuple(FrozenPartner(name, one, float(w)) for (name, one), w in pairs), self_play_share)
 
 
-def _logits(network: Any, seen: np.ndarray) -> np.ndarray:
+def logits_of(network: Any, seen: np.ndarray) -> np.ndarray:
+    """Logits (B, 6) of a numeric network.
+
+    Args:
+        network: With `logits`.
+        seen: uint8 (B, V): lossless planes.
+    """
     batch = {VECTOR: torch.from_numpy(seen).float(), ACTION_MASK: torch.ones(len(seen), NUM_ACTIONS)}
     logits: np.ndarray = network.logits(batch).numpy()
     return logits

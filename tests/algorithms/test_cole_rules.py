@@ -154,3 +154,4 @@ def test_the_kept_member_plays_best_with_the_oldest_in_both_seats():
     assert kept_member(scores) == 7
     scores[11, 10:] = 99.0  # with the two newest, which does not count
     assert kept_member(scores) == 7
+    assert kept_member(np.zeros((3, 3))) == 2, "of equal ones the newest: the oldest has learned nothing"

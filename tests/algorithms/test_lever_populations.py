@@ -28,7 +28,8 @@ def population(seed: int, iterations: int = 3, agents: int = 3) -> PBTPopulation
             whole.learned(states)
         points = np.array([[ROUNDS * score(a.state, b.state) for b in whole.agents] for a in whole.agents])
         played_steps = np.full((agents, agents), float(ROUNDS))
-        whole.select(fitness(points, played_steps), sparse_means(points, played_steps), 0.33, (0.75, 1.25))
+        players = [agent.state for agent in whole.agents]
+        whole.select(fitness(points, played_steps), sparse_means(points, played_steps), players, 0.33, (0.75, 1.25))
     return whole
 
 
@@ -54,7 +55,7 @@ def test_pbt_goes_on_from_the_middle_of_an_iteration():
     def rest(whole: PBTPopulation) -> list:
         while whole.rounds:
             whole.learned([f"{whole.agents[j].state}<{whole.agents[i].state}" for i, j in whole.rounds[0]])
-        worst = whole.select(np.array([1.0, 3.0, 2.0]), np.array([1.0, 3.0, 2.0]), 0.5, (0.75, 1.25))
+        worst = whole.select(np.array([1.0, 3.0, 2.0]), np.array([1.0, 3.0, 2.0]), "xyz", 0.5, (0.75, 1.25))
         return [worst, whole.agents, whole.rounds, whole.best]
 
     def fresh(seed: int) -> PBTPopulation:
