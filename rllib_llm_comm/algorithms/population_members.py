@@ -18,7 +18,6 @@ from rllib_llm_comm.env_runners.kitchen_partners import uniform_pool
 
 STATE, POLICY = "learner", "policy"
 FIGURES = ("score", "shaped")
-ITERATIONS_KEPT = 1
 
 
 class MemberPPO(BestResponsePPO):
@@ -109,7 +108,7 @@ def state_of(algo: BestResponsePPO) -> dict[str, Any]:
 
 def plain(policy: PolicyExport) -> dict[str, Any]:
     """A policy as a mapping of plain types, for checkpoints."""
-    return {**dataclasses.asdict(policy)}
+    return dataclasses.asdict(policy)
 
 
 def policy_of(mapping: Mapping[str, Any]) -> PolicyExport:
