@@ -17,10 +17,10 @@ pytestmark = pytest.mark.usefixtures("small_ray")
 def config(**population):
     return (
         PBTConfig()
-        .environment(env_config={"layout": "cramped_room", "horizon": 20})
+        .environment(env_config={"layout": "cramped_room", "horizon": 60})
         .policy_network(hiddens=[8])
         .env_runners(num_envs_per_env_runner=2)
-        .training(train_batch_size_per_learner=2 * 20, minibatch_size=20, num_epochs=2, shaping_horizon=160)
+        .training(train_batch_size_per_learner=2 * 60, minibatch_size=60, num_epochs=2, shaping_horizon=10_000)
         .population(**{"size": 2, "run_batches": 1, "selection_games": 2, "members_at_once": 0, **population})
         .debugging(seed=0)
     )
@@ -34,8 +34,8 @@ def test_rounds_and_iterations_and_a_restored_run_goes_on_as_the_other(tmp_path)
     algo = config().build_algo()
     try:
         first = algo.train()
-        assert first["env_runners"]["num_env_steps_sampled_lifetime"] == 2 * 40
-        assert first["population"]["iterations"] == 0 and first["population"]["game_steps"] == 80
+        assert first["env_runners"]["num_env_steps_sampled_lifetime"] == 2 * 120
+        assert first["population"]["iterations"] == 0 and first["population"]["game_steps"] == 240
         path = algo.save_to_path(str(tmp_path / "middle"))
         second = algo.train()
         ends = weights(algo)
@@ -44,17 +44,19 @@ def test_rounds_and_iterations_and_a_restored_run_goes_on_as_the_other(tmp_path)
     finally:
         algo.stop()
     assert second["population"]["iterations"] == 1
-    assert second["population"]["game_steps"] == 160 + 4 * 20, "the games for the fitness count, too"
-    assert {"score_self_play", "score_cross_play", "worst", "best"} <= set(second["population"])
+    assert second["population"]["game_steps"] == 480 + 4 * 60, "the games for the fitness count, too"
+    found = second["population"]
+    assert {"score_self_play", "score_cross_play"} <= set(found) and found["worst"] != found["best"]
+    assert ends[int(found["worst"])] == ends[int(found["best"])]
     again = PBT.from_checkpoint(path)
     try:
         assert len(again._population.rounds) == 1
-        assert again.train()["population"]["game_steps"] == 240
+        assert again.train()["population"]["game_steps"] == 720
         assert weights(again) == ends and [agent.settings for agent in again._population.agents] == settings
         kept = load_policy(again.save_to_path(str(tmp_path / "end")))
     finally:
         again.stop()
-    assert kept.manifest.algorithm == "PBT" and evaluate(kept, episodes=2).lengths == [20, 20]
+    assert kept.manifest.algorithm == "PBT" and evaluate(kept, episodes=2).lengths == [60, 60]
     own = load_weights(ends[0])
     assert all(np.array_equal(tensor, own[name]) for name, tensor in kept.network.state_dict().items())
 
