@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.commnet import CommNetConfig as CommNetConfig
     from rllib_llm_comm.algorithms.emma import EMMA as EMMA
     from rllib_llm_comm.algorithms.emma import EMMAConfig as EMMAConfig
+    from rllib_llm_comm.algorithms.fcp import FCP as FCP
+    from rllib_llm_comm.algorithms.fcp import FCPConfig as FCPConfig
     from rllib_llm_comm.algorithms.mappo import MAPPO as MAPPO
     from rllib_llm_comm.algorithms.mappo import MAPPOConfig as MAPPOConfig
     from rllib_llm_comm.algorithms.message_sft import MessageSFT as MessageSFT
@@ -52,6 +54,7 @@ _HOMES = {
     "algorithms.cole": ("COLE", "COLEConfig"),
     "algorithms.commnet": ("CommNet", "CommNetConfig"),
     "algorithms.emma": ("EMMA", "EMMAConfig"),
+    "algorithms.fcp": ("FCP", "FCPConfig"),
     "algorithms.mappo": ("MAPPO", "MAPPOConfig"),
     "algorithms.message_sft": ("MessageSFT", "MessageSFTConfig"),
     "algorithms.algorithms": ("register_algorithm", "register_all"),

@@ -22,6 +22,7 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "EMMA": f"{_PACKAGE}.emma:EMMA",
         "SelfPlayPPO": f"{_PACKAGE}.self_play_ppo:SelfPlayPPO",
         "BestResponsePPO": f"{_PACKAGE}.best_response_ppo:BestResponsePPO",
+        "FCP": f"{_PACKAGE}.fcp:FCP",
         "PBT": f"{_PACKAGE}.pbt:PBT",
         "COLE": f"{_PACKAGE}.cole:COLE",
     },

@@ -210,6 +210,10 @@ class PBT(BestResponsePPO):
         """Results of runs that Ray does side by side on the CPUs that it has."""
         if self.config.members_at_once == 0:
             return [run_member(run) for run in runs]
+        if ray.cluster_resources().get("CPU", 0) < 1:
+            raise UserError(
+                "Ray has no CPU for a run of an agent; start it with one at least, or set `members_at_once` to 0."
+            )
         results: list[MemberResult] = ray.get([run_member_remotely.remote(run) for run in runs])
         return results
 
@@ -232,6 +236,7 @@ class PBT(BestResponsePPO):
             config.critic_lr = self.config.critic_lr * settings["lr"] / self.config.lr
         config.debugging(seed=int(np.random.SeedSequence([self.config.seed or 0, *place]).generate_state(1)[0]) % 2**31)
         config.evaluation(evaluation_interval=None)
+        config.keep_policy_every = None
         return config
 
     def _select(self, population: PBTPopulation) -> None:

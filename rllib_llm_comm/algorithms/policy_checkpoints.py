@@ -24,6 +24,8 @@ from rllib_llm_comm.modules.llm_comm import LLMCommModule
 class PolicyCheckpointMixin(Algorithm):
     """Writes `policy/` into every checkpoint of an algorithm whose module has `export_policy`."""
 
+    _runners_judge = False  # True if EnvRunners use the critic, too
+
     @override(Checkpointable)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
         """Saves as RLlib does, and the policy folder beside it."""
@@ -34,9 +36,30 @@ class PolicyCheckpointMixin(Algorithm):
 
     def save_policy(self, folder: str | os.PathLike[str]) -> None:
         """Writes the policy folder alone."""
+        self.write_exports(folder, self.policy_exports(), training_iteration=self.training_iteration)
+
+    def policy_exports(self) -> dict[str, PolicyExport]:
+        """What the modules give for the policy folder: by agent, or that of the module that all share."""
+        exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents_apart(self.config))
+        return exports
+
+    def write_exports(
+        self,
+        folder: str | os.PathLike[str],
+        exports: Mapping[str, PolicyExport],
+        algorithm: str | None = None,
+        **provenance: Any,
+    ) -> None:
+        """Writes a policy folder.
+
+        Args:
+            folder: The folder; one that is there is replaced.
+            exports: The policy, as of `policy_exports`.
+            algorithm: Name of the algorithm that trained it, if not this one.
+            **provenance: How it came about.
+        """
         config = self.config
         agents = agents_apart(config)
-        exports = self.policy_exports()
         export = next(iter(exports.values()))
         files = {
             f"{agent}/{name}" if agents else name: content
@@ -48,7 +71,7 @@ class PolicyCheckpointMixin(Algorithm):
             folder,
             files,
             PolicyManifest(
-                algorithm=type(self).__name__,
+                algorithm=algorithm or type(self).__name__,
                 kind=export.kind,
                 model_config=export.model_config,
                 communication=config.communication_settings().to_dict() if talks else {},
@@ -56,19 +79,10 @@ class PolicyCheckpointMixin(Algorithm):
                 teacher=getattr(config, "teacher", None),
                 planning=_planning(config),
                 agents=agents,
-                provenance={"training_iteration": self.training_iteration, **self.provenance()},
+                provenance={**provenance, **self.provenance()},
                 **self.environment(),
             ),
         )
-
-    def policy_exports(self) -> dict[str, PolicyExport]:
-        """The policy as it would be saved: by agent where each has its own, else one entry.
-
-        Raises:
-            UserError: If no module has `export_policy`.
-        """
-        exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents_apart(self.config))
-        return exports
 
     def environment(self) -> dict[str, Any]:
         """Id and settings of the environment, for the policy folder."""
@@ -123,7 +137,7 @@ class PolicyCheckpointMixin(Algorithm):
         # RLlib's own sync does not wait, and drops its request if an earlier one is still on its way, as the one
         # from building the algorithm may be: remote runners would then act with untrained weights.
         state = self.learner_group.get_state(
-            components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=True
+            components=f"{COMPONENT_LEARNER}/{COMPONENT_RL_MODULE}", inference_only=not self._runners_judge
         )[COMPONENT_LEARNER]
         weights = {COMPONENT_RL_MODULE: state[COMPONENT_RL_MODULE]}
         for group in (self.env_runner_group, self.eval_env_runner_group):

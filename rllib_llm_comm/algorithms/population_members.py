@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -77,8 +79,7 @@ def run_member(run: MemberRun) -> MemberResult:
     try:
         algo.steps_before = run.steps_before
         if run.state is not None:
-            algo.learner_group.set_state({COMPONENT_LEARNER: run.state})
-            algo._sync_runners()
+            go_on_from(algo, run.state)
         if run.partner is not None:
             algo.set_pool(uniform_pool({"partner": policy_of(run.partner)}))
         steps, games, figures = 0, 0, {}
@@ -89,9 +90,22 @@ def run_member(run: MemberRun) -> MemberResult:
         return MemberResult(state_of(algo), figures, steps, games)
     finally:
         algo.stop()
+        with contextlib.suppress(OSError):
+            os.rmdir(algo.logdir)  # Tune's folder for log files, of which there are none
 
 
 run_member_remotely = ray.remote(run_member)
+
+
+def go_on_from(algo: BestResponsePPO, learner: Mapping[str, Any]) -> None:
+    """Gives an algorithm the Learner's state of an earlier run; its EnvRunners act and judge by it, too.
+
+    Args:
+        algo: The algorithm.
+        learner: `learner` of `state_of`.
+    """
+    algo.learner_group.set_state({COMPONENT_LEARNER: learner})
+    algo._sync_runners()
 
 
 def state_of(algo: BestResponsePPO) -> dict[str, Any]:

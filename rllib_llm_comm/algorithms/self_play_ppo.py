@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
@@ -22,6 +25,7 @@ from ray.rllib.utils.metrics import (
 )
 
 from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
+from rllib_llm_comm.algorithms.past_policies import FINAL, PastPolicy, milestones
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.env_runners.overcooked_ai import OnionSoupEnvRunner
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SHARED = "shared"
+PAST_FOLDER = "past"
 _ENV = {"observe": ["vector"], "vector": "planes"}
 
 
@@ -58,6 +63,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
         self.env_config = dict(_ENV)
         self.env_runner_cls = OnionSoupEnvRunner
         self.shaping_horizon: int | None = 1_000_000
+        self.keep_policy_every: int | None = None
         self.activation = "relu"
         self.num_envs_per_env_runner = 32
         self.train_batch_size_per_learner = 2 * 32 * 200
@@ -91,20 +97,29 @@ class SelfPlayPPOConfig(NumericPPOConfig):
         return self._assign(locals())
 
     @override(NumericPPOConfig)
-    def training(self, *, shaping_horizon: int | None = NotProvided, **kwargs: Any) -> Self:
+    def training(
+        self,
+        *,
+        shaping_horizon: int | None = NotProvided,
+        keep_policy_every: int | None = NotProvided,
+        **kwargs: Any,
+    ) -> Self:
         """Sets the optimisation.
 
         Args:
             shaping_horizon: Game steps over which the factor of the shaped rewards falls on a line from 1 to 0, >= 1,
                 or `None` to leave it at 1. Default 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination
                 ring).
+            keep_policy_every: Iterations between two policies that are kept in memory, >= 1, or `None` (default) for
+                none. The first is the one before the first update. Checkpoints then also hold `past/initial` and
+                `past/half_way` (`past_policies.half_way`), for FCP.
             **kwargs: Settings of `MultiAgentPPOConfig.training`.
 
         Returns:
             This config.
         """
         super().training(**kwargs)
-        return self._assign({"shaping_horizon": shaping_horizon})
+        return self._assign({"shaping_horizon": shaping_horizon, "keep_policy_every": keep_policy_every})
 
     @override(NumericPPOConfig)
     def validate(self) -> None:
@@ -132,9 +147,10 @@ class SelfPlayPPOConfig(NumericPPOConfig):
                 f"`env_config.wanted` is {wanted!r}, which SelfPlayPPO's arrays of games do not know; use "
                 "SymbolicPPO or MAPPO."
             )
-        horizon = self.shaping_horizon
-        if horizon is not None and (not isinstance(horizon, int) or isinstance(horizon, bool) or horizon < 1):
-            raise UserError(f"`shaping_horizon` is {horizon!r} but must be a whole number from 1 up, or null.")
+        for name in ("shaping_horizon", "keep_policy_every"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up, or null.")
         self._require_whole_steps()
         super().validate()
 
@@ -154,11 +170,81 @@ class SelfPlayPPOConfig(NumericPPOConfig):
 class SelfPlayPPO(PolicyCheckpointMixin, PPO):
     """PPO with one policy for both cooks, on whole arrays of games; settings: `SelfPlayPPOConfig`."""
 
+    _latest_score = math.nan
+    _runners_judge = True
+
     @classmethod
     @override(PPO)
     def get_default_config(cls) -> SelfPlayPPOConfig:
         """The default settings."""
         return SelfPlayPPOConfig()
+
+    @override(Algorithm)
+    def setup(self, config: Any) -> None:
+        """Builds as RLlib does, with the critic in all EnvRunners, and keeps the initial policy if it is asked for."""
+        super().setup(config)
+        self._sync_runners()  # RLlib's own leaves the critic away
+        self._past: list[PastPolicy] = []
+        if self.config.keep_policy_every:
+            self._past.append(self._policy_now(0, math.nan))
+
+    @override(Algorithm)
+    def step(self) -> dict[str, Any]:
+        """An iteration; then the policy is kept if it is its turn."""
+        results: dict[str, Any] = super().step()
+        score = float(results.get(ENV_RUNNER_RESULTS, {}).get("score", math.nan))
+        self._latest_score = self._latest_score if math.isnan(score) else score
+        every, iteration = self.config.keep_policy_every, self.iteration + 1
+        if every and iteration % every == 0:
+            self._past.append(self._policy_now(iteration, self._latest_score))
+        return results
+
+    def past_policies(self) -> list[PastPolicy]:
+        """The policies that were kept, in the order of time, and the one of now."""
+        past = list(self._past)
+        if not past or past[-1].iteration != self.iteration:
+            past.append(self._policy_now(self.iteration, self._latest_score))
+        return past
+
+    def _policy_now(self, iteration: int, score: float) -> PastPolicy:
+        return PastPolicy(iteration, self._game_steps(), score, next(iter(self.policy_exports().values())))
+
+    @override(PolicyCheckpointMixin)
+    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
+        """Saves with the policy folder, and with those of the initial and the half-way policy if past ones are kept."""
+        where = super().save_to_path(path, **kwargs)
+        if self.config.keep_policy_every and Path(where).is_dir():
+            for name, one in milestones(self.past_policies()).items():
+                if name != FINAL:
+                    self.write_past(Path(where) / PAST_FOLDER / name, one)
+        return where
+
+    def write_past(self, folder: Path, past: PastPolicy) -> None:
+        """Writes the policy folder of an earlier time.
+
+        Args:
+            folder: The folder.
+            past: The policy, of this run or of a member's.
+        """
+        score = None if math.isnan(past.score) else past.score
+        name = SelfPlayPPO.__name__
+        self.write_exports(folder, {SHARED: past.policy}, name, training_iteration=past.iteration, score=score)
+
+    @override(Algorithm)
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's state with the past policies."""
+        state: dict[str, Any] = super().get_state(*args, **kwargs)
+        state[PAST_FOLDER] = {"policies": [one.to_state() for one in self._past], "score": self._latest_score}
+        return state
+
+    @override(Algorithm)
+    def set_state(self, state: Any) -> None:
+        """Sets RLlib's state and the past policies."""
+        super().set_state(state)
+        self._sync_runners()
+        past = state.get(PAST_FOLDER, {})
+        self._past = [PastPolicy.from_state(one) for one in past.get("policies", ())]
+        self._latest_score = past.get("score", math.nan)
 
     @override(PPO)
     def training_step(self) -> None:

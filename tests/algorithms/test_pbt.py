@@ -7,7 +7,7 @@ import pytest
 
 from rllib_llm_comm import PBTConfig, load_policy
 from rllib_llm_comm.algorithms.pbt import PBT
-from rllib_llm_comm.algorithms.population_members import MemberPPO, MemberRun, run_member
+from rllib_llm_comm.algorithms.population_members import MemberPPO, MemberRun, go_on_from, run_member
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.rollout import evaluate
 
@@ -91,6 +91,18 @@ def test_a_run_goes_on_with_its_optimizer_and_takes_the_new_rate():
     assert 0 < moved < 1e-6, "the restored optimizer moves at the rate of its new settings"
     optimizers = third.state["learner"]["optimizer"]
     assert {int(np.max(p["step"])) for one in optimizers.values() for p in one["state"]["state"].values()} == {8}
+
+
+def test_a_run_acts_and_judges_with_what_it_goes_on_from():
+    state = run_member(MemberRun(config().debugging(seed=5), 0)).state["learner"]
+    algo = MemberPPO(config=config())
+    try:
+        go_on_from(algo, state)
+        held = algo.env_runner.module["shared"].get_state()
+    finally:
+        algo.stop()
+    expected = state["rl_module"]["shared"]
+    assert set(held) == set(expected) and all(np.array_equal(held[name], expected[name]) for name in held)
 
 
 def test_shaped_rewards_fade_over_all_runs_of_an_agent():

@@ -130,6 +130,31 @@ def test_a_restored_run_goes_on_where_it_was(tmp_path):
         algo.stop()
 
 
+def test_runners_judge_with_the_learners_critic(tmp_path):
+    """At the start, also without a seed; after `from_checkpoint`; after `set_state`. They compute the values of PPO."""
+
+    def require_same(algo):
+        learned = algo.learner_group._learner.module["shared"].get_state()
+        used = algo.env_runner.module["shared"].get_state()
+        assert any("critic" in name for name in learned)
+        assert all(np.array_equal(value, used[name]) for name, value in learned.items())
+
+    algo = config().debugging(seed=None).build_algo()
+    try:
+        require_same(algo)
+        algo.train()
+        state, path = algo.get_state(), algo.save_to_path(str(tmp_path / "checkpoint"))
+        for again in (type(algo).from_checkpoint(path), config().debugging(seed=7).build_algo()):
+            try:
+                again.set_state(state) if again.iteration == 0 else None
+                assert again.iteration == 1
+                require_same(again)
+            finally:
+                again.stop()
+    finally:
+        algo.stop()
+
+
 def test_same_seed_same_curve():
     curves = []
     for _ in range(2):

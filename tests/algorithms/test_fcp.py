@@ -1,0 +1,130 @@
+"""Fictitious co-play: a population of self-play, kept at three ages, and the best response to it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rllib_llm_comm import FCPConfig, load_policy
+from rllib_llm_comm.agents.policy_folder import PolicyExport
+from rllib_llm_comm.algorithms.fcp import FCP
+from rllib_llm_comm.algorithms.fcp_members import Member, partners_of
+from rllib_llm_comm.algorithms.past_policies import PastPolicy
+from rllib_llm_comm.errors import UserError
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+
+def config(**population):
+    return (
+        FCPConfig()
+        .environment(env_config={"layout": "cramped_room", "horizon": 10})
+        .policy_network(hiddens=[8])
+        .env_runners(num_envs_per_env_runner=3)
+        .training(train_batch_size_per_learner=120, minibatch_size=60, num_epochs=1)
+        .population(
+            **{"size": 2, "member_iterations": 3, "iterations_per_task": 2, "member_keep_every": 1, **population}
+        )
+        .debugging(seed=4)
+    )
+
+
+def files_of(algo):
+    return {
+        (member.seed, name): one.policy.files["network.safetensors"]
+        for member in algo._population.members
+        for name, one in member.milestones.items()
+    }
+
+
+def test_a_population_is_gone_on_with_from_its_midst(tmp_path):
+    """Members that were done stay so; the others end as if nothing had been interrupted; then the response learns."""
+    algo = config().build_algo()
+    again = None
+    try:
+        results = [algo.train() for _ in range(2)]
+        path = algo.save_to_path(str(tmp_path / "midst"))
+        assert not (Path(path) / "population").exists()
+        results += [algo.train() for _ in range(3)]
+        assert [one["population"]["member_iterations"] for one in results[:2]] in ([2, 3], [2, 4])
+        assert [bool(one.get("should_checkpoint")) for one in results] == [True] * 4 + [False]
+        # Members: 20 steps of 3 games in each of 3 iterations; the learner 40 in its first.
+        assert results[3]["population"]["game_steps"] == 2 * 3 * 60 == results[3]["game_steps_with_population"]
+        assert results[4]["game_steps_with_population"] == 2 * 3 * 60 + 120
+        assert results[4]["env_runners"]["num_module_steps_sampled"]["shared"] == 120
+        assert {member.seed for member in algo._population.members} == {5000, 5001}
+        assert all(member.state is None for member in algo._population.members)
+        policies = files_of(algo)
+        assert len({bytes(content) for content in policies.values()}) == len(policies) == 6
+        done = algo.save_to_path(str(tmp_path / "done"))
+
+        again = FCP.from_checkpoint(path)
+        assert (
+            sum(member.iterations for member in again._population.members)
+            == (results[1]["population"]["member_iterations"])
+        )
+        resumed = [again.train() for _ in range(3)]
+        assert resumed[-1]["game_steps_with_population"] == 480
+        assert files_of(again) == policies
+        weights = [one.learner_group._learner.module["shared"].get_state() for one in (algo, again)]
+        assert all(np.array_equal(value, weights[1][name]) for name, value in weights[0].items())
+    finally:
+        algo.stop()
+        if again is not None:
+            again.stop()
+    names = sorted(folder.name for folder in (Path(done) / "population").iterdir())
+    assert names == [f"seed_{seed}_{age}" for seed in (5000, 5001) for age in ("final", "half_way", "initial")]
+    partner = load_policy(Path(done) / "population" / "seed_5000_initial")
+    assert partner.manifest.algorithm == "SelfPlayPPO" and partner.manifest.provenance["training_iteration"] == 0
+    assert load_policy(done).manifest.algorithm == "FCP"
+    later = FCP.from_checkpoint(done)
+    try:
+        assert later.train()["population"]["members_done"] == 2 and len(later._pool.partners) == 6
+        assert {partner.weight for partner in later._pool.partners} == {1.0}
+    finally:
+        later.stop()
+
+
+def test_the_pool_with_and_without_past_policies():
+    policy = PolicyExport("numeric", {}, {})
+    ages = {name: PastPolicy(0, 0, math.nan, policy) for name in ("initial", "half_way", "final")}
+    members = [Member(seed, milestones=ages) for seed in (1, 2)]
+    assert len(partners_of(members, past=True)) == 6
+    assert list(partners_of(members, past=False)) == ["seed_1_final", "seed_2_final"]
+
+
+def test_tune_reserves_cpus_for_the_members():
+    def bundles(**population):
+        settings = config(**population).to_dict()
+        return [bundle.get("CPU") for bundle in FCP.default_resource_request(settings).bundles]
+
+    assert bundles(members_at_once=2, num_cpus_per_member=3) == [1, 3, 3]
+    assert bundles(size=1, members_at_once=5) == [1, 1]
+
+
+def test_members_differ_by_their_seed_alone():
+    settings = config().training(lr=3e-4).env_runners(num_env_runners=2)
+    member = settings.member_config()
+    assert (member.lr, member.num_env_runners, member.hiddens, member.keep_policy_every) == (3e-4, 0, [8], 1)
+    assert member.env_config["horizon"] == 10
+    assert set(config().debugging(seed=0).member_seeds()).isdisjoint(range(1000))
+    assert len({seed for run in range(3) for seed in config().debugging(seed=run).member_seeds()}) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda c: c.population(size=0), "population_size"),
+        (lambda c: c.population(member_iterations=0), "member_iterations"),
+        (lambda c: c.population(num_cpus_per_member=0), "num_cpus_per_member"),
+        (lambda c: c.population(past_checkpoints="no"), "past_checkpoints"),
+        (lambda c: c.partners(pool=["random"]), "FCP makes its partners itself"),
+        (lambda c: c.environment(env_config={"horizon": 100}), "in which no game of 100 steps ends"),
+    ],
+)
+def test_bad_settings_get_one_sentence(change, why):
+    with pytest.raises(UserError, match=why):
+        change(config()).validate()
