@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,6 +143,7 @@ class COLE(BestResponsePPO):
     _partners: list[tuple[str, dict[str, Any], float]] | None = None
     _played_steps = 0
     _seated = False
+    _judged: Mapping[str, float] = MappingProxyType({})
 
     @classmethod
     @override(BestResponsePPO)
@@ -195,10 +197,8 @@ class COLE(BestResponsePPO):
         pairs = [*((n, i) for i in range(n)), *((i, n) for i in range(n)), (n, n)]
         scores = self._play(policies, pairs, population.generation + 1).scores
         accepted = population.judge(plain(learner), scores[:n].tolist(), scores[n : 2 * n].tolist(), float(scores[-1]))
-        log = self.metrics.log_value
         own, played = float(scores[-1]), float(np.mean(scores[:-1]))
-        for name, value in (("accepted", float(accepted)), ("score_self_play", own), ("score_with_members", played)):
-            log((POPULATION, name), value, window=1)
+        self._judged = {"accepted": float(accepted), "score_self_play": own, "score_with_members": played}
 
     def _play(self, policies: list[PolicyExport], pairs: list[tuple[int, int]], generation: int) -> Matches:
         config = self.config
@@ -221,7 +221,7 @@ class COLE(BestResponsePPO):
             "kept_score": (population.payoffs[kept, oldest].mean() + population.payoffs[oldest, kept].mean()) / 2,
             "game_steps": self._game_steps() + self._played_steps,
         }
-        for name, value in figures.items():
+        for name, value in {**figures, **self._judged}.items():
             self.metrics.log_value((POPULATION, name), float(value), window=1)
 
     @override(BestResponsePPO)
@@ -241,6 +241,7 @@ class COLE(BestResponsePPO):
                 "partners": self._partners,
                 "batches": self._batches,
                 "played_steps": self._played_steps,
+                "judged": dict(self._judged),
             }
         return state
 
@@ -253,5 +254,5 @@ class COLE(BestResponsePPO):
         held = state[POPULATION]
         self._population = COLEPopulation(self.config.rules(), None, 0.0, 0)
         self._population.set_state(held["members"])
-        self._partners = held["partners"]
+        self._partners, self._judged = held["partners"], held["judged"]
         self._batches, self._played_steps, self._seated = held["batches"], held["played_steps"], False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -165,6 +166,7 @@ class PBT(BestResponsePPO):
 
     _population: PBTPopulation | None = None
     _played_steps = 0
+    _selected: Mapping[str, float] = MappingProxyType({})
 
     @classmethod
     @override(BestResponsePPO)
@@ -256,12 +258,10 @@ class PBT(BestResponsePPO):
             config.mutation_probability,
             config.mutation_factors,
         )
-        log = self.metrics.log_value
         alone = np.array([first == second for first, second in pairs])
         figures = {"worst": worst, "best": best, "fitness_best": rates[best]}
         figures |= {"score_self_play": matches.scores[alone].mean(), "score_cross_play": matches.scores[~alone].mean()}
-        for name, value in figures.items():
-            log((POPULATION, name), float(value), window=1)
+        self._selected = {name: float(value) for name, value in figures.items()}
 
     def _judged(self, matches: Matches, factor: float) -> tuple[np.ndarray, np.ndarray]:
         """Fitness and mean points (K,) of the agents."""
@@ -292,6 +292,8 @@ class PBT(BestResponsePPO):
         log = self.metrics.log_value
         log((POPULATION, "iterations"), population.iteration, window=1)
         log((POPULATION, "game_steps"), self._game_steps() + self._played_steps, window=1)
+        for name, value in self._selected.items():
+            log((POPULATION, name), value, window=1)
         for number, agent in enumerate(population.agents):
             for name, value in agent.settings.items():
                 log((POPULATION, f"agent_{number}", name), float(value), window=1)
@@ -301,7 +303,11 @@ class PBT(BestResponsePPO):
         """As RLlib's, with the whole population."""
         state = super().get_state(components, not_components=not_components, **kwargs)
         if self._population is not None and self._check_component(POPULATION, components, not_components):
-            state[POPULATION] = {"agents": self._population.get_state(), "played_steps": self._played_steps}
+            state[POPULATION] = {
+                "agents": self._population.get_state(),
+                "played_steps": self._played_steps,
+                "selected": dict(self._selected),
+            }
         return state
 
     @override(Checkpointable)
@@ -311,4 +317,4 @@ class PBT(BestResponsePPO):
         if POPULATION in state:
             self._population = PBTPopulation([], 0)
             self._population.set_state(state[POPULATION]["agents"])
-            self._played_steps = state[POPULATION]["played_steps"]
+            self._played_steps, self._selected = state[POPULATION]["played_steps"], state[POPULATION]["selected"]

@@ -39,6 +39,8 @@ def test_generations_and_a_restored_run_goes_on_with_the_same_partners(tmp_path)
         assert (grown["members"], grown["generation"]) == (2, 1), "a copy joins after the run with itself alone"
         # Two batches of 4 games of 20 steps; 2 games of the first member, 2 of each of three pairs with the second.
         assert grown["game_steps"] == 2 * 80 + 2 * 20 + 3 * 2 * 20
+        for name in ("accepted", "score_self_play", "score_with_members"):
+            assert results[2]["population"][name] == grown[name], "of the last generation, until the next one ends"
         assert results[2]["population"]["partner_entropy"] <= np.log(2) + 1e-9
         path = algo.save_to_path(str(tmp_path / "middle"))
         assert algo._batches == 1 and algo._partners

@@ -53,11 +53,13 @@ def test_rounds_and_iterations_and_a_restored_run_goes_on_as_the_other(tmp_path)
         assert len(again._population.rounds) == 1
         assert again.train()["population"]["game_steps"] == 720
         assert weights(again) == ends and [agent.settings for agent in again._population.agents] == settings
+        assert again.train()["population"]["worst"] == second["population"]["worst"], "until the next one is told"
+        last = weights(again)[0]
         kept = load_policy(again.save_to_path(str(tmp_path / "end")))
     finally:
         again.stop()
     assert kept.manifest.algorithm == "PBT" and evaluate(kept, episodes=2).lengths == [60, 60]
-    own = load_weights(ends[0])
+    own = load_weights(last)
     assert all(np.array_equal(tensor, own[name]) for name, tensor in kept.network.state_dict().items())
 
 
