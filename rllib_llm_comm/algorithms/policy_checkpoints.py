@@ -39,7 +39,7 @@ class PolicyCheckpointMixin(Algorithm):
         self.write_exports(folder, self.policy_exports(), training_iteration=self.training_iteration)
 
     def policy_exports(self) -> dict[str, PolicyExport]:
-        """What the modules give for the policy folder: by agent, or that of the module that all share."""
+        """The policy for its folder: by agent where each has its own, else one entry."""
         exports: dict[str, PolicyExport] = on_first_learner(self, _export, agents=agents_apart(self.config))
         return exports
 
@@ -56,7 +56,7 @@ class PolicyCheckpointMixin(Algorithm):
             folder: The folder; one that is there is replaced.
             exports: The policy, as of `policy_exports`.
             algorithm: Name of the algorithm that trained it, if not this one.
-            **provenance: How it came about.
+            **provenance: Origin of the policy, such as `training_iteration`.
         """
         config = self.config
         agents = agents_apart(config)

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.agents.policy_folder import PolicyExport, network_of
-from rllib_llm_comm.env_runners.kitchen_partners import logits_of
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS
 
@@ -65,9 +64,9 @@ def play_matches(
     logits = np.zeros((len(player), NUM_ACTIONS))
     with torch.no_grad():
         for _ in range(horizon):
-            planes = kitchens.lossless().reshape(len(player), -1).view(np.uint8)
-            for number, network in networks.items():
-                logits[rows[number]] = logits_of(network, planes[rows[number]])
+            planes = torch.from_numpy(kitchens.lossless().reshape(len(player), -1).view(np.uint8)).float()
+            for number, network in networks.items():  # all actions are allowed, so the actor alone is enough
+                logits[rows[number]] = network.actor(planes[rows[number]]).numpy()
             actions = (logits + rng.gumbel(size=logits.shape)).argmax(1)
             points, shares, _ = kitchens.step(actions.reshape(-1, 2))
             sparse += points.sum(1)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 
-from rllib_llm_comm.agents.numeric_network import VECTOR
-from rllib_llm_comm.agents.partner_settings import RANDOM, SCRIPTED
+from rllib_llm_comm.agents.partner_settings import SCRIPTED, STAY
 from rllib_llm_comm.agents.policy_folder import PolicyExport, network_of
 from rllib_llm_comm.env_runners.kitchen_scripts import ScriptedCooks
-from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.envs.overcooked_ai import kernel
 from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
@@ -140,6 +137,7 @@ class SeatedPartners:
         partners = [self._pool.partners[index] for index in held]
         self._noise = np.array([partner.noise for partner in partners])
         self._pauses = np.array([partner.pauses for partner in partners])
+        self._draws = np.array([not partner.greedy for partner in partners])[:, None]
         self._disturbed = bool(self._noise.any() or self._pauses.any())
 
     def act(self, planes: np.ndarray, actions: np.ndarray) -> None:
@@ -150,17 +148,19 @@ class SeatedPartners:
             actions: int (2 * N,): the partners' actions are written into their rows.
         """
         count = len(self._theirs)
-        chosen = np.full(count, kernel.STAY)
-        noise = self._rng.gumbel(size=(count, NUM_ACTIONS))
-        for partner, index, places in self._groups:
+        seen = torch.from_numpy(planes[self._theirs]).float()
+        logits = np.zeros((count, NUM_ACTIONS), np.float32)
+        for _, index, places in self._groups:
             network = self._networks[index]
-            if network is not None:
-                logits = logits_of(network, planes[self._theirs[places]])
-                chosen[places] = (logits if partner.greedy else logits + noise[places]).argmax(1)
-            elif partner.player == RANDOM:
-                chosen[places] = noise[places].argmax(1)
-            elif partner.player == SCRIPTED and self._scripts is not None:
+            if network is not None:  # all actions are allowed, so the actor alone is enough
+                logits[places] = network.actor(seen[places]).numpy()
+        # Gumbel noise makes the largest a draw of the softmax; without a network all are alike.
+        chosen = (logits + self._draws * self._rng.gumbel(size=logits.shape)).argmax(1)
+        for partner, _, places in self._groups:
+            if partner.player == SCRIPTED and self._scripts is not None:
                 chosen[places] = [self._scripts.action(int(game)) for game in self._shared[places]]
+            elif partner.player == STAY:
+                chosen[places] = kernel.STAY
         if self._disturbed:
             draw = self._rng.random(count)
             chosen = np.where(draw < self._noise, self._rng.integers(0, NUM_ACTIONS, count), chosen)
@@ -190,15 +190,3 @@ def weighted_pool(
     """
     pairs = zip(policies.items(), weights, strict=True)
     return PartnerPool(tuple(FrozenPartner(name, one, float(w)) for (name, one), w in pairs), self_play_share)
-
-
-def logits_of(network: Any, seen: np.ndarray) -> np.ndarray:
-    """Logits (B, 6) of a numeric network.
-
-    Args:
-        network: With `logits`.
-        seen: uint8 (B, V): lossless planes.
-    """
-    batch = {VECTOR: torch.from_numpy(seen).float(), ACTION_MASK: torch.ones(len(seen), NUM_ACTIONS)}
-    logits: np.ndarray = network.logits(batch).numpy()
-    return logits
