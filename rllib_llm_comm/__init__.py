@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.algorithms import register_all as register_all
     from rllib_llm_comm.algorithms.best_response_ppo import BestResponsePPO as BestResponsePPO
     from rllib_llm_comm.algorithms.best_response_ppo import BestResponsePPOConfig as BestResponsePPOConfig
+    from rllib_llm_comm.algorithms.cole import COLE as COLE
+    from rllib_llm_comm.algorithms.cole import COLEConfig as COLEConfig
     from rllib_llm_comm.algorithms.commnet import CommNet as CommNet
     from rllib_llm_comm.algorithms.commnet import CommNetConfig as CommNetConfig
     from rllib_llm_comm.algorithms.emma import EMMA as EMMA
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.mappo import MAPPOConfig as MAPPOConfig
     from rllib_llm_comm.algorithms.message_sft import MessageSFT as MessageSFT
     from rllib_llm_comm.algorithms.message_sft import MessageSFTConfig as MessageSFTConfig
+    from rllib_llm_comm.algorithms.pbt import PBT as PBT
+    from rllib_llm_comm.algorithms.pbt import PBTConfig as PBTConfig
     from rllib_llm_comm.algorithms.policy_export import export_policy as export_policy
     from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO as SelfPlayPPO
     from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPOConfig as SelfPlayPPOConfig
@@ -47,12 +51,14 @@ _moved.install()
 _HOMES = {
     "agents.load_policy": ("load_policy",),
     "algorithms.best_response_ppo": ("BestResponsePPO", "BestResponsePPOConfig"),
+    "algorithms.cole": ("COLE", "COLEConfig"),
     "algorithms.commnet": ("CommNet", "CommNetConfig"),
     "algorithms.emma": ("EMMA", "EMMAConfig"),
     "algorithms.fcp": ("FCP", "FCPConfig"),
     "algorithms.mappo": ("MAPPO", "MAPPOConfig"),
     "algorithms.message_sft": ("MessageSFT", "MessageSFTConfig"),
     "algorithms.algorithms": ("register_algorithm", "register_all"),
+    "algorithms.pbt": ("PBT", "PBTConfig"),
     "algorithms.policy_export": ("export_policy",),
     "algorithms.self_play_ppo": ("SelfPlayPPO", "SelfPlayPPOConfig"),
     "algorithms.symbolic_ppo": ("SymbolicPPO", "SymbolicPPOConfig"),

@@ -23,6 +23,8 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "SelfPlayPPO": f"{_PACKAGE}.self_play_ppo:SelfPlayPPO",
         "BestResponsePPO": f"{_PACKAGE}.best_response_ppo:BestResponsePPO",
         "FCP": f"{_PACKAGE}.fcp:FCP",
+        "PBT": f"{_PACKAGE}.pbt:PBT",
+        "COLE": f"{_PACKAGE}.cole:COLE",
     },
     "`register_algorithm` adds one.",
 )

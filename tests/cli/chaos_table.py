@@ -19,6 +19,7 @@ class Cell(NamedTuple):
 
 
 _HERE, _TRAINING, _SERVERS = "cli/test_chaos.py::", "cli/test_chaos_training.py::", "cli/test_chaos_servers.py::"
+_POPULATIONS = "cli/test_chaos_populations.py::"
 _RESUME, _COLLECT = "cli/test_resume.py::", "teachers/test_collect_labels.py::"
 _KILLED = "`kill -9` of the command"
 _CHECKPOINT = "goes on from the last checkpoint"
@@ -79,6 +80,16 @@ _TABLE: list[tuple[str, str, dict[str, str]]] = [
         "`kill -9` of a trial",
         _TRAINING + "test_a_killed_trial_of_a_sweep",
         {"sweep": "the other trials end; typed again, the killed one goes on from its last checkpoint"},
+    ),
+    (
+        "`kill -9` of a trial",
+        _POPULATIONS + "test_a_killed_trial_goes_on_in_the_middle_of_a_generation",
+        {"PBT": _FAILED, "COLE": _FAILED},
+    ),
+    (
+        "`kill -9` of the run of a population's member",
+        _POPULATIONS + "test_a_killed_run_of_a_member_is_done_again",
+        {"PBT": "Ray starts the task again; the command goes on by itself"},
     ),
     (
         "`kill -9` of the chat server",

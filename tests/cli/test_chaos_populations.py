@@ -1,0 +1,81 @@
+"""`kill -9` of a population's training and of a run of one member (minutes: `pytest -m slow`)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.command import rllib, start_rllib
+from tests.cli.faults import actor, below, require_finished, require_gone, rows
+
+pytestmark = pytest.mark.slow
+ITERATIONS = 6
+SMALL = {
+    "env_config": {"layout": "cramped_room", "horizon": 20},
+    "hiddens": [8],
+    "num_envs_per_env_runner": 4,
+    "train_batch_size_per_learner": 400,
+    "minibatch_size": 100,
+    "num_epochs": 1,
+    "run_batches": 2,
+}
+OWN = {
+    "PBT": {"size": 2, "selection_games": 2, "members_at_once": 1},
+    "COLE": {"initial_size": 1, "runs_per_generation": 2, "member_games": 1},
+}
+COMMAND = ["train", "file", "small.json", "--ray-num-cpus", "4"]
+
+
+def start(folder: Path, name: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """Starts the training and waits until three iterations are done, which is in the middle of a generation."""
+    stage = {
+        "run": name,
+        "env": "rllib_llm_comm/overcooked_ai-v0",
+        "stop": {"training_iteration": ITERATIONS},
+        "checkpoint_config": {"checkpoint_frequency": 1, "num_to_keep": 2},
+        "config": {**SMALL, **OWN[name]},
+    }
+    (folder / "small.json").write_text(json.dumps({"population": stage}))
+    running = start_rllib(*COMMAND, cwd=folder)
+    for line in running.stdout:
+        if line.split()[:1] == ["3"]:
+            break
+    return running, below(running)
+
+
+@pytest.mark.parametrize("name", list(OWN))
+def test_a_killed_trial_goes_on_in_the_middle_of_a_generation(name, tmp_path):
+    running, started = start(tmp_path, name)
+    actor(running, name).kill()
+    said, _ = running.communicate(timeout=240)
+    require_gone(started)
+    assert running.returncode == 1 and "Traceback" not in said and "bug" not in said, said
+    done = rllib(*COMMAND, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
+    assert int(shown[0]) >= 3, done.stdout
+    require_finished(tmp_path / "results")
+    trial = tmp_path / "results/small/population/trial_0"
+    assert rows(trial) == list(range(1, ITERATIONS + 1))
+    last = json.loads((trial / "result.json").read_text().splitlines()[-1])["population"]
+    if name == "PBT":
+        assert last["iterations"] == ITERATIONS // 2
+        # Each round has 2 runs of 800 steps, each iteration 4 games of 20 steps.
+        assert last["game_steps"] == ITERATIONS * 1600 + ITERATIONS // 2 * 80
+    else:
+        assert last["generation"] == 2, "a run with itself, then two runs with members"
+
+
+def test_a_killed_run_of_a_member_is_done_again(tmp_path):
+    """Ray starts the task again; the command goes on by itself."""
+    running, started = start(tmp_path, "PBT")
+    actor(running, "run_member").kill()
+    said, _ = running.communicate(timeout=240)
+    require_gone(started)
+    assert running.returncode == 0, said
+    require_finished(tmp_path / "results")
+    assert rows(tmp_path / "results/small/population/trial_0") == list(range(1, ITERATIONS + 1))
