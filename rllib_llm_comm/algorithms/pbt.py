@@ -37,6 +37,7 @@ from rllib_llm_comm.algorithms.population_members import (
 )
 from rllib_llm_comm.algorithms.self_play_ppo import shaping_factor
 from rllib_llm_comm.env_runners.kitchen_matches import Matches, play_matches
+from rllib_llm_comm.env_runners.overcooked_ai import AGENTS
 from rllib_llm_comm.errors import UserError, require_choice, require_number
 
 if TYPE_CHECKING:
@@ -286,7 +287,11 @@ class PBT(BestResponsePPO):
         log((place, NUM_EPISODES_LIFETIME), games, reduce="lifetime_sum")
         for name in results[0].figures:
             values = [result.figures[name] for result in results if name in result.figures]
-            log((place, name), float(np.mean(values)), window=len(results))
+            log((place, name), float(np.mean(values)), window=1)
+        for agent in AGENTS:  # both cooks get all points
+            scores = [result.figures["score"] for result in results if "score" in result.figures]
+            if scores:
+                log((place, "agent_episode_returns_mean", agent), float(np.mean(scores)), window=1)
 
     def _log_population(self, population: PBTPopulation) -> None:
         log = self.metrics.log_value

@@ -36,6 +36,8 @@ def test_rounds_and_iterations_and_a_restored_run_goes_on_as_the_other(tmp_path)
         first = algo.train()
         assert first["env_runners"]["num_env_steps_sampled_lifetime"] == 2 * 120
         assert first["population"]["iterations"] == 0 and first["population"]["game_steps"] == 240
+        shown = first["env_runners"]
+        assert shown["agent_episode_returns_mean"] == {"alice": shown["score"], "bob": shown["score"]}
         path = algo.save_to_path(str(tmp_path / "middle"))
         second = algo.train()
         ends = weights(algo)

@@ -21,22 +21,20 @@ SMALL = {
     "train_batch_size_per_learner": 400,
     "minibatch_size": 100,
     "num_epochs": 1,
-    "run_batches": 2,
 }
 OWN = {
-    "PBT": {"size": 2, "selection_games": 2, "members_at_once": 1},
-    "COLE": {"initial_size": 1, "runs_per_generation": 2, "member_games": 1},
+    "PBT": {"size": 3, "run_batches": 2, "selection_games": 2, "members_at_once": 1},
+    "COLE": {"initial_size": 1, "run_batches": 3, "runs_per_generation": 2, "member_games": 1},
 }
 COMMAND = ["train", "file", "small.json", "--ray-num-cpus", "4"]
 
 
 def start(folder: Path, name: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
-    """Starts the training and waits until three iterations are done, which is in the middle of a generation."""
+    """Starts the training and waits until three iterations are done; the checkpoint of the second is in the middle."""
     stage = {
         "run": name,
         "env": "rllib_llm_comm/overcooked_ai-v0",
         "stop": {"training_iteration": ITERATIONS},
-        "checkpoint_config": {"checkpoint_frequency": 1, "num_to_keep": 2},
         "config": {**SMALL, **OWN[name]},
     }
     (folder / "small.json").write_text(json.dumps({"population": stage}))
@@ -63,11 +61,13 @@ def test_a_killed_trial_goes_on_in_the_middle_of_a_generation(name, tmp_path):
     assert rows(trial) == list(range(1, ITERATIONS + 1))
     last = json.loads((trial / "result.json").read_text().splitlines()[-1])["population"]
     if name == "PBT":
-        assert last["iterations"] == ITERATIONS // 2
-        # Each round has 2 runs of 800 steps, each iteration 4 games of 20 steps.
-        assert last["game_steps"] == ITERATIONS * 1600 + ITERATIONS // 2 * 80
+        assert last["iterations"] == ITERATIONS // 3
+        # Each round has 3 runs of 800 steps, each iteration 9 games of 20 steps.
+        assert last["game_steps"] == ITERATIONS * 2400 + ITERATIONS // 3 * 180
     else:
-        assert last["generation"] == 2, "a run with itself, then two runs with members"
+        assert (last["generation"], last["members"]) == (1, 2), "a run with itself of three batches, then one of two"
+        # Batches of 320 steps; a game of the first member, then of three pairs.
+        assert last["game_steps"] == ITERATIONS * 320 + 4 * 20
 
 
 def test_a_killed_run_of_a_member_is_done_again(tmp_path):
