@@ -155,7 +155,7 @@ from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
 from rllib_llm_comm.envs.overcooked_text.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
-from rllib_llm_comm.envs.overcooked_text.observations import PARTS, observation_space
+from rllib_llm_comm.envs.overcooked_text.observation_space import PARTS, observation_space
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand

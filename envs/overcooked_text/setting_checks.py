@@ -7,7 +7,7 @@ from typing import Any
 
 from rllib_llm_comm.envs.interface import check_parts
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP
-from rllib_llm_comm.envs.overcooked_text.observations import PARTS
+from rllib_llm_comm.envs.overcooked_text.observation_space import PARTS
 from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import UserError, require_choice, require_whole
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.algorithms.algorithm_config import NotProvided
 
-from rllib_llm_comm.agents.loading import Loading
+from rllib_llm_comm.agents.load_options import Loading
 from rllib_llm_comm.agents.partner_seats import BOTH
 from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners, with_absolute_paths
 from rllib_llm_comm.agents.partners import make_partner

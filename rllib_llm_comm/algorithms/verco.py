@@ -22,7 +22,7 @@ from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.learners.group_baseline_learner import GroupBaselineLearner
 from rllib_llm_comm.learners.message_credit import CREDITS, SPEAKER
-from rllib_llm_comm.learners.message_drift import first_kl_coeff
+from rllib_llm_comm.learners.message_kl_coeff import first_kl_coeff
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
 if TYPE_CHECKING:

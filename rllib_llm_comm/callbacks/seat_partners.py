@@ -6,7 +6,7 @@ from typing import Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
-from rllib_llm_comm.agents.loading import Loading
+from rllib_llm_comm.agents.load_options import Loading
 from rllib_llm_comm.agents.partner_seats import PartnerSeats
 from rllib_llm_comm.agents.partner_settings import parse_partners
 from rllib_llm_comm.agents.partners import make_partner

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from rllib_llm_comm.agents.loading import Loading
+from rllib_llm_comm.agents.load_options import Loading
 from rllib_llm_comm.cli.options import Imports, TrustRecorded, json_of, name_or_json, takes_settings
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import numpy as np
 from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, secret_of
-from rllib_llm_comm.evaluation.drift import Drift, measure_drift
 from rllib_llm_comm.evaluation.information import (
     MutualInformation,
     causal_influence,
@@ -23,6 +22,7 @@ from rllib_llm_comm.evaluation.information import (
     mutual_information,
     zipf_slope,
 )
+from rllib_llm_comm.evaluation.message_drift import Drift, measure_drift
 
 Meaning = Callable[[str], str | None]
 """The meaning of a message in a game's own sayings; `None` for one that it does not understand."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_llm_comm.agents.loading import AS_RECORDED, Loading
+from rllib_llm_comm.agents.load_options import AS_RECORDED, Loading
 from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners
 from rllib_llm_comm.agents.partners import make_partner
 from rllib_llm_comm.agents.seated_policy import SeatedPolicy

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_llm_comm.agents.loading import AS_RECORDED, Loading
+from rllib_llm_comm.agents.load_options import AS_RECORDED, Loading
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.rollout import Episode
 

@@ -46,7 +46,7 @@ DRIFT = {
     "drift.unreadable": "Unreadable",
     "drift.unreadable_reference": "Unreadable, taught",
 }
-"""Figures of `evaluation.drift`, for systems whose messages were trained."""
+"""Figures of `evaluation.message_drift`, for systems whose messages were trained."""
 # Tune's entries for some figures that are not a number.
 _NO_NUMBER = (None, "null")
 # Scenarios and systems name folders and pictures, so that a foreign file must not say "../../elsewhere".

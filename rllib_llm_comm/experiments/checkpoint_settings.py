@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rllib_llm_comm.agents.loading import Loading
+from rllib_llm_comm.agents.load_options import Loading
 from rllib_llm_comm.errors import UserError
 
 if TYPE_CHECKING:

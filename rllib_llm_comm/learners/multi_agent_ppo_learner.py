@@ -19,12 +19,12 @@ from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP
 from rllib_llm_comm.learners import message_credit
+from rllib_llm_comm.learners.gae_connector import SemiMarkovGAE
 from rllib_llm_comm.learners.kl_stop import KLStop, approximate_kl
 from rllib_llm_comm.learners.losses import explained_variance, policy_loss, value_loss
-from rllib_llm_comm.learners.message_drift import adapted_kl_coeff, first_kl_coeff
+from rllib_llm_comm.learners.message_kl_coeff import adapted_kl_coeff, first_kl_coeff
 from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
-from rllib_llm_comm.learners.semi_markov_gae import SemiMarkovGAE
 from rllib_llm_comm.modules.llm_comm import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERANCE_LOG_PROBS
 from rllib_llm_comm.phases import PHASE_SECONDS, UPDATE, phase
 

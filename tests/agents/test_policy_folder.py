@@ -11,8 +11,8 @@ import torch
 from toys import batch_of, language_model, randomise, save_tiny_model
 
 from rllib_llm_comm.agents.language_agent import LLMCommCore
+from rllib_llm_comm.agents.load_options import Loading
 from rllib_llm_comm.agents.load_policy import load_policy
-from rllib_llm_comm.agents.loading import Loading
 from rllib_llm_comm.agents.policy_folder import (
     PolicyManifest,
     base_model_digest,

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import rllib_llm_comm
 from rllib_llm_comm import evaluate_checkpoint, replay_checkpoint
-from rllib_llm_comm.agents.loading import Loading
+from rllib_llm_comm.agents.load_options import Loading
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.play_settings import PlaySettings

@@ -28,7 +28,7 @@ from rllib_llm_comm.agents.utterance_policy import encode_menu
 from rllib_llm_comm.cli import evaluate
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.communication import TurnRecorder, measure
-from rllib_llm_comm.evaluation.drift import PROMPTS, measure_drift
+from rllib_llm_comm.evaluation.message_drift import PROMPTS, measure_drift
 from rllib_llm_comm.evaluation.rollout import play
 from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE
 from rllib_llm_comm.language.plain_scoring import plain_scores
