@@ -30,6 +30,9 @@ STATE_FILES = "experiment_state-*.json"
 # Further files that Tune reads of an earlier call (pickles, whatever their names): trials that are still to be made,
 # and the memory of its callbacks.
 _OTHER_FILES = ("basic-variant-state-*.json", "search_gen_state-*.json", "callback-states-*.pkl")
+# What Tune still meant to do with each trial after its save or its last result; it keeps both in its state. For a trial
+# that died in a save it notes STOP, and would end it after the first save of the run that goes on.
+_DECISIONS = ("_cached_trial_decisions", "_queued_trial_decisions")
 
 
 class StateKeeper:
@@ -97,6 +100,9 @@ def find_state(folder: Path, trials: int, may_use: Callable[[Path], bool]) -> Pa
 def repair_state(path: Path, folder: Path) -> list[str]:
     """Makes the trials of a state go on from their newest whole checkpoints.
 
+    Decisions that were still to be carried out are dropped: the iterations they followed from are done again, and
+    decided anew, unless their checkpoint is whole.
+
     Args:
         path: A state that can be read.
         folder: The stage's folder, wherever it was when the state was written.
@@ -116,7 +122,8 @@ def repair_state(path: Path, folder: Path) -> list[str]:
         trial.invalidate_json_state()
         trial.run_metadata.invalidate_cache()
         repaired.append(trial.get_json_state())
-    write_atomically(path, json.dumps({**content, "trial_data": repaired}))
+    runner = {**content["runner_data"], **{name: {} for name in _DECISIONS}}
+    write_atomically(path, json.dumps({**content, "runner_data": runner, "trial_data": repaired}))
     return told
 
 

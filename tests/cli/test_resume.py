@@ -15,12 +15,13 @@ from types import SimpleNamespace
 import pytest
 from ray import cloudpickle
 from ray.tune import Checkpoint
+from ray.tune.schedulers import TrialScheduler
 
 from rllib_llm_comm.checkpoints.signatures import OwnStates
 from rllib_llm_comm.experiments.trial_checkpoints import SEAL, seal, whole_checkpoints
 from rllib_llm_comm.experiments.tune_callback import SafeKeeping
 from tests.cli.command import rllib, start_rllib
-from tests.cli.faults import disk, remount, rows, table_rows
+from tests.cli.faults import actor, disk, remount, rows, table_rows
 
 TINY = {"num_env_runners": 0, "num_epochs": 1, "train_batch_size_per_learner": 64, "minibatch_size": 64}
 SEEDS = {"one run": 1, "a sweep": {"grid_search": [0, 1]}}
@@ -128,6 +129,48 @@ def test_killed_after_the_last_checkpoints_nothing_waits_for_trials_that_have_en
     trials = sorted(stage.glob("trial_*"))
     assert len(trials) == 2 and all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in trials)
     assert len(json.loads((stage / "stage.json").read_text())["outputs"]) == 2
+
+
+def test_a_stop_decided_for_a_trial_that_died_in_a_save_does_not_end_it_when_it_goes_on(cut_off):
+    """Tune notes STOP for a trial that fails during a save, and would obey after the next save of the run resumed."""
+    stage = cut_off / "results/tiny/cartpole"
+    (state,) = stage.glob("experiment_state-*.json")
+    content = json.loads(state.read_text())
+    trials = [json.loads(description)["trial_id"] for description, _ in content["trial_data"]]
+    decided = dict.fromkeys(trials, TrialScheduler.STOP)
+    assert {"_cached_trial_decisions", "_queued_trial_decisions"} <= set(content["runner_data"])
+    content["runner_data"].update(_cached_trial_decisions=decided, _queued_trial_decisions=decided)
+    state.write_text(json.dumps(content))
+    OwnStates(stage).sign([state])
+    for late in [*stage.glob("trial_*/checkpoint_000001"), *stage.glob("trial_*/checkpoint_000002")]:
+        shutil.rmtree(late)
+    done = rllib("train", "file", "tiny.json", "--ray-num-cpus", "2", cwd=cut_off)
+    assert done.returncode == 0, done.stderr
+    assert "Continuing" in done.stdout and "stopped early" not in done.stdout
+    ended = sorted(stage.glob("trial_*"))
+    assert len(ended) == 2 and all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in ended)
+
+
+@pytest.mark.slow
+def test_a_trial_killed_in_a_save_goes_on_to_its_end(tmp_path):
+    write(tmp_path, 8, checkpoint_config={"checkpoint_frequency": 1})
+    command = ["train", "file", "tiny.json", "--ray-num-cpus", "2"]
+    running = start_rllib(*command, cwd=tmp_path)
+    for line in running.stdout:
+        if line.split()[:1] == ["2"]:
+            trial = actor(running, "PPO")
+        if line.split()[:1] == ["3"]:  # its checkpoint is written from now on
+            trial.kill()
+            break
+    said, _ = running.communicate(timeout=240)
+    assert running.returncode == 1 and "bug" not in said, said
+    (state,) = (tmp_path / "results/tiny/cartpole").glob("experiment_state-*.json")
+    decided = json.loads(state.read_text())["runner_data"]["_cached_trial_decisions"]
+    assert list(decided.values()) == [TrialScheduler.STOP], "the kill came after the save"
+
+    done = rllib(*command, cwd=tmp_path)
+    assert done.returncode == 0 and "stopped early" not in done.stdout, done.stdout + done.stderr
+    assert rows(tmp_path / "results/tiny/cartpole/trial_0") == list(range(1, 9))
 
 
 def test_a_torn_state_costs_no_trial(cut_off):
