@@ -348,6 +348,11 @@ class OvercookedAI(Game):
                 infos[agent][EPISODE_METRICS]["unpaid_soups"] = float(wanted.unpaid)
         return infos
 
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The pots that can be wanted, such as "upper pot"; none where all pay."""
+        return () if self.kitchen.wanted is None else tuple(self.kitchen.wanted.names)
+
     def meaning(self, message: str) -> str | None:
         """The pots that a message names, spelt as in the infos' `private`; None where no pot is wanted.
 
