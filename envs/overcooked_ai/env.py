@@ -354,11 +354,7 @@ class OvercookedAI(Game):
         return () if self.kitchen.wanted is None else tuple(self.kitchen.wanted.names)
 
     def meaning(self, message: str) -> str | None:
-        """The pots that a message names, spelt as in the infos' `private`; None where no pot is wanted.
-
-        Args:
-            message: Any text.
-        """
+        """The pots that a message names, spelt as in the infos' `private`; None where no pot is wanted."""
         wanted = self.kitchen.wanted
         return None if wanted is None else meaning(message, wanted.names)
 
