@@ -153,13 +153,18 @@ def secret_of(infos: Mapping[Any, Mapping[str, Any]]) -> str:
     return " ".join(sorted(facts))
 
 
+def words_of(text: str) -> set[str]:
+    """The words of a text; those of "onion-tomato salad" are three."""
+    return set(text.replace("-", " ").split())
+
+
 def telling_words(facts: Sequence[str]) -> tuple[str, ...]:
     """The words by which private facts differ, sorted; empty where there are fewer than two facts.
 
     Args:
         facts: All facts that can be told, such as ("tomato salad", "onion salad").
     """
-    words = [set(fact.split()) for fact in dict.fromkeys(facts)]
+    words = [words_of(fact) for fact in dict.fromkeys(facts)]
     return tuple(sorted({word for own in words for word in own if not all(word in other for other in words)}))
 
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.interface import PRIVATE, check_actions, text_spaces
-from rllib_llm_comm.envs.told_to import ALL, check_each_once
+from rllib_llm_comm.envs.told_to import ALL, check_each_once, fact_generators
 from rllib_llm_comm.errors import UserError, require_choice
 
 SHARED, LISTENER = "shared", "listener"
@@ -141,7 +141,7 @@ class TellingGame(Game):
             Observations and infos of both agents.
         """
         if seed is not None:
-            self._rng = np.random.default_rng(seed)
+            (self._rng,) = fact_generators(seed, 1)
         self.time = 0
         self.agents = list(self.possible_agents)
         self._draw(self._rng)

@@ -56,6 +56,19 @@ def check_each_once(setting: str, names: Sequence[str]) -> None:
         raise UserError(f"`{setting}` is {names!r} but must name {twice!r} only once.")
 
 
+def fact_generators(seed: int, count: int) -> tuple[np.random.Generator, ...]:
+    """Generators of what an episode hides, one per kind of thing that is drawn.
+
+    They differ from `default_rng(seed)`, from which players, walkers and roles draw. `default_rng([seed, 0])` would be
+    the very same stream: whoever draws by the seed of the episode would then draw what it hides.
+
+    Args:
+        seed: Of the episode, >= 0.
+        count: Number of generators.
+    """
+    return tuple(np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(count))
+
+
 def draw_told(told_to: str | Sequence[str], names: Sequence[str], rng: np.random.Generator) -> tuple[bool, ...]:
     """Per agent whether it is told in an episode.
 

@@ -348,12 +348,13 @@ class OvercookedAI(Game):
                 infos[agent][EPISODE_METRICS]["unpaid_soups"] = float(wanted.unpaid)
         return infos
 
-    def meaning(self, message: str) -> str | None:
-        """The pots that a message names, spelt as in the infos' `private`; None where no pot is wanted.
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The pots that can be wanted, such as "upper pot"; none where all pay."""
+        return () if self.kitchen.wanted is None else tuple(self.kitchen.wanted.names)
 
-        Args:
-            message: Any text.
-        """
+    def meaning(self, message: str) -> str | None:
+        """The pots that a message names, spelt as in the infos' `private`; None where no pot is wanted."""
         wanted = self.kitchen.wanted
         return None if wanted is None else meaning(message, wanted.names)
 

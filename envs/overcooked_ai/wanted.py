@@ -14,7 +14,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import FACING, FIELDS, HELD, PLAYE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, POT, SERVING, Cell, Layout
 from rllib_llm_comm.envs.overcooked_ai.names import places_of
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
-from rllib_llm_comm.envs.told_to import ALL, ONE, check_told_to, draw_told
+from rllib_llm_comm.envs.told_to import ALL, ONE, check_told_to, draw_told, fact_generators
 from rllib_llm_comm.errors import UserError
 
 WANTED = (None, "pot")
@@ -63,7 +63,7 @@ class WantedPot:
             seed: Of the episode, >= 0.
             players: The player that each agent is.
         """
-        self._pots, told_to = (np.random.default_rng([seed, part]) for part in range(2))
+        self._pots, told_to = fact_generators(seed, 2)
         told = draw_told(self.told_to, self._agents, told_to)
         by_player = dict(zip((players[agent] for agent in self._agents), told, strict=True))
         self.told = (by_player[0], by_player[1])

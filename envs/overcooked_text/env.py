@@ -153,7 +153,6 @@ from rllib_llm_comm.envs.overcooked_text import render, text
 from rllib_llm_comm.envs.overcooked_text.advance import advance
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
 from rllib_llm_comm.envs.overcooked_text.game import ENV_ID
-from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.observation_space import PARTS, observation_space
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
@@ -162,7 +161,6 @@ from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
 from rllib_llm_comm.envs.overcooked_text.setting_checks import check_values
 from rllib_llm_comm.envs.overcooked_text.snapshots import whole_vector
 from rllib_llm_comm.envs.overcooked_text.text_cache import wording
-from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name
 from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import require_choice
 
@@ -344,8 +342,8 @@ class OvercookedText(Game):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """All orders that can be drawn, such as "tomato salad"."""
-        return tuple(dish_name(sorted(recipe_foods(recipe))) for recipe in self._draws.recipes)
+        """All orders that can be drawn, spelt as in the infos' `private`, such as "onion-tomato salad"."""
+        return self._draws.recipes
 
     def meaning(self, message: str) -> str:
         """The food or dish that a message names; a dish is spelt as in the infos' `private`."""

@@ -23,7 +23,7 @@ from rllib_llm_comm.envs.overcooked_text.layouts import (
     grid_start,
     start_state,
 )
-from rllib_llm_comm.envs.told_to import ONE, check_told_to, draw_told
+from rllib_llm_comm.envs.told_to import ONE, check_told_to, draw_told, fact_generators
 from rllib_llm_comm.errors import UserError, require_choice, require_whole
 
 MAP, RANDOM = "map", "random"
@@ -98,7 +98,7 @@ class Draws:
         return self._only or self._drawn(seed)
 
     def _drawn(self, seed: int) -> Setup:
-        orders, told, start = (np.random.default_rng([seed, part]) for part in range(3))
+        orders, told, start = fact_generators(seed, 3)
         return Setup(
             tuple(self.recipes[k] for k in orders.integers(len(self.recipes), size=self._orders)),
             draw_told(self._told_to, self._names, told),

@@ -225,7 +225,13 @@ class CommunicationSettings(FromMapping):
             )
 
     def _check_menu(self) -> None:
-        menu = [" ".join(str(phrase).split()) for phrase in self.message_menu]
+        for phrase in self.message_menu:
+            if not isinstance(phrase, str):
+                raise UserError(
+                    f"`message_menu` holds {_shown(phrase)}, which is no text; put it in quotes (YAML reads yes and no "
+                    "as true and false)."
+                )
+        menu = [" ".join(phrase.split()) for phrase in self.message_menu]
         if self.messages == "menu" and (len(set(menu)) < 2 or "" in menu or len(set(menu)) < len(menu)):
             raise UserError(
                 f"`message_menu` is {list(self.message_menu)!r} but must hold at least two different phrases."

@@ -10,7 +10,7 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.agents.policy_manifest import names_a_folder
 from rllib_llm_comm.algorithms.env_registration import agents_of, ensure_registered
-from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
+from rllib_llm_comm.algorithms.strict_config import SHARED_POLICY, StrictConfigMixin, shared_policy
 from rllib_llm_comm.errors import UserError, require_choice
 
 if TYPE_CHECKING:
@@ -78,6 +78,11 @@ class AgentPoliciesMixin(StrictConfigMixin):
             else:
                 self.policies = self._agents()
                 self.policy_mapping_fn = own_policy
+        if self.policy_mapping_fn is shared_policy and SHARED_POLICY not in self.policies:
+            raise UserError(
+                f"`policies` is {sorted(map(str, self.policies))!r} but no `policy_mapping_fn` tells which agent acts "
+                "by which; set it, or use 'shared' or 'per_agent'."
+            )
         super().validate()
 
     def _agents(self) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ class StrictConfigMixin(AlgorithmConfig):
         super().validate()
 
     def require_numbers(self, names: Sequence[str]) -> None:
-        """Raises a `UserError` unless each of these settings is a number.
+        """Raises a `UserError` unless each of these settings is a finite number.
 
         YAML reads `2e-3` as text (it wants `2.0e-3`): a trap worth a clear word.
         """
@@ -80,3 +81,5 @@ class StrictConfigMixin(AlgorithmConfig):
                 raise UserError(
                     f"`{name}` is {value!r} but must be a number (in YAML write 2.0e-3 or 0.002, not 2e-3)."
                 )
+            if not math.isfinite(value):
+                raise UserError(f"`{name}` is {value!r} but must be a finite number.")

@@ -14,7 +14,7 @@ import numpy as np
 
 from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs.base_env import Game
-from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, secret_of
+from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, secret_of, words_of
 from rllib_llm_comm.evaluation.information import (
     MutualInformation,
     causal_influence,
@@ -149,8 +149,9 @@ def measure(policy: Any, turns: TurnRecorder, seed: int = 0) -> CommunicationFig
     game = policy.env().unwrapped
     reads, meaning = _own(game, "understands"), _own(game, "meaning")
     request = None if meaning is None else getattr(game, "request", None)
+    more: dict[str, Any] = {"reads": reads, "facts": tuple(getattr(game, "facts", ())), "seed": seed}
     spoken = [(turn.agent, turn.observation) for turn in turns.turns if turn.decision.said]
-    found = communication_figures(turns.turns, policy.probabilities, meaning, request, reads=reads, seed=seed)
+    found = communication_figures(turns.turns, policy.probabilities, meaning, request, **more)
     return replace(found, drift=measure_drift(policy, spoken, reads, seed=seed))
 
 
@@ -168,6 +169,7 @@ def communication_figures(
     request: Meaning | None = None,
     *,
     reads: Reads | None = None,
+    facts: Sequence[str] = (),
     seed: int = 0,
 ) -> CommunicationFigures:
     """Measures talk in played episodes.
@@ -178,13 +180,14 @@ def communication_figures(
         meaning: The meaning of a message in the game; without it a message's meaning is its words.
         request: The request in a message, in words of actions; its meaning by default.
         reads: True if a message is one of the game's own sentences; without it `understood` is `None`.
+        facts: All private facts of the game. A choice that means another one than was asked for does not obey.
         seed: Fixes which messages of other episodes are drawn, and the permutations.
     """
     said = [turn for turn in turns if turn.decision.said]
     words = [word for turn in said for word in turn.decision.said.split()]
     rng = np.random.default_rng(seed)
     informed, others = _sides(turns)
-    obeyed = [] if meaning is None else _obeyed(turns, request or meaning, rng)
+    obeyed = [] if meaning is None else _obeyed(turns, _Requests(meaning, request or meaning, frozenset(facts)), rng)
     return CommunicationFigures(
         signalling=_signalling(said, lambda message: _meant(message, meaning)),
         signalling_raw=_signalling(said, lambda message: message),
@@ -236,14 +239,14 @@ def _signalling(said: Sequence[Turn], read: Callable[[str], str]) -> MutualInfor
 
 def _first_choice(turns: Sequence[Turn], meaning: Meaning) -> MutualInformation | None:
     """Information of the first telling choice of each uninformed agent, per episode and order."""
-    facts = {word for turn in turns for word in turn.private.split()}
+    facts = {word for turn in turns for word in words_of(turn.private)}
     first: dict[tuple[int, str, str], str] = {}
     for turn in turns:
         if turn.secret and not turn.private:
             key = (turn.episode, turn.secret, turn.agent)
             named = meaning(_chosen(turn)) or ""
             first.setdefault(key, "")
-            if not first[key] and facts & set(named.split()):
+            if not first[key] and facts & words_of(named):
                 first[key] = named
     if not first:
         return None
@@ -304,7 +307,30 @@ class _Pool:
         return [heard[index] for index in rng.integers(len(heard), size=count)] if heard else []
 
 
-def _obeyed(turns: Sequence[Turn], meaning: Meaning, rng: np.random.Generator) -> list[tuple[float, float | None]]:
+@dataclass(frozen=True)
+class _Requests:
+    """Requests in messages, and the choices that name them.
+
+    Attributes:
+        meaning: The meaning of a message or choice.
+        read: The request in a message, in words of actions.
+        facts: All private facts of the game.
+    """
+
+    meaning: Meaning
+    read: Meaning
+    facts: frozenset[str]
+
+    def names(self, phrase: str, thing: str) -> bool:
+        """True if a choice shares a word with a request and does not mean another of the facts: a plum bowl is no
+        lime bowl, and the right pot not the upper one."""
+        if not words_of(phrase) & words_of(thing):
+            return False
+        meant = self.meaning(phrase)
+        return meant == thing or not {meant, thing} <= self.facts
+
+
+def _obeyed(turns: Sequence[Turn], requests: _Requests, rng: np.random.Generator) -> list[tuple[float, float | None]]:
     """Per request that can be followed now: whether it is, and whether one of another episode would be."""
     following: dict[tuple[int, str], list[Turn]] = {}
     for turn in turns:
@@ -314,27 +340,23 @@ def _obeyed(turns: Sequence[Turn], meaning: Meaning, rng: np.random.Generator) -
     for own in following.values():
         for index, turn in enumerate(own):
             nexts = own[index : index + OBEYED_WITHIN]
-            kept = _followed(turn, nexts, turn.decision.heard, meaning)
+            kept = _followed(turn, nexts, turn.decision.heard, requests)
             if kept is not None:
                 other = pool.draw(turn, 1, rng)
-                found.append((kept, _followed(turn, nexts, other[0], meaning) if other else None))
+                found.append((kept, _followed(turn, nexts, other[0], requests) if other else None))
     return found
 
 
-def _followed(turn: Turn, nexts: Sequence[Turn], heard: Mapping[str, str], meaning: Meaning) -> float | None:
+def _followed(turn: Turn, nexts: Sequence[Turn], heard: Mapping[str, str], requests: _Requests) -> float | None:
     """Share of the requests that name something the listener can do now, which its next choices name, too."""
-    things = [thing for thing in (meaning(message) for message in heard.values()) if thing]
-    doable = [thing for thing in things if any(_names(phrase, thing) for phrase in _offered(turn))]
-    return _mean([any(_names(_chosen(after), thing) for after in nexts) for thing in doable])
+    things = [thing for thing in (requests.read(message) for message in heard.values()) if thing]
+    doable = [thing for thing in things if any(requests.names(phrase, thing) for phrase in _offered(turn))]
+    return _mean([any(requests.names(_chosen(after), thing) for after in nexts) for thing in doable])
 
 
 def _offered(turn: Turn) -> list[str]:
     mask = turn.observation.get(ACTION_MASK, [1] * len(turn.decision.candidates))
     return [phrase for phrase, allowed in zip(turn.decision.candidates, mask, strict=True) if allowed]
-
-
-def _names(phrase: str, thing: str) -> bool:
-    return bool(set(phrase.split()) & set(thing.split()))
 
 
 def _mean(values: Sequence[float | bool]) -> float | None:

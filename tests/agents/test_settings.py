@@ -38,6 +38,7 @@ def test_language_model(values, words):
         ({"max_message_words": 0}, "at least 1"),
         ({"message_temperature": -1.0}, "0 \\(greedy\\)"),
         ({"constant_message": "a " * 11}, "longer than `max_message_words`"),
+        ({"messages": "menu", "message_menu": [True, False]}, "`message_menu` holds True, which is no text"),
     ],
 )
 def test_communication(values, words):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.agents.decision import Decision
+from rllib_llm_comm.envs import overcooked_ai, overcooked_text, referential
 from rllib_llm_comm.evaluation.communication import Turn, communication_figures
 from rllib_llm_comm.evaluation.information import (
     causal_influence,
@@ -117,6 +118,51 @@ def test_silence_has_no_figures():
     assert found.signalling is None and found.listening is None and found.obeyed is None
     assert found.messages == found.vocabulary == 0 and found.unprintable is None
     assert found.to_json()["signalling"] is None
+
+
+def heard_and_chosen(game, pairs, candidates):
+    """Figures of turns in which Alice is told a fact, says it, and Bob takes the candidate of a number."""
+    turns = []
+    for episode, (fact, choice) in enumerate(pairs):
+        said = f"it is the {fact}"
+        alice = Decision(0, said, {}, candidates, np.eye(len(candidates))[0], 0.0, "")
+        bob = Decision(choice, "", {"alice": said}, candidates, np.eye(len(candidates))[choice], 0.0, "")
+        turns += [Turn(episode, "alice", fact, fact, {}, alice), Turn(episode, "bob", "", fact, {}, bob)]
+    return communication_figures(turns, None, game.meaning, game.request, facts=game.facts)
+
+
+@pytest.mark.parametrize(
+    ("game", "fact", "right", "wrong"),
+    [
+        (referential.parallel_env(), "lime bowl", "take the lime bowl", "take the plum bowl"),
+        (
+            overcooked_ai.parallel_env(layout="forced_coordination", wanted="pot", told_to=["alice"]),
+            "upper pot",
+            "put the onion into the upper pot",
+            "put the onion into the right pot",
+        ),
+        (
+            overcooked_text.parallel_env(recipe=["lettuce-tomato salad", "onion salad"], told_to=["alice"]),
+            "lettuce-tomato salad",
+            "get the raw lettuce from the shelf",
+            "get the raw onion from the shelf",
+        ),
+    ],
+)
+def test_who_takes_another_thing_with_a_word_in_common_does_not_obey(game, fact, right, wrong):
+    game = game.unwrapped
+    assert fact in game.facts
+    candidates = ["wait", right, wrong]
+    assert heard_and_chosen(game, [(fact, 1)] * 5, candidates).obeyed == 1.0
+    assert heard_and_chosen(game, [(fact, 2)] * 5, candidates).obeyed == 0.0
+
+
+def test_the_first_choice_is_a_cue_of_dishes_of_several_foods_too():
+    game = overcooked_text.parallel_env(recipe=["lettuce-tomato salad", "onion salad"], told_to=["alice"]).unwrapped
+    candidates = ["wait", "get the raw lettuce from the shelf", "get the raw onion from the shelf"]
+    pairs = [(fact, 1 + number) for number, fact in enumerate(game.facts)] * 40
+    found = heard_and_chosen(game, pairs, candidates).first_choice
+    assert found.corrected == pytest.approx(math.log(2), abs=0.02) and found.p_value < 0.01
 
 
 def test_messages_of_the_own_episode_are_never_drawn():
