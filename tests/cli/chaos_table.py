@@ -45,7 +45,11 @@ _TABLE: list[tuple[str, str, dict[str, str]]] = [
         },
     ),
     (_KILLED, _HERE + "test_a_killed_study", {"study": "finished stages stay, the others go on"}),
-    (_KILLED, _RESUME + "test_a_killed_run_leaves_one_row_per_iteration", {"PPO": _CHECKPOINT}),
+    (
+        _KILLED,
+        _RESUME + "test_a_killed_run_goes_on_with_one_row_per_iteration_and_a_finished_one_is_skipped",
+        {"PPO": _CHECKPOINT},
+    ),
     (
         _KILLED + " after the last checkpoints",
         _RESUME + "test_killed_after_the_last_checkpoints_nothing_waits_for_trials_that_have_ended",
