@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.evaluation.page_templates import render_page
 from rllib_llm_comm.evaluation.statistics import Estimate, jackknife
 from rllib_llm_comm.files import write_atomically
 
 _PALE, _FULL = (255, 253, 249), (217, 119, 66)
-_TEMPLATE = "templates/cross_play.html"
 
 
 @dataclass
@@ -149,16 +149,10 @@ def write_cross_play(result: CrossPlayResult, path: Path) -> Path:
     Returns:
         The path.
     """
-    from importlib import resources
-
-    from jinja2 import Environment
-
-    text = resources.files(__package__).joinpath(_TEMPLATE).read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     told = result.to_json()
     scores = [value for matrix in _matrices(told) for row in matrix for value in row]
-    environment.filters |= {"estimate": estimate_text, "colour": _colours(min(scores), max(scores))}
-    write_atomically(path, environment.from_string(text).render(told=told))
+    filters = {"estimate": estimate_text, "colour": _colours(min(scores), max(scores))}
+    write_atomically(path, render_page("cross_play.html", filters, told=told))
     return path
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import tempfile
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rllib_llm_comm.evaluation.figures import draw_bars, draw_curves, looks, to_png
+from rllib_llm_comm.evaluation.page_templates import render_page
 from rllib_llm_comm.evaluation.statistics import (
     Interval,
     bootstrap,
@@ -93,8 +93,6 @@ def write_report(results: StudyResults, folder: Path) -> Path:
     Returns:
         The page.
     """
-    from jinja2 import Environment
-
     summary = summarise(results)
     pictures = _pictures(results, summary)
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,10 +105,9 @@ def write_report(results: StudyResults, folder: Path) -> Path:
         (place / RESULTS).write_text(kept + "\n", encoding="utf-8")
         urls = {name: "data:image/png;base64," + base64.b64encode(png).decode() for name, png in pictures.items()}
         for kind in ("html", "md"):
-            text = resources.files(__package__).joinpath(f"templates/report.{kind}").read_text(encoding="utf-8")
-            environment = Environment(autoescape=kind == "html", trim_blocks=True, lstrip_blocks=True)
-            environment.filters |= {"reached": _reached_text, "shuffled_same": _shuffled_same_text}
-            page = environment.from_string(text).render(
+            page = render_page(
+                f"report.{kind}",
+                {"reached": _reached_text, "shuffled_same": _shuffled_same_text},
                 report=summary,
                 pictures=urls if kind == "html" else {n: f"{n}.png" for n in pictures},
             )
