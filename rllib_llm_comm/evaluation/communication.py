@@ -142,7 +142,7 @@ def measure(policy: Any, turns: TurnRecorder, seed: int = 0) -> CommunicationFig
     """Measures the talk of a policy that has played.
 
     Args:
-        policy: The policy that `load_policy` gives, of agents that speak.
+        policy: The policy that `load_policy` gives. Of agents without a language model only `first_choice` is told.
         turns: Its decisions.
         seed: Fixes the drawn messages of other episodes, and the permutations.
     """
@@ -151,7 +151,8 @@ def measure(policy: Any, turns: TurnRecorder, seed: int = 0) -> CommunicationFig
     request = None if meaning is None else getattr(game, "request", None)
     more: dict[str, Any] = {"reads": reads, "facts": tuple(getattr(game, "facts", ())), "seed": seed}
     spoken = [(turn.agent, turn.observation) for turn in turns.turns if turn.decision.said]
-    found = communication_figures(turns.turns, policy.probabilities, meaning, request, **more)
+    judge = getattr(policy, "probabilities", None)
+    found = communication_figures(turns.turns, judge, meaning, request, **more)
     return replace(found, drift=measure_drift(policy, spoken, reads, seed=seed))
 
 

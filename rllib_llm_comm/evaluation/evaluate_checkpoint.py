@@ -74,9 +74,9 @@ def evaluate_checkpoint(
     require_measured(settings.loading.reference, communication)
     found = find_checkpoint(checkpoint)
     policy = settings.loading.load(found)
-    turns = TurnRecorder() if communication and hasattr(policy, "probabilities") else None
+    turns = TurnRecorder() if communication else None
     played = settings.play(policy, episodes=episodes, seed=seed, progress=progress, watch=turns)
-    talk = None if turns is None else measure(policy, turns, seed)
+    talk = None if turns is None else _measured(policy, turns, seed)
     lacks = talk is not None and talk.drift is None and bool(talk.messages) and _trained_messages(policy)
     return CheckpointEvaluation(found, figures_of(played, not settings.greedy), played, talk, lacks)
 
@@ -95,6 +95,12 @@ def require_measured(reference: str | None, communication: bool) -> None:
         raise UserError(
             f"`reference` is {reference!r} but talk is not measured; set `communication`, too, or leave it away."
         )
+
+
+def _measured(policy: Any, turns: TurnRecorder, seed: int) -> CommunicationFigures | None:
+    """The figures of talk; of agents without a language model only if their choices may tell a cue without words."""
+    found = measure(policy, turns, seed)
+    return found if hasattr(policy, "probabilities") or found.first_choice is not None else None
 
 
 def _trained_messages(policy: Any) -> bool:

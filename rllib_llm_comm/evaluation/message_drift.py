@@ -70,8 +70,10 @@ def measure_drift(
     Returns:
         The figures; `None` where no reference is known, nothing was said, or others than the message adapter spoke.
     """
+    if not spoken:
+        return None
     talk = policy.communication
-    if not spoken or talk.messages not in _WRITTEN_BY_ADAPTER or talk.message_server is not None:
+    if talk.messages not in _WRITTEN_BY_ADAPTER or talk.message_server is not None:
         return None
     if not knows_reference(policy, [agent for agent, _ in spoken]):
         return None

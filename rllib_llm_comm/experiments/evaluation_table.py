@@ -24,6 +24,7 @@ _SHOWN = (
 _TALK = {
     "signalling (nats)": "signalling.corrected",
     "p": "signalling.p_value",
+    "first choice (nats)": "first_choice.corrected",
     "listening (nats)": "listening",
     "obeyed": "obeyed",
     "by chance": "obeyed_chance",
@@ -68,14 +69,15 @@ def print_figures(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def print_talk(checkpoints: Sequence[str], measured: Sequence[Mapping[str, Any] | None]) -> None:
-    """Prints the measures of communication, a row per checkpoint; `-` for a missing one.
+    """Prints the measures of communication, a row per checkpoint; `-` for a missing one, no column where all miss it.
 
     Args:
         checkpoints: Their paths.
         measured: The entry `communication` of each one's figures; `None` for agents that say nothing.
     """
     drifts = any((told or {}).get("drift") for told in measured)
-    shown = {**_TALK, **_DRIFT} if drifts else _TALK
+    named = {**_TALK, **_DRIFT} if drifts else _TALK
+    shown = {name: path for name, path in named.items() if any(_nested(told, path) is not None for told in measured)}
     cells = [["checkpoint", *shown]]
     for label, told in zip(_labels(checkpoints) if len(checkpoints) > 1 else [""], measured, strict=True):
         values = [_nested(told, path) for path in shown.values()]

@@ -15,7 +15,10 @@ from typer.testing import CliRunner
 import rllib_llm_comm
 from rllib_llm_comm import evaluate_checkpoint, replay_checkpoint
 from rllib_llm_comm.agents.load_options import Loading
+from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.agents.policy_folder import PolicyManifest, network_file, write_policy
 from rllib_llm_comm.cli.main import cli
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
 
@@ -97,3 +100,20 @@ def test_experiments_run_without_typer(tmp_path, checkpoint):
 def test_all_public_names_are_there():
     for name in rllib_llm_comm.__all__:
         assert getattr(rllib_llm_comm, name).__doc__, name
+
+
+def test_a_cue_without_words_is_measured_for_agents_that_see_numbers(tmp_path):
+    env = make_env("rllib_llm_comm/door-v0", doors=3, told_to=["alice"])
+    size, actions = env.observation_space("bob")["vector"].shape[0], int(env.action_space("bob").n)
+    network = NumericNetwork(NumericSettings(init_seed=0), size, actions)
+    manifest = PolicyManifest(
+        "SymbolicPPO", {"size": size, "actions": actions, "critic_size": None}, {}, kind="numeric",
+        env="rllib_llm_comm/door-v0", env_config={"doors": 3, "told_to": ["alice"]},
+    )  # fmt: skip
+    folder = write_policy(tmp_path / "policy", network_file(network), manifest)
+    found = evaluate_checkpoint(folder, episodes=60, communication=True)
+    told = found.communication
+    assert told.messages == 0 and told.signalling is None and told.drift is None
+    assert told.first_choice.entropy > 1 and told.first_choice.p_value > 0.01  # the network was not trained
+    done = CliRunner().invoke(cli, ["evaluate", str(folder), "--episodes", "10", "--communication"])
+    assert done.exit_code == 0 and "choice" in done.output and "listening" not in done.output
