@@ -25,8 +25,8 @@ from __future__ import annotations
 import argparse
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.evaluation.executors import PolicyExecutor, ScriptedExecutor
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
+from rllib_llm_comm.evaluation.subgoal_executors import PolicyExecutor, ScriptedExecutor
 from rllib_llm_comm.planning.planners import register_planner
 from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner, PlanRequest
 

@@ -20,7 +20,7 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
-from rllib_llm_comm.envs.plain_forms import box_observations, masked_observations, plain_infos
+from rllib_llm_comm.envs.wrappers import box_observations, masked_observations, plain_infos
 
 STEPS = 40
 """Length of a roll-out."""

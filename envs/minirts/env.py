@@ -41,7 +41,7 @@ defend, scout with the army. A command stays in force: a scripted officer per co
 decisions, see `rllib_llm_comm.envs.minirts.commanders.executor`. `wait` changes nothing.
 
 `action_level="red"`: RED's action, one collective command with its arguments, a flag for going on, and one flag per own
-unit; see `rllib_llm_comm.envs.minirts.collective`.
+unit; see `rllib_llm_comm.envs.minirts.collective_command`.
 
 ### Rewards
 
@@ -118,7 +118,7 @@ from gymnasium import spaces
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
 from rllib_llm_comm.envs.base_env import constructor, in_turns
 from rllib_llm_comm.envs.interface import check_actions
-from rllib_llm_comm.envs.minirts import collective, told_army
+from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.commanders.sayings import understand
@@ -223,7 +223,9 @@ class MiniRTS(ParallelGame):
         self._worth = 0.0
         self.observation_spaces = dict.fromkeys(self.possible_agents, self._view.space())
         self.action_spaces = {
-            agent: spaces.Discrete(len(self.commands)) if self._in_words else spaces.MultiDiscrete(collective.SIZES)
+            agent: spaces.Discrete(len(self.commands))
+            if self._in_words
+            else spaces.MultiDiscrete(collective_command.SIZES)
             for agent in self.possible_agents
         }
 
@@ -284,7 +286,7 @@ class MiniRTS(ParallelGame):
 
     def _orders(self, actions: Mapping[str, Any]) -> list[Order]:
         if not self._in_words:
-            return collective.orders_of(self.team, collective.checked_actions(actions, self.agents))
+            return collective_command.orders_of(self.team, collective_command.checked_actions(actions, self.agents))
         chosen = check_actions(actions, self.agents, [True] * len(self.agents), len(self.commands))
         for commander, action in enumerate(chosen):
             self.executor.command(commander, self.commands[action or 0])

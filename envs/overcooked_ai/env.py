@@ -144,7 +144,7 @@ from rllib_llm_comm.envs.overcooked_ai.sayings import meaning, understand
 from rllib_llm_comm.envs.overcooked_ai.setting_checks import check_values
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
-from rllib_llm_comm.envs.overcooked_ai.wanted_seen import wanted_rules
+from rllib_llm_comm.envs.overcooked_ai.wanted_pot_observations import wanted_rules
 from rllib_llm_comm.envs.told_to import ALL
 
 Observation = dict[str, Any]

@@ -14,9 +14,9 @@ GAME = GameRecord(
         SUBGOAL_ENV_ID: f"{__package__}.subgoal_env:subgoal_env",
     },
     scripted_player=f"{__package__}.scripted_player",
-    partner=f"{__package__}.habits:habitual_cook",
-    wait=f"{__package__}.habits:wait_action",
-    view=f"{__package__}.habits:view",
+    partner=f"{__package__}.scripted_partners:habitual_cook",
+    wait=f"{__package__}.scripted_partners:wait_action",
+    view=f"{__package__}.scripted_partners:view",
     sayings=f"{__package__}.sayings:understand",
     golden=(
         GoldenFormat(

@@ -8,7 +8,8 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_llm_comm.envs.interface import entity_spaces, text_spaces
-from rllib_llm_comm.envs.overcooked_ai import text, wanted_seen
+from rllib_llm_comm.envs.overcooked_ai import text
+from rllib_llm_comm.envs.overcooked_ai import wanted_pot_observations as wanted_pot
 from rllib_llm_comm.envs.overcooked_ai.encoding import NUM_CHANNELS, NUM_FEATURES
 from rllib_llm_comm.envs.overcooked_ai.entities import SLOTS, entities, entity_manual, num_symbols
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
@@ -35,9 +36,9 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
     slots, symbols = len(SLOTS), num_symbols(layout)
     largest = max(_LARGEST, *layout.recipes.times)
     if kitchen.wanted is not None:
-        size = (layout.width, layout.height, NUM_CHANNELS + wanted_seen.NUM_PLANES)
-        length = NUM_FEATURES + wanted_seen.count_numbers(layout) if vector == "features" else int(np.prod(size))
-        slots, symbols = slots + 1, symbols + wanted_seen.count_symbols(layout)
+        size = (layout.width, layout.height, NUM_CHANNELS + wanted_pot.NUM_PLANES)
+        length = NUM_FEATURES + wanted_pot.count_numbers(layout) if vector == "features" else int(np.prod(size))
+        slots, symbols = slots + 1, symbols + wanted_pot.count_symbols(layout)
     all_parts: dict[str, dict[str, spaces.Space[Any]]] = {
         "vector": {"vector": spaces.Box(-largest, largest, (length,), np.float32)},
         "text": text_spaces(num_actions),
@@ -84,7 +85,7 @@ def observations(
     seen: list[dict[str, Any]] = [{} for _ in range(2)]
     if "vector" in parts and vector == "features":
         for i, row in enumerate(kitchen.features().astype(np.float32)):
-            seen[i]["vector"] = row if kitchen.wanted is None else np.append(row, wanted_seen.numbers(kitchen, i))
+            seen[i]["vector"] = row if kitchen.wanted is None else np.append(row, wanted_pot.numbers(kitchen, i))
     if "planes" in parts or "state" in parts or vector == "planes":
         planes, whole = _planes(kitchen)
         for i in range(2):
@@ -112,8 +113,8 @@ def _planes(kitchen: Kitchen) -> tuple[np.ndarray, np.ndarray]:
     planes, wanted = kitchen.lossless().view(np.uint8), kitchen.wanted
     if wanted is None:
         return planes, planes[0]
-    own = np.stack([wanted_seen.planes(kitchen, told) for told in wanted.told])
-    whole = np.concatenate([planes[0], wanted_seen.planes(kitchen, told=True)], axis=-1)
+    own = np.stack([wanted_pot.planes(kitchen, told) for told in wanted.told])
+    whole = np.concatenate([planes[0], wanted_pot.planes(kitchen, told=True)], axis=-1)
     return np.concatenate([planes, own], axis=-1), whole
 
 
@@ -122,6 +123,10 @@ def _symbols(kitchen: Kitchen) -> tuple[str, np.ndarray]:
     layout = kitchen.layout
     sentences, symbols = entity_manual(layout, kitchen.dynamics), entities(kitchen.state, layout)
     if kitchen.wanted is not None:
-        sentences = (*sentences, *wanted_seen.wanted_rules(kitchen.wanted), *wanted_seen.symbol_sentences(layout))
-        symbols = wanted_seen.with_symbols(symbols, kitchen, first=num_symbols(layout))
+        sentences = (
+            *sentences,
+            *wanted_pot.wanted_rules(kitchen.wanted),
+            *wanted_pot.symbol_sentences(layout),
+        )
+        symbols = wanted_pot.with_symbols(symbols, kitchen, first=num_symbols(layout))
     return " ".join(sentences), symbols

@@ -29,7 +29,7 @@ from rllib_llm_comm.envs.overcooked_ai.names import COOKS, Places, places_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import FULL, contents, ingredients
 from rllib_llm_comm.envs.overcooked_ai.routes import STEPS
 from rllib_llm_comm.envs.overcooked_ai.rules import ACTION_NAMES, KIND_NAMES, Item, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.wanted_seen import origin_sentences, wanted_sentence
+from rllib_llm_comm.envs.overcooked_ai.wanted_pot_observations import origin_sentences, wanted_sentence
 
 __all__ = [
     "LIMIT",

@@ -16,8 +16,8 @@ from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.attempt_recorder import AttemptRecorder
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
-from rllib_llm_comm.evaluation.executors import SCRIPTED, Executor
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, Watch, counted, play, play_episode, record
+from rllib_llm_comm.evaluation.subgoal_executors import SCRIPTED, Executor
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.plans import Planner, no_plan

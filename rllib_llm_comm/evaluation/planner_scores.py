@@ -13,9 +13,9 @@ import numpy as np
 import rllib_llm_comm
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.executors import SCRIPTED, Executor
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
+from rllib_llm_comm.evaluation.subgoal_executors import SCRIPTED, Executor
 from rllib_llm_comm.planning.answer_counts import authors_in
 from rllib_llm_comm.planning.planners import fallback_of
 from rllib_llm_comm.planning.shipped_cassettes import find_recording

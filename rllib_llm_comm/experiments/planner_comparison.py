@@ -17,8 +17,8 @@ from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
-    from rllib_llm_comm.evaluation.executors import Executor
     from rllib_llm_comm.evaluation.planner_scores import Cell, PlannerScores
+    from rllib_llm_comm.evaluation.subgoal_executors import Executor
 
 SCRIPTED = "scripted"
 RULES = ("scripted", "plan4mc", "random")
@@ -92,7 +92,7 @@ class ComparisonSettings:
         Raises:
             UserError: If a checkpoint cannot be loaded, or the game does not fit.
         """
-        from rllib_llm_comm.evaluation.executors import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
+        from rllib_llm_comm.evaluation.subgoal_executors import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
 
         config = self.env_config or {}
         made: dict[str, Executor] = {}

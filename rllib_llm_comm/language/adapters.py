@@ -24,8 +24,8 @@ from rllib_llm_comm.language.adapter_file import (
     read_adapter_settings,
     require_same_meaning,
 )
+from rllib_llm_comm.language.adapter_merging import FoldedDecoder, folded_weights, pays_to_fold
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.folding import FoldedDecoder, folded_weights, pays_to_fold
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
 from rllib_llm_comm.language.weights import read_weights
 
@@ -261,7 +261,8 @@ class AdaptedModel:
     def decoder(self, **inputs: Any) -> Any:
         """The model without its language-model head, under the active adapter.
 
-        In a small model the adapter is folded into the weights (same result, see `rllib_llm_comm.language.folding`).
+        In a small model the adapter is folded into the weights, with the same result (see
+        `rllib_llm_comm.language.adapter_merging`).
 
         Args:
             **inputs: As of the Hugging Face model.

@@ -10,9 +10,9 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import ModuleID, TensorType
 
 from rllib_llm_comm.agents.label_loss import IGNORED, MESSAGE_LABELS
+from rllib_llm_comm.learners.epoch_progress import told_parts
 from rllib_llm_comm.learners.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
-from rllib_llm_comm.learners.pass_share import told_parts
 from rllib_llm_comm.modules.llm_comm import MESSAGE_HITS, MESSAGE_LOG_PROBS
 
 

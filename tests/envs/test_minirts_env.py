@@ -7,7 +7,7 @@ import pytest
 from minirts_play import played
 
 from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.minirts import collective
+from rllib_llm_comm.envs.minirts import collective_command
 from rllib_llm_comm.envs.minirts.commanders import tasks
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.commanders.tasks import (
@@ -65,7 +65,7 @@ def test_wrong_actions_get_one_sentence():
     env = minirts.parallel_env(action_level="red", num_agents=1)
     env.reset(seed=0)
     with pytest.raises(UserError, match="action space"):
-        env.step({"alice": np.full(len(collective.SIZES), 9000)})
+        env.step({"alice": np.full(len(collective_command.SIZES), 9000)})
     with pytest.raises(UserError, match="no entry"):
         env.step({})
 
@@ -203,25 +203,25 @@ def test_the_oracle_beats_the_medium_opponent_and_silence_loses():
 
 
 def red(kind: int, flags: list[int], **parts: int) -> np.ndarray:
-    action = np.zeros(len(collective.SIZES), np.int64)
+    action = np.zeros(len(collective_command.SIZES), np.int64)
     action[0] = kind
     names = ("kind", "resource", "enemy", "train", "build", "site", "place", "go_on")
     for name, value in parts.items():
         action[names.index(name)] = value
     for flag in flags:
-        action[len(collective.HEADS) + flag] = 1
+        action[len(collective_command.HEADS) + flag] = 1
     return action
 
 
 def test_only_flagged_units_take_the_command():
     env = minirts.parallel_env(action_level="red", num_agents=1)
     env.reset(seed=0)
-    units = collective.listed_units(env.team, 0)
+    units = collective_command.listed_units(env.team, 0)
     peasants = [i for i, unit in enumerate(units) if unit.type == PEASANT]
-    env.step({"alice": red(collective.GATHER, peasants[:2])})
+    env.step({"alice": red(collective_command.GATHER, peasants[:2])})
     after = {unit.ref: unit.order for unit in env.team.own}
     assert [after[units[i].ref] for i in peasants] == ["GATHER", "GATHER", "IDLE"]
-    env.step({"alice": red(collective.MOVE, peasants, place=0, go_on=1)})
+    env.step({"alice": red(collective_command.MOVE, peasants, place=0, go_on=1)})
     assert not any(unit.order == "MOVE" for unit in env.team.own)
 
 
@@ -231,14 +231,14 @@ def test_red_commands_cannot_spend_more_than_there_is():
     hall = next(unit for unit in env.team.own if unit.type == TOWN_HALL)
     x, y = hall.cell
     site = (y + (4 if y < 16 else -4)) * 32 + x
-    env.step({"alice": red(collective.BUILD, list(range(5)), build=BARRACK, site=site)})
+    env.step({"alice": red(collective_command.BUILD, list(range(5)), build=BARRACK, site=site)})
     assert sum(unit.making == BARRACK for unit in env.team.own) <= 1 and env.team.money >= 0
 
 
 def test_masks_of_red_name_what_there_is():
     env = minirts.parallel_env(action_level="red", num_agents=2, observe=["lists"])
     seen, _ = env.reset(seed=0)
-    starts = np.cumsum((0, *collective.SIZES))
+    starts = np.cumsum((0, *collective_command.SIZES))
     parts = [seen["bob"]["head_mask"][a:b] for a, b in zip(starts, starts[1:], strict=False)]
     assert all(part.any() for part in parts)
     assert parts[0].tolist() == [1, 1, 0, 1, 0, 1, 1]  # a peasant alone: no enemy in sight, nothing to train with

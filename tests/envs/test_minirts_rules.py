@@ -243,7 +243,7 @@ def test_changed_sources_are_compiled_anew(tmp_path, monkeypatch):
     monkeypatch.setattr(fingerprint, "__file__", str(tmp_path / "fingerprint.py"))
     before = fingerprint.fingerprint()
     assert fingerprint.fingerprint() == before
-    for name in ("discs.py", "units.py"):
+    for name in ("collisions_and_sight.py", "units.py"):
         (tmp_path / name).write_text((tmp_path / name).read_text() + "\n# Changed.\n")
         assert fingerprint.fingerprint() != before
         before = fingerprint.fingerprint()

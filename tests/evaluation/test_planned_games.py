@@ -17,9 +17,9 @@ from rllib_llm_comm.agents.emma_settings import EmmaSettings
 from rllib_llm_comm.agents.policy_folder import PolicyManifest
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.executors import PolicyExecutor, ScriptedExecutor
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.planner_scores import ALL, Cell, PlannerScores, markdown, table
+from rllib_llm_comm.evaluation.subgoal_executors import PolicyExecutor, ScriptedExecutor
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")

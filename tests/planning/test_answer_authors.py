@@ -14,8 +14,8 @@ from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.executors import ScriptedExecutor
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
+from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
 from rllib_llm_comm.planning.answer_authors import answerer_of, answerers_of
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals

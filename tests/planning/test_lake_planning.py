@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rllib_llm_comm.envs.frozen_lake import parallel_env
 from rllib_llm_comm.envs.frozen_lake.env import ENV_ID
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.executors import ScriptedExecutor
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
+from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import ScriptedPlanner
 from rllib_llm_comm.planning.planning_game import planning_game

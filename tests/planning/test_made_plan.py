@@ -6,8 +6,8 @@ import pytest
 
 from rllib_llm_comm import make_env
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.executors import ScriptedExecutor
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
+from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner

@@ -10,8 +10,8 @@ from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.commanders.tasks import Command, all_commands
 from rllib_llm_comm.envs.minirts.engine.units import PEASANT
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.executors import ScriptedExecutor
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
+from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import PlanRequest

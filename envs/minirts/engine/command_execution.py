@@ -6,7 +6,7 @@ from numba import njit
 
 from rllib_llm_comm.envs.minirts.engine import command_queue as commands
 from rllib_llm_comm.envs.minirts.engine import order_rules as orders
-from rllib_llm_comm.envs.minirts.engine.discs import free, reference, resolve, take_off
+from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import free, reference, resolve, take_off
 from rllib_llm_comm.envs.minirts.engine.state import BUILD, BULLETS, FINISHED, IDLE, NO_ONE, SLOTS
 from rllib_llm_comm.envs.minirts.engine.units import DAMAGE, HP, LOAD, RESOURCE
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from rllib_llm_comm.envs.minirts.engine.discs import reference
+from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import reference
 from rllib_llm_comm.envs.minirts.engine.state import NO_ONE, QUEUE
 
 MOVE, SHOOT, START_ATTACK, START_GATHER, START_BUILD, HIT, REMOVE, CREATE, PAY, DIG = range(10)

@@ -10,7 +10,7 @@ from numba import njit
 
 from rllib_llm_comm.envs.minirts.engine import command_queue as commands
 from rllib_llm_comm.envs.minirts.engine import order_rules as orders
-from rllib_llm_comm.envs.minirts.engine.discs import between2, distance2, free, knows, resolve
+from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import between2, distance2, free, knows, resolve
 from rllib_llm_comm.envs.minirts.engine.state import (
     ATTACK,
     BUILD,

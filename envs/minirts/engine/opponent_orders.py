@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rllib_llm_comm.envs.minirts.engine.discs import between2, distance2, free, reference
+from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import between2, distance2, free, reference
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.opponent_plan import plan
 from rllib_llm_comm.envs.minirts.engine.opponent_view import best_target, look

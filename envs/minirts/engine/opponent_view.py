@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rllib_llm_comm.envs.minirts.engine.discs import between2, in_sight, listed
+from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import between2, in_sight, listed
 from rllib_llm_comm.envs.minirts.engine.state import (
     BASES,
     BUILD,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from rllib_llm_comm.envs.minirts.engine.discs import reference, resolve, take_off
+from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import reference, resolve, take_off
 from rllib_llm_comm.envs.minirts.engine.state import ATTACK, BUILD, FINISHED, GATHER, IDLE, MOVE, NO_ONE, PENDING, TRAIN
 from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, COST, IS_BUILDING, IS_MOBILE, MADE_BY, PEASANT
 

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
-from rllib_llm_comm.envs.minirts.engine.discs import axis_cell, clear_of_discs, distance2, passable
+from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import axis_cell, clear_of_discs, distance2, passable
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.state import CELLS, NO_ONE
 

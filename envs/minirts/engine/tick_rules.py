@@ -11,8 +11,8 @@ from numba import njit
 
 from rllib_llm_comm.envs.minirts.engine import command_queue as commands
 from rllib_llm_comm.envs.minirts.engine import order_rules as orders
+from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import reference, resolve, update_fog
 from rllib_llm_comm.envs.minirts.engine.command_execution import add_unit, carry_out_all
-from rllib_llm_comm.envs.minirts.engine.discs import reference, resolve, update_fog
 from rllib_llm_comm.envs.minirts.engine.durative import run_orders
 from rllib_llm_comm.envs.minirts.engine.fingerprint import fingerprint
 from rllib_llm_comm.envs.minirts.engine.opponent_orders import act

@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 from rllib_llm_comm.envs.minirts.engine import command_queue as commands
-from rllib_llm_comm.envs.minirts.engine.discs import distance2, free
+from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import distance2, free
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.paths import way
 from rllib_llm_comm.envs.minirts.engine.state import CELLS, FAILURE_TICKS

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_llm_comm.envs.interface import text_spaces
-from rllib_llm_comm.envs.minirts import collective, told_army
+from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import Command
 from rllib_llm_comm.envs.minirts.view import observations, text
@@ -70,5 +70,5 @@ class CommanderView:
             allowed = [not executor.refusal(commander, command) for command in self._commands]
             seen["action_mask"] = np.array(allowed, np.int8)
         else:
-            seen["head_mask"] = collective.masks(team, commander)
+            seen["head_mask"] = collective_command.masks(team, commander)
         return seen

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.minirts.collective import MOST_UNITS, SIZES
+from rllib_llm_comm.envs.minirts.collective_command import MOST_UNITS, SIZES
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
 from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
 from rllib_llm_comm.envs.minirts.engine.state import ORDER_NAMES
@@ -59,7 +59,7 @@ def vector_space(more: int = 0) -> spaces.Box:
 
 
 def head_mask_space() -> spaces.Box:
-    """The space of `collective.masks`."""
+    """The space of `collective_command.masks`."""
     return spaces.Box(0, 1, (sum(SIZES),), np.int8)
 
 

@@ -25,7 +25,7 @@ from rllib_llm_comm.envs import (
     overcooked_text,
     referential,
 )
-from rllib_llm_comm.envs.plain_forms import box_observations, masked_observations, plain_infos
+from rllib_llm_comm.envs.wrappers import box_observations, masked_observations, plain_infos
 from rllib_llm_comm.errors import UserError
 
 ALL = pytest.mark.parametrize("env_id", env_ids())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rllib_llm_comm.learners.pass_share import read_share, told_parts
+from rllib_llm_comm.learners.epoch_progress import read_share, told_parts
 
 
 def test_the_share_is_told_of_the_pass_that_runs(tmp_path):

@@ -1,4 +1,4 @@
-"""Adapters folded into the weights of small models, where thin LoRA products take longer than what they correct."""
+"""Adapters merged (folded) into the weights of small models, where thin LoRA products take longer than they help."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def checked_actions(actions: Mapping[str, Any], agents: Sequence[str]) -> list[n
         if action.shape != space.shape or not ((action >= 0) & (action < space.nvec)).all():
             raise UserError(
                 f"`actions[{agent!r}]` is not in the action space, {len(SIZES)} whole numbers; see "
-                "`envs.minirts.collective`."
+                "`envs.minirts.collective_command`."
             )
         found.append(action.astype(np.int64))
     return found
