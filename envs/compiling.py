@@ -1,11 +1,15 @@
-"""Notice on stderr when rules have to be compiled, which takes a while at their first use on a machine."""
+"""Compiled rules: one process compiles at a time, and says so on stderr where that takes a while."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+
+from rllib_llm_comm.files import claim_file
 
 logger = logging.getLogger(__name__)
 
@@ -15,7 +19,9 @@ SILENT_SECONDS = 3.0
 
 @contextlib.contextmanager
 def compiling(what: str, duration: str) -> Iterator[None]:
-    """Logs a warning if what is done inside takes long.
+    """Compiles inside, or loads what another process has compiled meanwhile; logs a warning if that takes long.
+
+    Environment runners that start together on a new machine would all compile the same; all but one wait instead.
 
     Args:
         what: The rules, such as "the onion-soup kitchens".
@@ -26,6 +32,16 @@ def compiling(what: str, duration: str) -> Iterator[None]:
     note.daemon = True
     note.start()
     try:
-        yield
+        with contextlib.ExitStack() as stack:
+            # Nothing is kept where nothing can be written, so that waiting would not help.
+            with contextlib.suppress(OSError, NotImplementedError):
+                stack.enter_context(claim_file(_cache_folder() / f"{what.replace(' ', '_')}.lock"))
+            yield
     finally:
         note.cancel()
+
+
+def _cache_folder() -> Path:
+    """The folder in which numba keeps what it compiles, or one beside it."""
+    told = os.environ.get("NUMBA_CACHE_DIR")
+    return Path(told) if told else Path(__file__).parent / "__pycache__"

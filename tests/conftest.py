@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -75,3 +77,31 @@ def chat_client_at_home(monkeypatch):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
     monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+STREAMS = ("stdin", "stdout", "stderr")
+COMPILE = """
+from rllib_llm_comm.envs.minirts.engine.warm_up import compile_rules
+from rllib_llm_comm.envs.overcooked_ai.env import parallel_env
+parallel_env(layout="cramped_room").reset(seed=0)
+compile_rules()
+"""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Where processes share the tests, the longest compilation goes on beside them; who needs it comes last."""
+    if not hasattr(config, "workerinput"):
+        return
+    items.sort(key=lambda item: "minirts" in item.nodeid)
+    if config.workerinput["workerid"] == "gw0" and items and "minirts" in items[-1].nodeid:
+        config.compiler = subprocess.Popen(
+            [sys.executable, "-c", COMPILE], **dict.fromkeys(STREAMS, subprocess.DEVNULL)
+        )
+
+
+def pytest_unconfigure(config):
+    compiler = getattr(config, "compiler", None)
+    if compiler is not None:
+        compiler.kill()
+        compiler.wait()

@@ -15,7 +15,7 @@ from rllib_llm_comm.algorithms.mappo import MAPPOConfig
 from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.connectors.emma_observations import EmmaObservations
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
+from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
 from rllib_llm_comm.language.text_encoder import check_text_encoder
 from rllib_llm_comm.modules.emma import EmmaModule
 

@@ -14,6 +14,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 MODULE = "rllib_llm_comm.cli.main"
@@ -28,6 +29,10 @@ _SERVER.set_forkserver_preload(
         "transformers.models.auto.tokenization_auto",
         "transformers.models.llama.modeling_llama",
         "peft",
+        "numba",
+        "openai",
+        "pyarrow.parquet",
+        "matplotlib.figure",
     ]
 )
 
@@ -70,8 +75,13 @@ def start_rllib(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
 
 def _import_path(env: dict[str, str]) -> list[str]:
     """The places from which a fresh interpreter imports, without the folder that it is started in."""
+    return _asked_import_path(tuple(sorted((name, env[name]) for name in env if name.startswith(("PYTHON", "HOME")))))
+
+
+@cache
+def _asked_import_path(env: tuple[tuple[str, str], ...]) -> list[str]:
     program = [sys.executable, "-c", "import json, sys; print(json.dumps(sys.path[1:]))"]
-    return json.loads(subprocess.run(program, env=env, capture_output=True, check=True).stdout)
+    return json.loads(subprocess.run(program, env=dict(env), capture_output=True, check=True).stdout)
 
 
 def _become(arguments: tuple[str, ...], cwd: Path, env: dict[str, str], path: list[str], out: Path, err: Path) -> None:
