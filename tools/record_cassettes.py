@@ -8,7 +8,6 @@ functions that recorded it play it back without network or model, and come to wh
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,13 +30,13 @@ from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.planning.answer_authors import RULES
-from rllib_llm_comm.planning.code_index import CodeIndex, split_code
 from rllib_llm_comm.planning.kitchen.action_translation import (
     ActionWords,
     primitive_actions,
     surroundings,
     translate_actions,
 )
+from rllib_llm_comm.planning.kitchen.recorded_code import kitchen_code
 from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps, measure_agreement
 from rllib_llm_comm.planning.kitchen.state_translation import Translation, kitchen_check, translate
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
@@ -164,17 +163,6 @@ def translated_actions(model: ChatModel, layout: str, seed: int, agent: str) -> 
     actions = primitive_actions(game, state, agent)  # type: ignore[arg-type]
     beside = surroundings(game, state, agent)  # type: ignore[arg-type]
     return translate_actions(model, kitchen_code(), game.plain(state), agent, actions, beside=beside, pieces=1)
-
-
-def kitchen_code() -> CodeIndex:
-    """The code of the onion-soup kitchens that recordings are asked about, to search in.
-
-    It is a copy beside the cassettes and not the code of today, as a prompt quotes it: with another code a recording
-    would answer questions that nobody asks any more. So models that are recorded later are asked the same, too.
-    """
-    with gzip.open(recording("any").parent / "kitchen_source.json.gz", "rt", encoding="utf-8") as file:
-        sources: dict[str, str] = json.load(file)["files"]
-    return CodeIndex(piece for name, source in sorted(sources.items()) for piece in split_code(source, name))
 
 
 def reward_agreement(model: ChatModel, subgoal: str) -> Agreement | None:

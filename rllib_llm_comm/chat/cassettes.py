@@ -2,7 +2,8 @@
 
 A cassette is a JSON Lines file. Its first line tells what it is and how it was made; each further one is a question
 (`system`, `prompt`) with its `answer` and the `model` that gave it, and `cut_at`, tokens, if it was cut off. The last
-line of a question counts. A last line without its end, as a killed process leaves it, counts for nothing. A file that
+line of a question counts. The first line may name further recordings in the same folder (`with`), which belong to it.
+A last line without its end, as a killed process leaves it, counts for nothing. A file that
 ends in `.gz` is packed; it can only be played back.
 """
 
@@ -14,6 +15,7 @@ import json
 import logging
 import os
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -52,6 +54,8 @@ class Cassette:
         counters: Counts of the questions to this cassette; answers played back count as `cached`.
         client: The client for questions that are not recorded, or `None`.
         header: The first line: `model`, `made` (the day) and `note` tell whose answers these are.
+        played: Counts of the answers played back, by the `model` of their lines.
+        last: The `model` of the answer given last.
     """
 
     def __init__(self, path: str | os.PathLike[str], client: ChatModel | None = None, note: str = "") -> None:
@@ -70,7 +74,10 @@ class Cassette:
         self.path, self.client = Path(path), client
         self.counters = ChatCounters() if client is None else client.counters
         self.header: dict[str, Any] = {}
+        self.played: Counter[str] = Counter()
+        self.last = ""
         self._answers: dict[Question, ChatAnswer] = {}
+        self._authors: dict[Question, str] = {}
         if self.path.exists() and (client is None or not self._torn_at_once()):
             self._read()
         elif client is None:
@@ -123,6 +130,8 @@ class Cassette:
             return None
         self.counters.add(cached=1)
         count_in_scopes(cached=1)
+        self.last = self._authors.get((system, prompt), "")
+        self.played[self.last] += 1
         return answer
 
     def remember(self, prompt: str, answer: str, system: str = "") -> None:
@@ -139,8 +148,13 @@ class Cassette:
 
     def _record(self, prompt: str, system: str, answer: str) -> None:
         self._answers[system, prompt] = ChatAnswer(answer, cut_at(answer))
+        self._authors[system, prompt] = self.last = str(getattr(self.client, "model", ""))
         line = {"model": getattr(self.client, "model", ""), "system": system, "prompt": prompt, "answer": answer}
         append_line(self.path, {**line, "cut_at": cut_at(answer)} if cut_at(answer) else line)
+
+    def _take(self, other: Cassette) -> None:
+        self._answers |= other._answers
+        self._authors |= other._authors
 
     def _begin(self, note: str) -> None:
         made = datetime.now(timezone.utc).date().isoformat()
@@ -165,11 +179,16 @@ class Cassette:
             if not lines or lines[0]["cassette"] != FORMAT:
                 raise ValueError(f"its first line is not that of a cassette of format {FORMAT}")
             self.header = lines[0]
+            for other in lines[0].get("with", []):  # recordings beside this one, whose answers are its own, too
+                if Path(other).name != other:
+                    raise ValueError(f"{other!r} is no name of a file beside it")
+                self._take(Cassette(self.path.with_name(other)))
             for line in lines[1:]:
                 question, answer = (line["system"], line["prompt"]), line["answer"]
                 if not all(isinstance(text, str) for text in (*question, answer)):
                     raise TypeError("a question or an answer is no text")
                 self._answers[question] = ChatAnswer(answer, int(line.get("cut_at", 0)))
+                self._authors[question] = str(line.get("model", ""))
         except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
             raise UserError(
                 f"{str(self.path)!r} is no cassette ({type(error).__name__}: {error}); correct or record it anew."

@@ -41,7 +41,7 @@ def command(
 
         rllib manual paper/main.tex --cassette manual.jsonl --out manual.md
 
-        rllib manual docs/manuals/onion_soup.tex --chat '{"local": "smollm2"}' --batch 1
+        rllib manual onion_soup --chat '{"local": "smollm2"}' --batch 1
     """
     given = {"model": model, "base_url": base_url, "cassette": None if cassette is None else str(cassette)}
     settings = {} if chat is None else load_json_option("--chat", chat)

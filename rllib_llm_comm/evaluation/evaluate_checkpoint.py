@@ -34,10 +34,12 @@ class CheckpointEvaluation:
     lacks_reference: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The figures as plain values, with an entry `fallback` of planners that ask a language model."""
+        """The figures as plain values; of planners that ask a language model with `fallback` and `answers_from`."""
         told: dict[str, Any] = {"checkpoint": str(self.checkpoint), **self.figures.to_json()}
-        if fallback := _fallback(self.episodes):
+        if fallback := _told_once(self.episodes, "fallback"):
             told["fallback"] = fallback
+        if sources := _told_once(self.episodes, "source"):
+            told["answers_from"] = sources
         if self.communication is not None:
             told["communication"] = self.communication.to_json()
         return told
@@ -108,7 +110,7 @@ def _trained_messages(policy: Any) -> bool:
     return settings is not None and bool(settings.train_messages)
 
 
-def _fallback(played: Sequence[Episode]) -> str:
-    """The `fallback` of planners that ask a language model; empty for others."""
+def _told_once(played: Sequence[Episode], name: str) -> str:
+    """The values of a field of all plans, each once; empty for planners that ask no language model."""
     plans = (attempt["plan"] for episode in played for attempts in episode.rounds for attempt in attempts)
-    return ", ".join(sorted({plan["fallback"] for plan in plans} - {""}))
+    return ", ".join(sorted({plan.get(name, "") for plan in plans} - {""}))

@@ -185,14 +185,15 @@ def _influence(episode: Episode) -> str:
 
 
 def _answers(episode: Episode) -> list[str]:
-    """The counts of authors, such as "assignments: model 3, rules 4", and `fallback`."""
+    """The counts of authors, such as "assignments: model 3, rules 4", whose answers they are, and `fallback`."""
     told = []
     for what in ("plans", "assignments", "subgoals", "reflections", "judgements"):
         authors = authors_in(episode.metrics, what)
         if authors:
             told.append(f"{what}: {', '.join(f'{who} {count:g}' for who, count in authors.items())}")
-    fallbacks = {attempt["plan"]["fallback"] for attempts in episode.rounds for attempt in attempts} - {""}
-    return told + [f"fallback: {fallback}" for fallback in sorted(fallbacks)]
+    plans = [attempt["plan"] for attempts in episode.rounds for attempt in attempts]
+    told += [f"answers from: {source}" for source in sorted({plan.get("source", "") for plan in plans} - {""})]
+    return told + [f"fallback: {fallback}" for fallback in sorted({plan["fallback"] for plan in plans} - {""})]
 
 
 def _attempt(attempt: Mapping[str, Any]) -> ReplayAttempt:

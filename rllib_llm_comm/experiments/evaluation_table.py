@@ -19,6 +19,7 @@ _SHOWN = (
     "episodes",
     "sampled",
     "fallback",
+    "answers_from",
     "shuffled_same_share",
 )
 _TALK = {

@@ -14,6 +14,7 @@ from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.files import write_atomically
 
 if TYPE_CHECKING:
+    from rllib_llm_comm.chat.chat_model import ChatModel
     from rllib_llm_comm.planning.manuals.manual import Manual
 
 
@@ -25,16 +26,21 @@ def run_manual(
     words: int = 400,
     batch: int = 8,
     figures: Path | None = None,
-) -> None:
+    chat_model: ChatModel | None = None,
+) -> dict[str, Any]:
     """Makes the manual of a game from papers about it, and prints what it cost.
 
     Args:
-        papers: Main LaTeX file of each paper.
+        papers: Main LaTeX file of each paper, or the name of one that comes with the package.
         target: File of the manual (Markdown).
-        chat: Settings of the chat model, as of `open_chat`.
+        chat: Settings of the chat model, as of `open_chat`; a recording may be one that comes with the package.
         words: Most words of the manual.
         batch: Paragraphs per request.
         figures: File of facts, figures and cost (JSON); `None` for none.
+        chat_model: The chat model, in place of the one that the settings name.
+
+    Returns:
+        Facts, figures and cost.
 
     Raises:
         UserError: If a file cannot be read or written, or a setting is not allowed.
@@ -42,26 +48,30 @@ def run_manual(
     """
     from rllib_llm_comm.chat.cassettes import open_chat
     from rllib_llm_comm.chat.purposes import MANUAL, TOKENS
-    from rllib_llm_comm.planning.manuals.latex import read_latex, split_latex
+    from rllib_llm_comm.planning.manuals.latex import find_paper, read_latex, split_latex
     from rllib_llm_comm.planning.manuals.manual import ManualSettings, make_manual
+    from rllib_llm_comm.planning.shipped_cassettes import find_recording
 
     require_writable({"--out": target, "--json": figures})
     settings = ManualSettings(batch, words)
     asked = {"max_tokens": TOKENS[MANUAL], **chat} if chat.get("local") else dict(chat)
-    sources = {path: read_latex(path) for path in papers}
+    if asked.get("cassette") and not asked.get("local") and not asked.get("model"):
+        asked["cassette"] = find_recording(asked["cassette"])
+    sources = {path: read_latex(path) for path in map(find_paper, papers)}
     found = {path: split_latex(source) for path, source in sources.items()}
     for path, parts in found.items():
         if not parts:
             raise UserError(f"{str(path)!r} has no paragraphs; give the main LaTeX file of a paper.")
     paragraphs = [paragraph for parts in found.values() for paragraph in parts]
-    chat_model = open_chat(asked)
+    chat_model = chat_model or open_chat(asked)
     with out.status(f"asking about {len(paragraphs)} paragraphs"):
         manual = make_manual(chat_model, paragraphs, settings)
-    made = _provenance(sources, manual.to_json(), asked, chat_model)
+    made = _provenance(sources, manual.to_json(), chat_model)
     write_atomically(target, f"<!--\n{made}\n-->\n\n{manual.text}\n")
     if figures is not None:
         write_atomically(figures, json.dumps(manual.to_json(), indent=2) + "\n")
     _tell(manual, len(paragraphs), target)
+    return manual.to_json()
 
 
 def _tell(manual: Manual, paragraphs: int, target: Path) -> None:
@@ -82,7 +92,7 @@ def _doubts(figures: dict[str, Any]) -> list[str]:
     return told + ([f"{unsorted} lists of facts were kept whole for want of a usable answer."] if unsorted else [])
 
 
-def _provenance(sources: dict[Path, str], figures: dict[str, Any], asked: dict[str, Any], chat_model: Any) -> str:
+def _provenance(sources: dict[Path, str], figures: dict[str, Any], chat_model: Any) -> str:
     """The sources and the author of a manual, kept in the file so that nobody takes it for one that a person wrote."""
     names = ", ".join(
         f"{path.name} (sha256 {hashlib.sha256(text.encode()).hexdigest()[:12]})" for path, text in sources.items()
@@ -91,7 +101,8 @@ def _provenance(sources: dict[Path, str], figures: dict[str, Any], asked: dict[s
     if (header := getattr(chat_model, "header", None)) is not None:  # a recording
         by = str(header["model"])
         if getattr(chat_model, "client", None) is None:
-            by, note = f"the recording {Path(asked['cassette']).name} ({by}, {header['made']})", str(header["note"])
+            authors = ", ".join(chat_model.played) or by
+            by, note = f"the recording {chat_model.path.name} ({authors}, {header['made']})", str(header["note"])
     lines = [
         f"Made by `rllib manual` from {names}, by {by}. Not checked by a person.",
         f"{len(figures['relevant'])} of {figures['paragraphs']} paragraphs were relevant.",

@@ -1,10 +1,9 @@
-"""Stages that need no Ray: collecting labels, evaluating and replaying a checkpoint, play by a chat model."""
+"""Stages that need no Ray: collecting labels, playing a checkpoint, play by a chat model; and the list of all."""
 
 from __future__ import annotations
 
 import json
 import typing
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,52 +18,15 @@ from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
 from rllib_llm_comm.experiments.evaluation_run import run_evaluation
 from rllib_llm_comm.experiments.experiment_file import Experiment
+from rllib_llm_comm.experiments.language_stages import CollectSubgoals, MakeManual, Translate, WriteRewards
+from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.sama_report import SamaReport
+from rllib_llm_comm.experiments.stage_chat import check_stage_chat, kept_planner
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import check_type, one_sentence
 from rllib_llm_comm.files import write_atomically
 from rllib_llm_comm.registry import Registry
-
-# Experiment keys that mean something to these stages.
-_USED = {"run", "env", "config", "storage_path"}
-
-
-class PlainStage(ABC):
-    """One kind of stage, named in `run:`."""
-
-    name: ClassVar[str]
-    takes_env: ClassVar[bool] = False
-
-    def check(self, stage: Stage, unresolved: tuple[str, ...] = ()) -> None:
-        """Checks the stage before anything runs.
-
-        Args:
-            stage: The stage, references replaced.
-            unresolved: Paths in it at which nothing is yet.
-
-        Raises:
-            UserError: At the first unknown key or impossible value.
-        """
-        for key in stage.experiment.model_fields_set - _USED:
-            if getattr(stage.experiment, key) != Experiment.model_fields[key].get_default(call_default_factory=True):
-                raise UserError(f"`{stage.name}.{key}` means nothing to `run: {self.name}`; remove it.")
-        if stage.experiment.env is not None and not self.takes_env:
-            raise UserError(
-                f"`{stage.name}.env` means nothing to `run: {self.name}` (the checkpoint has it); remove it."
-            )
-        self.check_config(stage, unresolved)
-
-    @abstractmethod
-    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks `config:`."""
-
-    def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The part of `config:` that decides the result; all of it, if a stage knows no better."""
-        return config
-
-    @abstractmethod
-    def run(self, stage: Stage) -> StageResult:
-        """Does the work; what lies in the stage's folder from a killed call is used or overwritten."""
 
 
 class CollectLabels(PlainStage):
@@ -151,12 +113,13 @@ class _OnCheckpoint(PlainStage):
     of_others: ClassVar[dict[str, str]] = {}
     """Settings that would have no effect here -> the `run` that has them."""
 
-    def settings(self, stage: Stage) -> CheckpointStageSettings:
-        """The checked `config:`."""
+    def settings(self, stage: Stage, keeps: bool = False) -> CheckpointStageSettings:
+        """The checked `config:`; with `keeps`, what the planner's chat model answers is recorded in the folder."""
         try:
-            return CheckpointStageSettings.model_validate(
+            found = CheckpointStageSettings.model_validate(
                 {"episodes": self.default_episodes, **stage.experiment.config}
             )
+            return found.model_copy(update={"planner": kept_planner(found.planner, stage.folder)}) if keeps else found
         except ValidationError as error:
             sentence = one_sentence(f"{stage.name}.config", error, CheckpointStageSettings)
             raise UserError(sentence) from None
@@ -203,7 +166,7 @@ class Evaluate(_OnCheckpoint):
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes `evaluation.json`."""
-        settings = self.settings(stage)
+        settings = self.settings(stage, keeps=True)
         path = stage.folder / "evaluation.json"
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
         log = stage.folder / "plans.jsonl"
@@ -229,7 +192,7 @@ class Replay(_OnCheckpoint):
         """Plays the episodes and writes one page per checkpoint."""
         from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
 
-        settings = self.settings(stage)
+        settings = self.settings(stage, keeps=True)
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
         written: list[Path] = []
         for number, checkpoint in enumerate(paths):
@@ -289,26 +252,7 @@ class ChatPlay(PlainStage):
             raise UserError(f"`{stage.name}.env` is missing; say what is played.")
         check_environment(stage.name, stage.experiment.env, settings.env_config)
         check_shows_words(stage.name, str(stage.experiment.env), settings.env_config)
-        if not settings.chat.get("local") and {"model", "cassette"}.isdisjoint(settings.chat):
-            raise UserError(
-                f"`{stage.name}.config.chat.model` is missing; name the model at the server, or give `local` or "
-                "`cassette`."
-            )
-        self._check_chat(stage.name, settings.chat)
-
-    def _check_chat(self, name: str, chat: Mapping[str, Any]) -> None:
-        """Refuses unknown settings; nothing is loaded and no recording is begun."""
-        from rllib_llm_comm.chat.cassettes import open_chat
-        from rllib_llm_comm.chat.settings import ChatSettings
-
-        if "model" in chat:
-            known = [*ChatSettings.names(), "cassette", "note"]
-            for key in chat:
-                if key not in known:
-                    hint = did_you_mean(key, known)
-                    raise UserError(f"`{name}.config.chat.{key}` is no setting; known are {', '.join(known)}.{hint}")
-        asks = "model" in chat or "local" in chat
-        open_chat({key: value for key, value in chat.items() if key != "cassette" or not asks})
+        check_stage_chat(f"{stage.name}.config.chat", settings.chat)
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes `evaluation.json`."""
@@ -346,7 +290,21 @@ def _kept(chat: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 KINDS: Registry[PlainStage] = Registry(
-    "run", {kind.name: kind() for kind in (CollectLabels, Evaluate, Replay, ChatPlay)}
+    "run",
+    {
+        kind.name: kind()
+        for kind in (
+            CollectLabels,
+            MakeManual,
+            Translate,
+            CollectSubgoals,
+            WriteRewards,
+            Evaluate,
+            Replay,
+            ChatPlay,
+            SamaReport,
+        )  # fmt: skip
+    },
 )
 
 

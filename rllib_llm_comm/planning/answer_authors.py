@@ -83,6 +83,21 @@ def _recorded(tape: Cassette) -> Answerer:
     return RULES if tape.header.get("model") == RULES_MODEL else CASSETTE
 
 
+def source_of(model: ChatModel) -> str:
+    """Name of whoever gave the last answer, for pages and records: a model, or a recording with its author and day.
+
+    Args:
+        model: The chat model.
+    """
+    name = str(getattr(model, "model", ""))
+    if not isinstance(model, Cassette):
+        return name
+    if model.client is not None:
+        return str(getattr(model.client, "model", ""))
+    author = model.last or model.header.get("model", "")
+    return f"recording {model.path.name} ({author}, {model.header.get('made', '')})"
+
+
 def gave_up(error: AnswerError) -> UserError:
     """The end of a run whose `fallback` is "error".
 

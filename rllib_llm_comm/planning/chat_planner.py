@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
@@ -23,6 +23,7 @@ from rllib_llm_comm.planning.answer_authors import (
     answerer_of,
     answerers_of,
     gave_up,
+    source_of,
 )
 from rllib_llm_comm.planning.manuals.manual import read_manual
 from rllib_llm_comm.planning.matching import (
@@ -47,7 +48,7 @@ from rllib_llm_comm.planning.planner_forms import (
     with_entries,
 )
 from rllib_llm_comm.planning.planning_game import BETWEEN_EXAMPLES
-from rllib_llm_comm.planning.plans import FailedAttempt, Phase, Plan, Planner, PlanRequest, Refusal
+from rllib_llm_comm.planning.plans import Outcome, Phase, Plan, Planner, PlanRequest, Refusal, told_failures
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class ChatPlanSettings:
     manual: str = ""
     fallback: str = BY_RULES
 
+    menus: ClassVar[tuple[str, ...]] = ("possible", "library")
+
     def __post_init__(self) -> None:
         """Refuses what is not allowed."""
         if not isinstance(self.manual, str):
@@ -87,7 +90,7 @@ class ChatPlanSettings:
         require_choice("examples", self.examples, (0, 1, 3))
         require_choice("irrelevant_examples", self.irrelevant_examples, (0, 1, 3))
         require_choice("objects", self.objects, (False, True))
-        require_choice("menu", self.menu, ("possible", "library"))
+        require_choice("menu", self.menu, self.menus)
         require_choice("nearest", self.nearest, ("embedding", "model"))
         require_choice("fallback", self.fallback, FALLBACKS)
         if not isinstance(self.text_encoder, str):
@@ -166,6 +169,7 @@ class ChatPlanner(Planner):
             planner=self.name,
             answered_by=PhaseAnswers(**by),
             fallback=self.how.fallback,
+            source=source_of(self.model),
         )
 
     @contextmanager
@@ -225,6 +229,15 @@ class ChatPlanner(Planner):
         shown += [example.strip() for example in others[: self.how.irrelevant_examples]]
         return "".join(f"\nAn example.\n{example}\n" for example in shown)
 
+    def described(self, plan: Plan, outcomes: Sequence[Outcome]) -> str:
+        """The ends of a plan's subgoals, as reflection is told of them.
+
+        Args:
+            plan: The plan.
+            outcomes: The ends.
+        """
+        return "\n".join(outcome.sentence() for outcome in outcomes)
+
     # ---- the three questions -----------------------------------------------------------------------------
 
     def goal(self, request: PlanRequest, context: str) -> tuple[str, str]:
@@ -245,7 +258,7 @@ class ChatPlanner(Planner):
             "plan_goal",
             context=context,
             examples=self.examples(request, "goal"),
-            failed=_told(request.failed),
+            failed=told_failures(request.failed),
             with_objects=", made of the things that matter" if self.how.objects else "",
         )
         answer = ask_for(self.model, prompt, Goal, check=check)
@@ -274,7 +287,7 @@ class ChatPlanner(Planner):
             "plan_decomposition",
             context=context,
             examples=self.examples(request, "decomposition"),
-            failed=_told(request.failed),
+            failed=told_failures(request.failed),
             goal=goal,
             count=len(game.agents),
             menu=self._menu(request),
@@ -333,7 +346,7 @@ class ChatPlanner(Planner):
             "plan_assignment",
             context=context,
             examples=self.examples(request, "assignment"),
-            failed=_told(request.failed),
+            failed=told_failures(request.failed),
             goal=goal,
             subgoals="\n".join(f"{number}. {one.subgoal}" for number, one in enumerate(subgoals, 1)),
         )
@@ -374,13 +387,3 @@ def _note(refused: list[Refusal], phase: Phase, problems: dict[str, str]) -> Non
         noted = Refusal(phase=phase, subgoal=subgoal, reason=reason, instead="")
         if noted not in refused:
             refused.append(noted)
-
-
-def _told(failed: Sequence[FailedAttempt]) -> str:
-    """Attempts from here that failed, in words."""
-    lines = []
-    for attempt in failed:
-        subgoals = "; ".join(f"{agent}: {subgoal}" for agent, subgoal in attempt.plan.by_agent().items())
-        lines.append(f"- goal: {attempt.plan.goal}; {subgoals}. The mistake was in the {attempt.guilty}: {attempt.why}")
-    told = "\nThis was tried from here and failed; do not answer the same again:\n" + "\n".join(lines) + "\n"
-    return told if lines else ""

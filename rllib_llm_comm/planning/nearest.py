@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.chat.answers import AnswerError, ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.language.prompt_files import fill
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Nearest(Protocol):
@@ -44,16 +47,25 @@ class NearestByEmbedding:
 
     def __call__(self, text: str, options: Sequence[str]) -> str:
         """Possible subgoal that shares most words with a text."""
-        import torch
-
-        from rllib_llm_comm.language.text_encoder import load_text_encoder, padded
-
-        encoder = load_text_encoder(self.text_encoder)
-        tokens = padded([encoder.tokens(one) for one in (text, *options)])
-        states = encoder.states(tokens)
-        means = states.sum(1) / (tokens != 0).sum(1, keepdim=True).clamp(min=1)
-        said, known = torch.nn.functional.normalize(means, dim=1).split([1, len(options)])
+        said, known = directions((text, *options), self.text_encoder).split([1, len(options)])
         return options[int((known @ said[0]).argmax())]
+
+
+def directions(texts: Sequence[str], text_encoder: str = "embedded") -> torch.Tensor:
+    """Mean token vectors of texts, each of length 1: float32 (texts, width).
+
+    Args:
+        texts: At least one.
+        text_encoder: See `rllib_llm_comm.language.text_encoder.load_text_encoder`.
+    """
+    import torch
+
+    from rllib_llm_comm.language.text_encoder import load_text_encoder, padded
+
+    encoder = load_text_encoder(text_encoder)
+    tokens = padded([encoder.tokens(one) for one in texts])
+    means = encoder.states(tokens).sum(1) / (tokens != 0).sum(1, keepdim=True).clamp(min=1)
+    return torch.nn.functional.normalize(means, dim=1)
 
 
 class Chosen(BaseModel):

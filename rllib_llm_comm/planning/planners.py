@@ -11,13 +11,14 @@ import rllib_llm_comm.planning.rules_chat  # noqa: F401  (makes the chat model "
 from rllib_llm_comm.chat.cassettes import check_chat, open_chat
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.planning.answer_authors import BY_RULES, MENU, RULES, PhaseAnswers
+from rllib_llm_comm.planning.answer_authors import MENU, RULES, PhaseAnswers
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.deps_planner import DepsPlanner
 from rllib_llm_comm.planning.matching import assigned, made_possible
 from rllib_llm_comm.planning.nearest import NearestByEmbedding
 from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
 from rllib_llm_comm.planning.random_planners import DisturbedPlanner, RandomPlanner
+from rllib_llm_comm.planning.sama_planner import SamaPlanner, SamaPlanSettings
 from rllib_llm_comm.planning.shipped_cassettes import find_recording
 from rllib_llm_comm.planning.skill_graph import share_out
 from rllib_llm_comm.registry import Registry
@@ -84,14 +85,16 @@ class _AskingModel:
     Attributes:
         name: Its name in settings; "cassette" plays a recording.
         planner: Its class.
+        settings: Class of its settings.
     """
 
     name: str
     planner: type[ChatPlanner]
+    settings: type[ChatPlanSettings] = ChatPlanSettings
 
     def __call__(self, model: ChatModel | None = None, **given: Any) -> Planner:
         asked = self.open(given) if model is None else model
-        made = self.planner(asked, ChatPlanSettings(**{k: v for k, v in given.items() if k not in _SOURCES}))
+        made = self.planner(asked, self.settings(**{k: v for k, v in given.items() if k not in _SOURCES}))
         if self.name == "cassette":
             made.name, made.slow = self.name, False
         return made
@@ -110,9 +113,11 @@ def _disturbed(
     return DisturbedPlanner(make_planner(planner, model), share, seed)
 
 
-_ASKING = tuple(
-    _AskingModel(name, kind)
-    for name, kind in (("chat", ChatPlanner), ("cassette", ChatPlanner), (DepsPlanner.name, DepsPlanner))
+_ASKING = (
+    _AskingModel("chat", ChatPlanner),
+    _AskingModel("cassette", ChatPlanner),
+    _AskingModel(DepsPlanner.name, DepsPlanner),
+    _AskingModel(SamaPlanner.name, SamaPlanner, SamaPlanSettings),
 )
 WITH_MODEL = tuple(maker.name for maker in _ASKING)
 """Those that ask a chat model."""
@@ -172,7 +177,8 @@ def fallback_of(settings: str | Mapping[str, Any]) -> str:
         settings: See `rllib_llm_comm.planning.planners.make_planner`.
     """
     given = _undisturbed(settings)
-    return str(given.get("fallback", BY_RULES)) if given.get("name") in WITH_MODEL else ""
+    maker = PLANNERS.get(given.get("name"))
+    return str(given.get("fallback", maker.settings.fallback)) if isinstance(maker, _AskingModel) else ""
 
 
 def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | None:
@@ -214,7 +220,7 @@ def _model(name: str, given: Mapping[str, Any]) -> ChatModel:
 def _settings_of(maker: Callable[..., Planner]) -> tuple[str, ...] | None:
     """Names of the settings that a maker takes; `None` if it takes any."""
     if isinstance(maker, _AskingModel):
-        return (*_SOURCES, *inspect.signature(ChatPlanSettings).parameters)
+        return (*_SOURCES, *inspect.signature(maker.settings).parameters)
     arguments = inspect.signature(maker).parameters.values()
     if any(argument.kind is inspect.Parameter.VAR_KEYWORD for argument in arguments):
         return None

@@ -18,6 +18,7 @@ State = Any
 """A moment of a game, as its adapter gives it; never changed, so that a planner may think while the game goes on."""
 
 PHASES = ("goal", "decomposition", "assignment")
+_SHOWN_FORMS = 20
 BETWEEN_EXAMPLES = "\n---\n"
 """Separator of the examples in a template file."""
 
@@ -76,6 +77,15 @@ class PlanningGame(ABC):
     def plain(self, state: State) -> Mapping[str, Any]:
         """A moment as JSON-able values, as rewards and translators read it."""
 
+    def holds(self, state: State, sentence: str) -> bool | None:
+        """True if a sentence is true of a moment; `None` if that cannot be told, as in games without a checker.
+
+        Args:
+            state: The moment.
+            sentence: One fact.
+        """
+        return None
+
     def examples(self, phase: str) -> Sequence[str]:
         """Up to three worked examples for a phase of planning.
 
@@ -93,6 +103,24 @@ class PlanningGame(ABC):
     @abstractmethod
     def parse(self, text: str) -> str | None:
         """The subgoal that a text names, in the library's words; `None` if it names none, or several."""
+
+    def resolve(self, state: State, agent: str, text: str) -> str | None:
+        """The subgoal that a text means for an agent now; more than `parse` where the game knows words for several.
+
+        Args:
+            state: The moment.
+            agent: Its name.
+            text: A subgoal in any words.
+
+        Returns:
+            In the library's words, possible or not; `None` if the text means none.
+        """
+        return self.parse(text)
+
+    def forms(self) -> str:
+        """The forms of subgoals in one line, for models that get no list of those that are possible now."""
+        library = dict.fromkeys(subgoal for agent in self.agents for subgoal in self.library(agent))
+        return "; ".join(list(library)[:_SHOWN_FORMS])
 
     @abstractmethod
     def refusal(self, state: State, agent: str, subgoal: str) -> str:

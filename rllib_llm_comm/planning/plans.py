@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,12 +35,26 @@ class Refusal(BaseModel):
 
 
 class AssignedSubgoal(BaseModel):
-    """The subgoal of one agent, with its reason and its author."""
+    """The subgoal of one agent, with its reason and its author.
+
+    Attributes:
+        agent: Its name.
+        subgoal: In the game's words.
+        reason: Reason.
+        answered_by: Author.
+        said: In the planner's own words, if it proposes freely; empty: as `subgoal`.
+    """
 
     agent: str
     subgoal: str
     reason: str = ""
     answered_by: Answerer = OWN
+    said: str = ""
+
+    @property
+    def words(self) -> str:
+        """The subgoal in the planner's own words."""
+        return self.said or self.subgoal
 
 
 class Plan(BaseModel):
@@ -53,6 +68,7 @@ class Plan(BaseModel):
         planner: Name of the planner that made it.
         answered_by: The author of each phase: a planner may have asked a model and taken rules in the end.
         fallback: Substitute for a language model's unusable answer; empty for planners that ask none.
+        source: Name of the model or the recording, of planners that ask one.
     """
 
     goal: str
@@ -62,6 +78,7 @@ class Plan(BaseModel):
     planner: str = ""
     answered_by: PhaseAnswers = PhaseAnswers()
     fallback: str = ""
+    source: str = ""
 
     def of(self, agent: str) -> str:
         """An agent's subgoal.
@@ -120,6 +137,21 @@ class FailedAttempt:
     undone: tuple[str, ...] = ()
 
 
+def told_failures(failed: Sequence[FailedAttempt], when: str = "from here") -> str:
+    """Attempts that failed, in words.
+
+    Args:
+        failed: The attempts.
+        when: When they were tried.
+    """
+    lines = []
+    for attempt in failed:
+        subgoals = "; ".join(f"{one.agent}: {one.words}" for one in attempt.plan.subgoals)
+        lines.append(f"- goal: {attempt.plan.goal}; {subgoals}. The mistake was in the {attempt.guilty}: {attempt.why}")
+    told = f"\nThis was tried {when} and failed; do not answer the same again:\n" + "\n".join(lines) + "\n"
+    return told if lines else ""
+
+
 @dataclass(frozen=True)
 class PlanRequest:
     """Request to a planner.
@@ -131,6 +163,7 @@ class PlanRequest:
         outcomes: Ends of subgoals in this episode, the latest last; at most `REMEMBERED`.
         failed: Attempts from this very situation, the latest last. If there are any, the phase that the latest one
             names is planned anew, and those after it; what failed is not to be proposed again.
+        earlier: Attempts that failed earlier in this episode, from other situations, the latest last.
     """
 
     game: PlanningGame
@@ -138,6 +171,7 @@ class PlanRequest:
     current: dict[str, str] = field(default_factory=dict)
     outcomes: tuple[Outcome, ...] = ()
     failed: tuple[FailedAttempt, ...] = ()
+    earlier: tuple[FailedAttempt, ...] = ()
 
     @property
     def redo(self) -> Phase:
@@ -194,6 +228,15 @@ class Planner(ABC):
             ChatError: If a language model gave no usable answer; the agents then keep their subgoals.
             UserError: If the user has to do something first.
         """
+
+    def went_well(self, request: PlanRequest, plan: Plan) -> None:
+        """Told of each round that stands and whose subgoals all were done.
+
+        Args:
+            request: The moment at its start.
+            plan: Its plan.
+        """
+        return
 
     def settings(self) -> dict[str, Any]:
         """Properties that identify this planner, JSON-able."""

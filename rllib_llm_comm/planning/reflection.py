@@ -34,6 +34,7 @@ from rllib_llm_comm.planning.tracking import PATIENCE
 
 MOST_TRIALS = 3
 MOST_REFLECTIONS = 3
+"""Of the attempts from one situation; of those earlier in the episode the last ones, too."""
 
 
 @dataclass
@@ -160,6 +161,7 @@ class ReflectivePlay:
             self._rounds.begin(seed)
             self.planner.reseed(seed)
             self.planner.begin()
+            self._earlier: list[FailedAttempt] = []
             while self._rounds.running:
                 episode.rounds.append(self._round(episode.answers))
         for attempts in episode.rounds:
@@ -180,19 +182,25 @@ class ReflectivePlay:
         start = self._rounds.save()
         attempts: list[Attempt] = []
         failed: list[FailedAttempt] = []
-        request = PlanRequest(self._rounds.game, self._rounds.game.state(), outcomes=start.outcomes)
+        earlier = tuple(self._earlier[-MOST_REFLECTIONS:])
+        state = self._rounds.game.state()
+        request = PlanRequest(self._rounds.game, state, outcomes=start.outcomes, earlier=earlier)
         plan = made_plan(self.planner, request)
         while True:
             answers.add_plan(plan)
             attempt = self._rounds.attempt(plan)
             attempts.append(attempt)
-            if not attempt.failed or len(failed) >= self._trials:
+            if not attempt.failed:
+                self.planner.went_well(request, attempt.plan)
+                return attempts
+            if len(failed) >= self._trials:
                 return attempts
             try:
                 attempt.reflection = blamed = self.reflector(request, attempt.plan, attempt.outcomes)
                 answers.add_reflection(blamed)
                 undone = tuple(outcome.agent for outcome in attempt.outcomes if outcome.how in (STUCK, LOST))
                 failed.append(FailedAttempt(attempt.plan, blamed.phase, blamed.why, undone))
+                self._earlier.append(failed[-1])
                 request = replace(request, failed=tuple(failed[-MOST_REFLECTIONS:]))
                 plan = made_plan(self.planner, request)
             except AnswerError as error:  # nothing is put back yet, so nothing is lost

@@ -84,9 +84,9 @@ class ChatReflector:
             "reflect",
             context=self.planner.context(request),
             goal=plan.goal,
-            subgoals="; ".join(one.subgoal for one in plan.subgoals),
-            assignment="; ".join(f"{one.agent}: {one.subgoal}" for one in plan.subgoals),
-            description="\n".join(outcome.sentence() for outcome in outcomes),
+            subgoals="; ".join(one.words for one in plan.subgoals),
+            assignment="; ".join(f"{one.agent}: {one.words}" for one in plan.subgoals),
+            description=self.planner.described(plan, outcomes),
             earlier="Plans from here that failed before:\n" + "\n".join(earlier) + "\n\n" if earlier else "",
         )
         try:

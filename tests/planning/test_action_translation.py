@@ -24,8 +24,8 @@ from rllib_llm_comm.planning.kitchen.action_translation import (
     surroundings,
     translate_actions,
 )
+from rllib_llm_comm.planning.kitchen.recorded_code import kitchen_code
 from rllib_llm_comm.planning.planning_game import planning_game
-from tools.record_cassettes import kitchen_code
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

@@ -15,7 +15,7 @@ from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.manuals.latex import Paragraph, read_latex, split_latex
+from rllib_llm_comm.planning.manuals.latex import Paragraph, find_paper, papers, read_latex, split_latex
 from rllib_llm_comm.planning.manuals.manual import (
     ManualSettings,
     collect_facts,
@@ -26,6 +26,7 @@ from rllib_llm_comm.planning.manuals.manual import (
     summary,
     without_repetitions,
 )
+from rllib_llm_comm.planning.shipped_cassettes import recording
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -138,11 +139,11 @@ def test_a_recording_makes_the_same_manual_with_any_batch(tmp_path):
         make_manual(Cassette(path), paragraphs, ManualSettings(words=300))
 
 
-@pytest.mark.parametrize("paper", sorted((Path(__file__).parents[2] / "docs" / "manuals").glob("*.tex")), ids=str)
-def test_our_manuals_are_what_was_recorded(paper):
-    tape = Cassette(paper.with_suffix(".jsonl"))
-    made = make_manual(tape, split_latex(read_latex(paper)))
-    assert made.text == read_manual(paper.with_suffix(".md")) and tape.counters.requests == 0
-    assert tape.header["note"].startswith("Recorded by `rllib manual") and tape.header["note"] in " ".join(
-        paper.with_suffix(".md").read_text().split("\n")
-    )
+@pytest.mark.parametrize("game", papers())
+def test_our_manuals_are_what_was_recorded(game):
+    tape = Cassette(recording(f"manual_{game}"))
+    manual = Path(__file__).parents[2] / "docs" / "manuals" / f"{game}.md"
+    made = make_manual(tape, split_latex(read_latex(find_paper(game))))
+    assert made.text == read_manual(manual) and tape.counters.requests == 0
+    assert tape.header["note"].startswith("Recorded by `rllib manual")
+    assert tape.header["note"] in " ".join(manual.read_text().split("\n"))

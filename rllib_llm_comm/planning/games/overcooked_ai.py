@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, Layout
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
@@ -36,6 +37,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.prompt_files import template
 from rllib_llm_comm.planning.games.overcooked_ai_player import FollowingCooks
 from rllib_llm_comm.planning.games.overcooked_ai_skills import kitchen_skills
+from rllib_llm_comm.planning.games.overcooked_ai_words import FORMS, plain_words, without_places
 from rllib_llm_comm.planning.planning_game import BETWEEN_EXAMPLES, PlanningGame
 from rllib_llm_comm.planning.skill_graph import SkillProblem
 
@@ -124,6 +126,10 @@ class KitchenPlanning(PlanningGame):
         """State of the kitchen as plain values."""
         return plain_state(self.kitchen(state))
 
+    def holds(self, state: Moment, sentence: str) -> bool | None:
+        """True if the kitchen's checker proves a sentence, false if it disproves it."""
+        return check_sentence(self.kitchen(state), sentence, soups=state.soups)
+
     def examples(self, phase: str) -> Sequence[str]:
         """Worked examples of a phase, from a template file."""
         text = template("rllib_llm_comm.planning", f"example_overcooked_ai_{phase}")
@@ -137,6 +143,23 @@ class KitchenPlanning(PlanningGame):
         """Subgoal that a text names, in the words of the library; `None` if it names none."""
         found = parse_subgoal(self._layout, text)
         return None if found is None else subgoal_text(self._layout, found)
+
+    def resolve(self, state: Moment, agent: str, text: str) -> str | None:
+        """Subgoal that a text means for a cook: without a place the nearest possible one; to wait is to go nowhere."""
+        if (known := self.parse(text)) is not None:
+            return known
+        words, player = plain_words(text), COOKS.index(agent)
+        if words == "wait":
+            return subgoal_text(self._layout, Subgoal(GO, "", self.kitchen(state).cook(player).cell))
+        meant = [one for one in library(self._layout, player) if words in without_places(one)]
+        if not meant:
+            return None
+        options = [subgoal_text(self._layout, one) for one in meant]
+        return min(options, key=lambda one: (bool(self.refusal(state, agent, one)), self.effort(state, agent, one)))
+
+    def forms(self) -> str:
+        """The verbs, things and places of subgoals."""
+        return FORMS
 
     def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
         """Reason against a subgoal of a cook now; to go to its own cell is to wait, and always possible."""

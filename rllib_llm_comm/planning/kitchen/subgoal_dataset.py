@@ -61,10 +61,19 @@ def diverse_states(game: PlanningGame, number: int, seed: int = 0) -> dict[str, 
         kitchen.restore(random_snapshot(kitchen.layout, kitchen.dynamics, rng))
         state = game.state()
         words = [game.situation(state), *(game.situation_of(state, agent) for agent in game.agents)]
-        digest = hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+        digest = digest_of("\n".join(words))
         in_vain = in_vain + 1 if digest in found else 0
         found.setdefault(digest, state)
     return found
+
+
+def digest_of(words: str) -> str:
+    """Short name of a state.
+
+    Args:
+        words: The state in words.
+    """
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
 
 
 @dataclass
@@ -78,6 +87,8 @@ class SubgoalDataset:
         model: Chat model for a planner, in place of the one that its settings name.
         plans: Per state what the planner gave: `state` (a digest), `goal`, `subgoals` by agent in the game's words,
             what was `refused` and who `answered_by`; or `state` and `failed`, why there is no usable answer.
+        given: States to ask in, by a digest, in place of random ones; empty: random ones.
+        states_by: Who made the states: "random", or "model".
     """
 
     layout: str | Sequence[str] = "cramped_room"
@@ -85,6 +96,8 @@ class SubgoalDataset:
     seed: int = 0
     model: ChatModel | None = None
     plans: list[dict[str, Any]] = field(default_factory=list)
+    given: Mapping[str, State] = field(default_factory=dict)
+    states_by: str = "random"
 
     def __post_init__(self) -> None:
         """Opens the kitchen.
@@ -96,9 +109,15 @@ class SubgoalDataset:
         env.reset(seed=self.seed)
         self._game = planning_game(env)
 
+    @property
+    def game(self) -> PlanningGame:
+        """The kitchen, as planners know it."""
+        return self._game
+
     def made_with(self) -> dict[str, Any]:
         """All that decides what comes of a state, JSON-able and without keys."""
-        return {"planner": _without_keys(self.planner), "seed": self.seed}
+        by = {"states_by": self.states_by} if self.given else {}
+        return {"planner": without_keys(self.planner), "seed": self.seed, **by}
 
     def take_over(self, text: str) -> None:
         """Takes over what a file holds that `to_json` wrote.
@@ -139,7 +158,8 @@ class SubgoalDataset:
             ChatError: If a request failed for good.
             UserError: If what was taken over is of other states, or the user has to do something first.
         """
-        found = list(diverse_states(self._game, max(states, len(self.plans)), self.seed).items())
+        drawn = self.given or diverse_states(self._game, max(states, len(self.plans)), self.seed)
+        found = list(drawn.items())
         if [plan.get("state") for plan in self.plans] != [digest for digest, _ in found[: len(self.plans)]]:
             raise UserError("The file holds subgoals for states that are drawn otherwise now; give another --folder.")
         missing = found[len(self.plans) :]
@@ -251,11 +271,15 @@ def _words(goal: str) -> str:
     return " ".join(re.findall(r"\w+", goal.lower()))
 
 
-def _without_keys(settings: Any) -> Any:
-    """Settings as they may be told, as JSON gives them back."""
+def without_keys(settings: Any) -> Any:
+    """Settings as they may be told, as JSON gives them back: without keys, and without what changes no answer.
+
+    Args:
+        settings: Plain values.
+    """
     if isinstance(settings, Mapping):
         kept = [name for name in settings if name not in _WITHOUT_EFFECT and not _SECRET.search(str(name).lower())]
-        return {name: _without_keys(settings[name]) for name in kept}
+        return {name: without_keys(settings[name]) for name in kept}
     if isinstance(settings, Sequence) and not isinstance(settings, str):
-        return [_without_keys(value) for value in settings]
+        return [without_keys(value) for value in settings]
     return settings if isinstance(settings, str | int | float | None) else str(settings)

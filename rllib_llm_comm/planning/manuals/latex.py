@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.planning.manuals.latex_commands import (
     ACCENTS,
     BREAK,
@@ -20,6 +21,7 @@ from rllib_llm_comm.planning.manuals.latex_commands import (
 )
 
 LONGEST = 2000
+_PAPERS = Path(__file__).with_name("papers")
 _FEW_WORDS = 5
 _MOST_BYTES = 20 << 20
 _MOST_EXPANSIONS = 3
@@ -54,6 +56,31 @@ class Paragraph:
 
     section: str
     text: str
+
+
+def papers() -> list[str]:
+    """The names of the descriptions of games in LaTeX that come with the package."""
+    return sorted(path.stem for path in _PAPERS.glob("*.tex"))
+
+
+def find_paper(named: str | os.PathLike[str]) -> Path:
+    """A paper's path from a setting: a file, or the name of one that comes with the package.
+
+    Args:
+        named: The setting.
+
+    Raises:
+        UserError: If it is neither.
+    """
+    path = Path(named).expanduser()
+    if path.is_file():
+        return path
+    if str(named) in papers():
+        return _PAPERS / f"{named}.tex"
+    raise UserError(
+        f"The paper {str(named)!r} is no file and none of {', '.join(papers())}, which come with the package; correct "
+        f"it.{did_you_mean(str(named), papers())}"
+    )
 
 
 def read_latex(path: str | Path) -> str:

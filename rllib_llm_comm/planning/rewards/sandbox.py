@@ -8,7 +8,7 @@ walls:
    sets and texts. No imports, no other attribute, no name with two underscores, so none of the known ways from an
    object to the interpreter's insides.
 2. A process of its own, which knows nothing of ours: no environment variables, no packages; only plain values (JSON)
-   pass in, and a 0, a 1 or a sentence out. It may not open a file or a socket, nor write to a file.
+   pass in, and a 0, a 1 or sentences out. It may not open a file or a socket, nor write to a file.
 3. Limits that the system enforces: computing time per call and memory. What hits them ends, and the next call gets a
    new process.
 
@@ -39,25 +39,30 @@ _WORKER = Path(__file__).with_name("sandbox_worker.py")
 _MOST_STATE = 1 << 20
 _MOST_ANSWER = 1 << 16
 _MOST_PROGRAMS = 1024
+_REWARD, _TRANSLATE = "reward", "translate"  # as in the worker, which is not imported
+_RETURNS = {
+    _REWARD: "returns 1 if the subgoal is reached and 0 if not",
+    _TRANSLATE: "returns a list of short sentences",
+}
 _PATIENCE = 20.0  # wall-clock seconds beyond the computing time: the machine may be busy, the worker never sleeps
 
 
 class RefusedCodeError(UserError):
-    """Reward code that may not run, ran into a limit, or did not return 0 or 1.
+    """Code that may not run, ran into a limit, or did not return what it should.
 
     Attributes:
         reason: Reason, as a part of a sentence.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, function: str = _REWARD) -> None:
         super().__init__(
-            f"The reward code is refused: {reason}; write a function `reward(state)` in plain Python, without imports, "
-            "that returns 1 if the subgoal is reached and 0 if not."
+            f"The {function} code is refused: {reason}; write a function `{function}(state)` in plain Python, without "
+            f"imports, that {_RETURNS[function]}."
         )
-        self.reason = reason
+        self.reason, self._function = reason, function
 
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        return type(self), (self.reason,)
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.reason, self._function)
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ class Sandbox:
         self._worker: subprocess.Popen[bytes] | None = None
         self._finalizer: weakref.finalize | None = None
         self._owner = 0
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         # Rewards that come to another process one by one still share one sandbox there.
@@ -125,7 +130,7 @@ class Sandbox:
             RefusedCodeError: Says what and where.
         """
         with self._lock:
-            self._number(source)
+            self._number(source, _REWARD)
 
     def run(self, source: str, state: Any) -> int:
         """Result of the code for a state.
@@ -143,6 +148,28 @@ class Sandbox:
             RefusedCodeError: If the code is refused, runs into a limit, fails, or returns anything else.
             UserError: If the state is not of plain values, or too large.
         """
+        return int(self._run(source, state, _REWARD))
+
+    def translate(self, source: str, state: Any) -> list[str]:
+        """Sentences of the code for a state.
+
+        Args:
+            source: Python code with a function `translate(state)`.
+            state: Plain values, as JSON knows them.
+
+        Returns:
+            1 to 80 sentences of at most 200 characters.
+
+        Raises:
+            RefusedCodeError: If the code is refused, runs into a limit, fails, or returns anything else.
+            UserError: If the state is not of plain values, or too large.
+        """
+        try:
+            return list(self._run(source, state, _TRANSLATE))
+        except RefusedCodeError as error:
+            raise RefusedCodeError(error.reason, _TRANSLATE) from None
+
+    def _run(self, source: str, state: Any, function: str) -> Any:
         try:
             plain = json.dumps(state, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
@@ -154,7 +181,7 @@ class Sandbox:
                 f"`state` has {len(plain)} characters but may have {_MOST_STATE}; leave out what is not needed."
             )
         with self._lock:
-            number = self._number(source)
+            number = self._number(source, function)
             return self._ask(f'["run", {number}, {plain}]')
 
     def close(self) -> None:
@@ -164,15 +191,15 @@ class Sandbox:
                 self._finalizer()
             self._worker, self._finalizer, self._numbers = None, None, {}
 
-    def _number(self, source: str) -> int:
+    def _number(self, source: str, function: str) -> int:
         """The number of a piece of code in the process, which gets it if it has not seen it."""
         if self._worker is None or self._owner != os.getpid() or len(self._numbers) >= _MOST_PROGRAMS:
             self._start()
-        if source not in self._numbers:
+        if (source, function) not in self._numbers:
             number = len(self._numbers)
-            self._ask(json.dumps(["load", number, source]))
-            self._numbers[source] = number
-        return self._numbers[source]
+            self._ask(json.dumps(["load", number, source, function]))
+            self._numbers[source, function] = number
+        return self._numbers[source, function]
 
     def _start(self) -> None:
         self.close()
@@ -195,7 +222,7 @@ class Sandbox:
             self.close()
             raise UserError("The sandbox's process cannot be started here; use hand-written rewards or a judge.")
 
-    def _ask(self, line: str) -> int:
+    def _ask(self, line: str) -> Any:
         worker = self._worker
         assert worker is not None and worker.stdin is not None and worker.stdout is not None
         try:
@@ -213,7 +240,7 @@ class Sandbox:
             self.close()
         if "refused" in document:
             raise RefusedCodeError(document["refused"])
-        return int(document["result"])
+        return document["result"]
 
     def _reason_of_end(self, worker: subprocess.Popen[bytes], timed_out: bool) -> str:
         if not timed_out:

@@ -1,8 +1,9 @@
 """The process inside the sandbox: reads JSON lines, runs reward code, writes JSON lines.
 
 It is started as a script of its own (`sandbox.Sandbox` does that) and uses nothing but the standard library. What it
-is sent: `["load", number, source]` and `["run", number, state]`. What it answers: `{"result": 0 or 1}` (0 after "load",
-and once when it is ready) or `{"refused": reason}`.
+is sent: `["load", number, source, function]` and `["run", number, state]`. What it answers: `{"result": 0 or 1}` (0
+after "load", and once when it is ready), `{"result": [sentences]}` from a function `translate`, or `{"refused":
+reason}`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from types import CodeType
 from typing import Any
 
 MOST_SOURCE = 8000
-FUNCTION = "reward"
+REWARD, TRANSLATE = "reward", "translate"
+"""Functions that may be asked for: the one returns 0 or 1, the other a list of sentences."""
+MOST_SENTENCES, LONGEST_SENTENCE = 80, 200
 METHODS = frozenset(
     (
         "get", "keys", "values", "items", "count", "index", "append", "extend", "insert", "pop", "remove", "sort",
@@ -65,11 +68,12 @@ class Refused(Exception):  # noqa: N818  (not an error for users: a verdict that
     """Code that may not run, or that did not return what it should."""
 
 
-def check(source: str) -> CodeType:
+def check(source: str, function: str = REWARD) -> CodeType:
     """Compiles code that uses nothing but what is allowed.
 
     Args:
         source: Python code.
+        function: Name of the function of one argument that it must have.
 
     Raises:
         Refused: If it is too long, no Python, or uses anything else.
@@ -90,8 +94,8 @@ def check(source: str) -> CodeType:
         if not is_text and not isinstance(statement, ast.FunctionDef):
             raise Refused(f"it does something outside of functions in line {statement.lineno}")
     functions = [statement for statement in tree.body if isinstance(statement, ast.FunctionDef)]
-    if not any(function.name == FUNCTION and _takes_one(function.args) for function in functions):
-        raise Refused(f"it has no function `{FUNCTION}(state)`")
+    if not any(one.name == function and _takes_one(one.args) for one in functions):
+        raise Refused(f"it has no function `{function}(state)`")
     try:
         # Annotations are not evaluated, so that `state: Dict[str, Any]` needs no import.
         return compile(tree, "<reward>", "exec", flags=__future__.annotations.compiler_flag, dont_inherit=True)
@@ -122,28 +126,40 @@ def _takes_one(arguments: ast.arguments) -> bool:
     return needed <= 1 <= len(arguments.posonlyargs) + len(arguments.args) and not more
 
 
-def run(code: CodeType, state: Any) -> int:
+def run(code: CodeType, state: Any, function: str = REWARD) -> int | list[str]:
     """Result of the code for a state.
 
     Args:
         code: From `check`.
         state: Plain values; the code may change them.
+        function: The function that is called.
 
     Raises:
-        Refused: If it raises an error or returns anything but 0 and 1.
+        Refused: If it raises an error or returns anything but 0 and 1, or but a list of sentences.
     """
     space: dict[str, Any] = {"__builtins__": dict(BUILTINS)}
     try:
         exec(code, space)  # noqa: S102  (what `check` let through, in a process without rights)
-        result = space[FUNCTION](state)
+        result = space[function](state)
     except MemoryError:
         raise
     except RecursionError:
         raise Refused("it calls itself too often") from None
     except Exception as error:
         raise Refused(f"it failed with {type(error).__name__}: {_short(error)}") from None
+    if function == TRANSLATE:
+        return _sentences(result)
     if type(result) is not int or result not in (0, 1):
         raise Refused(f"it returned {_short(result)}, not the number 0 or 1")
+    return result
+
+
+def _sentences(result: Any) -> list[str]:
+    if type(result) is not list or not 1 <= len(result) <= MOST_SENTENCES:
+        raise Refused(f"it returned {_short(result)}, not a list of 1 to {MOST_SENTENCES} sentences")
+    for sentence in result:
+        if type(sentence) is not str or not 1 <= len(sentence) <= LONGEST_SENTENCE:
+            raise Refused(f"it returned {_short(sentence)}, not a text of 1 to {LONGEST_SENTENCE} characters")
     return result
 
 
@@ -179,7 +195,7 @@ def lock_down(memory: int) -> None:
 def main() -> None:
     """Answers until nobody asks any more; the arguments are computing time per line (seconds) and memory (bytes)."""
     seconds, memory = float(sys.argv[1]), int(sys.argv[2])
-    programs: dict[int, CodeType] = {}
+    programs: dict[int, tuple[CodeType, str]] = {}
     answer: dict[str, object]
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
@@ -189,12 +205,13 @@ def main() -> None:
         # When the time is up, the system ends the process; no code can catch that.
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            task, number, content = json.loads(line)
+            task, number, content, *named = json.loads(line)
             if task == "load":
-                programs[number] = check(content)
+                programs[number] = check(content, *named), *named
                 answer = {"result": 0}
             else:
-                answer = {"result": run(programs[number], content)}
+                code, function = programs[number]
+                answer = {"result": run(code, content, function)}
         except Refused as reason:
             answer = {"refused": str(reason)}
         except MemoryError:

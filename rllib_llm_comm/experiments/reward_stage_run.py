@@ -1,0 +1,133 @@
+"""The reward code of a stage: written for the subgoals of a data set, run in the sandbox, held against exact tests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.chat.answers import AnswerError
+from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.envs.overcooked_ai.manual import manual as manual_of
+from rllib_llm_comm.envs.overcooked_ai.manual import map_facts
+from rllib_llm_comm.envs.overcooked_ai.names import COOKS
+from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
+from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
+from rllib_llm_comm.envs.overcooked_ai.subgoal_file import read_subgoal_file
+from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, library, subgoal_text
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import say, short_path
+from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps, measure_agreement
+from rllib_llm_comm.planning.manuals.manual import read_manual
+from rllib_llm_comm.planning.rewards.reward_code import write_reward
+from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
+from rllib_llm_comm.planning.rewards.subgoal_rewards import file_name
+
+AGREEMENT, SUBGOALS = "agreement.json", "subgoals.json"
+
+
+def run_rewards(
+    model: ChatModel,
+    folder: Path,
+    stage: str,
+    *,
+    subgoals: str,
+    manual: str = "",
+    steps: int = 300,
+    least_agreement: float = 0.8,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Has reward code written for the subgoals of a data set, and keeps what agrees with the game's own tests.
+
+    Args:
+        model: The chat model.
+        folder: Folder of the code, of `agreement.json`, and of `subgoals.json`, the data set's subgoals that have code.
+        stage: Name of the stage, for messages.
+        subgoals: The data set.
+        manual: Manual that the model is shown; empty: the game's own.
+        steps: Steps in which code and tests are compared.
+        least_agreement: Least share of judgements that agree.
+        seed: Of the steps.
+
+    Returns:
+        Numbers of `subgoals`, of those `with_code`, without a usable answer (`refused`) and below the least agreement
+        (`disagree`); and over all code that was kept `judgements`, their `share` that agrees, `precision` and `recall`.
+
+    Raises:
+        ChatError: If a request failed for good.
+        UserError: If the data set cannot be read, or no code is left.
+    """
+    record = json.loads(Path(subgoals).expanduser().read_text(encoding="utf-8"))
+    kitchen = Kitchen(record["kitchen"]["layout"])
+    known = read_subgoal_file(subgoals, kitchen.layout)
+    wanted = dict(sorted((subgoal_text(kitchen.layout, subgoal), subgoal) for subgoal in known))
+    told = " ".join(manual_of(kitchen.layout))
+    if manual:
+        told = f"{read_manual(manual)} {' '.join(map_facts(kitchen.layout))}"
+    transitions = list(kitchen_steps(kitchen.layout.name, steps, seed))
+    rows: list[dict[str, Any]] = []
+    with counting_bar("writing rewards") as progress:
+        for text, subgoal in wanted.items():
+            reward, why = _reward(model, kitchen, subgoal, text, told)
+            found = None if reward is None else measure_agreement(reward, subgoal, transitions)
+            rows.append(_row(text, found, why, least_agreement))
+            path = folder / f"{file_name(text)}.py"
+            if reward is not None and rows[-1]["kept"]:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, f"# {text}\n{reward.source.strip()}\n")
+            else:
+                path.unlink(missing_ok=True)
+            progress(len(rows), len(wanted))
+    figures = _figures(rows)
+    kept = {row["subgoal"] for row in rows if row["kept"]}
+    if not kept:
+        raise UserError(
+            f"`{stage}` has no reward code: of {len(rows)} subgoals {figures['refused']} got no usable code and "
+            f"{figures['disagree']} disagree with the game; give another chat model, or lower "
+            "`config.least_agreement`."
+        )
+    left = {**record, "subgoals": [entry for entry in record["subgoals"] if entry["subgoal"] in kept]}
+    write_atomically(folder / SUBGOALS, json.dumps(left, indent=1) + "\n")
+    write_atomically(folder / AGREEMENT, json.dumps({"figures": figures, "by_subgoal": rows}, indent=1) + "\n")
+    say(
+        f"{figures['with_code']} of {figures['subgoals']} subgoals have reward code, which agrees with the exact tests "
+        f"in {figures['share']:.1%} of {figures['judgements']} judgements. Code: {short_path(folder)}"
+    )
+    return figures
+
+
+def _reward(model: ChatModel, kitchen: Kitchen, subgoal: Subgoal, text: str, manual: str) -> tuple[Any, str]:
+    """Reward code of a subgoal, and why there is none."""
+    agent = COOKS[0] if subgoal in library(kitchen.layout, 0) else COOKS[1]
+    try:
+        return write_reward(model, text, plain_state(kitchen), agent=agent, manual=manual), ""
+    except (AnswerError, RefusedCodeError) as error:
+        return None, str(error)
+
+
+def _row(text: str, found: Agreement | None, why: str, least: float) -> dict[str, Any]:
+    """The outcome of a subgoal's code."""
+    if found is None:
+        return {"subgoal": text, "kept": False, "why": why}
+    kept = found.share >= least and not found.refused
+    reason = "" if kept else f"it was refused in {found.refused} steps" if found.refused else "it agrees too little"
+    return {"subgoal": text, "kept": kept, "why": reason, "share": round(found.share, 4), "agreement": asdict(found)}
+
+
+def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    total = Agreement()
+    for row in rows:
+        total += Agreement(**row["agreement"]) if row["kept"] else Agreement()
+    return {
+        "subgoals": len(rows),
+        "with_code": sum(row["kept"] for row in rows),
+        "refused": sum("agreement" not in row for row in rows),
+        "disagree": sum("agreement" in row and not row["kept"] for row in rows),
+        "judgements": total.steps,
+        "share": round(total.share, 6),
+        "precision": round(total.precision, 6),
+        "recall": round(total.recall, 6),
+    }

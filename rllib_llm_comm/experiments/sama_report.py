@@ -1,0 +1,196 @@
+"""The report of a SAMA run: a page of all its stages, whose answers they have, what they cost and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rllib_llm_comm.checkpoints.stage_record import StageRecord, read_record
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import say, short_path
+from rllib_llm_comm.experiments.plain_stage import PlainStage
+from rllib_llm_comm.experiments.stages import Stage, StageResult
+from rllib_llm_comm.experiments.validation import one_sentence
+from rllib_llm_comm.files import write_atomically
+
+_COUNTS = ("requests", "kept_answers", "input_tokens", "output_tokens", "cost")
+_PLAYED = (
+    "soups", "subgoals_share", "plans", "plans_failed", "reflections", "subgoals_refused", "plan_requests",
+    "plan_tokens", "plan_cost",
+)  # fmt: skip
+_SHOWN_TEXT = 6000
+
+
+class SamaReportSettings(BaseModel):
+    """`config:` of `run: sama_report`.
+
+    Attributes:
+        of: Results of the stages that are reported, usually `${stage}` each.
+        title: Heading of the page.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    of: list[Any] = Field(min_length=1, examples=["of: [${manual}, ${planned}]"])
+    title: str = "SAMA"
+
+
+class SamaReport(PlainStage):
+    """`run: sama_report`: one page about the stages of a SAMA run."""
+
+    name = "sama_report"
+
+    def settings(self, stage: Stage) -> SamaReportSettings:
+        """The checked `config:`."""
+        try:
+            return SamaReportSettings.model_validate(stage.experiment.config)
+        except ValidationError as error:
+            raise UserError(one_sentence(f"{stage.name}.config", error, SamaReportSettings)) from None
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks keys, and that each result is that of a stage, where it should be there by now."""
+        for path in _paths(self.settings(stage).of):
+            if path not in unresolved:
+                _stage_of(path, stage.name)
+
+    def run(self, stage: Stage) -> StageResult:
+        """Writes `report.html` and `report.json`."""
+        from rllib_llm_comm.evaluation.page_templates import render_page
+
+        settings = self.settings(stage)
+        found = [_stage_of(path, stage.name) for path in _paths(settings.of)]
+        report = summarise(settings.title, found)
+        page, data = stage.folder / "report.html", stage.folder / "report.json"
+        write_atomically(data, json.dumps(report, indent=1) + "\n")
+        write_atomically(page, render_page("sama_report.html", {}, report=report))
+        say(f"Open {short_path(page)} in a browser.")
+        return StageResult([page], {"figures": data})
+
+
+def summarise(title: str, stages: Sequence[tuple[StageRecord, Path]]) -> dict[str, Any]:
+    """All that the page shows, as plain values.
+
+    Args:
+        title: Its heading.
+        stages: The records of the stages, and their folders.
+    """
+    records = [record for record, _ in stages]
+    evaluations = [_evaluation(record) for record in records if record.run == "evaluate"]
+    played = [name for name in _PLAYED if any(name in row["metrics"] for row in evaluations)]
+    for row in evaluations:
+        row["metrics"] = {name: _figure(row["metrics"].get(name, "")) for name in played}
+    sources = [f"{record.stage}: {record.summary['answers_from']}" for record in records if _asked(record)]
+    return {
+        "title": title,
+        "sources": sources or ["No language model and no recording was asked."],
+        "notes": list(dict.fromkeys(str(one.summary.get("note", "")) for one in records if one.summary.get("note"))),
+        "stages": [_row(record) for record in records],
+        "evaluations": evaluations,
+        "figures": played,
+        "parts": [_PARTS[record.run](record, folder) for record, folder in stages if record.run in _PARTS],
+    }
+
+
+def _paths(of: Sequence[Any]) -> list[str]:
+    """The paths of references, each of which may stand for one or several results."""
+    return [str(path) for one in of for path in (one if isinstance(one, list) else [one])]
+
+
+def _stage_of(path: str, stage: str) -> tuple[StageRecord, Path]:
+    """The record of the stage that left a result, and its folder."""
+    place = Path(path)
+    for folder in (place, *place.parents):
+        record = read_record(folder)
+        if record is not None:
+            return record, folder
+    raise UserError(
+        f"`{stage}.config.of` has {path!r}, which is no result of a stage; give the `${{NAME}}` of stages above."
+    )
+
+
+def _asked(record: StageRecord) -> bool:
+    return bool(record.summary.get("answers_from"))
+
+
+def _row(record: StageRecord) -> dict[str, Any]:
+    counts = {name: _figure(record.summary.get(name, "")) for name in _COUNTS}
+    if record.run == "evaluate":  # counted per game
+        games, metrics = record.summary.get("episodes", 0), record.summary.get("metrics", {})
+        counts["requests"] = _figure(metrics.get("plan_requests", 0.0) * games)
+        counts["cost"] = _figure(metrics.get("plan_cost", 0.0) * games)
+    answers = str(record.summary.get("answers_from", ""))
+    return {"name": record.stage, "run": record.run, "seconds": record.seconds, **counts, "answers_from": answers}
+
+
+def _evaluation(record: StageRecord) -> dict[str, Any]:
+    config, summary = record.settings.get("config", {}), record.summary
+    planner = config.get("planner") or "as in training"
+    return {
+        "name": record.stage,
+        "planner": planner.get("name") if isinstance(planner, Mapping) else planner,
+        "trials": "no rounds" if config.get("trials") is None else config["trials"],
+        "episodes": summary.get("episodes", 0),
+        "return_mean": summary.get("return_mean", 0.0),
+        "return_std": summary.get("return_std", 0.0),
+        "metrics": dict(summary.get("metrics", {})),
+    }
+
+
+def _manual(record: StageRecord, folder: Path) -> dict[str, Any]:
+    told = record.summary
+    sentence = f"{told['relevant']} of {told['paragraphs']} paragraphs were relevant; {told['facts']} facts."
+    text = (folder / record.outputs[0]).read_text(encoding="utf-8")
+    return {"title": "Manual", "sentence": sentence, "text": text[:_SHOWN_TEXT]}
+
+
+def _translation(record: StageRecord, folder: Path) -> dict[str, Any]:
+    told, file = record.summary, json.loads((folder / record.outputs[0]).read_text(encoding="utf-8"))
+    sentence = (
+        f"In {told['states']} random states {told['sentences_true']} sentences were true, {told['sentences_false']} "
+        f"false and {told['sentences_unclear']} not understood. Of the effects of actions {told['actions_true']} were "
+        f"true, {told['actions_false']} false and {told['actions_unclear']} not understood."
+    )
+    rows = [["State", "In the translator's words"]]
+    rows += [[json.dumps(one["state"]), one["words"]] for one in file["examples"]]
+    return {"title": "Translation", "sentence": sentence, "table": rows, "text": file["source"]}
+
+
+def _subgoals(record: StageRecord, folder: Path) -> dict[str, Any]:
+    told, file = record.summary, json.loads((folder / record.outputs[0]).read_text(encoding="utf-8"))
+    sentence = (
+        f"{told['proposed']} states, {told['distinct']} distinct: {told['subgoals']} subgoals of the "
+        f"{told['library']} that the kitchen has, {told['goals']} goals, {told['refused']} refusals, "
+        f"{told['failed']} states without an answer."
+    )
+    rows = [["Subgoal", "Given"], *([one["subgoal"], one["given"]] for one in file["subgoals"])]
+    rows += [["Goal", "Given"], *([one["goal"], one["given"]] for one in file["goals"])]
+    return {"title": "Data set of subgoals", "sentence": sentence, "table": rows}
+
+
+def _rewards(record: StageRecord, folder: Path) -> dict[str, Any]:
+    told, place = record.summary, folder / record.outputs[0]
+    file = json.loads((place / "agreement.json").read_text(encoding="utf-8"))
+    sentence = (
+        f"{told['with_code']} of {told['subgoals']} subgoals have reward code; {told['refused']} got none that can be "
+        f"used, {told['disagree']} disagreed too much. The code agrees with the exact tests in {told['share']:.2%} of "
+        f"{told['judgements']} judgements (precision {told['precision']:.3f}, recall {told['recall']:.3f})."
+    )
+    rows: list[list[Any]] = [["Subgoal", "Kept", "Agreement", "Why not"]]
+    rows += [[one["subgoal"], one["kept"], one.get("share", ""), one["why"]] for one in file["by_subgoal"]]
+    return {"title": "Reward code", "sentence": sentence, "table": rows}
+
+
+_PARTS: dict[str, Callable[[StageRecord, Path], dict[str, Any]]] = {
+    "make_manual": _manual,
+    "translate": _translation,
+    "collect_subgoals": _subgoals,
+    "write_rewards": _rewards,
+}
+
+
+def _figure(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
