@@ -12,6 +12,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Ray starts processes when they are needed; those that it starts ahead are of no use to trials, which get their own.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # The secret with which `rllib train` signs checkpoints: one of the tests' own.
 os.environ.setdefault("XDG_STATE_HOME", tempfile.mkdtemp(prefix="state-"))
