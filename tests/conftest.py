@@ -95,7 +95,8 @@ def pytest_collection_modifyitems(config, items):
     """Where processes share the tests, the longest compilation goes on beside them; who needs it comes last."""
     if not hasattr(config, "workerinput"):
         return
-    items.sort(key=lambda item: "minirts" in item.nodeid)
+    # Tests with one Ray for all of their folder stay together.
+    items.sort(key=lambda item: "minirts" in item.nodeid and "small_ray" not in item.fixturenames)
     if config.workerinput["workerid"] == "gw0" and items and "minirts" in items[-1].nodeid:
         config.compiler = subprocess.Popen(
             [sys.executable, "-c", COMPILE], **dict.fromkeys(STREAMS, subprocess.DEVNULL)
