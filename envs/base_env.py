@@ -16,6 +16,18 @@ from rllib_llm_comm.envs.interface import check_settings
 from rllib_llm_comm.envs.max_cycles import MaxCycles
 from rllib_llm_comm.errors import require_choice
 
+Observation = dict[str, Any]
+"""An agent's observation: its parts by name."""
+
+Infos = dict[str, dict[str, Any]]
+"""Info by agent."""
+
+Reset = tuple[dict[str, Observation], Infos]
+"""Result of `reset`: observations and infos of all agents."""
+
+Step = tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], Infos]
+"""Result of `step`: observations, rewards, terminations, truncations and infos of all agents."""
+
 
 class Game(ParallelEnv, ABC):
     """A parallel environment of ours.

@@ -20,6 +20,11 @@ WOOD: Colour = (176, 128, 84)
 WOOD_LIGHT: Colour = (201, 156, 110)
 WOOD_DARK: Colour = (136, 94, 58)
 
+STRIP = 32
+"""Height in pixels of the line below a game."""
+
+_FONT, _MARGIN = 18, 12  # of that line, in pixels
+
 
 @lru_cache(maxsize=64)
 def font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
@@ -29,6 +34,22 @@ def font(size: float) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
         size: Pixels.
     """
     return ImageFont.load_default(size)
+
+
+def status_strip(scene: Image.Image, step: str, points: str) -> None:
+    """Writes the line below a game, `STRIP` pixels high: smaller letters where it would not fit.
+
+    Args:
+        scene: The picture; changed.
+        step: Text at the left.
+        points: Text at the right.
+    """
+    draw = ImageDraw.Draw(scene)
+    middle, room = scene.height - STRIP / 2, scene.width - 3 * _MARGIN
+    needed = draw.textlength(step + points, font=font(_FONT))
+    letters = font(min(_FONT, int(_FONT * room / needed)))
+    draw.text((_MARGIN, middle), step, fill=INK, font=letters, anchor="lm")
+    draw.text((scene.width - _MARGIN, middle), points, fill=INK, font=letters, anchor="rm")
 
 
 class Canvas:

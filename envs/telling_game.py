@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.base_env import Game
+from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step
 from rllib_llm_comm.envs.interface import PRIVATE, check_actions, text_spaces
 from rllib_llm_comm.envs.told_to import ALL, check_each_once, fact_generators
 from rllib_llm_comm.errors import UserError, require_choice
@@ -17,7 +17,6 @@ from rllib_llm_comm.errors import UserError, require_choice
 SHARED, LISTENER = "shared", "listener"
 REWARDS = (SHARED, LISTENER)
 SPEAKER_NAME, LISTENER_NAME = AGENTS = ("alice", "bob")
-Observation = dict[str, Any]
 
 
 class Seen(NamedTuple):
@@ -128,9 +127,7 @@ class TellingGame(Game):
         """The private fact if an agent is told it, else the empty text."""
         return self.fact if agent in self._told else ""
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Starts an episode.
 
         Args:
@@ -147,15 +144,7 @@ class TellingGame(Game):
         self._draw(self._rng)
         return self._observations(), self._infos([], dict.fromkeys(AGENTS, 0.0), first=True)
 
-    def step(
-        self, actions: Mapping[str, int]
-    ) -> tuple[
-        dict[str, Observation],
-        dict[str, float],
-        dict[str, bool],
-        dict[str, bool],
-        dict[str, dict[str, Any]],
-    ]:
+    def step(self, actions: Mapping[str, int]) -> Step:
         """Plays one step.
 
         Args:

@@ -27,6 +27,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def shown(value: object) -> str:
+    """A value as errors quote it: its beginning, if it is long.
+
+    Args:
+        value: Anything that a user gave.
+    """
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]} ..."
+
+
 def require_choice(setting: str, value: object, allowed: Iterable[object]) -> None:
     """Raises a `UserError` unless `value` is one of `allowed`.
 

@@ -12,6 +12,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Ray starts processes when they are needed; those that it starts ahead are of no use to trials, which get their own.
+os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # The secret with which `rllib train` signs checkpoints: one of the tests' own.
 os.environ.setdefault("XDG_STATE_HOME", tempfile.mkdtemp(prefix="state-"))
@@ -93,7 +95,8 @@ def pytest_collection_modifyitems(config, items):
     """Where processes share the tests, the longest compilation goes on beside them; who needs it comes last."""
     if not hasattr(config, "workerinput"):
         return
-    items.sort(key=lambda item: "minirts" in item.nodeid)
+    # Tests with one Ray for all of their folder stay together.
+    items.sort(key=lambda item: "minirts" in item.nodeid and "small_ray" not in item.fixturenames)
     if config.workerinput["workerid"] == "gw0" and items and "minirts" in items[-1].nodeid:
         config.compiler = subprocess.Popen(
             [sys.executable, "-c", COMPILE], **dict.fromkeys(STREAMS, subprocess.DEVNULL)

@@ -87,7 +87,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.base_env import Game, constructor, in_turns
+from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.frozen_lake import render, text
 from rllib_llm_comm.envs.frozen_lake.game import ENV_ID
 from rllib_llm_comm.envs.frozen_lake.layouts import (
@@ -106,7 +106,6 @@ from rllib_llm_comm.errors import require_choice, require_number, require_whole
 
 HORIZON = 100
 PARTS = ("vector", "text")
-Observation = dict[str, Any]
 
 
 class FrozenLake(Game):
@@ -182,9 +181,7 @@ class FrozenLake(Game):
 
     # ---- episodes ----------------------------------------------------------------------------------------
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Starts an episode.
 
         Args:
@@ -202,15 +199,7 @@ class FrozenLake(Game):
         self.trail = [self._now()]
         return self._observations(), self._infos([[], []], [[], []])
 
-    def step(
-        self, actions: Mapping[str, int]
-    ) -> tuple[
-        dict[str, Observation],
-        dict[str, float],
-        dict[str, bool],
-        dict[str, bool],
-        dict[str, dict[str, Any]],
-    ]:
+    def step(self, actions: Mapping[str, int]) -> Step:
         """Runs one step of the game.
 
         Args:

@@ -5,17 +5,14 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
-from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, SHADOW, Canvas, font
+from rllib_llm_comm.envs.drawing import COOK_COLOURS, INK, PAPER, SHADOW, STRIP, Canvas, status_strip
 from rllib_llm_comm.envs.frozen_lake.layouts import HOLE, ICE, TARGETS, Cell, Layout
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, FELL, Lake
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS
 
 CELL = 64
-STRIP = 32
-_FONT = 18
-_MARGIN = 12
 _WIDTH = 5
 _LEGEND = ". ice, H hole, a b targets; A B walkers, A! arrived, A~ fallen"
 _ICE = ((226, 240, 250), (216, 233, 246))
@@ -78,7 +75,7 @@ def rgb_array(lake: Lake, score: int = 0) -> np.ndarray:
         shift = (-CELL // 5 if i == 0 else CELL // 5) if together else 0
         figure = _walker(i, lake.fates[i])
         scene.paste(figure, (x * CELL + shift, y * CELL), figure)
-    _status(scene, lake, score)
+    status_strip(scene, f"step {lake.time} / {lake.horizon}", f"score {score}")
     return np.array(scene)
 
 
@@ -131,13 +128,3 @@ def _walker(i: int, fate: str) -> Image.Image:
         for x in (-1, 1):
             c.stroke([(0.5 + 0.20 * x, 0.60), (0.5 + 0.36 * x, 0.34)], INK, 0.05)
     return c.done(CELL)
-
-
-def _status(scene: Image.Image, lake: Lake, score: int) -> None:
-    step, points = f"step {lake.time} / {lake.horizon}", f"score {score}"
-    draw = ImageDraw.Draw(scene)
-    middle, room = scene.height - STRIP / 2, scene.width - 3 * _MARGIN
-    needed = draw.textlength(step + points, font=font(_FONT))
-    letters = font(min(_FONT, int(_FONT * room / needed)))
-    draw.text((_MARGIN, middle), step, fill=INK, font=letters, anchor="lm")
-    draw.text((scene.width - _MARGIN, middle), points, fill=INK, font=letters, anchor="rm")

@@ -116,7 +116,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_llm_comm.envs.base_env import Game as ParallelGame
-from rllib_llm_comm.envs.base_env import constructor, in_turns
+from rllib_llm_comm.envs.base_env import Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import check_actions
 from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
@@ -140,8 +140,6 @@ FIRST_DECISION = 49
 MAX_TICK = 12_800
 _MAX_SEED = 2**31 - 1
 _VALUE_UNIT = 1000.0
-Observation = dict[str, Any]
-Step = tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -231,9 +229,7 @@ class MiniRTS(ParallelGame):
 
     # ---- episodes ----------------------------------------------------------------------------------------
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Starts an episode, up to the first decision.
 
         Args:

@@ -34,7 +34,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import (
     Layout,
 )
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, soup_of
-from rllib_llm_comm.envs.overcooked_ai.names import places_of
+from rllib_llm_comm.envs.overcooked_ai.names import capital, places_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import CONTENTS, SOUPS
 
 SLOTS = ("terrain", "object", "other cook", "place", "self")
@@ -173,11 +173,7 @@ def entity_manual(layout: Layout, dynamics: str = "old") -> tuple[str, ...]:
 def _place_sentences(layout: Layout) -> list[str]:
     places = places_of(layout)
     named: list[Cell] = sorted((cell for cells in places.fixtures.values() for cell in cells), key=lambda c: c[::-1])
-    return [f"{_capital(places.phrases[x, y])} is at {x},{y}." for x, y in named]
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
+    return [f"{capital(places.phrases[x, y])} is at {x},{y}." for x, y in named]
 
 
 @lru_cache(maxsize=32)

@@ -126,7 +126,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.base_env import Game, constructor, in_turns
+from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, check_actions
 from rllib_llm_comm.envs.overcooked_ai import render, text
 from rllib_llm_comm.envs.overcooked_ai.actions import make_level
@@ -146,8 +146,6 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
 from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
 from rllib_llm_comm.envs.overcooked_ai.wanted_pot_observations import wanted_rules
 from rllib_llm_comm.envs.told_to import ALL
-
-Observation = dict[str, Any]
 
 
 class OvercookedAI(Game):
@@ -238,9 +236,7 @@ class OvercookedAI(Game):
 
     # ---- episodes ----------------------------------------------------------------------------------------
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Starts an episode.
 
         Args:
@@ -265,15 +261,7 @@ class OvercookedAI(Game):
         self.passed = [self.kitchen.state.copy()]
         return self._observations(), self._infos([[], []], [[], []])
 
-    def step(
-        self, actions: Mapping[str, int]
-    ) -> tuple[
-        dict[str, Observation],
-        dict[str, float],
-        dict[str, bool],
-        dict[str, bool],
-        dict[str, dict[str, Any]],
-    ]:
+    def step(self, actions: Mapping[str, int]) -> Step:
         """Runs one game step, or game steps until an agent needs a new action.
 
         Args:

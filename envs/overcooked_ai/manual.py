@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import (
     Cell,
     Layout,
 )
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS, KIND_WORDS, Places, places_of
+from rllib_llm_comm.envs.overcooked_ai.names import COOKS, KIND_WORDS, Places, capital, places_of
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, SOUP_REWARD, SOUPS, ingredients
 from rllib_llm_comm.envs.overcooked_ai.rules import DYNAMICS
 from rllib_llm_comm.errors import require_choice
@@ -59,7 +59,7 @@ def brief(layout: Layout, dynamics: str = "old") -> str:
     if not layout.classic:
         count = "three" if dynamics == "old" else "one to three"
         return (
-            f"Two cooks, {COOKS[0]} and {COOKS[1]}, make soups together. {_capital(count)} ingredients go into a pot, "
+            f"Two cooks, {COOKS[0]} and {COOKS[1]}, make soups together. {capital(count)} ingredients go into a pot, "
             f"which then {start}. {' '.join(menu(layout))} A ready soup is taken with a dish and delivered to "
             f"{_serving(layout)}. A cook holds one thing at a time. " + " ".join(_map_sentences(layout))
         )
@@ -175,7 +175,7 @@ def _map_sentences(layout: Layout) -> list[str]:
     sentences = ["Both cooks work in one room."]
     if places.room_names:
         first, second = (places.room_names[places.room_of[start]] for start in layout.starts)
-        who = f"{_capital(COOKS[0])} works in the {first} and {COOKS[1]} in the {second}"
+        who = f"{capital(COOKS[0])} works in the {first} and {COOKS[1]} in the {second}"
         sentences = [f"{who}, and neither can leave it."]
     for kind in _FIXTURES:
         if kind in (ONIONS, TOMATOES) and not layout.cells(kind):
@@ -190,7 +190,7 @@ def _reach_sentences(places: Places, reach: Sequence[frozenset[Cell]], kind: int
     if found[0] == found[1] and found[0]:
         return [f"Both cooks can reach {listed(found[0])}."]
     return [
-        f"{_capital(who)} can reach {listed(phrases) if phrases else f'no {KIND_WORDS[kind]}'}."
+        f"{capital(who)} can reach {listed(phrases) if phrases else f'no {KIND_WORDS[kind]}'}."
         for who, phrases in zip(COOKS, found, strict=True)
     ]
 
@@ -203,11 +203,11 @@ def _counter_sentences(layout: Layout, places: Places, reach: Sequence[frozenset
         if through:
             things = _numbers(places, through)
             verb = "has" if len(through) == 1 else "have"
-            sentences.append(f"{_capital(things)} {verb} floor on opposite sides, so things can pass across.")
+            sentences.append(f"{capital(things)} {verb} floor on opposite sides, so things can pass across.")
         return sentences
     sentences = ["No counter can be reached from both rooms."]
     if places.shared:
-        between = _capital(_numbers(places, places.shared))
+        between = capital(_numbers(places, places.shared))
         sentences = [f"{between} can be reached from both rooms, so things can pass across."]
     for who, cells in zip(COOKS, reach, strict=True):
         own = [cell for cell in counters if cell in cells and cell not in places.shared]
@@ -234,7 +234,3 @@ def _numbers(places: Places, cells: Sequence[Cell]) -> str:
     if numbers == list(range(numbers[0], numbers[0] + len(numbers))) and len(numbers) > 2:
         return f"{family}s {numbers[0]} to {numbers[-1]}"
     return f"{family}s {listed([str(number) for number in numbers])}"
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

@@ -121,6 +121,11 @@ def find_place(layout: Layout, name: str) -> Cell | None:
     return places_of(layout).cells.get(" ".join(name.lower().split()).removeprefix("the "))
 
 
+def capital(text: str) -> str:
+    """A text with a capital letter at its beginning."""
+    return text[0].upper() + text[1:]
+
+
 def the(name: str) -> str:
     """A name with its article: "the pot", but "counter 3"."""
     return name if name[-1].isdigit() else f"the {name}"

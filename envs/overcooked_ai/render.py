@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
-from rllib_llm_comm.envs.drawing import INK, PAPER, font
+from rllib_llm_comm.envs.drawing import PAPER, STRIP, status_strip
 from rllib_llm_comm.envs.overcooked_ai import sprites
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import DISHES, FLOOR, ONIONS, POT, SERVING, TOMATOES, Cell, Layout
@@ -18,9 +18,6 @@ from rllib_llm_comm.envs.overcooked_ai.rules import Item, Kitchen
 
 NAMES = ("alice", "bob")
 CELL = 64
-STRIP = 32
-_FONT = 18
-_MARGIN = 12
 _WIDTH = 7
 _WAYS = ("north", "south", "east", "west")
 _ARROWS = "^v><"
@@ -141,17 +138,6 @@ def _cooks(scene: Image.Image, kitchen: Kitchen, names: Sequence[str]) -> None:
             _put(scene, player.held, x + dx, y + dy, 0.48)
 
 
-def _status(scene: Image.Image, kitchen: Kitchen, score: float) -> None:
-    """The line below the kitchen: smaller letters where it would not fit."""
-    step, points = f"step {kitchen.time} / {kitchen.horizon}", f"score {score}"
-    draw = ImageDraw.Draw(scene)
-    middle, room = scene.height - STRIP / 2, scene.width - 3 * _MARGIN
-    needed = draw.textlength(step + points, font=font(_FONT))
-    letters = font(min(_FONT, int(_FONT * room / needed)))
-    draw.text((_MARGIN, middle), step, fill=INK, font=letters, anchor="lm")
-    draw.text((scene.width - _MARGIN, middle), points, fill=INK, font=letters, anchor="rm")
-
-
 def rgb_array(kitchen: Kitchen, score: float = 0, names: Sequence[str] = NAMES) -> np.ndarray:
     """The kitchen as pixels, seen from above.
 
@@ -167,5 +153,5 @@ def rgb_array(kitchen: Kitchen, score: float = 0, names: Sequence[str] = NAMES) 
     scene = _background(kitchen.layout).copy()
     _objects(scene, kitchen)
     _cooks(scene, kitchen, names)
-    _status(scene, kitchen, score)
+    status_strip(scene, f"step {kitchen.time} / {kitchen.horizon}", f"score {score}")
     return np.array(scene)

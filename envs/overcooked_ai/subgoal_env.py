@@ -89,9 +89,9 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.base_env import constructor
+from rllib_llm_comm.envs.base_env import Observation, Reset, constructor
 from rllib_llm_comm.envs.interface import EPISODE_METRICS
-from rllib_llm_comm.envs.overcooked_ai.env import Observation, OvercookedAI
+from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
 from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, FLOOR, POT, Cell, Layout
@@ -170,9 +170,7 @@ class SubgoalKitchen(OvercookedAI):
         for agent, space in self.observation_spaces.items():
             self.observation_spaces[agent] = spaces.Dict({**space.spaces, "subgoal_id": number})
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Starts an episode.
 
         Args:

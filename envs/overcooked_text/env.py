@@ -142,7 +142,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_llm_comm.envs.base_env import Game, constructor, in_turns
+from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step, constructor, in_turns
 from rllib_llm_comm.envs.interface import (
     CRITIC_TEXT,
     EPISODE_METRICS,
@@ -163,9 +163,6 @@ from rllib_llm_comm.envs.overcooked_text.snapshots import whole_vector
 from rllib_llm_comm.envs.overcooked_text.text_cache import wording
 from rllib_llm_comm.envs.told_to import ALL
 from rllib_llm_comm.errors import require_choice
-
-Observation = dict[str, Any]
-Step = tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
 
 
 class OvercookedText(Game):
@@ -251,9 +248,7 @@ class OvercookedText(Game):
 
     # ---- episodes ----------------------------------------------------------------------------------------
 
-    def reset(
-        self, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Reset:
         """Starts an episode.
 
         Args:

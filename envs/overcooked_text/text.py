@@ -30,11 +30,6 @@ NAMES = ("alice", "bob", "carol")
 _WALL_COLUMN = 3  # where the counter between the rooms of maps B and C stands
 
 
-def is_kitchen(state: object) -> bool:
-    """True if this is a state of the game, so that `view` works on it."""
-    return isinstance(getattr(state, "kitchen", state), Kitchen)
-
-
 def _kitchen(state: Any) -> Kitchen:
     kitchen = getattr(state, "kitchen", state)
     assert isinstance(kitchen, Kitchen)

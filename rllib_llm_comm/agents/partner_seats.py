@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
+from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.agents.load_policy import Spoken
 from rllib_llm_comm.agents.numeric_network import VECTOR
@@ -26,7 +26,7 @@ class Told(dict[str, Any]):
         return self
 
 
-class PartnerSeats(ParallelEnv):
+class PartnerSeats(BaseParallelWrapper):
     """Shows the learner its own agent only; a partner, drawn anew for each episode, acts for all others.
 
     The learner's seat is drawn anew, too. What it is paid while it is busy comes with its next observation. In an
@@ -49,10 +49,11 @@ class PartnerSeats(ParallelEnv):
     def __init__(
         self, env: ParallelEnv, pool: Sequence[Partner], seat: str = BOTH, self_play_share: float = 0.0
     ) -> None:
-        self.env, self._pool = env, list(pool)
+        super().__init__(env)
+        self._pool = list(pool)
         self._shares = shares([partner.settings for partner in pool])
         self._seat, self._self_play = seat, self_play_share
-        self.metadata, self.possible_agents = env.metadata, list(env.possible_agents)
+        self.possible_agents = list(env.possible_agents)
         self.render_mode = getattr(env, "render_mode", None)
         self._rng = np.random.default_rng()
         self.partner: Partner | None = None
@@ -75,24 +76,6 @@ class PartnerSeats(ParallelEnv):
     def agents(self) -> list[Any]:  # type: ignore[override]
         """The learner's agents that are in the game."""
         return [agent for agent in self.env.agents if agent in self.learners]
-
-    @property
-    def unwrapped(self) -> ParallelEnv:
-        """The game itself."""
-        return self.env.unwrapped
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.env, name)
-
-    def observation_space(self, agent: Any) -> gym.Space:
-        """As in the game."""
-        return self.env.observation_space(agent)
-
-    def action_space(self, agent: Any) -> gym.Space:
-        """As in the game."""
-        return self.env.action_space(agent)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Begins an episode: draws the partner and the learner's seat, and lets the partner play until it is asked.
@@ -132,14 +115,6 @@ class PartnerSeats(ParallelEnv):
                 for agent, info in infos.items()
             }
         return observations, rewards, terminations, truncations, infos
-
-    def render(self) -> Any:
-        """As in the game."""
-        return self.env.render()
-
-    def close(self) -> None:
-        """As in the game."""
-        self.env.close()
 
     def _draw(self) -> None:
         """Partner, seat and the partner's random numbers of the next episode; always as many numbers are drawn."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.agents.settings import FromMapping
-from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
 
 SCRIPTED, RANDOM, STAY = "scripted", "random", "stay"
 FUNCTION, CHECKPOINT = "function", "checkpoint"
@@ -56,7 +56,7 @@ class PartnerSettings(FromMapping):
         """Refuses values that are out of their range."""
         for setting in ("policy", "name"):
             if not isinstance(getattr(self, setting), str):
-                raise UserError(f"`{setting}` is {_shown(getattr(self, setting))} but must be a text.")
+                raise UserError(f"`{setting}` is {shown(getattr(self, setting))} but must be a text.")
         if not self.policy.strip():
             raise UserError(
                 "`policy` is empty but must be the path of a checkpoint, 'scripted', 'random', 'stay' or "
@@ -113,7 +113,7 @@ def parse_partners(value: Any, setting_name: str = "pool") -> tuple[PartnerSetti
     """
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence) or not value:
         raise UserError(
-            f"`{setting_name}` is {_shown(value)} but must be a list of at least one partner, each a text or a mapping "
+            f"`{setting_name}` is {shown(value)} but must be a list of at least one partner, each a text or a mapping "
             f"with `policy`."
         )
     parsed = [_entry(entry, f"{setting_name}[{place}]") for place, entry in enumerate(value)]
@@ -155,7 +155,7 @@ def _entry(entry: Any, where: str) -> PartnerSettings:
     if isinstance(entry, str | Path):
         entry = {"policy": str(entry)}
     if not isinstance(entry, Mapping) or not all(isinstance(key, str) for key in entry):
-        raise UserError(f"`{where}` is {_shown(entry)} but must be a text or a mapping with `policy`.")
+        raise UserError(f"`{where}` is {shown(entry)} but must be a text or a mapping with `policy`.")
     known = PartnerSettings.names()
     for key in entry:
         if key not in known:
@@ -163,7 +163,7 @@ def _entry(entry: Any, where: str) -> PartnerSettings:
                 f"`{where}` has the key {key!r} but a partner's keys are {', '.join(known)}.{did_you_mean(key, known)}"
             )
     if "policy" not in entry:
-        raise UserError(f"`{where}` is {_shown(dict(entry))} but must have `policy`, such as 'scripted' or a path.")
+        raise UserError(f"`{where}` is {shown(dict(entry))} but must have `policy`, such as 'scripted' or a path.")
     try:
         return PartnerSettings(**entry)
     except UserError as error:
@@ -204,9 +204,4 @@ def _require_number(setting: str, value: Any, low: float, high: float, above: bo
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not low <= value <= high or (above and value == low):
         allowed = f"larger than {low:g} and at most {high:g}" if above else f"from {low:g} to {high:g}"
-        raise UserError(f"`{setting}` is {_shown(value)} but must be a number {allowed}.")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]} ..."
+        raise UserError(f"`{setting}` is {shown(value)} but must be a number {allowed}.")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.agents.settings import require_whole
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError, require_choice, shown
 from rllib_llm_comm.registry import Registry
 
 MANIFEST = "policy.json"
@@ -112,30 +112,30 @@ def _check(manifest: PolicyManifest) -> None:
         )
     for name in _MAPPINGS:
         if not isinstance(getattr(manifest, name), Mapping):
-            raise UserError(f"`{name}` is {_shown(getattr(manifest, name))} but must be a mapping.")
+            raise UserError(f"`{name}` is {shown(getattr(manifest, name))} but must be a mapping.")
     for name in _TEXTS:
         if not isinstance(getattr(manifest, name), str):
-            raise UserError(f"`{name}` is {_shown(getattr(manifest, name))} but must be a text.")
+            raise UserError(f"`{name}` is {shown(getattr(manifest, name))} but must be a text.")
     if not isinstance(manifest.env, str | None):
-        raise UserError(f"`env` is {_shown(manifest.env)} but must be a text.")
+        raise UserError(f"`env` is {shown(manifest.env)} but must be a text.")
     if not isinstance(manifest.teacher, str | Mapping | None):
-        raise UserError(f"`teacher` is {_shown(manifest.teacher)} but must be a name or a mapping.")
+        raise UserError(f"`teacher` is {shown(manifest.teacher)} but must be a name or a mapping.")
     KINDS.require(manifest.kind)
     _check_planning(manifest.planning)
     if not isinstance(manifest.agents, list | tuple) or not all(map(names_a_folder, manifest.agents)):
-        raise UserError(f"`agents` is {_shown(manifest.agents)} but must be a list of plain names.")
+        raise UserError(f"`agents` is {shown(manifest.agents)} but must be a list of plain names.")
     for setting, number in _numbers("", manifest.__dict__):
         if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
-            raise UserError(f"`{setting}` is {_shown(number)} but must be a number between -2**63 and 2**63.")
+            raise UserError(f"`{setting}` is {shown(number)} but must be a number between -2**63 and 2**63.")
 
 
 def _check_planning(planning: Any) -> None:
     if planning is None:
         return
     if not isinstance(planning, Mapping) or not set(planning) <= set(_PLANNING):
-        raise UserError(f"`planning` is {_shown(planning)} but must be a mapping of {', '.join(_PLANNING)}.")
+        raise UserError(f"`planning` is {shown(planning)} but must be a mapping of {', '.join(_PLANNING)}.")
     if not isinstance(planning.get("planner"), str | Mapping | None):
-        raise UserError(f"`planning.planner` is {_shown(planning['planner'])} but must be a name or a mapping.")
+        raise UserError(f"`planning.planner` is {shown(planning['planner'])} but must be a name or a mapping.")
     require_whole("planning.patience", planning.get("patience", 1), 1, _MOST_PATIENCE)
     require_choice("planning.replan", planning.get("replan", "any"), ("any", "all"))
     require_choice("planning.in_vector", planning.get("in_vector", False), (False, True))
@@ -151,8 +151,3 @@ def _numbers(setting: str, value: Any) -> Iterator[tuple[str, float]]:
             yield from _numbers(setting, inner)
     elif isinstance(value, int | float):
         yield setting, value
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]} ..."

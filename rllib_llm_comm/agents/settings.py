@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rllib_llm_comm.chat.message_server import MessageServer
-from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
 from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
 
 MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant", "menu", "swapped")
@@ -135,13 +135,13 @@ class LanguageModelSettings(FromMapping):
             raise UserError("`critic_hiddens` is None but PPO trains a critic; set it to [128, 128], for example.")
         if not isinstance(self.trainable_roles, list | tuple):
             raise UserError(
-                f"`trainable_roles` is {_shown(self.trainable_roles)} but must be a list such as ['action']."
+                f"`trainable_roles` is {shown(self.trainable_roles)} but must be a list such as ['action']."
             )
         object.__setattr__(self, "trainable_roles", tuple(self.trainable_roles))
         self._check_targets()
         for name in ("base_model", "device"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise UserError(f"`{name}` is {_shown(getattr(self, name))} but must be a text that is not empty.")
+                raise UserError(f"`{name}` is {shown(getattr(self, name))} but must be a text that is not empty.")
         require_choice("dtype", self.dtype, DTYPE_NAMES)
         require_choice("engine", self.engine, _ENGINES)
         require_choice("quantization", self.quantization, QUANTIZATIONS)
@@ -168,7 +168,7 @@ class LanguageModelSettings(FromMapping):
         named = isinstance(targets, list | tuple) and 0 < len(targets) <= _MOST_TARGETS
         if not named or not all(isinstance(one, str) and _MODULE.fullmatch(one) for one in targets):
             raise UserError(
-                f"`lora_target_modules` is {_shown(targets)} but must be 'all-linear' or a list of names such as "
+                f"`lora_target_modules` is {shown(targets)} but must be 'all-linear' or a list of names such as "
                 "['q_proj', 'v_proj']."
             )
         object.__setattr__(self, "lora_target_modules", tuple(targets))
@@ -208,13 +208,13 @@ class CommunicationSettings(FromMapping):
         require_whole("max_message_words", self.max_message_words, 1, _MOST_WORDS)
         require_number("message_temperature", self.message_temperature, 0, 100, hint=" (greedy)")
         if not isinstance(self.constant_message, str):
-            raise UserError(f"`constant_message` is {_shown(self.constant_message)} but must be a text.")
+            raise UserError(f"`constant_message` is {shown(self.constant_message)} but must be a text.")
         if not isinstance(self.message_menu, list | tuple) or len(self.message_menu) > _MOST_PHRASES:
-            raise UserError(f"`message_menu` is {_shown(self.message_menu)} but must be a list of phrases.")
+            raise UserError(f"`message_menu` is {shown(self.message_menu)} but must be a list of phrases.")
         object.__setattr__(self, "message_menu", tuple(self.message_menu))
         if self.message_server is not None:
             if not isinstance(self.message_server, Mapping):
-                raise UserError(f"`message_server` is {_shown(self.message_server)} but must be a mapping.")
+                raise UserError(f"`message_server` is {shown(self.message_server)} but must be a mapping.")
             MessageServer.from_settings(self.message_server)
         self._check_menu()
         self._check_training()
@@ -228,7 +228,7 @@ class CommunicationSettings(FromMapping):
         for phrase in self.message_menu:
             if not isinstance(phrase, str):
                 raise UserError(
-                    f"`message_menu` holds {_shown(phrase)}, which is no text; put it in quotes (YAML reads yes and no "
+                    f"`message_menu` holds {shown(phrase)}, which is no text; put it in quotes (YAML reads yes and no "
                     "as true and false)."
                 )
         menu = [" ".join(phrase.split()) for phrase in self.message_menu]
@@ -271,7 +271,7 @@ def require_whole(name: str, value: Any, least: int, most: int | None = None) ->
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
         allowed = f"of at least {least}" + ("" if most is None else f" and at most {most}")
-        raise UserError(f"`{name}` is {_shown(value)} but must be a whole number {allowed}.")
+        raise UserError(f"`{name}` is {shown(value)} but must be a whole number {allowed}.")
 
 
 def require_whole_numbers(name: str, values: Any, longest: int, most: int) -> None:
@@ -284,7 +284,7 @@ def require_whole_numbers(name: str, values: Any, longest: int, most: int) -> No
         most: The largest allowed entry.
     """
     if not isinstance(values, list | tuple) or len(values) > longest:
-        raise UserError(f"`{name}` is {_shown(values)} but must be a list of at most {longest} whole numbers.")
+        raise UserError(f"`{name}` is {shown(values)} but must be a list of at most {longest} whole numbers.")
     for value in values:
         require_whole(name, value, 1, most)
 
@@ -303,15 +303,10 @@ def require_number(name: str, value: Any, least: float, most: float, *, above: b
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not least <= value <= most or (above and value == least):
         allowed = f"{'larger than' if above else 'of at least'} {least:g}{hint} and at most {most:g}"
-        raise UserError(f"`{name}` is {_shown(value)} but must be a number {allowed}.")
+        raise UserError(f"`{name}` is {shown(value)} but must be a number {allowed}.")
 
 
 def require_seed(name: str, value: Any) -> None:
     """Raises a `UserError` unless a setting is a seed that torch takes, or `None`."""
     if value is not None:
         require_whole(name, value, -(2**63), 2**63 - 1)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:80]} ..."

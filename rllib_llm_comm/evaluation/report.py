@@ -122,7 +122,7 @@ def _over_scenarios(results: StudyResults) -> dict[str, Any]:
     for name, system in scenarios[0].items() if len(scenarios) > 1 else ():
         runs = [there[name].scores(SAMPLED, "return_mean") for there in scenarios if name in there]
         if len(runs) == len(scenarios) and len({len(scores) for scores in runs}) == 1 and len(runs[0]):
-            found[name] = {"label": system.label, "return_mean": _plain(bootstrap(np.stack(runs, axis=1)))}
+            found[name] = {"label": system.label, "return_mean": bootstrap(np.stack(runs, axis=1)).rounded()}
     return found
 
 
@@ -150,9 +150,9 @@ def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[
     ours, other = system.scores(SAMPLED, "return_mean"), base.scores(SAMPLED, "return_mean")
     if system.name != base.name and len(ours) and len(other):
         told["against_baseline"] = {
-            "difference": _plain(bootstrap_difference(ours, other)),
+            "difference": bootstrap_difference(ours, other).rounded(),
             "overlap": bootstrap(ours).overlaps(bootstrap(other)),
-            "probability_of_improvement": _plain(probability_of_improvement(ours, other)),
+            "probability_of_improvement": probability_of_improvement(ours, other).rounded(),
         }
     told.update(_reached(system))
     return told
@@ -222,11 +222,7 @@ def _figure(system: SystemResults, suffix: str, name: str) -> dict[str, float]:
 
 
 def _interval(scores: np.ndarray) -> dict[str, float]:
-    return _plain(bootstrap(scores, iqm if len(scores) >= 4 else mean))
-
-
-def _plain(found: Interval) -> dict[str, float]:
-    return {name: round(value, 4) + 0.0 for name, value in found._asdict().items()}  # no minus before a zero
+    return bootstrap(scores, iqm if len(scores) >= 4 else mean).rounded()
 
 
 def _sentence(told: dict[str, Any], baseline: str) -> str:

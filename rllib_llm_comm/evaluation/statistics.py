@@ -28,6 +28,10 @@ class Interval(NamedTuple):
         """True if the intervals have a point in common."""
         return self.low <= other.high and other.low <= self.high
 
+    def rounded(self) -> dict[str, float]:
+        """The three figures by name with four decimals, and no minus before a zero."""
+        return {name: round(value, 4) + 0.0 for name, value in self._asdict().items()}
+
 
 class Estimate(NamedTuple):
     """A figure with its standard error over runs; NaN where there are too few."""

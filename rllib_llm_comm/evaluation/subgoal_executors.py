@@ -16,7 +16,22 @@ _WITHOUT_SUBGOALS = {"rllib_llm_comm/overcooked_ai_subgoals-v0": DEFAULT_ENV}
 """Games that give subgoals themselves, and the same games without."""
 
 
-class ScriptedExecutor:
+class _InScenarios:
+    """Games of one environment, with its settings and those of a scenario."""
+
+    _env_id: str
+    _config: dict[str, Any]
+
+    def env(self, settings: Mapping[str, Any]) -> Any:
+        """A game.
+
+        Args:
+            settings: Settings of a scenario.
+        """
+        return make_env(self._env_id, **{**self._config, **settings})
+
+
+class ScriptedExecutor(_InScenarios):
     """The game's own player, which carries out any subgoal by rules.
 
     Args:
@@ -41,14 +56,6 @@ class ScriptedExecutor:
         """The settings that distinguish this executor from others, JSON-able."""
         return {"executor": SCRIPTED, "env": self._env_id, "env_config": self._config}
 
-    def env(self, settings: Mapping[str, Any]) -> Any:
-        """A game.
-
-        Args:
-            settings: Settings of a scenario.
-        """
-        return make_env(self._env_id, **{**self._config, **settings})
-
     def player(self, env: Any, seed: int) -> Player:
         """The player of an episode.
 
@@ -59,7 +66,7 @@ class ScriptedExecutor:
         return planning_game(env).player()
 
 
-class PolicyExecutor:
+class PolicyExecutor(_InScenarios):
     """A trained policy that reads `subgoal`.
 
     A policy that was trained in a game with sampled subgoals plays the same game without them, as the planner gives
@@ -102,14 +109,6 @@ class PolicyExecutor:
         """The settings that distinguish this executor from others, JSON-able."""
         about = {"executor": self._name, "sha256": self._digest, "algorithm": self._policy.manifest.algorithm}
         return {**about, "greedy": self._greedy, "env": self._env_id, "env_config": self._config}
-
-    def env(self, settings: Mapping[str, Any]) -> Any:
-        """A game.
-
-        Args:
-            settings: Settings of a scenario.
-        """
-        return make_env(self._env_id, **{**self._config, **settings})
 
     def player(self, env: Any, seed: int) -> Player:
         """The player of an episode; fixes everything that is random in the policy's messages.

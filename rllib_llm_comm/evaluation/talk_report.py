@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.evaluation.information import holm
-from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean, permutation_test
+from rllib_llm_comm.evaluation.statistics import bootstrap, iqm, mean, permutation_test
 from rllib_llm_comm.evaluation.study_results import DRIFT, FIRST_CHOICE, MEASURES, TALK, StudyResults, SystemResults
 
 _SAMPLED = "sampled"
@@ -79,7 +79,7 @@ def add_corrected(told: Mapping[str, Mapping[str, dict[str, Any]]], results: Stu
     }
     for (scenario, name), found in intervals.items():
         told[scenario][name]["corrected"] = {
-            **_rounded(found),
+            **found.rounded(),
             "overlaps_baseline": None
             if (base := intervals.get((scenario, results.baseline))) is None
             else found.overlaps(base),
@@ -103,8 +103,4 @@ def _interval(values: list[float | None]) -> dict[str, float] | None:
     known = np.array([value for value in values if value is not None], np.float64)
     if not len(known):
         return None
-    return _rounded(bootstrap(known, iqm if len(known) >= _FEW else mean))
-
-
-def _rounded(found: Interval) -> dict[str, float]:
-    return {name: round(value, 4) + 0.0 for name, value in found._asdict().items()}
+    return bootstrap(known, iqm if len(known) >= _FEW else mean).rounded()

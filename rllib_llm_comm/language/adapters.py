@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -185,10 +185,6 @@ class AdaptedModel:
             stem, _, owner = name.removesuffix(".weight").rpartition(".")
             if role is None or owner == role:
                 yield f"{owner}.{stem.removeprefix('base_model.model.').removeprefix('model.')}", parameter
-
-    def apply_to_tensors(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Applies `fn` to every tensor (for device moves by `nn.Module._apply`)."""
-        self.peft_model._apply(fn)
 
     def hidden_states(
         self,

@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 from pettingzoo import ParallelEnv
+from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.chat.usage import ChatCounters, count_scope
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 REPLAN = ("any", "all")
 
 
-class PlannedSubgoals(ParallelEnv):
+class PlannedSubgoals(BaseParallelWrapper):
     """Fills the observations' field `subgoal` with what a planner wants, and rewards what is done of it.
 
     It plans at the start of an episode and whenever subgoals have ended. A slow planner (one that waits for a server)
@@ -74,9 +75,7 @@ class PlannedSubgoals(ParallelEnv):
         threads: Executor | None = None,
     ) -> None:
         check_planning(subgoal_reward, patience, replan, wait)
-        self.env = env
-        self.metadata = env.metadata
-        self.possible_agents = env.possible_agents
+        super().__init__(env)
         self.game = planning_game(env)
         self._teller = SubgoalTeller(self.game, in_vector)
         self.planner = make_planner(planner)
@@ -89,28 +88,9 @@ class PlannedSubgoals(ParallelEnv):
         self._stale: Future[Plan] | None = None
         self._clear()
 
-    @property
-    def agents(self) -> list[Any]:  # type: ignore[override]
-        """The agents that are in the game."""
-        return self.env.agents
-
-    @property
-    def unwrapped(self) -> ParallelEnv:
-        """The game itself."""
-        return self.env.unwrapped
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
-
     def observation_space(self, agent: Any) -> gym.Space:
         """Observation space of the game; with `in_vector` one with a longer `vector`."""
         return self._teller.space(agent)
-
-    def action_space(self, agent: Any) -> gym.Space:
-        """Action space of the game."""
-        return self.env.action_space(agent)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Begins an episode, with a plan."""
@@ -136,10 +116,6 @@ class PlannedSubgoals(ParallelEnv):
         if self.agents and self._pending is None and self._retry <= 0 and self._due():
             self._ask()
         return self._told(observations), rewards, terminations, truncations, self._counted(infos)
-
-    def render(self) -> Any:
-        """Picture of the game."""
-        return self.env.render()
 
     def close(self) -> None:
         """Ends the planner's thread and the game; a request that is under way is not waited for."""

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
+from pettingzoo.utils import BaseParallelWrapper
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, TEACHER_MESSAGE, asked, teacher_state
 
@@ -29,7 +30,7 @@ class AnyText(gym.spaces.Text):
         return isinstance(x, str) and len(x) <= self.max_length
 
 
-class TeacherMessages(ParallelEnv):
+class TeacherMessages(BaseParallelWrapper):
     """Adds `teacher_message` to the observations of a text game.
 
     With `messages="teacher"` this field is what an agent says; without a usable message of the teacher it is silent,
@@ -46,36 +47,15 @@ class TeacherMessages(ParallelEnv):
     def __init__(self, env: ParallelEnv, teacher: str | Mapping[str, Any], seed: int = 0) -> None:
         from rllib_llm_comm.teachers.base import make_teacher
 
-        self.env = env
+        super().__init__(env)
         self.teacher = make_teacher(teacher)
         self._rng = np.random.default_rng(seed)
         self._said = self._silent = 0
-        self.metadata = env.metadata
-        self.possible_agents = env.possible_agents
-
-    @property
-    def agents(self) -> list[Any]:  # type: ignore[override]
-        """The agents that are in the game."""
-        return self.env.agents
-
-    @property
-    def unwrapped(self) -> ParallelEnv:
-        """The game itself."""
-        return self.env.unwrapped
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
     def observation_space(self, agent: Any) -> gym.Space:
         """The game's space with one text more."""
         inner = self.env.observation_space(agent)
         return gym.spaces.Dict({**inner.spaces, TEACHER_MESSAGE: AnyText(_MAX_CHARACTERS)})
-
-    def action_space(self, agent: Any) -> gym.Space:
-        """As in the game."""
-        return self.env.action_space(agent)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Begins an episode."""
@@ -92,14 +72,6 @@ class TeacherMessages(ParallelEnv):
         over = {agent: terminations[agent] or truncations[agent] for agent in terminations}
         told = self._with_messages(observations, infos, over)
         return told, rewards, terminations, truncations, self._counted(infos)
-
-    def render(self) -> Any:
-        """As in the game."""
-        return self.env.render()
-
-    def close(self) -> None:
-        """As in the game."""
-        self.env.close()
 
     def _with_messages(
         self, observations: dict[Any, Any], infos: Mapping[Any, Any], over: Mapping[Any, bool]

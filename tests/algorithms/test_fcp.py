@@ -40,6 +40,36 @@ def files_of(algo):
     }
 
 
+def test_the_population_comes_first_then_the_response_and_a_checkpoint_keeps_both(tmp_path):
+    algo = config(member_iterations=2).build_algo()
+    try:
+        results = [algo.train() for _ in range(3)]
+        assert [one["population"]["member_iterations"] for one in results] == [2, 4, 4]
+        assert [bool(one.get("should_checkpoint")) for one in results] == [True, True, False]
+        # Members: 20 steps of 3 games in each of 2 iterations; the learner 40 in its first.
+        assert results[1]["population"]["game_steps"] == 2 * 2 * 60 == results[1]["game_steps_with_population"]
+        assert results[2]["game_steps_with_population"] == 2 * 2 * 60 + 120
+        policies = files_of(algo)
+        assert len(policies) == 6
+        assert all(policies[seed, "initial"] != policies[seed, "final"] for seed in (5000, 5001))
+        done = algo.save_to_path(str(tmp_path / "done"))
+    finally:
+        algo.stop()
+    names = sorted(folder.name for folder in (Path(done) / "population").iterdir())
+    assert names == [f"seed_{seed}_{age}" for seed in (5000, 5001) for age in ("final", "half_way", "initial")]
+    partner = load_policy(Path(done) / "population" / "seed_5000_initial")
+    assert partner.manifest.algorithm == "SelfPlayPPO" and partner.manifest.provenance["training_iteration"] == 0
+    assert load_policy(done).manifest.algorithm == "FCP"
+    later = FCP.from_checkpoint(done)
+    try:
+        assert files_of(later) == policies
+        assert later.train()["population"]["members_done"] == 2 and len(later._pool.partners) == 6
+        assert {partner.weight for partner in later._pool.partners} == {1.0}
+    finally:
+        later.stop()
+
+
+@pytest.mark.slow
 def test_a_population_is_gone_on_with_from_its_midst(tmp_path):
     """Members that were done stay so; the others end as if nothing had been interrupted; then the response learns."""
     algo = config().build_algo()
@@ -59,7 +89,6 @@ def test_a_population_is_gone_on_with_from_its_midst(tmp_path):
         assert all(member.state is None for member in algo._population.members)
         policies = files_of(algo)
         assert len({bytes(content) for content in policies.values()}) == len(policies) == 6
-        done = algo.save_to_path(str(tmp_path / "done"))
 
         again = FCP.from_checkpoint(path)
         assert (
@@ -75,17 +104,6 @@ def test_a_population_is_gone_on_with_from_its_midst(tmp_path):
         algo.stop()
         if again is not None:
             again.stop()
-    names = sorted(folder.name for folder in (Path(done) / "population").iterdir())
-    assert names == [f"seed_{seed}_{age}" for seed in (5000, 5001) for age in ("final", "half_way", "initial")]
-    partner = load_policy(Path(done) / "population" / "seed_5000_initial")
-    assert partner.manifest.algorithm == "SelfPlayPPO" and partner.manifest.provenance["training_iteration"] == 0
-    assert load_policy(done).manifest.algorithm == "FCP"
-    later = FCP.from_checkpoint(done)
-    try:
-        assert later.train()["population"]["members_done"] == 2 and len(later._pool.partners) == 6
-        assert {partner.weight for partner in later._pool.partners} == {1.0}
-    finally:
-        later.stop()
 
 
 def test_the_pool_with_and_without_past_policies():

@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, POT, Layout
 from rllib_llm_comm.envs.overcooked_ai.manual import manual, map_facts
 from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
 from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
-from rllib_llm_comm.envs.overcooked_ai.planner import FAR, Task, distances_of, plan
+from rllib_llm_comm.envs.overcooked_ai.planner import Task, plan
 from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import (
@@ -33,6 +33,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     task_subgoal,
 )
 from rllib_llm_comm.envs.overcooked_ai.text import cook_sentences, state_sentences
+from rllib_llm_comm.envs.overcooked_ai.walking_distances import FAR, distances_of
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.prompt_files import template
 from rllib_llm_comm.planning.games.overcooked_ai_player import FollowingCooks

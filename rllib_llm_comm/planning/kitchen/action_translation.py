@@ -27,6 +27,7 @@ from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases, target_phr
 from rllib_llm_comm.language.prompt_files import fill
 from rllib_llm_comm.planning.code_index import CodeIndex
 from rllib_llm_comm.planning.games.overcooked_ai import KitchenPlanning, Moment
+from rllib_llm_comm.planning.kitchen.state_translation import Checked
 
 _LONGEST = 200
 _WAYS = "north|south|east|west"
@@ -52,7 +53,7 @@ Check = Callable[[str], bool | None]
 
 
 @dataclass(frozen=True)
-class ActionWords:
+class ActionWords(Checked):
     """Words for the effects of actions, sorted by the result of their check.
 
     Attributes:
@@ -64,18 +65,6 @@ class ActionWords:
     true: dict[str, str] = field(default_factory=dict)
     false: dict[str, str] = field(default_factory=dict)
     unclear: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def precision(self) -> float:
-        """Share of the true ones among those that are true or false; 1 if there are none."""
-        judged = len(self.true) + len(self.false)
-        return len(self.true) / judged if judged else 1.0
-
-    @property
-    def judged(self) -> float:
-        """Share of the actions of whose words it could be told; 1 if there are none."""
-        total = len(self.true) + len(self.false) + len(self.unclear)
-        return 1 - len(self.unclear) / total if total else 1.0
 
 
 def translate_actions(

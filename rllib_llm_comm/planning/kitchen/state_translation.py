@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,8 +34,28 @@ class Sentences(BaseModel):
     sentences: list[str] = Field(min_length=1, max_length=80)
 
 
+class Checked:
+    """Words that a checker has sorted into true, false and unclear ones."""
+
+    true: Sized
+    false: Sized
+    unclear: Sized
+
+    @property
+    def precision(self) -> float:
+        """Share of the true ones among those that are true or false; 1 if there are none."""
+        judged = len(self.true) + len(self.false)
+        return len(self.true) / judged if judged else 1.0
+
+    @property
+    def judged(self) -> float:
+        """Share of the words of which the checker could tell; 1 if there are none."""
+        total = len(self.true) + len(self.false) + len(self.unclear)
+        return 1 - len(self.unclear) / total if total else 1.0
+
+
 @dataclass(frozen=True)
-class Translation:
+class Translation(Checked):
     """A state in words, and what became of each sentence.
 
     Attributes:
@@ -47,18 +67,6 @@ class Translation:
     true: list[str] = field(default_factory=list)
     false: list[str] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
-
-    @property
-    def precision(self) -> float:
-        """Share of the true ones among those that are true or false; 1 if there are none."""
-        judged = len(self.true) + len(self.false)
-        return len(self.true) / judged if judged else 1.0
-
-    @property
-    def judged(self) -> float:
-        """Share of the sentences of which the checker could tell; 1 if there are none."""
-        total = len(self.true) + len(self.false) + len(self.unclear)
-        return 1 - len(self.unclear) / total if total else 1.0
 
     def text(self, unclear: bool = False) -> str:
         """Sentences that can be passed on, as one text.
