@@ -106,6 +106,7 @@ _SHEET = {
     },
 }
 _SHEET["r"] = _SHEET["c"]
+_OBJECTS = ["onion", "onion crate", "pot", "dish", "dish stack", "soup", "serving counter"]
 _THINGS = {"N": "nothing", "O": "onion", "D": "dish", "S": "soup"}
 _POTS = {"0": (0, "no"), "1": (1, "no"), "2": (2, "no"), "c": (3, "yes"), "r": (3, "ready")}
 _TRANSLATOR = """```python
@@ -128,7 +129,6 @@ def translate(state):
             sentences.append("There are " + str(pot["onions"]) + " onions in the " + name + ".")
     return sentences
 ```"""
-_HOLDS = re.compile(r"^(.*)\. The (?:soup in the )?pot|(\w+) holds (nothing|an onion|a dish|a soup)\.")
 _ONIONS = re.compile(r"There (?:is|are) (\d) onions? in the pot")
 
 
@@ -317,12 +317,7 @@ def _ask(planner: Planner, game: PlanningGame) -> None:
             return
         for stuck in (COOKS[:1], COOKS[1:], COOKS):
             blame = reflector(request, plan, _outcomes(plan, stuck))
-        failed.append(FailedAttempt(plan, blamed_phase(blame), blame.why))
-
-
-def blamed_phase(blame: Any) -> Any:
-    """The phase that a reflection names."""
-    return blame.phase
+        failed.append(FailedAttempt(plan, blame.phase, blame.why))
 
 
 def _outcomes(plan: Plan, stuck: Any) -> list[Outcome]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
@@ -103,6 +104,9 @@ def _proposed(
 
 class _Nobody:
     """Stands for a chat model while settings are checked."""
+
+    def __init__(self) -> None:
+        self.counters = ChatCounters()
 
     def complete(self, prompt: str, system: str = "") -> str:
         """Never called."""

@@ -65,14 +65,21 @@ def check(
         check_restore(stage, algorithm)
     _check_paths(stage.name, experiment.config, unresolved)
     if not trusted:
-        env_config = experiment.config.get("env_config") or {}
-        if isinstance(env_config, dict):
-            check_environment(stage.name, experiment.env, env_config)
-        config = check_config(stage.name, algorithm, _plain_config(experiment), unresolved)
+        plain = _plain_config(experiment)
+        if isinstance(env_config := experiment.config.get("env_config") or {}, dict):
+            check_environment(stage.name, experiment.env, _there(env_config, unresolved))
+        if isinstance(plain.get("env_config"), dict):
+            plain["env_config"] = _there(plain["env_config"], unresolved)
+        config = check_config(stage.name, algorithm, plain, unresolved)
         check_planned_environment(stage.name, config)
         check_prerequisites(stage.name, experiment.run, config, unresolved)
         if not many_cpus:
             check_cores(stage.name, config)
+
+
+def _there(env_config: Mapping[str, Any], unresolved: tuple[str, ...]) -> dict[str, Any]:
+    """Settings of an environment without paths at which nothing is yet."""
+    return {key: value for key, value in env_config.items() if not any(path in str(value) for path in unresolved)}
 
 
 def default_config(stage: Stage) -> AlgorithmConfig | None:
@@ -118,6 +125,8 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
     algorithm = find_algorithm(stage.experiment.run)
     if stage.uses:  # what they left could not be checked before they had run
         plain = check_config(stage.name, algorithm, _plain_config(stage.experiment))
+        if isinstance(env_config := stage.experiment.config.get("env_config") or {}, dict):
+            check_environment(stage.name, stage.experiment.env, env_config)
         check_prerequisites(stage.name, stage.experiment.run, plain)
     check_restore(stage, algorithm)
     make_key()

@@ -57,7 +57,7 @@ class SamaPlanSettings(ChatPlanSettings):
             "possible" or "library".
         fallback: "none" (default): no plan, or no reflection and the failed attempt stands. "error": the run ends.
             Nothing ever takes a model's place here.
-        translation: Path of a translator, as a stage `translation` writes it (SAMA); empty: the game's own words.
+        translation: Path of a translator, as a stage `run: translate` writes it (SAMA); empty: the game's own words.
         history: Whether outcomes of the rounds before are told (ours; the paper is silent).
         memory: Failed plans that are told: "round" (those from this very situation) or "episode" (SAMA: those of the
             whole game, too).

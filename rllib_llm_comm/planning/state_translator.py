@@ -152,13 +152,13 @@ def read_translator(path: str | os.PathLike[str]) -> Translator:
     """The translator of a file.
 
     Args:
-        path: A file that the stage `translation` wrote.
+        path: A file that a stage `run: translate` wrote.
 
     Raises:
         UserError: If there is no such file or it holds no translator.
     """
     named = f"`translation` is {str(path)!r}"
-    made_by = "make one with a stage `run: translation`"
+    made_by = "make one with a stage `run: translate`"
     try:
         record = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
         if record["translator"] != TRANSLATOR or record["format"] != _FORMAT:

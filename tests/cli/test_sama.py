@@ -1,0 +1,131 @@
+"""SAMA's file through the real command: asked of a real local server, killed and continued, and played back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import yaml
+from chat_server import ChatServer
+
+from rllib_llm_comm.chat.cassettes import Cassette
+from rllib_llm_comm.planning.shipped_cassettes import recording
+from tests.cli.command import rllib, start_rllib
+
+SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
+COMMAND = ["train", "file", "sama.yaml", "--ray-num-cpus", "2"]
+PREPARE = ("manual", "translation", "subgoals", "rewards")
+EVALUATIONS = ("random", "trials_0", "trials_1")
+
+
+class Model:
+    """Answers a server's questions from the recording; holds its breath at one of them until it may go on."""
+
+    def __init__(self, stop_at: int = 0) -> None:
+        self.tape, self.asked = Cassette(recording("sama")), Counter[str]()
+        self.stop_at, self.reached, self.go_on = stop_at, threading.Event(), threading.Event()
+
+    def __call__(self, prompt: str) -> str:
+        self.asked[prompt] += 1
+        if self.stop_at and sum(self.asked.values()) == self.stop_at:
+            self.reached.set()
+            self.go_on.wait(60)
+        return self.tape.complete(prompt)
+
+
+def write(folder: Path, chat: dict | None = None, *, whole: bool = False) -> None:
+    """The file of the package, small: few states, one short iteration, short games."""
+    stages = yaml.safe_load(SAMA.read_text())
+    if chat is not None:
+        stages = _replaced(stages, {"cassette": "sama"}, chat)
+    stages["translation"]["config"] |= {"states": 10}
+    stages["rewards"]["config"] |= {"steps": 120}
+    follower = stages["follower"]
+    follower["stop"] = {"training_iteration": 1}
+    tiny = {"num_envs_per_env_runner": 2, "train_batch_size_per_learner": 64, "minibatch_size": 64, "num_epochs": 1}
+    follower["config"] |= tiny
+    for name in (*EVALUATIONS, "replay"):
+        stages[name]["config"] |= {"episodes": 1, "patience": 8, "env_config": {"commit": False, "horizon": 24}}
+    stages["replay"]["config"]["trials"] = 1
+    del stages["trials_2"], stages["trials_3"]
+    stages["report"]["config"]["of"] = [f"${{{name}}}" for name in (*PREPARE, "follower", *EVALUATIONS)]
+    kept = stages if whole else {name: stages[name] for name in PREPARE}
+    (folder / "sama.yaml").write_text(yaml.safe_dump(kept, sort_keys=False))
+
+
+def _replaced(value, old, new):
+    if value == old:
+        return new
+    if isinstance(value, dict):
+        return {key: _replaced(item, old, new) for key, item in value.items()}
+    return [_replaced(item, old, new) for item in value] if isinstance(value, list) else value
+
+
+def chat(server: ChatServer) -> dict:
+    return {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
+
+
+def results(folder: Path, stage: str) -> dict:
+    return json.loads((folder / "results/sama" / stage / "stage.json").read_text())
+
+
+def test_a_killed_run_asks_nothing_twice_and_its_recordings_can_be_played(tmp_path):
+    model = Model(stop_at=60)  # in the midst of the data set
+    with ChatServer(model) as server:
+        write(tmp_path, chat(server))
+        running = start_rllib(*COMMAND, cwd=tmp_path)
+        assert model.reached.wait(300), running.communicate()[0]
+        assert results(tmp_path, "subgoals")["status"] == "running"
+        running.send_signal(signal.SIGKILL)
+        running.communicate()
+        model.go_on.set()
+        done = rllib(*COMMAND, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "manual (make_manual): already there, skipped" in done.stdout
+    assert [count for count in model.asked.values() if count > 1] in ([], [2])  # the question that was under way
+    assert results(tmp_path, "subgoals")["summary"]["answers_from"] == "tiny"
+    data = json.loads((tmp_path / "results/sama/subgoals/subgoals.json").read_text())
+    again = tmp_path / "again"
+    again.mkdir()
+    write(again)
+    stages = yaml.safe_load((again / "sama.yaml").read_text())
+    for name in PREPARE:
+        own = tmp_path / "results/sama" / name / "answers.jsonl"
+        stages[name]["config"]["chat"] = {"cassette": str(own)}
+    (again / "sama.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
+    played = rllib(*COMMAND, cwd=again)
+    assert played.returncode == 0, played.stdout + played.stderr
+    same = json.loads((again / "results/sama/subgoals/subgoals.json").read_text())
+    assert same["subgoals"] == data["subgoals"] and results(again, "subgoals")["summary"]["requests"] == 0
+
+
+@pytest.mark.slow
+def test_all_stages_with_a_local_server(tmp_path):
+    model = Model()
+    with ChatServer(model) as server:
+        write(tmp_path, chat(server), whole=True)
+        done = rllib(*COMMAND, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    page = (tmp_path / "results/sama/report/report.html").read_text()
+    assert "trials_1: tiny" in page and "subgoals: tiny" in page
+    for name in ("trials_0", "trials_1"):
+        told = results(tmp_path, name)["summary"]
+        assert told["answers_from"] == "tiny" and told["fallback"] == "none"
+        assert (tmp_path / "results/sama" / name / "answers.jsonl").is_file()
+    assert "answers from: tiny" in (tmp_path / "results/sama/replay/replay.html").read_text()
+
+
+def test_all_stages_offline_name_the_author_of_the_plans_on_every_page(tmp_path):
+    write(tmp_path, whole=True)
+    done = rllib(*COMMAND, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page in ("report/report.html", "replay/replay.html"):
+        assert "written by hand" in (tmp_path / "results/sama" / page).read_text(), page
+    told = results(tmp_path, "trials_1")["summary"]
+    assert told["answers_from"].startswith("recording sama.jsonl.gz (written by hand")
+    assert told["metrics"]["plans_by_cassette"] > 0 and not told["metrics"].get("plans_by_rules")
+    assert "answers_from" not in results(tmp_path, "random")["summary"]

@@ -1,0 +1,148 @@
+"""The stages in which a language model prepares a game: offline from the recording, checked before anything runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.pipeline import check_stages, run_file
+from rllib_llm_comm.experiments.stages import make_stages
+from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.planning.shipped_cassettes import recording
+
+SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
+PREPARE = ("manual", "translation", "subgoals", "rewards")
+
+
+def stages(*names: str) -> dict:
+    found = yaml.safe_load(SAMA.read_text())
+    return {name: found[name] for name in names or PREPARE}
+
+
+def run(specs, folder):
+    return run_file(ExperimentFile("sama", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder)))
+
+
+def record(folder, stage):
+    return json.loads((folder / "sama" / stage / "stage.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory, module_without_network) -> Path:
+    folder = tmp_path_factory.mktemp("prepared")
+    specs = stages()
+    specs["translation"]["config"]["states"] = 20
+    specs["report"] = {"run": "sama_report", "config": {"of": [f"${{{name}}}" for name in PREPARE]}}
+    run(specs, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def module_without_network():
+    import socket
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("the network was used")
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(socket.socket, "connect", refuse)
+    yield
+    patch.undo()
+
+
+def test_all_language_stages_run_from_the_recording(prepared):
+    for stage in PREPARE:
+        told = record(prepared, stage)
+        assert told["status"] == "finished" and told["summary"]["requests"] == 0
+        assert told["summary"]["kept_answers"] > 0
+    subgoals = json.loads((prepared / "sama/subgoals/subgoals.json").read_text())
+    assert subgoals["made_with"]["states_by"] == "model" and subgoals["summary"]["answered_by"] == {"cassette": 80}
+    agreement = json.loads((prepared / "sama/rewards/rewards/agreement.json").read_text())
+    kept = {row["subgoal"] for row in agreement["by_subgoal"] if row["kept"]}
+    left = json.loads((prepared / "sama/rewards/rewards/subgoals.json").read_text())
+    assert {entry["subgoal"] for entry in left["subgoals"]} == kept
+    assert len(list((prepared / "sama/rewards/rewards").glob("*.py"))) == len(kept) >= 8
+    assert all(row["share"] >= 0.8 for row in agreement["by_subgoal"] if row["kept"])
+
+
+def test_the_report_says_whose_answers_these_are(prepared):
+    page = (prepared / "sama/report/report.html").read_text()
+    assert "written by hand" in page and "by claude" in page and "not through its API" in page
+    for name in PREPARE:
+        assert f"<td>{name}</td>" in page
+    assert "Not checked by a person" in page and "def translate(state)" in page
+    authors = {stage: record(prepared, stage)["summary"]["answers"] for stage in PREPARE}
+    assert set(authors["manual"]) == set(authors["rewards"]) == {"claude"}
+    assert set(authors["translation"]) == {"claude", "written by hand"}
+    assert set(authors["subgoals"]) == {"written by hand"}
+
+
+def test_a_missing_answer_stops_the_stage_with_one_sentence(prepared, tmp_path):
+    specs = stages()
+    specs["subgoals"]["config"]["states"] = 7
+    with pytest.raises(MissingAnswerError, match="has no answer to the question") as caught:
+        run({name: specs[name] for name in PREPARE[:3]}, tmp_path)
+    assert str(caught.value).count("\n") == 0
+    assert not (tmp_path / "sama/subgoals/subgoals.json").exists()
+    assert record(tmp_path, "subgoals")["status"] == "running"
+
+
+def check(specs, folder):
+    check_stages(make_stages(parse_experiments(specs, "f"), lambda name, _: folder / name), {})
+
+
+@pytest.mark.parametrize(
+    ("stage", "changes", "said"),
+    [
+        ("manual", {"paper": "none.tex"}, "'none.tex' is no file and none of frozen_lake, minirts, onion_soup"),
+        ("manual", {"chat": {}}, "`manual.config.chat.model` is missing"),
+        ("manual", {"chat": {"cassette": "sma"}}, "Did you mean 'sama'"),
+        ("manual", {"chat": {"model": "x", "modell": 1}}, "`manual.config.chat.modell` is no setting"),
+        ("manual", {"words": 1}, "`manual.config.words` is 1"),
+        ("translation", {"layout": "palace"}, "palace"),
+        ("translation", {"code": ["/nowhere.py"]}, "'/nowhere.py' cannot be read"),
+        ("translation", {"manual": "/nowhere.md"}, "`translation.config.manual` is '/nowhere.md' but nothing is there"),
+        ("subgoals", {"states_by": "dice"}, "`subgoals.config.states_by` is 'dice'"),
+        ("subgoals", {"planner": {"name": "scripted"}}, "must ask a chat model"),
+        ("subgoals", {"planner": {"name": "sama", "chat": {"model": "x"}}}, "given for the whole stage"),
+        ("subgoals", {"planner": {"name": "sama", "menu": "x"}}, "In `subgoals.config.planner`: `menu` is 'x'"),
+        ("subgoals", {"text_encoder": "gpt"}, "gpt"),
+        ("rewards", {"least_agreement": 2.0}, "`rewards.config.least_agreement` is 2.0"),
+        ("rewards", {"subgoals": "/nowhere.json"}, "`rewards.config.subgoals` is '/nowhere.json'"),
+        ("rewards", {"fallback": "rules"}, "`rewards.config.fallback` is no known key"),
+    ],
+)
+def test_wrong_settings_are_told_before_anything_runs(tmp_path, stage, changes, said):
+    specs = stages()
+    specs[stage]["config"] = {**specs[stage]["config"], **changes}
+    with pytest.raises(UserError) as caught:
+        check(specs, tmp_path)
+    assert said in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_report_of_no_stage_is_refused(tmp_path):
+    with pytest.raises(UserError, match="which is no result of a stage"):
+        check({"report": {"run": "sama_report", "config": {"of": [str(tmp_path)]}}}, tmp_path)
+
+
+def test_the_whole_file_is_checked_without_anything_being_there(tmp_path):
+    check(yaml.safe_load(SAMA.read_text()), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_recording_includes_others_and_knows_the_author_of_each_answer(tmp_path):
+    tape = Cassette(recording("sama"))
+    assert set(tape._authors.values()) == {"claude", "written by hand"}
+    assert tape.header["with"] == ["manual_onion_soup.jsonl", "claude_actions.jsonl", "claude_reward_code.jsonl.gz"]
+    for other in ("../up.jsonl", "/etc/passwd", "missing.jsonl"):
+        path = tmp_path / "tape.jsonl"
+        path.write_text(json.dumps({"cassette": 1, "with": [other]}) + "\n")
+        with pytest.raises(UserError, match=r"is no cassette|does not exist"):
+            Cassette(path)
