@@ -91,7 +91,7 @@ class TeamLoss:
         Args:
             live: The team that learns.
             target: The team that targets are taken from.
-            judged: What both make of the batch.
+            judged: The batch, judged by both.
             rewards: As of `rewards`.
         """
         return {}
