@@ -25,19 +25,29 @@ if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.emma import EMMAConfig as EMMAConfig
     from rllib_llm_comm.algorithms.fcp import FCP as FCP
     from rllib_llm_comm.algorithms.fcp import FCPConfig as FCPConfig
+    from rllib_llm_comm.algorithms.ldsa import LDSA as LDSA
+    from rllib_llm_comm.algorithms.ldsa import LDSAConfig as LDSAConfig
     from rllib_llm_comm.algorithms.mappo import MAPPO as MAPPO
     from rllib_llm_comm.algorithms.mappo import MAPPOConfig as MAPPOConfig
+    from rllib_llm_comm.algorithms.maser import MASER as MASER
+    from rllib_llm_comm.algorithms.maser import MASERConfig as MASERConfig
     from rllib_llm_comm.algorithms.message_sft import MessageSFT as MessageSFT
     from rllib_llm_comm.algorithms.message_sft import MessageSFTConfig as MessageSFTConfig
     from rllib_llm_comm.algorithms.pbt import PBT as PBT
     from rllib_llm_comm.algorithms.pbt import PBTConfig as PBTConfig
     from rllib_llm_comm.algorithms.policy_export import export_policy as export_policy
+    from rllib_llm_comm.algorithms.qmix import QMIX as QMIX
+    from rllib_llm_comm.algorithms.qmix import QMIXConfig as QMIXConfig
+    from rllib_llm_comm.algorithms.roma import ROMA as ROMA
+    from rllib_llm_comm.algorithms.roma import ROMAConfig as ROMAConfig
     from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO as SelfPlayPPO
     from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPOConfig as SelfPlayPPOConfig
     from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPO as SymbolicPPO
     from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPOConfig as SymbolicPPOConfig
     from rllib_llm_comm.algorithms.twosome import TWOSOME as TWOSOME
     from rllib_llm_comm.algorithms.twosome import TWOSOMEConfig as TWOSOMEConfig
+    from rllib_llm_comm.algorithms.vdn import VDN as VDN
+    from rllib_llm_comm.algorithms.vdn import VDNConfig as VDNConfig
     from rllib_llm_comm.algorithms.verco import Verco as Verco
     from rllib_llm_comm.algorithms.verco import VercoConfig as VercoConfig
     from rllib_llm_comm.envs.games import make_env as make_env
@@ -55,14 +65,19 @@ _HOMES = {
     "algorithms.commnet": ("CommNet", "CommNetConfig"),
     "algorithms.emma": ("EMMA", "EMMAConfig"),
     "algorithms.fcp": ("FCP", "FCPConfig"),
+    "algorithms.ldsa": ("LDSA", "LDSAConfig"),
     "algorithms.mappo": ("MAPPO", "MAPPOConfig"),
+    "algorithms.maser": ("MASER", "MASERConfig"),
     "algorithms.message_sft": ("MessageSFT", "MessageSFTConfig"),
     "algorithms.algorithms": ("register_algorithm", "register_all"),
     "algorithms.pbt": ("PBT", "PBTConfig"),
     "algorithms.policy_export": ("export_policy",),
+    "algorithms.qmix": ("QMIX", "QMIXConfig"),
+    "algorithms.roma": ("ROMA", "ROMAConfig"),
     "algorithms.self_play_ppo": ("SelfPlayPPO", "SelfPlayPPOConfig"),
     "algorithms.symbolic_ppo": ("SymbolicPPO", "SymbolicPPOConfig"),
     "algorithms.twosome": ("TWOSOME", "TWOSOMEConfig"),
+    "algorithms.vdn": ("VDN", "VDNConfig"),
     "algorithms.verco": ("Verco", "VercoConfig"),
     "envs.games": ("make_env", "register_game"),
     "evaluation.evaluate_checkpoint": ("evaluate_checkpoint",),

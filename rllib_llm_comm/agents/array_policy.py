@@ -102,17 +102,20 @@ class ArrayPolicy(ABC):
         asked = [(str(agent), memory, seen) for _, agent, memory, seen in rows]
         batch = self.batch(asked)
         with torch.no_grad():
-            chances = self.network.logits(batch).double().softmax(-1).numpy()
+            chances = self.chances(batch)
             values = self.values(asked, batch)
         allowed = batch[ACTION_MASK].numpy() != 0
         for index, (number, agent, memory, seen) in enumerate(rows):
             own = np.where(allowed[index], chances[index], 0.0)
             own = own / own.sum()
+            action = choose(own, memory.rng, explore)
+            self.keep(str(agent), memory, action)
+            phrases = seen.get("candidates") if isinstance(seen, Mapping) else None
             answers[number][agent] = Decision(
-                action=choose(own, memory.rng, explore),
+                action=action,
                 said="",
                 heard={},
-                candidates=[str(phrase) for phrase in seen.get("candidates", range(len(own)))],
+                candidates=[str(phrase) for phrase in (range(len(own)) if phrases is None else phrases)],
                 probabilities=own,
                 value=float(values[index]),
                 prompt="",
@@ -128,6 +131,24 @@ class ArrayPolicy(ABC):
 
         Raises:
             UserError: If an observation lacks what the policy acts on.
+        """
+
+    def chances(self, batch: Mapping[str, torch.Tensor]) -> np.ndarray:
+        """Probabilities (B, K) of all rows' actions.
+
+        Args:
+            batch: Result of `batch`.
+        """
+        chances: np.ndarray = self.network.logits(batch).double().softmax(-1).numpy()
+        return chances
+
+    def keep(self, agent: str, memory: ArrayMemory, action: int) -> None:  # noqa: B027  (most remember no actions)
+        """Takes note of an agent's action, where the policy remembers it; most do not.
+
+        Args:
+            agent: The agent.
+            memory: That of its episode.
+            action: Its choice.
         """
 
     def values(self, asked: Sequence[Asked], batch: dict[str, torch.Tensor]) -> list[float]:

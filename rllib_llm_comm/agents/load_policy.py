@@ -14,11 +14,9 @@ import torch
 
 from rllib_llm_comm.agents.array_policy import ArrayPolicy
 from rllib_llm_comm.agents.decision import Decision, choose
-from rllib_llm_comm.agents.emma_policy import GroundedPolicy
 from rllib_llm_comm.agents.encoding import ObservationEncoder, TextObservation, read_observation
 from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
-from rllib_llm_comm.agents.numeric_policy import NumericPolicy
 from rllib_llm_comm.agents.policy_env import make_environment
 from rllib_llm_comm.agents.policy_folder import (
     LANGUAGE,
@@ -339,7 +337,7 @@ def load_policy(
     if manifest.kind != LANGUAGE:
         given = {"messages": messages, "message_server": message_server, "base_model": base_model}
         _refuse_talk(manifest, **given, reference=reference)
-        loaded: NumericPolicy | GroundedPolicy = KINDS[manifest.kind](load_network(folder, manifest), manifest)
+        loaded: ArrayPolicy = KINDS[manifest.kind](load_network(folder, manifest), manifest)
         return loaded
     communication = _communication(manifest, messages, message_server)
     overrides: dict[str, Any] = {"device": device or _at_hand(str(manifest.model_config.get("device", "cpu")))}

@@ -7,7 +7,7 @@
     critic.safetensors           the critic's weights, if it has one
 
 or, where each agent has a policy of its own, these in a folder named after each agent; or, of agents that see
-numbers or maps, policy.json and network.safetensors.
+numbers or maps, policy.json and network.safetensors (of a team that learned by value decomposition without the mixer).
 
 Nothing is pickled, and no base weights are in it.
 """
@@ -19,7 +19,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,20 @@ from typing import Any
 import torch
 from torch import nn
 
+from rllib_llm_comm.agents.array_networks import build_network, require_shapes
 from rllib_llm_comm.agents.emma_network import EmmaNetwork
-from rllib_llm_comm.agents.emma_settings import EmmaSettings
 from rllib_llm_comm.agents.language_agent import LLMCommCore, build_critic
-from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.agents.numeric_network import NumericNetwork
 from rllib_llm_comm.agents.policy_manifest import GROUNDED, LANGUAGE, MANIFEST, NUMERIC, PolicyManifest, read_manifest
+from rllib_llm_comm.agents.q_team import QTeam
 from rllib_llm_comm.agents.recorded_settings import granted
-from rllib_llm_comm.agents.settings import LanguageModelSettings, require_whole, require_whole_numbers
+from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, base_of_adapter, read_adapter_settings, require_rank
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
-from rllib_llm_comm.language.base_model import EMBEDDED, BaseModel
-from rllib_llm_comm.language.text_encoder import load_text_encoder
+from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.weights import read_weights
 
 __all__ = [
@@ -53,7 +53,6 @@ POLICY_FOLDER = "policy"
 _RLLIB_METADATA = "rllib_checkpoint.json"
 _CRITIC = "critic.safetensors"
 _NETWORK = "network.safetensors"
-_MOST_SIZE = 10**7
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class PolicyExport:
     """A module's part of its policy folder.
 
     Attributes:
-        kind: `"language"`, `"numeric"` or `"grounded"`.
+        kind: `"language"`, `"numeric"`, `"grounded"` or `"valued"`.
         files: Contents by relative path.
         model_config: As of `PolicyManifest`.
         base_model_digest: As of `PolicyManifest`.
@@ -103,7 +102,7 @@ def network_file(network: nn.Module) -> dict[str, bytes]:
     return {_NETWORK: save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()})}
 
 
-def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> NumericNetwork | EmmaNetwork:
+def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> NumericNetwork | EmmaNetwork | QTeam:
     """Builds the network of a policy folder of agents that see numbers or maps.
 
     Args:
@@ -115,7 +114,7 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Nu
     """
     weights = read_weights(Path(folder) / _NETWORK)
     try:
-        return _network(manifest.kind, manifest.model_config, weights)
+        return build_network(manifest.kind, manifest.model_config, weights)
     except (KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
@@ -124,66 +123,14 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Nu
 
 
 def network_of(export: PolicyExport) -> Any:
-    """Builds the network of a policy that is in memory: a `NumericNetwork` or an `EmmaNetwork`.
+    """Builds the network of a policy that is in memory: a `NumericNetwork`, an `EmmaNetwork` or a `QTeam`.
 
     Args:
         export: The policy of a module of agents that see numbers or maps.
     """
     from safetensors.torch import load
 
-    return _network(export.kind, export.model_config, load(export.files[_NETWORK]))
-
-
-def _network(kind: str, model_config: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> Any:
-    build = _BUILDERS[kind](dict(model_config))
-    require_shapes(build, weights)
-    network = build()
-    network.load_state_dict(weights)
-    return network.eval()
-
-
-def require_shapes(build: Callable[[], nn.Module], weights: Mapping[str, torch.Tensor]) -> None:
-    """Compares what would be built with a file's weights before it takes memory and time: sizes may be anything.
-
-    Args:
-        build: Makes the network.
-        weights: From `read_weights`.
-
-    Raises:
-        RuntimeError: As of `Module.load_state_dict`, if shapes differ.
-    """
-    with torch.device("meta"):
-        planned = {name: tuple(tensor.shape) for name, tensor in build().state_dict().items()}
-    held = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    for name in {**planned, **held}:
-        if planned.get(name) != held.get(name):
-            raise RuntimeError(f"{name} has the shape {held.get(name)} but its settings want {planned.get(name)}")
-
-
-def _numeric(settings: dict[str, Any]) -> Callable[[], NumericNetwork]:
-    for name in ("size", "actions"):
-        require_whole(name, settings[name], 1, _MOST_SIZE)
-    if settings.get("critic_size") is not None:
-        require_whole("critic_size", settings["critic_size"], 1, _MOST_SIZE)
-    size, actions, critic_size = settings.pop("size"), settings.pop("actions"), settings.pop("critic_size", None)
-    checked = NumericSettings.from_mapping(settings)
-    return lambda: NumericNetwork(checked, size, actions, critic_size)
-
-
-def _grounded(settings: dict[str, Any]) -> Callable[[], EmmaNetwork]:
-    sizes = {name: settings.pop(name) for name in ("symbols", "shape", "actions", "state_size")}
-    for name in ("symbols", "actions"):
-        require_whole(name, sizes[name], 1, _MOST_SIZE)
-    require_whole("state_size", sizes["state_size"], 0, _MOST_SIZE)
-    require_whole_numbers("shape", sizes["shape"], 2, _MOST_SIZE)
-    if len(sizes["shape"]) != 2:
-        raise UserError(f"`shape` is {sizes['shape']!r} but must hold two whole numbers.")
-    checked = EmmaSettings.from_mapping({**settings, "text_encoder": granted(settings.get("text_encoder", EMBEDDED))})
-    encoder = load_text_encoder(checked.text_encoder)
-    return lambda: EmmaNetwork(checked, **sizes, encoder=encoder)
-
-
-_BUILDERS: Mapping[str, Callable[[dict[str, Any]], Callable[[], Any]]] = {NUMERIC: _numeric, GROUNDED: _grounded}
+    return build_network(export.kind, export.model_config, load(export.files[_NETWORK]))
 
 
 def write_policy(folder: str | os.PathLike[str], files: Mapping[str, bytes], manifest: PolicyManifest) -> Path:

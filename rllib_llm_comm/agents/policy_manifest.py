@@ -16,13 +16,14 @@ from rllib_llm_comm.registry import Registry
 
 MANIFEST = "policy.json"
 FORMAT = 1
-LANGUAGE, NUMERIC, GROUNDED = "language", "numeric", "grounded"
+LANGUAGE, NUMERIC, GROUNDED, VALUED = "language", "numeric", "grounded", "valued"
 KINDS: Registry[Any] = Registry(
     "kind",
     {
         LANGUAGE: "rllib_llm_comm.agents.load_policy:Policy",
         NUMERIC: "rllib_llm_comm.agents.numeric_policy:NumericPolicy",
         GROUNDED: "rllib_llm_comm.agents.emma_policy:GroundedPolicy",
+        VALUED: "rllib_llm_comm.agents.q_policy:QPolicy",
     },
 )
 """The policy that each kind of policy folder is loaded as."""
@@ -42,7 +43,8 @@ class PolicyManifest:
     Attributes:
         algorithm: Name of the algorithm that wrote it.
         model_config: Fields of `LanguageModelSettings`; of a numeric policy those of `NumericSettings`, `size`,
-            `actions` and `critic_size`; of a grounded one those of `EmmaSettings` and the network's `sizes`.
+            `actions` and `critic_size`; of a grounded one those of `EmmaSettings` and the network's `sizes`; of a
+            valued one those of `QSettings`, the network's `sizes`, and the `team`'s names, `choices` and `forms`.
         communication: Fields of `CommunicationSettings`.
         env: Id of the environment it was trained on, if it has one.
         env_config: That environment's settings.
@@ -51,7 +53,7 @@ class PolicyManifest:
             if nobody did, or the environment itself.
         base_model_digest: Identifies the base model's weights.
         provenance: Origin (iteration, message checkpoint, ...).
-        kind: `"language"`, `"numeric"` or `"grounded"`.
+        kind: `"language"`, `"numeric"`, `"grounded"` or `"valued"`.
         format: Version of this format.
         agents: The agents that have a policy of their own, each in a folder of its name; empty where all share one.
     """

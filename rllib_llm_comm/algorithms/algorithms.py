@@ -25,6 +25,11 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "FCP": f"{_PACKAGE}.fcp:FCP",
         "PBT": f"{_PACKAGE}.pbt:PBT",
         "COLE": f"{_PACKAGE}.cole:COLE",
+        "VDN": f"{_PACKAGE}.vdn:VDN",
+        "QMIX": f"{_PACKAGE}.qmix:QMIX",
+        "LDSA": f"{_PACKAGE}.ldsa:LDSA",
+        "ROMA": f"{_PACKAGE}.roma:ROMA",
+        "MASER": f"{_PACKAGE}.maser:MASER",
     },
     "`register_algorithm` adds one.",
 )

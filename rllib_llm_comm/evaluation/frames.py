@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,8 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
     game = env.unwrapped
     cards: dict[str, AgentFrame] = {}
     secret = any(info.get(PRIVATE, "") is None for info in infos.values())
-    for agent, observation in observations.items():
+    for agent, seen in observations.items():
+        observation = seen if isinstance(seen, Mapping) else {}
         card: AgentFrame = {
             "text": str(observation.get("text", "")),
             "subgoal": str(observation.get("subgoal", "")),

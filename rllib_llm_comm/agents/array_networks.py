@@ -1,0 +1,108 @@
+"""Networks of agents that see numbers or maps, built from the settings and weights of a policy folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from rllib_llm_comm.agents.emma_network import EmmaNetwork
+from rllib_llm_comm.agents.emma_settings import EmmaSettings
+from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.agents.policy_manifest import GROUNDED, NUMERIC, VALUED
+from rllib_llm_comm.agents.q_settings import QSettings
+from rllib_llm_comm.agents.q_team import QTeam
+from rllib_llm_comm.agents.recorded_settings import granted
+from rllib_llm_comm.agents.settings import require_whole, require_whole_numbers
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.base_model import EMBEDDED
+from rllib_llm_comm.language.text_encoder import load_text_encoder
+
+_MOST_SIZE = 10**7
+
+
+def build_network(kind: str, model_config: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> Any:
+    """Builds the network of a policy of agents that see numbers or maps.
+
+    Args:
+        kind: As of `PolicyManifest`.
+        model_config: As of `PolicyManifest`.
+        weights: By name.
+
+    Raises:
+        UserError: If a setting is out of its range.
+        RuntimeError: If the weights have other shapes than the settings want.
+        KeyError: If settings are missing.
+    """
+    build = _BUILDERS[kind](dict(model_config))
+    require_shapes(build, weights)
+    network = build()
+    network.load_state_dict(weights)
+    return network.eval()
+
+
+def require_shapes(build: Callable[[], nn.Module], weights: Mapping[str, torch.Tensor]) -> None:
+    """Compares what would be built with a file's weights before it takes memory and time: sizes may be anything.
+
+    Args:
+        build: Makes the network.
+        weights: From `read_weights`.
+
+    Raises:
+        RuntimeError: As of `Module.load_state_dict`, if shapes differ.
+    """
+    with torch.device("meta"):
+        planned = {name: tuple(tensor.shape) for name, tensor in build().state_dict().items()}
+    held = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    for name in {**planned, **held}:
+        if planned.get(name) != held.get(name):
+            raise RuntimeError(f"{name} has the shape {held.get(name)} but its settings want {planned.get(name)}")
+
+
+def _numeric(settings: dict[str, Any]) -> Callable[[], NumericNetwork]:
+    for name in ("size", "actions"):
+        require_whole(name, settings[name], 1, _MOST_SIZE)
+    if settings.get("critic_size") is not None:
+        require_whole("critic_size", settings["critic_size"], 1, _MOST_SIZE)
+    size, actions, critic_size = settings.pop("size"), settings.pop("actions"), settings.pop("critic_size", None)
+    checked = NumericSettings.from_mapping(settings)
+    return lambda: NumericNetwork(checked, size, actions, critic_size)
+
+
+def _grounded(settings: dict[str, Any]) -> Callable[[], EmmaNetwork]:
+    sizes = {name: settings.pop(name) for name in ("symbols", "shape", "actions", "state_size")}
+    for name in ("symbols", "actions"):
+        require_whole(name, sizes[name], 1, _MOST_SIZE)
+    require_whole("state_size", sizes["state_size"], 0, _MOST_SIZE)
+    require_whole_numbers("shape", sizes["shape"], 2, _MOST_SIZE)
+    if len(sizes["shape"]) != 2:
+        raise UserError(f"`shape` is {sizes['shape']!r} but must hold two whole numbers.")
+    checked = EmmaSettings.from_mapping({**settings, "text_encoder": granted(settings.get("text_encoder", EMBEDDED))})
+    encoder = load_text_encoder(checked.text_encoder)
+    return lambda: EmmaNetwork(checked, **sizes, encoder=encoder)
+
+
+def _valued(settings: dict[str, Any]) -> Callable[[], QTeam]:
+    sizes = {name: settings.pop(name) for name in ("size", "actions", "agents", "state_size")}
+    for name in ("size", "actions", "agents"):
+        require_whole(name, sizes[name], 1, _MOST_SIZE)
+    require_whole("state_size", sizes["state_size"], 0, 0)
+    team, choices, forms = settings.pop("team"), settings.pop("choices"), settings.pop("forms")
+    named = isinstance(team, list) and len(team) == sizes["agents"] and all(isinstance(agent, str) for agent in team)
+    if not named or not isinstance(choices, Mapping) or not isinstance(forms, Mapping):
+        raise UserError(f"`team`, `choices` and `forms` must tell of {sizes['agents']} agents; save it again.")
+    for agent in team:
+        require_whole(f"choices.{agent}", choices[agent], 1, sizes["actions"])
+        if not isinstance(forms[agent], Mapping):
+            raise UserError(f"`forms.{agent}` is {str(forms[agent])[:80]!r} but must be a mapping.")
+    checked = QSettings.from_mapping(settings)
+    return lambda: QTeam(checked, **sizes)
+
+
+_BUILDERS: Mapping[str, Callable[[dict[str, Any]], Callable[[], Any]]] = {
+    NUMERIC: _numeric,
+    GROUNDED: _grounded,
+    VALUED: _valued,
+}

@@ -1,0 +1,107 @@
+"""EnvRunner that plays any PettingZoo parallel game with one module for the whole team."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from ray.rllib.env.env_context import EnvContext
+from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+from ray.rllib.utils.annotations import override
+from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
+
+from rllib_llm_comm.env_runners.joint_game import JointGame
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.learners.team_episodes import ACTIONS, REWARDS, TERMINATED, TeamEpisode
+
+_GYM_ID = "rllib-single-agent-env-v0"  # under which RLlib makes all games of its runners of one agent
+
+
+def make_joint_game(env: Any, env_config: Any, mixer_state: str, team_reward: str) -> JointGame:
+    """The joint game of a config's `env`.
+
+    Args:
+        env: Id of an environment that RLlib knows, or a maker of one.
+        env_config: Its settings.
+        mixer_state: As of `JointGame`.
+        team_reward: As of `JointGame`.
+
+    Raises:
+        UserError: If it is no PettingZoo parallel environment, or one that no team of choosers can play.
+    """
+    known = isinstance(env, str) and _global_registry.contains(ENV_CREATOR, env)
+    make = _global_registry.get(ENV_CREATOR, env) if known else env
+    if not callable(make):
+        raise UserError(
+            f"`env` is {env!r}, which is not registered; give the id of a PettingZoo parallel environment (`--import` "
+            "the module that registers it), or name it with `register_parallel_env`."
+        )
+    made = make(
+        env_config if isinstance(env_config, EnvContext) else EnvContext(dict(env_config or {}), worker_index=0)
+    )
+    game = getattr(made, "env", made)  # behind our adapter stands the PettingZoo environment
+    if not callable(getattr(game, "observation_space", None)):
+        raise UserError(
+            f"`env` is {env!r}, which makes a {type(made).__name__}, but value decomposition needs a PettingZoo "
+            "parallel environment; register it with `register_parallel_env`."
+        )
+    return JointGame(game, mixer_state, team_reward)
+
+
+class JointEnvRunner(SingleAgentEnvRunner):
+    """RLlib's runner of one agent, which here is the team; it also gives whole episodes as arrays."""
+
+    @override(SingleAgentEnvRunner)
+    def make_env(self) -> None:
+        """Makes the joint games of `config.env`."""
+        config: Any = self.config
+        own = f"joint:{config.env}"
+        register_env(own, lambda context: make_joint_game(config.env, context, config.mixer_state, config.team_reward))
+        self.config = config.copy(copy_frozen=False)
+        self.config.env = own
+        gym.registry.pop(_GYM_ID, None)  # of an earlier runner in this process; Gymnasium would warn
+        try:
+            super().make_env()
+        finally:
+            self.config = config
+        self._open: dict[str, list[SingleAgentEpisode]] = {}
+
+    def roll_out(self, episodes: int) -> list[TeamEpisode]:
+        """Plays until some episodes have ended; those that have not go on in the next call.
+
+        Args:
+            episodes: Least number of episodes.
+
+        Returns:
+            All that have ended, as arrays.
+        """
+        ended: list[TeamEpisode] = []
+        while len(ended) < episodes:
+            for piece in self.sample():
+                self._open.setdefault(piece.id_, []).append(piece)
+                if piece.is_done:
+                    ended.append(as_arrays(self._open.pop(piece.id_)))
+        return ended
+
+
+def as_arrays(pieces: list[SingleAgentEpisode]) -> TeamEpisode:
+    """A whole episode as arrays.
+
+    Args:
+        pieces: Its pieces in the order of time, of which each begins with the last observation of the one before.
+    """
+    parts = [_numpy(piece.get_observations(slice(0, len(piece) + 1))) for piece in pieces]
+    joined = {name: np.concatenate([*(part[name][:-1] for part in parts), parts[-1][name][-1:]]) for name in parts[0]}
+    actions = np.concatenate([np.asarray(piece.get_actions(slice(0, len(piece)))) for piece in pieces])
+    rewards = np.concatenate([np.asarray(piece.get_rewards(slice(0, len(piece)))) for piece in pieces])
+    over = np.zeros(len(rewards), np.float32)
+    over[-1] = pieces[-1].is_terminated
+    return {**joined, ACTIONS: actions.astype(np.int64), REWARDS: rewards.astype(np.float32), TERMINATED: over}
+
+
+def _numpy(observations: Any) -> dict[str, np.ndarray]:
+    if isinstance(observations, dict):
+        return {name: np.asarray(values) for name, values in observations.items()}
+    return {name: np.stack([one[name] for one in observations]) for name in observations[0]}
