@@ -38,6 +38,10 @@ class GameRecord:
         wait: A function of (env, agent) that gives the action of doing nothing, or `None` where there is none.
         view: A function of (env, agent, observation, settings) that gives what an agent would see in the same moment
             if the environment had these settings; partners that were trained with others are shown that.
+        keys: A function of (env, agent) that gives, for people who take a seat, the action of each key of the keyboard
+            by which one walks ("ArrowUp", " ", ...); empty where one chooses among phrases only.
+        picture: A function of (env, agent) that gives what an agent sees as pixels, uint8 (H, W, 3), and nothing else
+            of the game; without it people who take a seat read.
         sayings: A function from a message to its meaning, or `None` if it is in none of the game's own wordings.
         golden: Formats of its golden episodes.
         planning: A `PlanningGame`, the adapter by which planners play it.
@@ -53,6 +57,8 @@ class GameRecord:
     partner: str = ""
     wait: str = ""
     view: str = ""
+    keys: str = ""
+    picture: str = ""
     sayings: str = ""
     golden: tuple[GoldenFormat, ...] = ()
     planning: str = ""

@@ -10,5 +10,7 @@ GAME = GameRecord(
     package=__package__,
     entry_points={ENV_ID: f"{__package__}.env:parallel_env"},
     wait=f"{__package__}.env:wait_action",
+    keys=f"{__package__}.person:keys",
+    picture=f"{__package__}.person:picture",
     planning="rllib_llm_comm.planning.games.frozen_lake:LakePlanning",
 )

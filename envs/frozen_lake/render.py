@@ -70,13 +70,32 @@ def rgb_array(lake: Lake, score: int = 0) -> np.ndarray:
         owners = [i for i in range(2) if k in lake.own[i]]
         flag = _flag(owners[0] if len(owners) == 1 else -1)
         scene.paste(flag, (x * CELL, y * CELL), flag)
+    _walkers(scene, lake)
+    status_strip(scene, f"step {lake.time} / {lake.horizon}", f"score {score}")
+    return np.array(scene)
+
+
+def places_alone(lake: Lake) -> np.ndarray:
+    """The walkers on plain ice, which is all that they see, as pixels, (64 * rows, 64 * columns, 3) uint8.
+
+    Args:
+        lake: The game.
+    """
+    layout = lake.layout
+    scene = Image.new("RGB", (layout.width * CELL, layout.height * CELL), PAPER[:3])
+    for y in range(layout.height):
+        for x in range(layout.width):
+            scene.paste(_tile((x + y) % 2, False), (x * CELL, y * CELL), _tile((x + y) % 2, False))
+    _walkers(scene, lake)
+    return np.array(scene)
+
+
+def _walkers(scene: Image.Image, lake: Lake) -> None:
     for i, (x, y) in enumerate(lake.cells):
         together = lake.cells[0] == lake.cells[1]
         shift = (-CELL // 5 if i == 0 else CELL // 5) if together else 0
         figure = _walker(i, lake.fates[i])
         scene.paste(figure, (x * CELL + shift, y * CELL), figure)
-    status_strip(scene, f"step {lake.time} / {lake.horizon}", f"score {score}")
-    return np.array(scene)
 
 
 @lru_cache(maxsize=32)

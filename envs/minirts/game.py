@@ -12,6 +12,7 @@ GAME = GameRecord(
     entry_points={ENV_ID: f"{__package__}.env:parallel_env"},
     scripted_player=f"{__package__}.commanders.scripted_player",
     wait=f"{__package__}.commanders.scripted_player:wait_action",
+    picture=f"{__package__}.person:picture",
     sayings=f"{__package__}.commanders.sayings:understand",
     golden=(GoldenFormat(frozenset({"id", "kind"}), "rllib_llm_comm.evaluation.golden_formats.minirts:replay"),),
     planning="rllib_llm_comm.planning.games.minirts:StrategyPlanning",

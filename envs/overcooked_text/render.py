@@ -120,9 +120,24 @@ def rgb_array(kitchen: Kitchen, cell: int = CELL) -> np.ndarray:
     """
     side, strip = SIZE * cell, round(0.75 * cell)
     scene = Image.new("RGBA", (side, side + strip), (255, 252, 246, 255))
+    _draw_floor(scene, kitchen, cell)
+    _draw_things(scene, kitchen, cell)
+    for i, agent in enumerate(kitchen.agents):
+        if kitchen.setup.told[i] and not all(kitchen.setup.told):
+            _thought(scene, kitchen, agent.x, agent.y, cell)
+    _caption(scene, kitchen, cell, side, strip)
+    return np.asarray(scene.convert("RGB"))
+
+
+def _draw_floor(scene: Image.Image, kitchen: Kitchen, cell: int) -> None:
+    """Floor, counters, boards and the delivery."""
     for x in range(SIZE):
         for y in range(SIZE):
             scene.paste(_tile(kitchen, x, y, cell), (y * cell, x * cell))
+
+
+def _draw_things(scene: Image.Image, kitchen: Kitchen, cell: int) -> None:
+    """Things that lie somewhere, and cooks with what they hold."""
     for number, item in _loose(kitchen).items():
         x, y = divmod(number, SIZE)
         _put(scene, item, (y + 0.5) * cell, (x + 0.44) * cell, 0.78 * cell)
@@ -136,9 +151,30 @@ def rgb_array(kitchen: Kitchen, cell: int = CELL) -> np.ndarray:
         scene.alpha_composite(figure, (agent.y * cell, agent.x * cell))
         if agent.held is not None:
             _put(scene, agent.held, (agent.y + 0.78) * cell, (agent.x + 0.72) * cell, 0.46 * cell)
-        if kitchen.setup.told[i] and not all(kitchen.setup.told):
-            _thought(scene, kitchen, agent.x, agent.y, cell)
-    _caption(scene, kitchen, cell, side, strip)
+
+
+def seen_by(kitchen: Kitchen, cook: int, cell: int = CELL) -> np.ndarray:
+    """The kitchen in the eyes of one cook as pixels: things and other cooks only where it looks.
+
+    Args:
+        kitchen: The kitchen.
+        cook: The cook's number.
+        cell: Pixels per cell.
+
+    Returns:
+        As of `rgb_array`; the strip tells the dish only to a cook that is told it, and nobody's thoughts are shown.
+    """
+    side, strip = SIZE * cell, round(0.75 * cell)
+    scene = Image.new("RGBA", (side, side + strip), (255, 252, 246, 255))
+    _draw_floor(scene, kitchen, cell)
+    _draw_things(scene, kitchen, cell)
+    night = Image.new("RGBA", (cell, cell), (60, 52, 44, 255))
+    for number, visible in enumerate(kitchen.sight(cook)):
+        if not visible:
+            x, y = divmod(number, SIZE)
+            bare = _tile(kitchen, x, y, cell).convert("RGBA")
+            scene.paste(Image.blend(bare, night, 0.45), (y * cell, x * cell))
+    _caption(scene, kitchen, cell, side, strip, kitchen.told(cook) is not None)
     return np.asarray(scene.convert("RGB"))
 
 
@@ -174,7 +210,8 @@ def _thought(scene: Image.Image, kitchen: Kitchen, x: int, y: int, cell: int) ->
         scene.alpha_composite(sprites.food(name, True, round(side)), (round(left + 2 + k * side), round(top + 2)))
 
 
-def _caption(scene: Image.Image, kitchen: Kitchen, cell: int, side: int, strip: int) -> None:
+def _caption(scene: Image.Image, kitchen: Kitchen, cell: int, side: int, strip: int, with_order: bool = True) -> None:
+    """The line below the kitchen: the order, unless it is hidden, and the game step."""
     draw = ImageDraw.Draw(scene)
     middle = side + strip / 2
     several = len(kitchen.setup.orders)
@@ -182,9 +219,10 @@ def _caption(scene: Image.Image, kitchen: Kitchen, cell: int, side: int, strip: 
     state = "delivered!" if kitchen.delivered else f"step {kitchen.game_step}"
     state = state if several == 1 else f"{min(kitchen.served + 1, several)}/{several}, {state}"
     icon = 0.62 * cell
-    for k, name in enumerate(kitchen.recipe_foods):
+    foods = kitchen.recipe_foods if with_order else ()
+    for k, name in enumerate(foods):
         picture = sprites.food(name, True, round(icon))
         scene.alpha_composite(picture, (round(0.15 * cell + k * icon), round(middle - icon / 2)))
-    start = 0.3 * cell + len(kitchen.recipe_foods) * icon
-    draw.text((start, middle), kitchen.recipe, fill=INK, font=font, anchor="lm")
+    start = 0.3 * cell + len(foods) * icon
+    draw.text((start, middle), kitchen.recipe if with_order else "a salad", fill=INK, font=font, anchor="lm")
     draw.text((side - 0.25 * cell, middle), state, fill=INK, font=font, anchor="rm")

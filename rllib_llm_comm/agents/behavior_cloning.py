@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rllib_llm_comm.agents.demonstrations import Demonstrations, read_session_demonstrations
 from rllib_llm_comm.agents.numeric_network import BY_STATE, VECTOR, NumericNetwork, NumericSettings
 from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
 from rllib_llm_comm.agents.settings import require_number, require_seed, require_whole
@@ -20,6 +21,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.original_games import read_games
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
 from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.sessions import is_session
 
 PLAYERS = ("both", "0", "1")
 _NO_CRITIC = 1  # no state has this length, so that values stay unknown (`NumericPolicy.values`)
@@ -59,21 +61,6 @@ class CloningSettings:
 
 
 @dataclass(frozen=True)
-class Demonstrations:
-    """Decisions of saved games of one kitchen.
-
-    Attributes:
-        env_config: Settings of the environment.
-        vectors: Per game float32 (steps, 2, 96), the features that each player sees before each step.
-        actions: Per game int64 (steps, 2), the primitive actions.
-    """
-
-    env_config: dict[str, Any]
-    vectors: list[np.ndarray]
-    actions: list[np.ndarray]
-
-
-@dataclass(frozen=True)
 class CloningResult:
     """Figures of a clone.
 
@@ -93,16 +80,18 @@ class CloningResult:
 
 
 def read_demonstrations(path: str | Path, layout: Any = None, dynamics: str | None = None) -> Demonstrations:
-    """The decisions in a file that Overcooked-AI wrote (`ep_states`, `ep_actions`).
+    """The decisions in a file that Overcooked-AI wrote (`ep_states`, `ep_actions`), or of people in a session.
 
     Args:
-        path: The JSON file.
+        path: The JSON file, or the folder of a session (`rllib play --record`), of which what people did is taken.
         layout: The kitchen, where the file does not tell it (`original_games.read_games`).
         dynamics: "old" or "new"; `None` as the file says.
 
     Raises:
         UserError: If the file cannot be read, or has games of different kitchens.
     """
+    if is_session(path):
+        return read_session_demonstrations(path)
     try:
         games = list(read_games(json.loads(Path(path).read_text(encoding="utf-8")), layout, dynamics))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
@@ -182,21 +171,23 @@ def _split(demonstrations: Demonstrations, how: CloningSettings) -> tuple[tuple[
     chosen = slice(None) if how.players == "both" else slice(int(how.players), int(how.players) + 1)
     vectors = [game[:, chosen] for game in demonstrations.vectors]
     actions = [game[:, chosen] for game in demonstrations.actions]
+    taken = [np.ones(game.shape, bool) for game in demonstrations.actions]
+    taken = [game[:, chosen] for game in demonstrations.by_people or taken]
     if len(actions) == 1:
         cut = round(len(actions[0]) * (1 - how.held_out))
-        vectors, actions = [vectors[0][:cut], vectors[0][cut:]], [actions[0][:cut], actions[0][cut:]]
+        vectors, actions, taken = ([games[0][:cut], games[0][cut:]] for games in (vectors, actions, taken))
         games = 1
     else:
         wanted, games = how.held_out * sum(map(len, actions)), len(actions) - 1
         while games > 1 and sum(map(len, actions[games:])) < wanted:
             games -= 1
     parts = (slice(0, games), slice(games, None))
-    if any(sum(map(len, actions[part])) == 0 for part in parts):
+    if any(sum(map(np.sum, taken[part])) == 0 for part in parts):
         raise UserError("there are too few decisions to learn from some and to hold out others; give longer games.")
     return tuple(
         (
-            torch.from_numpy(np.concatenate(vectors[part]).reshape(-1, vectors[0].shape[-1])),
-            torch.from_numpy(np.concatenate(actions[part]).reshape(-1)),
+            torch.from_numpy(np.concatenate(vectors[part])[np.concatenate(taken[part])]),
+            torch.from_numpy(np.concatenate(actions[part])[np.concatenate(taken[part])]),
         )
         for part in parts
     )

@@ -314,7 +314,8 @@ def load_policy(
 
     Args:
         checkpoint: A checkpoint folder, its `policy/` folder, a trial's folder (the last checkpoint is taken), or the
-            folder of a stage or run of `rllib train`: the same folders as `rllib evaluate` takes.
+            folder of a stage or run of `rllib train`: the same folders as `rllib evaluate` takes. Or `zoo:NAME` for a
+            policy that comes with the package.
         device: Device to compute on, if not as in training (then `"cpu"` where this process sees no GPU).
         base_model: Place of the base model, if not that of the training.
         messages: Another message mode than in training: `"none"`, `"student"`, `"teacher"`, `"shuffled"`,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.agents.settings import FromMapping
+from rllib_llm_comm.checkpoints.find_checkpoint import is_named
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
 
 SCRIPTED, RANDOM, STAY = "scripted", "random", "stay"
@@ -28,8 +29,8 @@ class PartnerSettings(FromMapping):
     """A partner: a player of one agent's seat that does not learn.
 
     Attributes:
-        policy: A path of a checkpoint (`find_checkpoint`), `"scripted"` (the game's scripted player), `"random"`
-            (uniformly among the actions that are allowed), `"stay"` (the game's action of waiting), or
+        policy: A path of a checkpoint (`find_checkpoint`) or `zoo:NAME`, `"scripted"` (the game's scripted player),
+            `"random"` (uniformly among the actions that are allowed), `"stay"` (the game's action of waiting), or
             `"module:function"`, a user's function that makes a player.
         name: Its name in tables and figures; by default told from `policy` and what differs from the defaults.
         weight: > 0, at most 1e9: how often it is drawn from its pool, relative to the others. FCP and PBT: equal.
@@ -93,6 +94,8 @@ class PartnerSettings(FromMapping):
         """
         if self.policy in _BY_NAME:
             return self.policy
+        if is_named(self.policy):
+            return CHECKPOINT
         return FUNCTION if _FUNCTION.fullmatch(self.policy) and not Path(self.policy).exists() else CHECKPOINT
 
 
@@ -132,7 +135,7 @@ def with_absolute_paths(pool: Sequence[PartnerSettings]) -> tuple[PartnerSetting
     """
     return tuple(
         dataclasses.replace(partner, policy=str(Path(partner.policy).expanduser().absolute()))
-        if partner.kind == CHECKPOINT
+        if partner.kind == CHECKPOINT and not is_named(partner.policy)
         else partner
         for partner in pool
     )

@@ -116,34 +116,73 @@ class SeatedPolicy:
         """
         self._now().secret = secret_of(infos)
 
-    def act(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Decision]:
+    @property
+    def mailbox(self) -> dict[str, str]:
+        """The latest message of every speaker in the episode that `act` plays; who is no partner writes into it."""
+        return self._now().mailbox
+
+    def speak(self, observations: Mapping[Any, Mapping[str, Any]], explore: bool = True) -> dict[Any, Spoken]:
+        """Lets agents speak, as `act` does before they choose.
+
+        Args:
+            observations: As for `act`.
+            explore: As for `act`.
+
+        Returns:
+            Each agent's message, as `act` takes it.
+        """
+        spoken = self._speak(self._shares([(self._now(), observations)]), explore)
+        return {agent: said for (own,) in spoken for agent, said in own.items()}
+
+    def act(
+        self,
+        observations: Mapping[Any, Mapping[str, Any]],
+        explore: bool = True,
+        spoken: Mapping[Any, Spoken] | None = None,
+    ) -> dict[Any, Decision]:
         """Lets agents speak, listen and choose; call `reset` and `meet` first.
 
         Args:
             observations: Observations of the agents that are asked now.
             explore: True if checkpoints' actions are drawn.
+            spoken: Their messages, where they have spoken before this call (`speak`).
         """
-        return self.act_together([(self._now(), observations)], explore)[0]
+        return self.act_together([(self._now(), observations)], explore, None if spoken is None else [spoken])[0]
 
-    def act_together(self, episodes: Sequence[Asked], explore: bool = True) -> list[dict[Any, Decision]]:
+    def act_together(
+        self, episodes: Sequence[Asked], explore: bool = True, spoken: Sequence[Mapping[Any, Spoken]] | None = None
+    ) -> list[dict[Any, Decision]]:
         """Does for several episodes what `act` does for one; each partner judges its agents of all of them at once.
 
         Args:
             episodes: Per episode its memory, whose `env` is set, and the observations of the agents that are asked.
             explore: As for `act`.
+            spoken: Per episode the messages of these agents, where they have spoken before this call.
         """
-        shares = [self._share(place, episodes) for place in range(len(self.partners))]
-        spoken: list[list[dict[Any, Spoken]]] = [
-            partner.speak_together(share, explore) for partner, share in zip(self.partners, shares, strict=True)
-        ]
+        shares = self._shares(episodes)
+        if spoken is None:
+            told = self._speak(shares, explore)
+        else:
+            told = [
+                [{a: said[a] for a in seen} for (_, seen), said in zip(share, spoken, strict=True)] for share in shares
+            ]
         found: list[dict[Any, Decision]] = [{} for _ in episodes]
-        for partner, share, said in zip(self.partners, shares, spoken, strict=True):
+        for partner, share, said in zip(self.partners, shares, told, strict=True):
             for decisions, own in zip(found, partner.act_together(share, explore, said), strict=True):
                 decisions.update(own)
         return [
             {agent: decisions[agent] for agent in observations}
             for decisions, (_, observations) in zip(found, episodes, strict=True)
         ]
+
+    def _shares(self, episodes: Sequence[Asked]) -> list[list[tuple[PartnerMemory, dict[Any, Any]]]]:
+        return [self._share(place, episodes) for place in range(len(self.partners))]
+
+    def _speak(
+        self, shares: Sequence[Sequence[tuple[PartnerMemory, dict[Any, Any]]]], explore: bool
+    ) -> list[list[dict[Any, Spoken]]]:
+        """Per partner and episode what its agents say; all mailboxes take it in before anybody chooses."""
+        return [partner.speak_together(share, explore) for partner, share in zip(self.partners, shares, strict=True)]
 
     def _share(self, place: int, episodes: Sequence[Asked]) -> list[tuple[PartnerMemory, dict[Any, Any]]]:
         """A partner's part of the episodes: its memories, and the observations of its agents."""

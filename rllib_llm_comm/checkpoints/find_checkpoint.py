@@ -6,7 +6,17 @@ import os
 from pathlib import Path
 
 from rllib_llm_comm.checkpoints.stage_record import MARKER, read_record, require_readable
+from rllib_llm_comm.checkpoints.zoo import is_shipped, shipped_policy
 from rllib_llm_comm.errors import UserError, did_you_mean
+
+
+def is_named(path: str | os.PathLike[str]) -> bool:
+    """True if a checkpoint is given by a name (`zoo:NAME`) and not by its place.
+
+    Args:
+        path: As of `find_checkpoint`.
+    """
+    return is_shipped(path)
 
 
 def find_checkpoint(path: str | os.PathLike[str]) -> Path:
@@ -14,11 +24,13 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
 
     Args:
         path: A checkpoint or trial folder, a stage's folder, or the folder above the stages (of which the one
-            trained last is taken).
+            trained last is taken); or `zoo:NAME` for a policy that comes with the package.
 
     Raises:
         UserError: If nothing is there, or a stage has several checkpoints or none.
     """
+    if is_shipped(path):
+        return shipped_policy(path)
     folder = Path(path).expanduser()
     if not folder.exists():
         parent = folder.parent

@@ -14,7 +14,9 @@ from rllib_llm_comm.experiments.ray_session import quiet_libraries
 
 
 def command(
-    trajectories: Annotated[Path, Argument(help="JSON file of Overcooked-AI with ep_states and ep_actions.")],
+    trajectories: Annotated[
+        Path, Argument(help="JSON file of Overcooked-AI with ep_states and ep_actions, or a session.")
+    ],
     folder: Annotated[Path, Argument(help="Policy folder to write; a new one, or a clone to replace.")],
     layout: Annotated[str | None, Option(help="Name or .layout file of the kitchen, if the file lacks it.")] = None,
     dynamics: Annotated[str | None, Option(help='"old" or "new", if the file does not tell.')] = None,
@@ -31,6 +33,8 @@ def command(
         rllib clone human_games.json results/human_proxy --layout cramped_room --dynamics old
 
         rllib clone human_games.json results/human_proxy --players 1 --epochs 120
+
+        rllib clone sessions/p01 results/human_proxy
     """
     quiet_libraries(0)
     from rllib_llm_comm.agents.behavior_cloning import CloningSettings, clone_players, read_demonstrations

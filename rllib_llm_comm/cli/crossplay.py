@@ -17,7 +17,7 @@ from rllib_llm_comm.experiments.ray_session import quiet_libraries
 def command(
     players: Annotated[
         list[str],
-        Argument(help="Policies of one method, one per seed: checkpoint, trial, stage or run folders, or NAME=FOLDER."),
+        Argument(help="Policies of one method, one per seed: folders, zoo:NAME, or NAME=FOLDER."),
     ],
     partners: Annotated[
         Path | None,

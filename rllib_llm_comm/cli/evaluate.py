@@ -15,7 +15,7 @@ from rllib_llm_comm.experiments.ray_session import quiet_libraries
 
 @takes_play_options
 def command(
-    checkpoint: Annotated[str, Argument(help="Checkpoint, trial, stage or run folder.")],
+    checkpoint: Annotated[str, Argument(help="Checkpoint, trial, stage or run folder, or zoo:NAME.")],
     settings: PlayOptions,
     episodes: Annotated[int, Option(min=1, help="Episodes to play.")] = 50,
     seed: Annotated[int, Option(min=0, help="Seed of the first episode; the others count up.")] = 0,

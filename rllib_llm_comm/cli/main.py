@@ -19,10 +19,12 @@ from rllib_llm_comm.cli import (
     export,
     manual,
     planning,
+    play,
     replay,
     report,
     study,
     train,
+    zoo,
 )
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import StoppedError, err, say, say_error, state
@@ -38,6 +40,7 @@ cli = typer.Typer(
 cli.add_typer(train.app, name="train")
 cli.command("evaluate")(evaluate.command)
 cli.command("replay")(replay.command)
+cli.command("play")(play.command)
 cli.command("crossplay")(crossplay.command)
 cli.command("clone")(clone.command)
 cli.command("export")(export.command)
@@ -47,6 +50,7 @@ cli.command("manual")(manual.command)
 cli.add_typer(planning.app, name="planning")
 cli.add_typer(example.app, name="example")
 cli.add_typer(check.app, name="check")
+cli.add_typer(zoo.app, name="zoo")
 
 
 def _show_version(asked: bool) -> None:

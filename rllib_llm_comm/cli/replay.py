@@ -7,23 +7,26 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint, is_named
 from rllib_llm_comm.cli.play_options import PlayOptions, takes_play_options
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
+from rllib_llm_comm.sessions import is_session
 
 
 @takes_play_options
 def command(
-    checkpoint: Annotated[str, Argument(help="Checkpoint, trial, stage or run folder.")],
+    checkpoint: Annotated[
+        str, Argument(help="Checkpoint, trial, stage or run folder, zoo:NAME, or a recorded session.")
+    ],
     settings: PlayOptions,
     episodes: Annotated[int, Option(min=1, help="Episodes to record.")] = 1,
     seed: Annotated[int, Option(min=0, help="Seed of the first episode; the others count up.")] = 0,
     out_file: Annotated[
         Path | None,
-        Option("--out", help="The page; by default replay_SEED.html beside the checkpoint."),
+        Option("--out", help="The page; by default replay_SEED.html beside the checkpoint, of a shipped policy here."),
     ] = None,
     beside: Annotated[
         str | None, Option(help="Another checkpoint: its episodes with the same seeds are shown beside.")
@@ -50,12 +53,17 @@ def command(
         rllib replay CHECKPOINT --planner scripted --trials 3
 
         rllib replay results/verco/verco --beside results/silent/verco --out both.html
+
+        rllib replay sessions/p01
     """
     quiet_libraries(0)
+    if is_session(checkpoint):
+        _replay_session(checkpoint, settings, out_file, beside or animation)
+        return
     if animation is not None and animation.suffix.lower() != ".gif":
         raise UserError(f"--animation is {str(animation)!r} but must be the name of a .gif file.")
     require_writable({"--out": out_file, "--animation": animation})
-    page = out_file or find_checkpoint(checkpoint).parent / f"replay_{seed}.html"
+    page = out_file or _beside(checkpoint) / f"replay_{seed}.html"
     from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
 
     with out.status("playing and drawing"):
@@ -66,3 +74,26 @@ def command(
     if animation is not None:
         say(f"The animated picture is {short_path(animation)}")
     say(f"Open {short_path(page)} in a browser.")
+
+
+def _replay_session(folder: str, settings: PlayOptions, out_file: Path | None, other: object) -> None:
+    """A recorded session as a page; options of play have nothing to change in what is past."""
+    if other is not None or settings != PlayOptions(modules=settings.modules):
+        raise UserError(
+            f"{folder!r} is a recorded session, which is shown as it was; leave everything away but --out and --import."
+        )
+    require_writable({"--out": out_file})
+    from rllib_llm_comm.evaluation.session_replay import replay_session
+    from rllib_llm_comm.experiments.import_modules import import_modules
+
+    import_modules(settings.modules)
+    path = Path(folder)
+    page = out_file or (path if path.is_dir() else path.parent) / "replay.html"
+    with out.status("drawing"):
+        replay_session(folder, page)
+    say(f"Open {short_path(page)} in a browser.")
+
+
+def _beside(checkpoint: str) -> Path:
+    """The folder of a page that has no place of its own: beside the checkpoint, or here if that has only a name."""
+    return Path() if is_named(checkpoint) else find_checkpoint(checkpoint).parent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
 from rllib_llm_comm.evaluation.replay_schema import AgentFrame, Frame
 
 
-def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any) -> Frame:
+def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: Any, *, drawn: bool = True) -> Frame:
     """A moment of a recorded episode.
 
     Args:
@@ -20,6 +20,7 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
         infos: Their infos.
         decisions: Decisions of the agents that are asked.
         rewards: Rewards since the frame before.
+        drawn: False to leave out the drawings, in characters and in pixels.
     """
     game = env.unwrapped
     cards: dict[str, AgentFrame] = {}
@@ -37,7 +38,7 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
             card["told"] = infos.get(agent, {}).get(PRIVATE) or ""
         decision = decisions.get(agent)
         if decision is not None:
-            phrases = _phrases(game, agent, observation, decision)
+            phrases = phrases_of(game, agent, observation, decision.candidates)
             card["said"] = decision.said
             card["heard"] = dict(decision.heard)
             card["candidates"] = phrases
@@ -51,26 +52,43 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
     counted = {name: float(v) for info in infos.values() for name, v in info.get(EPISODE_METRICS, {}).items()}
     return {
         "game_step": step,
-        "ansi": _ansi(game),
-        "image": _image(game),
+        "ansi": ansi_of(game) if drawn else "",
+        "image": image_of(game) if drawn else None,
         "places": game.places() if hasattr(game, "places") else {},
         "metrics": counted,
         "agents": cards,
     }
 
 
-def _phrases(game: Any, agent: Any, observation: Any, decision: Any) -> list[str]:
-    """The actions in words: as the agent reads them, or else as the game tells them, if it can."""
+def phrases_of(game: Any, agent: Any, observation: Any, numbered: Sequence[str]) -> list[str]:
+    """The actions in words: as the agent reads them, or else as the game tells them, if it can.
+
+    Args:
+        game: The (unwrapped) environment.
+        agent: The agent.
+        observation: Its observation.
+        numbered: The phrases of observations that have `candidates`, and of games that have no words.
+    """
     if "candidates" in observation or not hasattr(game, "action_phrases"):
-        return list(decision.candidates)
+        return list(numbered)
     return list(game.action_phrases(agent))
 
 
-def _image(game: Any) -> np.ndarray | None:
+def image_of(game: Any) -> np.ndarray | None:
+    """The whole game as pixels; `None` if it draws none.
+
+    Args:
+        game: The (unwrapped) environment.
+    """
     return _render(game, "rgb_array")
 
 
-def _ansi(game: Any) -> str:
+def ansi_of(game: Any) -> str:
+    """The whole game in characters; empty if it has no such drawing.
+
+    Args:
+        game: The (unwrapped) environment.
+    """
     return _render(game, "ansi") or ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -70,8 +70,7 @@ def play_planned(
     check_recovery(recover, trials)
     by, settings = planning_of(policy.manifest, planning), dict(env_config or {})
     _require_planner(by, trials, planning)
-    model = None if by is None else planner_model(by["planner"])
-    make_env = partial(_planned_env, policy, planning, by, model, settings)
+    model, make_env = _maker(policy, planning, by, settings)
     common: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
     if trials is None and keep_frames:
         return record(policy, env=make_env(), counterfactuals=counterfactuals, **common)
@@ -89,16 +88,42 @@ def play_planned(
     return played
 
 
+def env_maker(
+    policy: Any, planning: Mapping[str, Any] | None = None, env_config: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
+    """A function that makes the environment of a policy, under its planner if there is one.
+
+    Args:
+        policy: As of `play_planned`.
+        planning: As of `play_planned`.
+        env_config: As of `play_planned`.
+
+    Returns:
+        The function; it takes further settings of the environment.
+    """
+    by = planning_of(policy.manifest, planning)
+    return _maker(policy, planning, by, dict(env_config or {}))[1]
+
+
+def _maker(
+    policy: Any, planning: Mapping[str, Any] | None, by: Mapping[str, Any] | None, settings: Mapping[str, Any]
+) -> tuple[ChatModel | None, Callable[..., Any]]:
+    """The planner's chat model, and a function that makes the environment."""
+    model = None if by is None else planner_model(by["planner"])
+    return model, partial(_planned_env, policy, planning, by, model, settings)
+
+
 def _planned_env(
     policy: Any,
     planning: Mapping[str, Any] | None,
     by: Mapping[str, Any] | None,
     model: ChatModel | None,
     settings: Mapping[str, Any],
+    **more: Any,
 ) -> Any:
     """The environment of a policy, with a planner of its own that shares the chat model."""
     planned = planning if by is None else {**by, "planner": make_planner(by["planner"], model)}
-    return policy.env(planning=planned, **settings)
+    return policy.env(planning=planned, **{**settings, **more})
 
 
 def _require_planner(by: Mapping[str, Any] | None, trials: int | None, planning: Mapping[str, Any] | None) -> None:

@@ -28,6 +28,7 @@ class AgentFrame(TypedDict):
         busy: True if the agent is not asked for an action at this moment; the keys from `said` to `changed` are then
             missing.
         told: The agent's private fact, empty for none; only in moments in which not all agents are told the same.
+        by: Name of the person who decided in its place; only in recorded sessions.
         said: Its message; empty for silence.
         heard: The latest message of each other agent, by speaker.
         candidates: The phrases of its actions.
@@ -47,6 +48,7 @@ class AgentFrame(TypedDict):
     events: list[str]
     busy: bool
     told: NotRequired[str]
+    by: NotRequired[str]
     said: NotRequired[str]
     heard: NotRequired[dict[str, str]]
     candidates: NotRequired[list[str]]

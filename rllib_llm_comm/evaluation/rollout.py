@@ -228,11 +228,11 @@ def _play_all(
     policy.reset(seed=seeds[0])
     waiting, finished = list(reversed(seeds)), {}
     free = [make_env() for _ in range(num_envs)]
-    live: list[tuple[_Game, Any]] = []
+    live: list[tuple[PlayedGame, Any]] = []
     while waiting or live:
         while waiting and free:
             seed = waiting.pop()
-            live.append((_Game(policy, free.pop(), seed, watch), policy.begin(seed)))
+            live.append((PlayedGame(policy, free.pop(), seed, watch), policy.begin(seed)))
         for game, memory in live:
             if hasattr(memory, "secret"):
                 memory.secret = game.secret()
@@ -283,7 +283,7 @@ def play_episode(
         watch: Called before every step.
         silence: Scores of listeners in silence; frames are kept if it is given.
     """
-    game = _Game(policy, env, seed, watch, silence)
+    game = PlayedGame(policy, env, seed, watch, silence)
     policy.reset(seed=seed)
     if hasattr(policy, "meet"):
         policy.meet(env)
@@ -298,8 +298,14 @@ def play_episode(
     return game.episode
 
 
-class _Game:
-    """An episode while it is played."""
+class PlayedGame:
+    """An episode while it is played; arguments as of `play_episode`.
+
+    Attributes:
+        env: The environment; it is reset.
+        episode: The counts so far.
+        observations, infos, rewards: The latest ones, by agent; no rewards before the first step.
+    """
 
     def __init__(
         self,
@@ -311,14 +317,14 @@ class _Game:
     ) -> None:
         self.env = env
         self._watch, self._silence = watch, silence
-        self._observations, self.infos = env.reset(seed=seed)
-        self._rewards: dict[str, float] = {}
+        self.observations, self.infos = env.reset(seed=seed)
+        self.rewards: dict[str, float] = {}
         self.episode = new_episode(policy, env, seed)
         self.episode.no_silence = silence.missing if silence is not None else ""
 
     def asked(self) -> dict[Any, Any]:
         """The observations of the agents that are asked now."""
-        return {agent: self._observations[agent] for agent in asked(self.env.agents, self.infos)}
+        return {agent: self.observations[agent] for agent in asked(self.env.agents, self.infos)}
 
     def secret(self) -> str:
         """All private facts at the moment, as one text."""
@@ -328,13 +334,13 @@ class _Game:
         """Plays a step of the game and counts."""
         episode = self.episode
         if self._watch:
-            self._watch(episode.seed, self._observations, self.infos, decisions)
+            self._watch(episode.seed, self.observations, self.infos, decisions)
         episode.messages += [decision.said for decision in decisions.values() if decision.said]
         episode.shuffled_same += shuffled_same(decisions)
         actions = {agent: decision.action for agent, decision in decisions.items()}
-        self._observations, self._rewards, terminations, _, infos = self.env.step(actions)
+        self.observations, self.rewards, terminations, _, infos = self.env.step(actions)
         self.infos = infos
-        for agent, reward in self._rewards.items():
+        for agent, reward in self.rewards.items():
             episode.returns[str(agent)] += float(reward)
         episode.collisions += sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
         steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
@@ -347,8 +353,8 @@ class _Game:
         """Keeps what is seen now and decided, where frames are kept."""
         if self._silence is None:
             return
-        frame = frame_of(self.env, self._observations, self.infos, decisions, self._rewards)
-        self._silence.add_to(frame, self._observations, decisions)
+        frame = frame_of(self.env, self.observations, self.infos, decisions, self.rewards)
+        self._silence.add_to(frame, self.observations, decisions)
         self.episode.frames.append(frame)
 
     def finish(self) -> None:

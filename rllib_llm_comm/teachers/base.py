@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -62,6 +62,18 @@ class Teacher(ABC):
         """
         return
 
+    def recorded(self, env: str, env_config: Mapping[str, Any]) -> Iterator[dict[str, Any]] | None:
+        """Labels that are there already: `prompt`, `message`, `agent`, `episode`, `game_step` each. No game is played.
+
+        Args:
+            env: Id of the environment that is collected for.
+            env_config: Its settings.
+
+        Returns:
+            The labels; `None` for a teacher that is asked while a policy plays, as most are.
+        """
+        return None
+
     def advise(self, env: Any, agent: str) -> int | None:
         """The action that the teacher itself would take, if it knows one.
 
@@ -76,6 +88,7 @@ TEACHERS: Registry[type[Teacher]] = Registry(
     "teacher",
     {
         "scripted": "rllib_llm_comm.teachers.scripted_teacher:ScriptedTeacher",
+        "people": "rllib_llm_comm.teachers.people_teacher:PeopleTeacher",
         "chat": "rllib_llm_comm.teachers.chat_teacher:ChatTeacher",
     },
     "`register_teacher` adds one.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,7 +36,8 @@ class CollectionReport:
         prompts: Distinct prompts among them.
         decisions: Decisions of agents in all roll-outs.
         episodes: Roll-outs begun.
-        complete: Whether `target_labels` were reached (else `max_decisions` ended it).
+        complete: Whether `target_labels` were reached (else `max_decisions` ended it); of a teacher with recorded
+            labels, whether all of them were taken.
         output: The folder.
     """
 
@@ -123,6 +124,9 @@ def collect_labels(
     }
     store = LabelStore(output, settings, max_labels_per_prompt)
     teacher = make_teacher(teacher)
+    recorded = teacher.recorded(env, env_config or {})
+    if recorded is not None:
+        return _take_recorded(store, teacher, settings, recorded)
     teacher.keep_answers(store.folder / ANSWERS)
     collector = _Collector(
         store, teacher, settings, _player(policy, base_model), (random_share, teacher_share), max_empty_moments
@@ -138,6 +142,29 @@ def collect_labels(
         complete=store.labels >= target_labels,
         output=str(store.folder),
     )
+
+
+def _take_recorded(
+    store: LabelStore, teacher: Teacher, settings: Mapping[str, Any], recorded: Iterator[dict[str, Any]]
+) -> CollectionReport:
+    """Labels of a teacher that has them already; all of them, up to `target_labels`."""
+    common = {"teacher": teacher.name, "env": _env_text(settings)}
+    decisions, episodes = 0, set()
+    for row in recorded:
+        decisions += 1
+        episodes.add(row["episode"])
+        message = limit_words(row["message"], settings["max_message_words"])
+        if message and store.labels < settings["target_labels"]:
+            store.add({**row, "message": message, **common})
+    if not store.labels:
+        raise UserError(f"`teacher` {teacher.name!r} has no labels: nobody said anything in what it was given.")
+    state = {"round": 0, "decisions": decisions}
+    store.flush(state, complete=True)
+    return CollectionReport(store.labels, store.prompts, decisions, len(episodes), True, str(store.folder))
+
+
+def _env_text(settings: Mapping[str, Any]) -> str:
+    return json.dumps({"id": settings["env"], "settings": settings["env_config"]}, sort_keys=True)
 
 
 def check_limits(settings: Mapping[str, Any], prefix: str = "") -> None:
@@ -196,7 +223,7 @@ class _Collector:
             ) from error
         self._row = {
             "teacher": teacher.name,
-            "env": json.dumps({"id": settings["env"], "settings": settings["env_config"]}, sort_keys=True),
+            "env": _env_text(settings),
         }
 
     def state(self) -> dict[str, int]:

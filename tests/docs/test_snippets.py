@@ -7,6 +7,7 @@ with fixed sentences.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tarfile
@@ -37,6 +38,7 @@ OWN_SERVER = "http://127.0.0.1:8000/v1"
 
 _LOADED = re.compile(r"(?:load_policy\(|message_checkpoint=)\"(results/[^\"]+)\"")
 _LABELS = re.compile(r"input_=\"(results/[^\"]+)\"")
+_SESSION = re.compile(r"\bsessions/\w+")
 _FILE = re.compile(r"\b(?:tuned_examples|examples|tests/data|docs/manuals)/[\w./-]+\.(?:yaml|py|gz|tex|jsonl)\b")
 ROOT_COMMAND = typer.main.get_command(cli)
 
@@ -118,7 +120,16 @@ def run(found: list[Block], namespace: dict, url: str) -> None:
 def test_experiment_files_are_valid(block, tmp_path, monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-nobody")
-    check_file(block.text, tmp_path)
+    check_file(with_sessions(block.text, tmp_path), tmp_path)
+
+
+def with_sessions(text: str, folder: Path) -> str:
+    """A file that takes recorded sessions, with sessions that are there."""
+    for found in set(_SESSION.findall(text)):
+        (folder / found).mkdir(parents=True)
+        head = {"kind": "session", "format": 1, "env": "", "env_config": {}, "agents": [], "holders": {}, "started": ""}
+        (folder / found / "session.jsonl").write_text(json.dumps(head) + "\n")
+    return _SESSION.sub(lambda found: f"{folder}/{found.group()}", text)
 
 
 def check_file(text: str, folder: Path) -> None:

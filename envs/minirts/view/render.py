@@ -197,6 +197,17 @@ def _known(game: Game, player: int, own: int) -> Image.Image:
     return scene
 
 
+def known_map(game: Game, side: Side) -> np.ndarray:
+    """The map as a side knows it, uint8 (height, width, 3): fog, own units, seen resources and enemies in sight.
+
+    Args:
+        game: The game.
+        side: The side.
+    """
+    scene = _known(game, side.player, side.player)
+    return np.asarray(scene.resize((2 * scene.width, 2 * scene.height), Image.Resampling.NEAREST).convert("RGB"))
+
+
 def _status(scene: Image.Image, game: Game, side: Side | None, executor: Executor | None, own: int) -> None:
     """Time and gold, what both sides have, and what is in force."""
     draw, top = ImageDraw.Draw(scene), _MAP

@@ -1,0 +1,70 @@
+"""Decisions of players to learn from, and those of people in recorded sessions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.sessions import read_session
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Decisions of saved games of one kitchen.
+
+    Attributes:
+        env_config: Settings of the environment.
+        vectors: Per game float32 (steps, 2, 96), the features that each player sees before each step.
+        actions: Per game int64 (steps, 2), the primitive actions.
+        by_people: Per game bool (steps, 2), the decisions that are learned; `None` for all.
+    """
+
+    env_config: dict[str, Any]
+    vectors: list[np.ndarray]
+    actions: list[np.ndarray]
+    by_people: list[np.ndarray] | None = None
+
+
+def read_session_demonstrations(path: str | Path) -> Demonstrations:
+    """Decisions of people in a recorded session of an onion-soup kitchen; its games are played again.
+
+    Args:
+        path: The session's folder.
+
+    Raises:
+        UserError: If it is of another game, its actions are no single steps, or no person acted.
+    """
+    session = read_session(path)
+    settings = session.env_config
+    if session.env != ENV_ID or settings.get("action_level") != "primitive" or settings.get("wanted") is not None:
+        raise UserError(
+            f"the session {str(path)!r} is of {session.env!r} with `action_level` {settings.get('action_level')!r}, "
+            f"but cloning takes {ENV_ID!r} with single steps and without a wanted pot."
+        )
+    played = {**settings, "observe": ["vector"], "vector": "features"}
+    vectors, actions, people = [], [], []
+    for episode in session.episodes:
+        env = make_env(ENV_ID, **played)
+        observations, _ = env.reset(seed=episode.seed)
+        seen, done, by = [], [], []
+        for moment in episode.moments:
+            if not env.agents:
+                raise UserError(f"episode {episode.episode} of {str(path)!r} goes on after its end; record it again.")
+            seen.append(np.stack([observations[agent]["vector"] for agent in session.agents]))
+            done.append([moment.actions[agent] for agent in session.agents])
+            by.append([agent in moment.people for agent in session.agents])
+            observations, *_ = env.step(moment.actions)
+        if seen:
+            vectors.append(np.stack(seen).astype(np.float32))
+            actions.append(np.array(done, np.int64))
+            people.append(np.array(by, bool))
+    if not any(game.any() for game in people):
+        raise UserError(f"nobody but agents acted in the session {str(path)!r}; give one in which people played.")
+    config: dict[str, Any] = {name: settings[name] for name in ("layout", "dynamics", "horizon") if name in settings}
+    return Demonstrations({**config, "observe": ["vector"]}, vectors, actions, people)

@@ -1,0 +1,83 @@
+"""Recorded sessions of people as episodes for replays: the games are played again, and have to come out the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.frames import frame_of
+from rllib_llm_comm.evaluation.replay import write_replay
+from rllib_llm_comm.evaluation.rollout import Episode
+from rllib_llm_comm.sessions import Session, SessionEpisode, SessionMoment, read_session
+
+
+def replay_session(path: str | Path, page: str | Path, *, first: int = 1, episodes: int | None = None) -> Path:
+    """Writes a replay page of a recorded session.
+
+    Args:
+        path: The session's folder.
+        page: The file to write; it appears at once or not at all.
+        first: Number of the first episode shown, from 1.
+        episodes: Number of episodes shown at most; `None` for all.
+
+    Returns:
+        The page's path.
+
+    Raises:
+        UserError: If the session cannot be read, has no such episode, or its games cannot be played again.
+    """
+    session = read_session(path)
+    chosen = [one for one in session.episodes if one.moments and one.episode >= first][:episodes]
+    if not chosen:
+        raise UserError(f"{str(path)!r} has no played episode from number {first} on; it has {len(session.episodes)}.")
+    return write_replay([played_again(session, one) for one in chosen], page, title="A session with people")
+
+
+def played_again(session: Session, recorded: SessionEpisode) -> Episode:
+    """An episode of a session with its drawings, which come from playing it again.
+
+    Args:
+        session: The session.
+        recorded: One of its episodes.
+
+    Raises:
+        UserError: If the game does not come out as it was recorded.
+    """
+    env = make_env(session.env, **session.env_config)
+    observations, infos = env.reset(seed=recorded.seed)
+    episode = Episode(
+        session.env, session.env_config, session.agents, recorded.seed, returns=dict.fromkeys(session.agents, 0.0)
+    )
+    rewards: dict[str, float] = {}
+    for number, moment in enumerate(recorded.moments):
+        _require_same(env, observations, moment, number)
+        frame = frame_of(env, observations, infos, {}, rewards)
+        frame["agents"] = {agent: _card(moment, agent) for agent in moment.agents}  # type: ignore[misc]
+        episode.frames.append(frame)
+        episode.messages += [card["said"] for card in moment.agents.values() if card.get("said")]
+        observations, rewards, _, _, infos = env.step(moment.actions)
+        for agent, reward in rewards.items():
+            episode.returns[str(agent)] += float(reward)
+    episode.frames.append(frame_of(env, observations, infos, {}, rewards))
+    episode.length = episode.frames[-1]["game_step"]
+    episode.metrics, episode.success = dict(recorded.metrics), recorded.success
+    episode.no_silence = "" if any("silent" in c for m in recorded.moments for c in m.agents.values()) else "not scored"
+    env.close()
+    return episode
+
+
+def _card(moment: SessionMoment, agent: str) -> Any:
+    person = moment.people.get(agent)
+    return moment.agents[agent] if person is None else {**moment.agents[agent], "by": person.name}
+
+
+def _require_same(env: Any, observations: Any, moment: SessionMoment, number: int) -> None:
+    for agent, card in moment.agents.items():
+        text = str(observations.get(agent, {}).get("text", ""))
+        if not env.agents or text != card.get("text", ""):
+            raise UserError(
+                f"moment {number} of episode {moment.episode} does not come out as it was recorded ({agent} sees "
+                "another text); replay the session with the version of the game that recorded it."
+            )

@@ -1,0 +1,1 @@
+"""People at the table: a game in a browser, with trained agents in the other seats."""

@@ -1,0 +1,269 @@
+"""The table with its clock and everybody who sits at it or watches; one per server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.play.limits import MOST_SEED, SPEEDS, Limits
+from rllib_llm_comm.play.seat_view import SeatViews
+from rllib_llm_comm.play.table import Table
+
+logger = logging.getLogger(__name__)
+_SEND_SECONDS = 20.0
+
+
+class Wire(Protocol):
+    """The way to one browser."""
+
+    async def send_text(self, data: str) -> None:
+        """Sends a text."""
+
+
+@dataclass(eq=False)
+class Guest:
+    """A browser.
+
+    Attributes:
+        wire: The way to it.
+        seat: The seat that it holds; `None` while it watches.
+    """
+
+    wire: Wire
+    seat: str | None = None
+    sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass
+class Clock:
+    """The rule by which the game goes on.
+
+    Attributes:
+        paused: True if it stands still but for single steps.
+        speed: Moments per second where nobody has to think.
+        runs: True if the game does not wait for people who think.
+        step: True if one moment is to be played although it is paused.
+        last: Time of the last moment, of `time.monotonic`.
+    """
+
+    paused: bool = True
+    speed: float = 2.0
+    runs: bool = False
+    step: bool = False
+    last: float = 0.0
+
+
+class Room:
+    """Takes commands of browsers, lets the game go on, and shows everybody what it may see.
+
+    Args:
+        table: The table.
+        limits: Bounds.
+        title: Heading of the page.
+        why: True if people may ask why agents did what they did.
+        consent: A text to which people have to agree before they sit down; empty for none.
+        recorded: True if the session is recorded, which the page tells.
+        watch: True if the game runs at once.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        limits: Limits | None = None,
+        *,
+        title: str = "Play",
+        why: bool = True,
+        consent: str = "",
+        recorded: bool = False,
+        watch: bool = False,
+    ) -> None:
+        self.table, self.limits, self.title = table, limits or Limits(), title
+        self.clock = Clock(paused=not watch)
+        self.guests: list[Guest] = []
+        self._consent, self._recorded = consent, recorded
+        self._views = SeatViews(table, why)
+        self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._commands: dict[str, Callable[[Guest, Mapping[str, Any]], None]] = {
+            "sit": self._sit, "stand": self._stand, "say": self._say, "choose": self._choose, "pause": self._pause,
+            "step": self._step, "restart": self._restart, "speed": self._speed, "clock": self._run_clock,
+        }  # fmt: skip
+
+    async def enter(self, guest: Guest) -> bool:
+        """Takes a browser in and shows it the game; false if there are too many."""
+        if len(self.guests) >= self.limits.most_connections:
+            return False
+        self.guests.append(guest)
+        await self._show([guest])
+        return True
+
+    async def leave(self, guest: Guest) -> None:
+        """Lets a browser go; its agent takes the seat again."""
+        async with self._lock:
+            if guest in self.guests:
+                self.guests.remove(guest)
+            self._give_back(guest)
+        await self._tell_all()
+
+    async def obey(self, guest: Guest, text: str) -> None:
+        """Does what a browser asks; a command that cannot be done is answered with one sentence.
+
+        Args:
+            guest: The browser.
+            text: JSON with `do` and arguments.
+        """
+        try:
+            told = json.loads(text)
+            if not isinstance(told, dict) or told.get("do") not in self._commands:
+                raise UserError(f"`do` must be one of {', '.join(self._commands)}.")
+            async with self._lock:
+                # A restart lets agents speak, which takes a network's time.
+                await asyncio.to_thread(self._commands[told["do"]], guest, told)
+        except (UserError, ChatError) as error:
+            await self._send(guest, {"error": str(error)})
+            return
+        except (ValueError, TypeError, KeyError, RecursionError):
+            await self._send(guest, {"error": "This is no command of the page."})
+            return
+        await self._tell_all()
+
+    async def run(self) -> None:
+        """Lets the game go on, until it is cancelled."""
+        while True:
+            self._changed.clear()
+            async with self._lock:
+                seconds = self._seconds()
+            try:
+                await asyncio.wait_for(self._changed.wait(), seconds)
+                continue
+            except (asyncio.TimeoutError, TimeoutError):
+                pass
+            async with self._lock:
+                await asyncio.to_thread(self._tick)
+            await self._show(self.guests)
+
+    def _seconds(self) -> float | None:
+        """Seconds until the next moment; `None` if somebody has to do something first."""
+        clock, table = self.clock, self.table
+        if table.over or (clock.paused and not clock.step):
+            return None
+        if clock.step:
+            return None if table.thinking() else 0.0
+        pause = max(0.0, clock.last + 1.0 / clock.speed - time.monotonic())
+        if table.thinking():
+            return pause if clock.runs else None
+        decided = any(agent in table.people for agent in table.asked())
+        return 0.0 if decided and not clock.runs else pause
+
+    def _tick(self) -> None:
+        """Plays a moment; a fault stops the clock and is told to everybody."""
+        try:
+            if self.clock.runs and not self.clock.step:
+                self.table.wait_for_nobody()
+            self.table.advance()
+        except (UserError, ChatError) as error:
+            self.table.notice, self.clock.paused = str(error), True
+        except Exception:
+            logger.exception("A moment could not be played.")
+            self.table.notice, self.clock.paused = (
+                "A fault of the program stopped the game; its console tells it.",
+                True,
+            )
+        self.clock.step, self.clock.last = False, time.monotonic()
+
+    async def _tell_all(self) -> None:
+        self._changed.set()
+        await self._show(self.guests)
+
+    async def _show(self, guests: list[Guest]) -> None:
+        """Sends everybody its view."""
+        views: dict[str | None, dict[str, Any]] = {}
+        async with self._lock:
+            for seat in {guest.seat for guest in guests}:
+                views[seat] = {**await asyncio.to_thread(self._views.view, seat), **self._state()}
+            told = [(guest, views[guest.seat]) for guest in guests]
+        await asyncio.gather(*(self._send(guest, view) for guest, view in told))
+
+    def _state(self) -> dict[str, Any]:
+        clock = self.clock
+        return {
+            "paused": clock.paused, "speed": clock.speed, "clock": clock.runs, "title": self.title,
+            "recorded": self._recorded, "consent": self._consent, "max_words": self.table.max_words,
+        }  # fmt: skip
+
+    async def _send(self, guest: Guest, told: Mapping[str, Any]) -> None:
+        """Sends one message; a browser that takes none is forgotten by who reads from it."""
+        try:
+            async with guest.sending:
+                await asyncio.wait_for(guest.wire.send_text(json.dumps(told)), _SEND_SECONDS)
+        except Exception as error:  # a closed connection raises what its library likes
+            logger.debug("A browser is gone: %s", error)
+
+    # ---- commands ----------------------------------------------------------------------------------------
+
+    def _sit(self, guest: Guest, told: Mapping[str, Any]) -> None:
+        if self._consent and told.get("agree") is not True:
+            raise UserError("Read the text above the seats and agree to it first.")
+        agent = str(told["agent"])
+        if guest.seat is not None and guest.seat != agent:
+            self._give_back(guest)
+        if guest.seat == agent:
+            return
+        self.table.sit(agent, str(told.get("name") or "person"))
+        guest.seat = agent
+        self.clock.paused = False
+
+    def _stand(self, guest: Guest, told: Mapping[str, Any]) -> None:
+        self._give_back(guest)
+
+    def _give_back(self, guest: Guest) -> None:
+        """Gives a browser's seat to its agent; without people the game rests."""
+        if guest.seat is not None:
+            self.table.stand(guest.seat)
+            guest.seat = None
+            self.clock.paused = self.clock.paused or not self.table.people
+
+    def _say(self, guest: Guest, told: Mapping[str, Any]) -> None:
+        self.table.say(self._own(guest), str(told["text"]))
+
+    def _choose(self, guest: Guest, told: Mapping[str, Any]) -> None:
+        if told.get("moment") != self.table.moments or told.get("episode") != self.table.episodes:
+            return  # a key that was pressed for a moment that is over
+        self.table.choose(self._own(guest), int(told["action"]))
+
+    def _pause(self, guest: Guest, told: Mapping[str, Any]) -> None:
+        self.clock.paused = bool(told["on"])
+
+    def _step(self, guest: Guest, told: Mapping[str, Any]) -> None:
+        self.clock.step = True
+
+    def _restart(self, guest: Guest, told: Mapping[str, Any]) -> None:
+        if self.table.episodes >= self.limits.most_episodes:
+            raise UserError(f"{self.table.episodes} episodes were played here; start `rllib play` anew.")
+        seed = told.get("seed")
+        seed = self.table.seed + 1 if seed is None else seed
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
+            raise UserError(f"the seed is {str(seed)[:30]!r} but must be a whole number from 0 to {MOST_SEED}.")
+        self.table.restart(seed)
+
+    def _speed(self, guest: Guest, told: Mapping[str, Any]) -> None:
+        speed = float(told["value"])
+        if not SPEEDS[0] <= speed <= SPEEDS[1]:
+            raise UserError(f"the speed is {speed:g} but must be between {SPEEDS[0]:g} and {SPEEDS[1]:g}.")
+        self.clock.speed = speed
+
+    def _run_clock(self, guest: Guest, told: Mapping[str, Any]) -> None:
+        self.clock.runs = bool(told["on"])
+        self.clock.last = time.monotonic()
+
+    def _own(self, guest: Guest) -> str:
+        if guest.seat is None:
+            raise UserError("sit down first.")
+        return guest.seat

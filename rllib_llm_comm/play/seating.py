@@ -1,0 +1,101 @@
+"""The seats before people come: a checkpoint, and partners in some of its seats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners
+from rllib_llm_comm.agents.partners import Partner, make_partner
+from rllib_llm_comm.agents.seated_policy import SeatedPolicy
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.planned_play import env_maker
+from rllib_llm_comm.evaluation.play_settings import PlaySettings
+from rllib_llm_comm.play.table import MAX_WORDS, Table
+
+_OBSERVE, _TEXT = "observe", "text"
+
+
+def set_table(
+    checkpoint: str,
+    *,
+    partners: Sequence[str] = (),
+    settings: PlaySettings | None = None,
+    seed: int = 0,
+    silence: bool = True,
+) -> Table:
+    """The table of a checkpoint's game.
+
+    Args:
+        checkpoint: A checkpoint, trial, stage or run folder (`find_checkpoint`).
+        partners: Players in place of the checkpoint: "scripted", "random", "stay", a checkpoint or a function, with
+            "AGENT=" before it for a certain seat; others take the last seats that are left.
+        settings: Settings of play that differ from training; `None` for none.
+        seed: Seed of the first episode.
+        silence: True to score what agents would have done without the messages that they heard.
+
+    Raises:
+        UserError: If something cannot be loaded, or partners and seats do not fit.
+    """
+    how = settings or PlaySettings()
+    if how.trials is not None:
+        raise UserError(f"`trials` is {how.trials} but nobody puts a game with people back; leave it away.")
+    policy = how.loading.load(checkpoint)
+    holder = Partner(PartnerSettings(policy=str(checkpoint), name=_short(checkpoint), greedy=how.greedy), policy)
+    make_env = _with_words(env_maker(policy, how.planning, how.env_config))
+    env = make_env()
+    seats = _seats([str(agent) for agent in env.possible_agents], holder, partners, how.loading.load)
+    env.close()
+    talk = getattr(policy, "communication", None)
+    words = MAX_WORDS if talk is None else talk.max_message_words
+    return Table(
+        SeatedPolicy(seats, make_env), make_env, explore=not how.greedy, silence=silence, max_words=words, seed=seed
+    )
+
+
+def _seats(
+    agents: Sequence[str], holder: Partner, partners: Sequence[str], load: Callable[[str], Any]
+) -> dict[str, Partner]:
+    """Partner by agent."""
+    seats: dict[str, Partner] = dict.fromkeys(agents, holder)
+    named = [_named(partner, agents) for partner in partners]
+    if len(named) > len(agents):
+        raise UserError(f"{len(named)} partners were given but the game has {len(agents)} seats: {', '.join(agents)}.")
+    chosen = [agent for agent, _ in named if agent is not None]
+    if len(set(chosen)) < len(chosen):
+        raise UserError(f"two partners were given for one seat; the seats are {', '.join(agents)}.")
+    left = [agent for agent in agents if agent not in chosen]
+    parsed = parse_partners([partner for _, partner in named], "partner") if named else ()
+    for (agent, _), one in zip(named, parsed, strict=True):
+        seats[left.pop() if agent is None else agent] = make_partner(one, load)
+    return seats
+
+
+def _named(partner: str, agents: Sequence[str]) -> tuple[str | None, str]:
+    """The seat and the partner of AGENT=PARTNER, or of PARTNER."""
+    agent, sign, policy = partner.partition("=")
+    return (agent, policy) if sign and agent in agents else (None, partner)
+
+
+def _short(checkpoint: str) -> str:
+    """A name for the page: the last part of a path that is no checkpoint's number."""
+    parts = [part for part in str(checkpoint).rstrip("/").split("/") if not part.startswith("checkpoint_")]
+    return parts[-1] if parts else str(checkpoint)
+
+
+def _with_words(make: Callable[..., Any]) -> Callable[..., Any]:
+    """The game with observations in words, too, which people read; agents see what they saw in training."""
+    plain = make()
+    observe = getattr(plain.unwrapped, "settings", {}).get(_OBSERVE)
+    plain.close()
+    if not isinstance(observe, list | tuple) or _TEXT in observe:
+        return make
+
+    def with_words(**settings: Any) -> Any:
+        return make(**{_OBSERVE: [*observe, _TEXT], **settings})
+
+    try:
+        with_words().close()
+    except UserError:  # settings under which the game has no words; its actions are told by number then
+        return make
+    return with_words

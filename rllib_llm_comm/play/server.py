@@ -1,0 +1,205 @@
+"""The local web server of a table: one page and one WebSocket, both behind a token and for one origin."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import secrets
+import socket
+from collections.abc import AsyncIterator
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.page_templates import render_page
+from rllib_llm_comm.play.limits import Pace
+from rllib_llm_comm.play.room import Guest, Room
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import HTTPConnection, Request
+    from starlette.responses import Response
+    from starlette.websockets import WebSocket
+
+_NOT_ALLOWED = 1008  # of the WebSocket protocol: against the rules
+_TRY_LATER = 1013
+
+
+def require_libraries() -> None:
+    """Refuses to go on without the libraries of the extra `play`.
+
+    Raises:
+        UserError: If one is missing.
+    """
+    try:
+        import starlette
+        import uvicorn
+        import websockets
+    except ImportError as error:
+        raise UserError(
+            f"`rllib play` needs {error.name}, which is not installed; type `pip install 'rllib_llm_comm[play]'`."
+        ) from error
+    del starlette, uvicorn, websockets
+
+
+class Door:
+    """Lets in who knows the token and comes from the page itself.
+
+    Args:
+        host: The address that the server listens on.
+        port: Its port.
+        token: The token; by default a new one.
+    """
+
+    def __init__(self, host: str, port: int, token: str | None = None) -> None:
+        self.token = token or secrets.token_urlsafe(24)
+        self.local = _is_local(host)
+        shown = f"[{host}]" if ":" in host else host
+        self._hosts = {f"{name}:{port}" for name in (shown, "127.0.0.1", "localhost", "[::1]")}
+        self.address = f"http://{shown}:{port}"
+
+    @property
+    def url(self) -> str:
+        """The page's address, with the token."""
+        return f"{self.address}/?token={self.token}"
+
+    def opens(self, request: HTTPConnection, *, with_origin: bool) -> bool:
+        """True if a request has the token and is meant for this server.
+
+        A name that somebody else lets point to this machine is none of ours, so that no page of another site can reach
+        the server under its own name; an origin is what a browser tells of the page that asks.
+
+        Args:
+            request: The request.
+            with_origin: True if it has to come from our page.
+        """
+        host = request.headers.get("host", "")
+        if self.local and host not in self._hosts:
+            return False
+        if with_origin and request.headers.get("origin") != f"http://{host}":
+            return False
+        return hmac.compare_digest(request.query_params.get("token", "").encode(), self.token.encode())
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def make_app(room: Room, door: Door) -> Starlette:
+    """The web application.
+
+    Args:
+        room: The table and who is there.
+        door: Decides who may come in.
+    """
+    from starlette.applications import Starlette
+    from starlette.responses import HTMLResponse, PlainTextResponse
+    from starlette.routing import Route, WebSocketRoute
+
+    async def page(request: Request) -> Response:
+        if not door.opens(request, with_origin=False):
+            return PlainTextResponse("Open the address that `rllib play` printed, with its token.", status_code=403)
+        nonce = secrets.token_urlsafe(16)
+        return HTMLResponse(render_page("play.html", {}, title=room.title, nonce=nonce), headers=_headers(nonce))
+
+    async def wire(socket: WebSocket) -> None:
+        if not door.opens(socket, with_origin=True):
+            await socket.close(_NOT_ALLOWED)
+            return
+        await _serve(room, socket)
+
+    @contextlib.asynccontextmanager
+    async def running(app: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(room.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    return Starlette(routes=[Route("/", page), WebSocketRoute("/wire", wire)], lifespan=running)
+
+
+def _headers(nonce: str) -> dict[str, str]:
+    rules = (
+        f"default-src 'none'; img-src data:; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return {
+        "Content-Security-Policy": rules,
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+    }
+
+
+async def _serve(room: Room, socket: WebSocket) -> None:
+    """One browser, from its first view to its last command."""
+    from starlette.websockets import WebSocketDisconnect
+
+    await socket.accept()
+    guest, pace = Guest(socket), Pace(room.limits.commands_per_second)
+    if not await room.enter(guest):
+        await socket.close(_TRY_LATER, "too many browsers")
+        return
+    try:
+        while True:
+            text = await asyncio.wait_for(socket.receive_text(), 60.0 * room.limits.idle_minutes)
+            if not pace.allows():
+                await socket.close(_NOT_ALLOWED, "too many commands")
+                return
+            await room.obey(guest, text)
+    except (asyncio.TimeoutError, TimeoutError):
+        await socket.close(_TRY_LATER, "nothing happened for long")
+    except (WebSocketDisconnect, KeyError, RuntimeError):
+        pass  # gone, or something that is no text
+    finally:
+        await room.leave(guest)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens.
+
+    Args:
+        host: The address, or "localhost".
+        port: The port; 0 for a free one.
+
+    Raises:
+        UserError: If that cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"nobody can listen on {host!r}, port {port} ({error}); give another `--port` (0 for a free one) or "
+            "`--host`."
+        ) from error
+
+
+def make_server(app: Starlette, most_bytes: int) -> Any:
+    """A uvicorn server that says nothing by itself; `run(sockets=[...])` serves until it is told to exit.
+
+    Args:
+        app: The application.
+        most_bytes: Longest message of a browser.
+    """
+    import uvicorn
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            ws="websockets-sansio",
+            ws_max_size=most_bytes,
+            timeout_graceful_shutdown=2,
+            lifespan="on",
+            server_header=False,
+        )  # fmt: skip
+    )

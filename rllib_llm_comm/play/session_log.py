@@ -1,0 +1,125 @@
+"""Writes what is seen, said and done at a table."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import IO, Any
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import disk_fault, write_atomically
+from rllib_llm_comm.play.table import Moment, Table
+from rllib_llm_comm.sessions import COLUMNS, DECISIONS, FORMAT, SESSION, rows_of
+
+MOST_BYTES = 2**29
+"""Longest record of one session."""
+
+
+class SessionLog:
+    """Records a table's moments as they are played (`rllib_llm_comm.sessions`).
+
+    Each line is on disk before the next moment. The Parquet file is written anew when an episode has ended.
+
+    Args:
+        folder: A new or empty folder.
+        table: The table.
+        consent: The text to which people agree; empty for none.
+
+    Raises:
+        UserError: If the folder cannot be made or is not empty.
+    """
+
+    def __init__(self, folder: Path, table: Table, consent: str = "") -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise UserError(f"`record` is {str(folder)!r}, which is not empty; give a new folder for each session.")
+            self._file: IO[str] = (folder / SESSION).open("x", encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"`record` {str(folder)!r} cannot be written ({error}); give another folder.") from error
+        self._rows: list[dict[str, Any]] = []
+        self._episode: dict[str, Any] = {}
+        self._written = 0
+        game = table.env.unwrapped
+        manifest = table.policy.manifest
+        env = getattr(game, "env_id", None) or (manifest.env if manifest else "")
+        self._write(
+            {
+                "kind": "session",
+                "format": FORMAT,
+                "env": env,
+                "env_config": getattr(game, "settings", dict(manifest.env_config) if manifest else {}),
+                "agents": table.agents,
+                "holders": {agent: one.settings.name for agent, one in table.policy.seats.items()},
+                "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "consent": consent,
+            }
+        )
+        table.watchers.append(self.note)
+
+    def note(self, table: Table, moment: Moment) -> None:
+        """Takes a moment; `Table.watchers` calls it.
+
+        Args:
+            table: The table.
+            moment: The moment that was played.
+
+        Raises:
+            UserError: If it cannot be written, or the record is full.
+        """
+        if self._episode.get("episode") != table.episodes:
+            self._episode = {"episode": table.episodes, "seed": table.seed, "moments": []}
+            self._write({"kind": "episode", "episode": table.episodes, "seed": table.seed})
+        told = {
+            "episode": table.episodes,
+            "game_step": moment.frame["game_step"],
+            "agents": moment.frame["agents"],
+            "people": {a: {"name": name, "spoke": a in moment.spoke} for a, name in moment.people.items()},
+            "actions": {a: card["action"] for a, card in moment.frame["agents"].items() if not card["busy"]},
+        }
+        self._write({"kind": "moment", **told})
+        self._episode["moments"].append(told)
+        if table.over:
+            episode = table.game.episode
+            self._write(
+                {
+                    "kind": "end", "episode": table.episodes, "returns": episode.returns, "success": episode.success,
+                    "metrics": episode.metrics,
+                }
+            )  # fmt: skip
+            self._keep_rows(moment.rewards)
+
+    def close(self) -> None:
+        """Ends the record."""
+        self._file.close()
+
+    def _keep_rows(self, last: Mapping[str, float]) -> None:
+        """Adds the episode's rows to the Parquet file; the last moment has no next one that tells its rewards."""
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        rows = rows_of(self._episode)
+        for row in rows:
+            if row["moment"] == len(self._episode["moments"]) - 1:
+                row["reward"] = float(last.get(row["agent"], 0.0))
+        self._rows += rows
+        content = pa.BufferOutputStream()
+        table = pa.Table.from_pylist([{name: row[name] for name in COLUMNS} for row in self._rows])
+        parquet.write_table(table, content)
+        write_atomically(self.folder / DECISIONS, content.getvalue().to_pybytes())
+
+    def _write(self, told: Mapping[str, Any]) -> None:
+        line = json.dumps(told, default=str) + "\n"
+        self._written += len(line)
+        if self._written > MOST_BYTES:
+            raise UserError(f"the record {str(self.folder)!r} is full ({MOST_BYTES} bytes); start a new session.")
+        try:
+            self._file.write(line)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise UserError(f"the session cannot be recorded: {disk_fault(error) or error}.") from error

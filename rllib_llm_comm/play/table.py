@@ -1,0 +1,357 @@
+"""A game whose seats are held by people and by agents; knows nothing of browsers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.agents.decision import Decision
+from rllib_llm_comm.agents.load_policy import Spoken
+from rllib_llm_comm.agents.message_protocol import heard_by
+from rllib_llm_comm.agents.partners import allowed_actions, require_wait
+from rllib_llm_comm.agents.seated_policy import SeatedPolicy
+from rllib_llm_comm.envs.interface import asked
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
+from rllib_llm_comm.evaluation.frames import frame_of, phrases_of
+from rllib_llm_comm.evaluation.replay_schema import Frame
+from rllib_llm_comm.evaluation.rollout import PlayedGame
+from rllib_llm_comm.language.message_words import limit_words
+
+MOST_CHARACTERS = 300
+"""Longest message that a person may write, in characters."""
+MAX_WORDS = 20
+"""Longest message that a person may write, in words, where the agents' own limit is not known."""
+_LINES = 200
+
+
+@dataclass
+class Person:
+    """Somebody who holds a seat.
+
+    Attributes:
+        name: The name that it gave.
+        said: Its latest message, in words as agents hear them; it is heard until the next one.
+        spoke: True if it said that since its last decision.
+        action: The action that it has chosen for this moment; `None` if it still thinks.
+    """
+
+    name: str
+    said: str = ""
+    spoke: bool = False
+    action: int | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One agent in one moment, for the log of the page.
+
+    Attributes:
+        step: The game step of the decision.
+        agent: The agent.
+        said: Its message.
+        phrase: Its action in words.
+        events: Events of the game that concern it.
+        reward: Its reward.
+    """
+
+    step: int
+    agent: str
+    said: str
+    phrase: str
+    events: tuple[str, ...]
+    reward: float
+
+
+@dataclass
+class Moment:
+    """A played moment, with everything that was known when it was decided.
+
+    Attributes:
+        frame: As in replays, without drawings; agents that did not decide are `busy`.
+        people: The seats that people held, with their names.
+        spoke: The people who said something new before they chose.
+        rewards: Rewards of the step, by agent.
+        events: Events of the step, by agent.
+    """
+
+    frame: Frame
+    people: dict[str, str]
+    spoke: frozenset[str] = frozenset()
+    rewards: dict[str, float] = field(default_factory=dict)
+    events: dict[str, list[str]] = field(default_factory=dict)
+
+
+Watcher = Callable[["Table", Moment], None]
+"""Called after every step with the moment that was played."""
+
+
+class Table:
+    """Plays episodes in which people hold some of the seats.
+
+    All agents that are asked speak first; people may speak until they choose. What a person says is heard until it says
+    something else, also by agents that decide later. When every person who is asked has chosen, the agents choose,
+    having heard everybody, and the game goes on. A seat that a person leaves is played by its agent again.
+
+    Args:
+        policy: The holders of the seats that no person takes.
+        make_env: Makes the game.
+        explore: True if checkpoints' actions are drawn.
+        silence: True to score what agents would have done without the messages that they heard.
+        max_words: Longest message of a person, in words.
+        seed: Seed of the first episode.
+
+    Attributes:
+        env: The game.
+        game: The episode that is played.
+        people: The people at the table, by agent.
+        watchers: Called after every step.
+        why: The latest decision of each agent with all that it weighed (`replay_schema.AgentFrame`).
+        lines: The latest lines of the log.
+        notice: A sentence for everybody about something that went wrong; empty if nothing did.
+        moments: Moments that were played in this episode.
+        episodes: Episodes that were begun.
+    """
+
+    def __init__(
+        self,
+        policy: SeatedPolicy,
+        make_env: Callable[..., Any],
+        *,
+        explore: bool = True,
+        silence: bool = True,
+        max_words: int = MAX_WORDS,
+        seed: int = 0,
+    ) -> None:
+        self.policy, self.explore, self.max_words = policy, explore, max_words
+        self.env = make_env()
+        self.people: dict[str, Person] = {}
+        self.watchers: list[Watcher] = []
+        self.episodes = 0
+        self._silence = Counterfactuals(policy, silence)
+        self.restart(seed)
+
+    @property
+    def agents(self) -> list[str]:
+        """Names of all seats."""
+        return [str(agent) for agent in self.env.possible_agents]
+
+    @property
+    def seed(self) -> int:
+        """Seed of the episode."""
+        return self.game.episode.seed
+
+    @property
+    def over(self) -> bool:
+        """True if the episode has ended."""
+        return not self.env.agents
+
+    def restart(self, seed: int) -> None:
+        """Begins an episode; everybody keeps the seat, nobody has said anything.
+
+        Args:
+            seed: Fixes everything but what people do.
+        """
+        self.game = PlayedGame(self.policy, self.env, seed)
+        self.policy.reset(seed=seed)
+        self.policy.meet(self.env)
+        self.why: dict[str, Any] = {}
+        self.lines: list[Line] = []
+        self.notice = ""
+        self.moments = 0
+        self.episodes += 1
+        self._said: dict[str, Spoken] = {}
+        for person in self.people.values():
+            person.said, person.spoke, person.action = "", False, None
+        self._open()
+
+    def sit(self, agent: str, name: str = "person") -> Person:
+        """Gives a seat to a person.
+
+        Args:
+            agent: The seat.
+            name: The person's name, for the others.
+
+        Raises:
+            UserError: If there is no such seat, another person holds it, or nobody but its agents can play there.
+        """
+        if agent not in self.agents:
+            raise UserError(f"there is no seat {agent!r}; the seats are {', '.join(self.agents)}.")
+        if agent in self.people:
+            raise UserError(f"the seat of {agent!r} is taken by {self.people[agent].name}; choose another one.")
+        holder = self.policy.seats[agent]
+        if holder.needs_the_team:
+            raise UserError(
+                f"the agents of {holder.settings.name!r} exchange vectors inside of one network, so nobody else can "
+                "join them; watch them, or play with another checkpoint."
+            )
+        if not hasattr(self.env.action_space(agent), "n"):
+            raise UserError(
+                f"the actions of {agent!r} are {self.env.action_space(agent)}, which nobody can choose by hand; take "
+                "settings of the game with numbered actions."
+            )
+        person = self.people[agent] = Person(limit_words(name[:MOST_CHARACTERS], 4) or "person")
+        self._said.pop(agent, None)
+        self.policy.mailbox.pop(agent, None)  # what its agent has said is not the person's word
+        return person
+
+    def stand(self, agent: str) -> None:
+        """Gives a person's seat back to its agent.
+
+        Args:
+            agent: The seat.
+        """
+        if self.people.pop(agent, None) is not None:
+            self.policy.mailbox.pop(agent, None)
+
+    def say(self, agent: str, text: str) -> str:
+        """Lets a person speak.
+
+        Args:
+            agent: Its seat.
+            text: Any text.
+
+        Returns:
+            What the others hear: one line of at most `max_words` words, in small letters as agents write.
+        """
+        said = limit_words(text[:MOST_CHARACTERS].lower(), self.max_words).rstrip(" .,;:!")
+        person = self._person(agent)
+        person.said, person.spoke = said, bool(said)
+        self.policy.mailbox[agent] = said
+        return said
+
+    def choose(self, agent: str, action: int) -> None:
+        """Takes a person's action for this moment.
+
+        Args:
+            agent: Its seat.
+            action: Number of the candidate.
+
+        Raises:
+            UserError: If it is not asked, or the action is not allowed.
+        """
+        person = self._person(agent)
+        if agent not in self.asked():
+            raise UserError(f"{agent} is not asked now.")
+        allowed = self.allowed(agent)
+        if not 0 <= action < len(allowed) or not allowed[action]:
+            raise UserError(f"action {action} is not allowed for {agent} now.")
+        person.action = action
+
+    def asked(self) -> list[str]:
+        """The seats that have to choose now."""
+        return [str(agent) for agent in asked(self.env.agents, self.game.infos)]
+
+    def thinking(self) -> list[str]:
+        """The people who are asked and have not chosen."""
+        return [agent for agent in self.asked() if agent in self.people and self.people[agent].action is None]
+
+    def allowed(self, agent: str) -> np.ndarray:
+        """bool (K,): the actions of a seat that are allowed now."""
+        return allowed_actions(self.env, agent, self.game.observations[agent])
+
+    def phrases(self, agent: str) -> list[str]:
+        """The actions of a seat in words."""
+        seen = self.game.observations[agent]
+        numbered = [str(phrase) for phrase in seen.get("candidates", range(len(self.allowed(agent))))]
+        return phrases_of(self.env.unwrapped, agent, seen, numbered)
+
+    def heard(self, agent: str) -> dict[str, str]:
+        """The latest message of everybody else, by speaker."""
+        return heard_by(agent, self.policy.mailbox)
+
+    def wait_for_nobody(self) -> None:
+        """Lets people who still think wait a moment, in games that can.
+
+        Raises:
+            UserError: If the game has no action of waiting.
+        """
+        for agent in self.thinking():
+            self.people[agent].action = require_wait(self.env, agent, "clock")
+
+    def advance(self) -> bool:
+        """Plays one moment, if all people who are asked have chosen.
+
+        Returns:
+            True if it was played.
+        """
+        if self.over or self.thinking():
+            return False
+        self._open()
+        machines = self._machines()
+        decided = self._decide(machines)
+        decisions = {agent: decided.get(agent) or self._chosen(agent) for agent in self.asked()}
+        game = self.game
+        frame = frame_of(self.env, game.observations, game.infos, decisions, game.rewards, drawn=False)
+        self._silence.add_to(frame, game.observations, decided)
+        spoke = frozenset(agent for agent in decisions if agent in self.people and self.people[agent].spoke)
+        moment = Moment(frame, {agent: person.name for agent, person in self.people.items()}, spoke)
+        self.why |= {str(agent): frame["agents"][str(agent)] for agent in decided}
+        game.step(decisions)
+        moment.rewards = {str(agent): float(reward) for agent, reward in game.rewards.items()}
+        moment.events = {str(agent): list(info.get("events", ())) for agent, info in game.infos.items()}
+        self._close(moment)
+        return True
+
+    def _machines(self) -> dict[str, Any]:
+        """Observations of the agents that are asked and are no people."""
+        return {agent: self.game.observations[agent] for agent in self.asked() if agent not in self.people}
+
+    def _open(self) -> None:
+        """Lets the agents that are asked speak, each once in a moment."""
+        if self.over:
+            return
+        self.policy.note(self.game.infos)
+        silent = {agent: seen for agent, seen in self._machines().items() if agent not in self._said}
+        if silent:
+            self._said |= self.policy.speak(silent, self.explore)
+
+    def _decide(self, machines: Mapping[str, Any]) -> dict[str, Decision]:
+        """The agents' decisions. What people said is taken back where it does not fit into an agent's prompt."""
+        if not machines:
+            return {}
+        try:
+            return self.policy.act(machines, self.explore, self._said)
+        except UserError as error:
+            if not any(person.said for person in self.people.values()):
+                raise
+            self.notice = f"What people said could not be heard and was taken back: {error}"
+            for agent, person in self.people.items():
+                person.said, person.spoke = "", False
+                self.policy.mailbox.pop(agent, None)
+            return self.policy.act(machines, self.explore, self._said)
+
+    def _chosen(self, agent: str) -> Decision:
+        """A person's decision; like every player without a network it has one action with p = 1."""
+        person = self.people[agent]
+        phrases = self.phrases(agent)
+        action = int(person.action or 0)
+        chances = np.eye(len(phrases))[action]
+        return Decision(action, person.said, self.heard(agent), phrases, chances, np.nan, "")
+
+    def _close(self, moment: Moment) -> None:
+        """Ends a moment: people think anew, the log goes on, and agents that are asked next speak."""
+        step = moment.frame["game_step"]
+        for agent, card in moment.frame["agents"].items():
+            events = tuple(str(event) for event in moment.events.get(agent, ()))
+            reward = moment.rewards.get(agent, 0.0)
+            if not card["busy"] or events or reward:
+                self.lines.append(Line(step, agent, card.get("said", ""), card.get("phrase", ""), events, reward))
+        del self.lines[:-_LINES]
+        for agent, person in self.people.items():
+            person.action, person.spoke = None, person.spoke and agent not in moment.spoke
+        self.moments += 1
+        self._said = {}
+        if self.over:
+            self.game.finish()
+        for watch in self.watchers:
+            watch(self, moment)
+        self._open()
+
+    def _person(self, agent: str) -> Person:
+        if agent not in self.people:
+            raise UserError(f"nobody holds the seat of {agent!r}; sit down first.")
+        return self.people[agent]

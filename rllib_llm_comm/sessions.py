@@ -1,0 +1,190 @@
+"""Recorded sessions of people and agents: a folder with `session.jsonl` and `decisions.parquet`.
+
+`session.jsonl` has one JSON object per line, each with `kind`: `session` (first line: game, settings, seats), `episode`
+(its seed), `moment` (what was seen, said, done and paid, by agent) and `end` (returns and the game's counts).
+`decisions.parquet` has one row per decision of the episodes that ended, with `COLUMNS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rllib_llm_comm.errors import UserError
+
+SESSION, DECISIONS = "session.jsonl", "decisions.parquet"
+FORMAT = 1
+COLUMNS = (
+    "episode", "seed", "moment", "game_step", "agent", "by_person", "name", "text", "subgoal", "told", "heard", "said",
+    "spoke", "candidates", "action", "phrase", "reward",
+)  # fmt: skip
+_MOST_LINE = 4 * 2**20
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class SeatOfPerson(_Part):
+    """A person in a moment.
+
+    Attributes:
+        name: The name that it gave.
+        spoke: True if it said something new before it chose; what it said before is still heard.
+    """
+
+    name: str
+    spoke: bool
+
+
+class SessionMoment(_Part):
+    """One moment.
+
+    Attributes:
+        episode: Number of its episode in the session, from 1.
+        game_step: Game steps since the reset.
+        agents: Agent -> its part, as in replays (`evaluation.replay_schema.AgentFrame`).
+        people: Agent -> the person who holds its seat.
+        actions: Agent -> action, of all who decided.
+    """
+
+    episode: int = Field(ge=1)
+    game_step: int = Field(ge=0)
+    agents: dict[str, dict[str, Any]]
+    people: dict[str, SeatOfPerson]
+    actions: dict[str, int]
+
+
+class SessionEpisode(_Part):
+    """One episode.
+
+    Attributes:
+        episode: Its number in the session, from 1.
+        seed: Its seed.
+        moments: Its moments.
+        returns: Sum of rewards by agent; empty if it did not end.
+        success: True if the task was done.
+        metrics: The game's own counts.
+        ended: True if it was played to its end.
+    """
+
+    episode: int = Field(ge=1)
+    seed: int = Field(ge=0)
+    moments: list[SessionMoment] = []
+    returns: dict[str, float] = {}
+    success: bool = False
+    metrics: dict[str, float] = {}
+    ended: bool = False
+
+
+class Session(_Part):
+    """A session.
+
+    Attributes:
+        format: Version of this format.
+        env: Id of the environment.
+        env_config: Its settings.
+        agents: Names of its agents.
+        holders: Agent -> who plays where no person does.
+        started: Time of its beginning, UTC, ISO 8601.
+        consent: The text to which people agreed; empty for none.
+        episodes: Its episodes.
+    """
+
+    format: int
+    env: str
+    env_config: dict[str, Any]
+    agents: list[str]
+    holders: dict[str, str]
+    started: str
+    consent: str = ""
+    episodes: list[SessionEpisode] = []
+
+
+def is_session(path: str | os.PathLike[str]) -> bool:
+    """True if a path is the folder of a session, or its `session.jsonl`."""
+    found = Path(path).expanduser()
+    return (found / SESSION).is_file() or (found.name == SESSION and found.is_file())
+
+
+def read_session(path: str | os.PathLike[str]) -> Session:
+    """Reads a session; a last line that was torn by a crash is left out.
+
+    Args:
+        path: Its folder, or its `session.jsonl`.
+
+    Raises:
+        UserError: If there is none, or it is damaged.
+    """
+    found = Path(path).expanduser()
+    file = found if found.name == SESSION else found / SESSION
+    episodes: dict[int, dict[str, Any]] = {}
+    head: dict[str, Any] | None = None
+    try:
+        for number, told in _lines(file):
+            kind = told.pop("kind", None)
+            if (head is None) != (kind == "session"):
+                raise ValueError(f"line {number} is {kind!r}, but the first line and no other one tells the session")
+            if head is None:
+                head = told
+            elif kind == "episode":
+                episodes[int(told["episode"])] = {**told, "moments": []}
+            elif kind == "moment":
+                episodes[int(told["episode"])]["moments"].append(told)
+            elif kind == "end":
+                episodes[int(told["episode"])] |= {**told, "ended": True}
+        if head is None:
+            raise ValueError("it has no line")
+        session = Session.model_validate({**head, "episodes": list(episodes.values())})
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise UserError(
+            f"{str(file)!r} is no recorded session ({reason}); give the folder of `rllib play --record`."
+        ) from error
+    if session.format > FORMAT:
+        raise UserError(f"{str(file)!r} has format {session.format} but this version reads up to {FORMAT}; update.")
+    return session
+
+
+def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    with file.open("rb") as handle:
+        for number, line in enumerate(handle, 1):
+            if len(line) > _MOST_LINE:
+                raise ValueError(f"line {number} has {len(line)} bytes")
+            if not line.endswith(b"\n"):
+                return  # torn by a crash
+            told = json.loads(line)
+            if not isinstance(told, dict):
+                raise ValueError(f"line {number} is no object")
+            yield number, told
+
+
+def rows_of(episode: SessionEpisode | Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The decisions of an episode as rows with `COLUMNS`.
+
+    Args:
+        episode: The episode.
+    """
+    one = episode if isinstance(episode, SessionEpisode) else SessionEpisode.model_validate(episode)
+    rows = []
+    for number, moment in enumerate(one.moments):
+        following = one.moments[number + 1].agents if number + 1 < len(one.moments) else {}
+        for agent, action in moment.actions.items():
+            card, person = moment.agents[agent], moment.people.get(agent)
+            rows.append(
+                {
+                    "episode": one.episode, "seed": one.seed, "moment": number, "game_step": moment.game_step,
+                    "agent": agent, "by_person": person is not None, "name": "" if person is None else person.name,
+                    "text": card["text"], "subgoal": card["subgoal"], "told": card.get("told", ""),
+                    "heard": json.dumps(card.get("heard", {}), sort_keys=True), "said": card.get("said", ""),
+                    "spoke": bool(card.get("said")) if person is None else person.spoke,
+                    "candidates": list(card.get("candidates", [])), "action": action, "phrase": card.get("phrase", ""),
+                    "reward": float(following.get(agent, {}).get("reward", 0.0)),
+                }
+            )  # fmt: skip
+    return rows

@@ -1,0 +1,215 @@
+"""The server of a table: who gets in, what a browser may ask, and how much of it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+websockets = pytest.importorskip("websockets")
+
+from served import ask, served, told  # noqa: E402
+from test_table import SALADS, table_of  # noqa: E402
+from websockets.sync.client import connect  # noqa: E402
+
+from rllib_llm_comm.errors import UserError  # noqa: E402
+from rllib_llm_comm.play.limits import Limits  # noqa: E402
+from rllib_llm_comm.play.server import Door, listen  # noqa: E402
+
+
+@pytest.fixture
+def door_game():
+    with served(table_of("door", policy="random", told_to=["alice"])) as running:
+        yield running
+
+
+def get(running, path, host=None):
+    """Status, headers and text of a page, asked for under any name."""
+    address = running.door.address.removeprefix("http://")
+    connection = http.client.HTTPConnection(address, timeout=60)
+    connection.request("GET", path, headers={"Host": host or address})
+    answer = connection.getresponse()
+    found = answer.status, dict(answer.getheaders()), answer.read().decode()
+    connection.close()
+    return found
+
+
+def test_the_page_needs_the_token_and_this_machine_as_its_name(door_game):
+    token = door_game.door.token
+    status, headers, page = get(door_game, f"/?token={token}")
+    assert status == 200 and "connect()" in page
+    assert (
+        "default-src 'none'" in headers["content-security-policy"]
+        and "unsafe" not in headers["content-security-policy"]
+    )
+    assert headers["referrer-policy"] == "no-referrer"
+    assert token not in page, "the token stays in the address"
+    assert get(door_game, "/")[0] == 403 and get(door_game, f"/?token={token[:-1]}")[0] == 403
+    assert get(door_game, f"/?token={token}", host="evil.example:80")[0] == 403
+    assert get(door_game, f"/docs?token={token}")[0] == 404
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", None, "https://127.0.0.1"])
+def test_no_other_origin_may_talk_to_the_game(door_game, origin):
+    url = f"{door_game.door.address.replace('http', 'ws')}/wire?token={door_game.door.token}"
+    with pytest.raises(websockets.exceptions.InvalidStatus), connect(url, origin=origin, open_timeout=60):
+        pass
+
+
+def test_a_wrong_token_opens_no_wire(door_game):
+    url = f"{door_game.door.address.replace('http', 'ws')}/wire?token=guess"
+    with pytest.raises(websockets.exceptions.InvalidStatus), connect(url, origin=door_game.door.address):
+        pass
+
+
+def test_it_listens_on_this_machine_alone(door_game):
+    port = int(door_game.door.address.rsplit(":", 1)[1])
+    own = {told[4][0] for told in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    for address in own - {"127.0.0.1"}:
+        with pytest.raises(OSError), socket.create_connection((address, port), timeout=2):
+            pass
+    with pytest.raises(UserError, match="nobody can listen"):
+        listen("127.0.0.1", port)
+
+
+def test_an_address_of_a_network_asks_for_the_origin_of_its_own_page():
+    door = Door("0.0.0.0", 80)  # noqa: S104
+    request = type("Request", (), {})()
+    request.query_params = {"token": door.token}
+    request.headers = {"host": "lab.example:80", "origin": "http://lab.example:80"}
+    assert door.opens(request, with_origin=True)
+    request.headers = {"host": "lab.example:80", "origin": "http://evil.example:80"}
+    assert not door.opens(request, with_origin=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("{", "no command"), ("[]", "`do` must be"), ('{"do": "fly"}', "`do` must be"), ('{"do": "sit"}', "no command"),
+        ('{"do": "sit", "agent": "zoe"}', "no seat 'zoe'"), ('{"do": "say", "text": "hi"}', "sit down first"),
+        ('{"do": "restart", "seed": -1}', "seed"), ('{"do": "restart", "seed": "x"}', "seed"),
+        ('{"do": "speed", "value": 1e9}', "speed"), ('{"do": "speed", "value": NaN}', "speed"),
+        ("[" * 3000, "no command"),
+    ],
+)  # fmt: skip
+def test_what_is_no_command_is_answered_with_a_sentence(door_game, command, sentence):
+    with door_game.wire() as wire:
+        wire.send(command)
+        assert sentence in told(wire, lambda message: "error" in message)["error"]
+        ask(wire, "pause", on=True)
+        assert told(wire, lambda message: message.get("paused"))["seats"], "the server goes on"
+
+
+def test_two_browsers_are_two_seats_and_hear_each_other(door_game):
+    with door_game.wire() as one, door_game.wire() as two:
+        ask(one, "sit", agent="alice", name="Ann")
+        ask(two, "sit", agent="alice", name="Ben")
+        assert "taken by Ann" in told(two, lambda message: "error" in message)["error"]
+        ask(two, "sit", agent="bob", name="Ben")
+        told(two, lambda message: message.get("you") == "bob")
+        ask(one, "say", text="Take the RED door <b>now</b>!")
+        heard = told(two, lambda message: message.get("heard"))
+        assert heard["heard"] == {"alice": "take the red door <b>now</b>"}
+        view = told(one, lambda message: message.get("said"))
+        for wire, seen in ((one, view), (two, heard)):
+            ask(wire, "choose", action=seen["options"][0]["action"], moment=seen["moment"], episode=seen["episode"])
+        assert told(one, lambda message: message.get("moment") == 1)["log"][0]["agent"] == "alice"
+
+
+def test_a_key_for_a_moment_that_is_over_does_nothing(door_game):
+    with door_game.wire() as wire:
+        ask(wire, "sit", agent="bob")
+        view = told(wire, lambda message: message.get("you") == "bob")
+        ask(wire, "choose", action=0, moment=view["moment"] + 1, episode=view["episode"])
+        ask(wire, "pause", on=False)
+        assert told(wire, lambda message: True)["chosen"] is None
+
+
+def test_a_browser_that_goes_gives_its_seat_back(door_game):
+    with door_game.wire() as one, door_game.wire() as two:
+        ask(one, "sit", agent="alice")
+        told(two, lambda message: message["seats"][0]["person"])
+        one.close()
+        left = told(two, lambda message: not message["seats"][0]["person"])
+        assert left["paused"], "nobody is there, so the game rests"
+
+
+def test_too_many_too_long_too_often_and_too_idle():
+    table = table_of("door", policy="random")
+    limits = Limits(most_connections=1, most_bytes=500, commands_per_second=5, idle_minutes=2 / 60, most_episodes=2)
+    with served(table, limits) as running:
+        with running.wire() as one:
+            with (
+                running.wire() as two,
+                pytest.raises(websockets.exceptions.ConnectionClosed, match="too many browsers"),
+            ):
+                two.recv(timeout=60)
+            one.send("x" * 5000)
+            with pytest.raises(websockets.exceptions.ConnectionClosed):
+                while True:
+                    one.recv(timeout=60)
+        with running.wire() as fast, pytest.raises(websockets.exceptions.ConnectionClosed, match="too many commands"):
+            for _ in range(50):
+                ask(fast, "pause", on=True)
+            while True:
+                fast.recv(timeout=60)
+        with running.wire() as slow:
+            ask(slow, "restart", seed=1)
+            told(slow, lambda message: message.get("episode") == 2)
+            ask(slow, "restart", seed=1)
+            assert "start `rllib play` anew" in told(slow, lambda message: "error" in message)["error"]
+            with pytest.raises(websockets.exceptions.ConnectionClosed, match="nothing happened"):
+                while True:
+                    slow.recv(timeout=60)
+
+
+def test_watching_step_by_step_at_a_speed_and_from_a_seed():
+    with served(table_of(seed=3, **SALADS)) as running, running.wire() as wire:
+        first = told(wire, lambda message: True)
+        assert first["paused"] and first["moment"] == 0 and first["seed"] == 3 and first["picture"]
+        ask(wire, "step")
+        assert told(wire, lambda message: message.get("moment") == 1)["paused"]
+        ask(wire, "speed", value=50)
+        ask(wire, "pause", on=False)
+        end = told(wire, lambda message: message.get("over"))
+        assert end["outcome"] == "served"
+        ask(wire, "restart", seed=3)
+        again = told(wire, lambda message: message.get("episode") == 2 and message.get("over"))
+        assert again["returns"] == end["returns"], "a seed fixes the game"
+
+
+def test_the_clock_goes_on_without_people_who_think():
+    with served(table_of("overcooked_ai", policy="stay", horizon=3)) as running, running.wire() as wire:
+        ask(wire, "sit", agent="alice")
+        view = told(wire, lambda message: message.get("you") == "alice")
+        time.sleep(0.3)
+        ask(wire, "pause", on=False)
+        assert told(wire, lambda message: True)["moment"] == view["moment"], "without a clock the game waits"
+        ask(wire, "speed", value=50)
+        ask(wire, "clock", on=True)
+        assert told(wire, lambda message: message.get("over"))["moment"] == 3
+
+
+def test_consent_comes_before_a_seat():
+    table = table_of("door", policy="random")
+    with served(table, consent="We store what you write.") as running, running.wire() as wire:
+        assert told(wire, lambda message: True)["consent"] == "We store what you write."
+        ask(wire, "sit", agent="bob")
+        assert "agree" in told(wire, lambda message: "error" in message)["error"]
+        ask(wire, "sit", agent="bob", agree=True)
+        assert told(wire, lambda message: message.get("you") == "bob")
+
+
+def test_nobody_can_ask_why_where_that_is_not_allowed():
+    table = table_of(**SALADS)
+    with served(table, why=False) as running, running.wire() as wire:
+        ask(wire, "step")
+        assert told(wire, lambda message: message.get("moment") == 1)["why"] == {}
+        assert table.why and np.isfinite(table.why["alice"]["probabilities"]).all()
+        assert json.dumps(table.why)

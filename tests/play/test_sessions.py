@@ -1,0 +1,167 @@
+"""Recorded sessions: what is stored, read again after a crash, replayed, taught from and cloned."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+from test_table import SALADS, play_as_taught, table_of
+
+from rllib_llm_comm.agents.behavior_cloning import CloningSettings, clone_players, read_demonstrations
+from rllib_llm_comm.agents.load_policy import load_policy
+from rllib_llm_comm.cli.main import app
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.session_replay import played_again, replay_session
+from rllib_llm_comm.play.session_log import SessionLog
+from rllib_llm_comm.sessions import COLUMNS, DECISIONS, SESSION, read_session
+from rllib_llm_comm.teachers.collect_labels import collect_labels
+
+TEXT = "rllib_llm_comm/overcooked_text-v0"
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory):
+    """A person plays an episode as Alice and speaks twice; a second episode is left in its middle."""
+    folder = tmp_path_factory.mktemp("sessions") / "p01"
+    table = table_of(speech="scripted", seed=4, **SALADS)
+    log = SessionLog(folder, table, "Yes, store it.")
+    table.sit("alice", "P01")
+    table.say("alice", "Please bring the tomato")
+    play_as_taught(table, "alice", most=4)
+    table.say("alice", "I chop it, thanks")
+    play_as_taught(table, "alice")
+    assert table.over
+    table.restart(5)
+    play_as_taught(table, "alice", most=2)
+    log.close()
+    return folder, table
+
+
+def test_everything_that_was_seen_said_and_done_is_stored(session):
+    folder, _ = session
+    told = read_session(folder)
+    assert (told.env, told.agents, told.consent) == (TEXT, ["alice", "bob"], "Yes, store it.")
+    first, second = told.episodes
+    assert (first.seed, first.ended, first.success) == (4, True, True)
+    assert (second.seed, second.ended) == (5, False) and len(second.moments) >= 1
+    assert sum(first.returns.values()) > 1.8
+    opening = first.moments[0]
+    assert opening.people["alice"].name == "P01" and opening.people["alice"].spoke
+    assert opening.agents["alice"]["said"] == "please bring the tomato"
+    assert "make a" in opening.agents["alice"]["text"]
+    assert opening.agents["bob"]["heard"] == {} or "alice" in opening.agents["bob"]["heard"]
+    assert sum(moment.people["alice"].spoke for moment in first.moments) == 2
+
+
+def test_the_parquet_file_has_one_row_per_decision_with_what_it_paid(session):
+    folder, _ = session
+    table = parquet.read_table(folder / DECISIONS)
+    first = read_session(folder).episodes[0]
+    assert tuple(table.column_names) == COLUMNS
+    assert table.num_rows == sum(len(moment.actions) for moment in first.moments)
+    rows = table.to_pylist()
+    assert {row["agent"] for row in rows if row["by_person"]} == {"alice"}
+    assert all(row["phrase"] == row["candidates"][row["action"]] for row in rows)
+    assert rows[-1]["reward"] > 0.9, "the last decision serves the salad"
+    assert sum(row["spoke"] for row in rows if row["by_person"]) == 2
+
+
+def test_a_torn_last_line_is_left_out_and_damage_is_told(session, tmp_path):
+    folder, _ = session
+    lines = (folder / SESSION).read_bytes().splitlines(keepends=True)
+    torn = tmp_path / SESSION
+    torn.write_bytes(b"".join(lines[:3]) + lines[3][:-20])
+    assert len(read_session(tmp_path).episodes[0].moments) == 1
+    for content in (
+        b"",
+        b"{}\n",
+        b"[1]\n",
+        lines[1],
+        b"".join(lines[:2]) + b'{"kind": "moment", "episode": 9}\n',
+        b"\xff\n",
+    ):
+        torn.write_bytes(content)
+        with pytest.raises(UserError, match="no recorded session"):
+            read_session(tmp_path)
+    head = json.loads(lines[0])
+    torn.write_text(json.dumps({**head, "format": 99}) + "\n")
+    with pytest.raises(UserError, match="format 99"):
+        read_session(tmp_path)
+
+
+def test_a_session_needs_a_folder_of_its_own(session):
+    folder, table = session
+    with pytest.raises(UserError, match="not empty"):
+        SessionLog(folder, table)
+
+
+def test_the_replay_shows_the_session_as_it_was(session, tmp_path):
+    folder, _ = session
+    told = read_session(folder)
+    again = played_again(told, told.episodes[0])
+    assert again.returns == pytest.approx(told.episodes[0].returns)
+    assert again.frames[0]["image"] is not None and len(again.frames) == len(told.episodes[0].moments) + 1
+    assert again.frames[0]["agents"]["alice"]["by"] == "P01" and "by" not in again.frames[0]["agents"]["bob"]
+    page = replay_session(folder, tmp_path / "page.html").read_text()
+    assert "please bring the tomato" in page and '"by":"P01"' in page
+    changed = told.model_copy(update={"env_config": {**told.env_config, "view_radius": 0}})
+    with pytest.raises(UserError, match="does not come out as it was recorded"):
+        played_again(changed, told.episodes[0])
+
+
+def test_the_command_replays_a_session(session, tmp_path, monkeypatch, capsys):
+    folder, _ = session
+    page = tmp_path / "session.html"
+    monkeypatch.setattr(sys, "argv", ["rllib", "replay", str(folder), "--out", str(page)])
+    try:
+        app()
+    except SystemExit as error:
+        assert not error.code
+    assert "played by" in page.read_text()
+    monkeypatch.setattr(sys, "argv", ["rllib", "replay", str(folder), "--greedy"])
+    with pytest.raises(SystemExit, match="1"):
+        app()
+    assert "shown as it was" in " ".join(capsys.readouterr().err.split())
+
+
+def test_people_teach_messages(session, tmp_path):
+    folder, _ = session
+    report = collect_labels(TEXT, tmp_path / "labels", teacher={"name": "people", "sessions": [str(folder)]})
+    assert (report.labels, report.complete) == (2, True)
+    rows = parquet.read_table(tmp_path / "labels" / "part-00000.parquet").to_pylist()
+    first = read_session(folder).episodes[0].moments[0].agents["alice"]
+    assert rows[0]["prompt"] == first["text"] and rows[0]["message"] == "please bring the tomato"
+    assert {row["teacher"] for row in rows} == {"people"} and rows[1]["message"] == "i chop it, thanks"
+    again = collect_labels(TEXT, tmp_path / "labels", teacher={"name": "people", "sessions": [str(folder)]})
+    assert again.labels == 2, "nothing is taken twice"
+    with pytest.raises(UserError, match="nobody said anything"):
+        collect_labels(
+            TEXT, tmp_path / "none", teacher={"name": "people", "sessions": str(folder), "names": ["somebody else"]}
+        )
+    with pytest.raises(UserError, match="a session of"):
+        collect_labels("rllib_llm_comm/door-v0", tmp_path / "door", teacher={"name": "people", "sessions": str(folder)})
+
+
+def test_a_clone_learns_what_people_did_and_not_what_agents_did(session, tmp_path):
+    """The person only walks to and fro, its partner never moves: the clone walks."""
+    folder, _ = session
+    with pytest.raises(UserError, match="cloning takes"):
+        read_demonstrations(folder)
+    table = table_of("overcooked_ai", policy="stay", layout="cramped_room", horizon=60, observe=["vector", "text"])
+    log = SessionLog(tmp_path / "walk", table)
+    table.sit("alice")
+    for number in range(60):
+        table.choose("alice", (0, 1)[number % 2])
+        table.advance()
+    log.close()
+    found = read_demonstrations(tmp_path / "walk")
+    assert found.by_people is not None and [game.sum(0).tolist() for game in found.by_people] == [[60, 0]]
+    assert np.array_equal(found.actions[0][:4, 0], [0, 1, 0, 1])
+    result = clone_players(found, tmp_path / "clone", CloningSettings(epochs=60))
+    assert sum(result.decisions) == 60
+    policy = load_policy(tmp_path / "clone")
+    observations, _ = policy.env(observe=["vector"]).reset(seed=0)
+    assert policy.act(observations, explore=False)["alice"].action == 0

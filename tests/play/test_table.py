@@ -1,0 +1,188 @@
+"""Games with people at the table, without a browser: who is asked, who is heard, who sees what."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from rllib_llm_comm.agents.partner_settings import PartnerSettings
+from rllib_llm_comm.agents.partners import make_partner
+from rllib_llm_comm.agents.seated_policy import SeatedPolicy
+from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.play.seat_view import SeatViews
+from rllib_llm_comm.play.table import Table
+from rllib_llm_comm.teachers.scripted_teacher import ScriptedTeacher
+
+SALADS = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": ["alice"], "max_game_steps": 40}
+
+
+def table_of(game="overcooked_text", agents=("alice", "bob"), policy="scripted", seed=0, speech="own", **settings):
+    def make(**more):
+        return make_env(f"rllib_llm_comm/{game}-v0", **{**settings, **more})
+
+    partner = make_partner(PartnerSettings(policy, speech=speech), lambda path: None)
+    return Table(SeatedPolicy(dict.fromkeys(agents, partner), make), make, seed=seed)
+
+
+def play_as_taught(table, agent, most=200):
+    """The person does what the scripted cook would."""
+    teacher = ScriptedTeacher()
+    for _ in range(most):
+        if table.over:
+            return
+        if agent in table.thinking():
+            table.choose(agent, teacher.advise(table.env.unwrapped, agent))
+        table.advance()
+
+
+def test_a_person_serves_a_salad_with_a_scripted_cook():
+    table = table_of(speech="scripted", **SALADS)
+    table.sit("alice", "Mary")
+    assert table.thinking() == ["alice"] and not table.advance(), "the game waits for the person"
+    play_as_taught(table, "alice")
+    assert table.game.episode.success and table.game.episode.returns["alice"] > 0.9
+    assert {line.agent for line in table.lines} == {"alice", "bob"}
+    assert any(line.said for line in table.lines if line.agent == "bob")
+
+
+def test_the_game_is_the_same_whoever_presses_the_keys():
+    one, other = (table_of(seed=3, **SALADS) for _ in range(2))
+    one.sit("bob")
+    play_as_taught(one, "bob")
+    while other.advance():
+        pass
+    assert one.game.episode.returns == other.game.episode.returns and one.moments == other.moments
+
+
+def test_what_a_person_says_is_one_short_line_that_stays_until_the_next():
+    table = table_of(**SALADS)
+    table.sit("alice")
+    assert table.say("alice", "Please bring\tthe  TOMATO!\n<script>") == "please bring the tomato"
+    assert table.heard("bob") == {"alice": "please bring the tomato"}
+    play_as_taught(table, "alice", most=3)
+    assert table.heard("bob") == {"alice": "please bring the tomato"}
+    assert len(table.say("alice", "word " * 500).split()) == table.max_words
+    table.say("alice", "")
+    assert table.heard("bob") == {}
+    table.stand("alice")
+    with pytest.raises(UserError, match="sit down first"):
+        table.say("alice", "hello")
+
+
+def test_seats_and_actions_that_cannot_be_taken():
+    table = table_of(**SALADS)
+    table.sit("alice", "Mary")
+    with pytest.raises(UserError, match="taken by Mary"):
+        table.sit("alice")
+    with pytest.raises(UserError, match="no seat 'carol'"):
+        table.sit("carol")
+    forbidden = int(np.flatnonzero(~table.allowed("alice"))[0])
+    for action in (forbidden, -1, 99):
+        with pytest.raises(UserError, match=f"action {action} is not allowed"):
+            table.choose("alice", action)
+    red = table_of("minirts", policy="random", action_level="red", max_tick=1000)
+    with pytest.raises(UserError, match="nobody can choose by hand"):
+        red.sit("alice")
+
+
+def test_a_seat_that_is_left_is_played_by_its_agent_again():
+    table = table_of(**SALADS)
+    table.sit("alice")
+    assert not table.advance()
+    table.stand("alice")
+    while table.advance():
+        pass
+    assert table.over and table.game.episode.success
+    table.restart(7)
+    assert not table.over and table.seed == 7 and table.episodes == 2 and not table.lines
+
+
+def test_two_people_are_both_waited_for():
+    table = table_of(**SALADS)
+    table.sit("alice")
+    table.sit("bob")
+    teacher = ScriptedTeacher()
+    table.choose("alice", teacher.advise(table.env.unwrapped, "alice"))
+    assert table.thinking() == ["bob"] and not table.advance()
+    table.choose("bob", teacher.advise(table.env.unwrapped, "bob"))
+    assert table.advance() and table.moments == 1
+
+
+def test_a_seat_sees_what_its_agent_sees_and_no_more():
+    table = table_of(speech="scripted", **SALADS)
+    order = table.env.unwrapped.kitchen.recipe
+    views = SeatViews(table)
+    for agent in table.agents:
+        table.sit(agent)
+    told, untold = (json.dumps({**views.view(agent), "picture": ""}) for agent in table.agents)
+    assert order in told and order not in untold
+    assert views.view("alice")["picture"] != views.view("bob")["picture"] != views.view(None)["picture"]
+    assert views.view("bob")["text"] == table.game.observations["bob"]["text"]
+    may = [option["action"] for option in views.view("bob")["options"]]
+    assert may == np.flatnonzero(table.allowed("bob")).tolist()
+    assert "texts" not in views.view("bob") and views.view(None)["texts"]["alice"]["told"] == order
+    table.choose("alice", int(np.flatnonzero(table.allowed("alice"))[0]))
+    table.choose("bob", may[0])
+    table.advance()
+    assert not [line for line in views.view("bob")["log"] if line["agent"] == "alice" and line["phrase"]]
+
+
+@pytest.mark.parametrize(
+    ("game", "settings", "keys"),
+    [
+        ("overcooked_ai", {}, {"ArrowUp": 0, "ArrowDown": 1, "ArrowRight": 2, "ArrowLeft": 3, ".": 4, " ": 5}),
+        ("overcooked_ai", {"action_level": "goal"}, {}),
+        (
+            "overcooked_text",
+            {"action_level": "primitive"},
+            {"ArrowRight": 0, "ArrowDown": 1, "ArrowLeft": 2, "ArrowUp": 3, ".": 4},
+        ),
+        ("overcooked_text", {}, {}),
+        ("frozen_lake", {}, {".": 0, "ArrowLeft": 1, "ArrowDown": 2, "ArrowRight": 3, "ArrowUp": 4}),
+        ("door", {}, {}),
+        ("referential", {}, {}),
+    ],
+)  # fmt: skip
+def test_every_game_has_a_seat_for_a_person(game, settings, keys):
+    table = table_of(game, policy="random", **settings)
+    table.sit("alice")
+    view = SeatViews(table).view("alice")
+    assert view["keys"] == keys and view["asked"] and len(view["options"]) > 0 and view["text"]
+    assert bool(view["picture"]) == (game in ("overcooked_ai", "overcooked_text", "frozen_lake"))
+    while not table.over:
+        if table.thinking():
+            table.choose("alice", int(np.flatnonzero(table.allowed("alice"))[0]))
+        table.advance()
+    assert table.moments > 0
+
+
+def test_an_arrow_key_walks_where_it_points():
+    table = table_of("overcooked_ai", policy="stay", layout="cramped_room")
+    table.sit("alice")
+    kitchen = table.env.unwrapped.kitchen
+    x, y = kitchen.cook(0).cell
+    table.choose("alice", SeatViews(table).view("alice")["keys"]["ArrowUp"])
+    table.advance()
+    assert kitchen.cook(0).cell == (x, y - 1)
+
+
+def test_the_lake_shows_a_walker_neither_holes_nor_targets():
+    one, other = (
+        table_of("frozen_lake", policy="random"),
+        table_of("frozen_lake", policy="random", layout=["1..2", "....", "....", "b..a"]),
+    )
+    pictures = []
+    for table in (one, other):
+        table.sit("alice")
+        pictures.append(SeatViews(table).view("alice")["picture"])
+    assert pictures[0] == pictures[1], "lakes whose walkers start in the same places look the same"
+
+
+def test_the_clock_lets_people_wait_only_where_the_game_can():
+    table = table_of("overcooked_ai", policy="stay")
+    table.sit("alice")
+    table.wait_for_nobody()
+    assert table.advance()

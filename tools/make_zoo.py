@@ -1,0 +1,98 @@
+"""Makes a shipped policy from a checkpoint: copies what is needed to act, measures its figures, writes its card.
+
+Run: python -m tools.make_zoo NAME CHECKPOINT [--episodes 100]; the card's words are in `tools/zoo_cards.yaml`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rllib_llm_comm.agents.load_options import Loading
+from rllib_llm_comm.agents.policy_folder import find_policy
+from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
+from rllib_llm_comm.checkpoints.zoo import CARD, FOLDER, write_card
+from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
+from rllib_llm_comm.evaluation.play_settings import PlaySettings
+
+SEED = 1000
+CARDS = Path(__file__).with_name("zoo_cards.yaml")
+
+
+def copy_policy(checkpoint: str, target: Path, env_config: dict[str, Any]) -> None:
+    """Copies a policy folder without names of places of the machine that trained it.
+
+    Args:
+        checkpoint: The checkpoint.
+        target: The folder, which must not be there.
+        env_config: Settings of the game that differ from training; what was trained with is kept in the provenance.
+    """
+    found = find_policy(checkpoint)
+    manifest = read_manifest(found)
+    shutil.copytree(found, target, ignore=shutil.ignore_patterns(CARD))
+    told = {name: value for name, value in manifest.provenance.items() if name != "message_checkpoint"}
+    if env_config:
+        told["trained_with"] = dict(manifest.env_config)
+    changed = dataclasses.replace(
+        manifest, provenance=told, env_config={**manifest.env_config, **env_config}, agents=tuple(manifest.agents)
+    )
+    (target / MANIFEST).write_text(changed.to_json(), encoding="utf-8")
+
+
+def measure(folder: Path, messages: str | None, episodes: int) -> dict[str, Any]:
+    """The figures of a policy.
+
+    Args:
+        folder: Its folder.
+        messages: Another message mode; `None` for its own.
+        episodes: Number of episodes.
+    """
+    settings = PlaySettings(loading=Loading(messages=messages))
+    found = evaluate_checkpoint(folder, episodes=episodes, seed=SEED, settings=settings).figures
+    return {
+        "seed": SEED,
+        "episodes": episodes,
+        "sampled": True,
+        "messages": messages,
+        "return_mean": found.return_mean,
+        "success_rate": found.success_rate,
+        "metrics": found.metrics,
+        "returns": found.returns,
+    }
+
+
+def main() -> None:
+    """Makes one policy of the zoo."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name")
+    parser.add_argument("checkpoint")
+    parser.add_argument("--episodes", type=int, default=100)
+    given = parser.parse_args()
+    told = yaml.safe_load(CARDS.read_text(encoding="utf-8"))[given.name]
+    target = FOLDER / given.name
+    shutil.rmtree(target, ignore_errors=True)
+    copy_policy(given.checkpoint, target, told.pop("env_config", {}))
+    modes = [None, *told.pop("controls", [])]
+    manifest = read_manifest(target)
+    card = write_card(
+        target,
+        {
+            **told,
+            "game": str(manifest.env),
+            "algorithm": manifest.algorithm,
+            "talks": manifest.kind == "language",
+            "licence": "Apache-2.0",
+            "figures": [measure(target, mode, given.episodes) for mode in modes],
+        },
+    )
+    for one in card.figures:
+        print(given.name, one.messages, one.return_mean, one.success_rate, one.metrics)
+
+
+if __name__ == "__main__":
+    main()
