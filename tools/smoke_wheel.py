@@ -127,6 +127,7 @@ def _run_pipeline(venv: Path, scratch: Path) -> None:
             raise FailedError(f"{name} is missing")
     _output(rllib, "example", "list", cwd=scratch)
     _output(rllib, "example", "get", "verco", cwd=scratch)
+    _output(rllib, "evaluate", "zoo:told_salad", "--episodes", "2", cwd=scratch)
 
 
 def _output(*command: str, cwd: Path) -> str:

@@ -13,6 +13,7 @@ import torch
 from rllib_llm_comm.agents.decision import Decision, choose
 from rllib_llm_comm.agents.policy_env import make_environment
 from rllib_llm_comm.agents.policy_folder import PolicyManifest
+from rllib_llm_comm.agents.publish import Publishable
 from rllib_llm_comm.envs.interface import ACTION_MASK
 
 Observation = Mapping[str, Any]
@@ -34,7 +35,7 @@ class ArrayMemory:
 Asked = tuple[str, ArrayMemory, Observation]
 
 
-class ArrayPolicy(ABC):
+class ArrayPolicy(Publishable, ABC):
     """Acts for all agents of one episode, or of many at once, as `Policy` does.
 
     Args:

@@ -29,6 +29,7 @@ from rllib_llm_comm.agents.policy_folder import (
     read_manifest,
 )
 from rllib_llm_comm.agents.policy_manifest import KINDS
+from rllib_llm_comm.agents.publish import Publishable
 from rllib_llm_comm.agents.recorded_settings import Withheld, granted, withhold
 from rllib_llm_comm.agents.settings import CommunicationSettings
 from rllib_llm_comm.envs.interface import secret_of, telling_words
@@ -59,7 +60,7 @@ Spoken = tuple[str, "str | None"]
 """A message, and the speaker's own one where messages are shuffled."""
 
 
-class Policy:
+class Policy(Publishable):
     """Acts for all agents of one episode (`reset`, `act`), or of many at once (`begin`, `act_together`).
 
     .. code-block:: python
@@ -315,7 +316,7 @@ def load_policy(
     Args:
         checkpoint: A checkpoint folder, its `policy/` folder, a trial's folder (the last checkpoint is taken), or the
             folder of a stage or run of `rllib train`: the same folders as `rllib evaluate` takes. Or `zoo:NAME` for a
-            policy that comes with the package.
+            policy that comes with the package, or `hf:user/repo` for one on the Hugging Face hub.
         device: Device to compute on, if not as in training (then `"cpu"` where this process sees no GPU).
         base_model: Place of the base model, if not that of the training.
         messages: Another message mode than in training: `"none"`, `"student"`, `"teacher"`, `"shuffled"`,

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rllib_llm_comm.checkpoints.hub import fetch_policy, is_on_hub
 from rllib_llm_comm.checkpoints.stage_record import MARKER, read_record, require_readable
 from rllib_llm_comm.checkpoints.zoo import is_shipped, shipped_policy
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 
 def is_named(path: str | os.PathLike[str]) -> bool:
-    """True if a checkpoint is given by a name (`zoo:NAME`) and not by its place.
+    """True if a checkpoint is given by a name (`zoo:NAME`, `hf:user/repo`) and not by its place.
 
     Args:
         path: As of `find_checkpoint`.
     """
-    return is_shipped(path)
+    return is_shipped(path) or is_on_hub(path)
 
 
 def find_checkpoint(path: str | os.PathLike[str]) -> Path:
@@ -24,13 +25,16 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
 
     Args:
         path: A checkpoint or trial folder, a stage's folder, or the folder above the stages (of which the one
-            trained last is taken); or `zoo:NAME` for a policy that comes with the package.
+            trained last is taken); or `zoo:NAME` for a policy that comes with the package, or `hf:user/repo` for
+            one on the Hugging Face hub.
 
     Raises:
         UserError: If nothing is there, or a stage has several checkpoints or none.
     """
     if is_shipped(path):
         return shipped_policy(path)
+    if is_on_hub(path):
+        return fetch_policy(path)
     folder = Path(path).expanduser()
     if not folder.exists():
         parent = folder.parent

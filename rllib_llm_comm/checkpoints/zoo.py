@@ -44,6 +44,11 @@ class Figures(BaseModel):
     metrics: dict[str, float]
     returns: list[float]
 
+    @property
+    def solved(self) -> str:
+        """Share of episodes that were solved; "-" in games that go on for a score."""
+        return "-" if "score" in self.metrics else f"{self.success_rate:.2f}"
+
 
 class ModelCard(BaseModel):
     """The card of a shipped policy.
@@ -155,7 +160,7 @@ def card_text(card: ModelCard) -> str:
     """
     rows = "\n".join(
         f"| {one.messages or 'its own'} | {one.episodes} from seed {one.seed} | {one.return_mean:.3f} | "
-        f"{one.success_rate:.2f} | {', '.join(f'{name} {value:g}' for name, value in one.metrics.items()) or '-'} |"
+        f"{one.solved} | {', '.join(f'{name} {value:g}' for name, value in one.metrics.items()) or '-'} |"
         for one in card.figures
     )
     return (

@@ -19,14 +19,13 @@ def list_policies() -> None:
         [
             PREFIX + name,
             card.game.removeprefix("rllib_llm_comm/"),
-            card.algorithm,
             f"{card.figures[0].return_mean:.2f}",
-            f"{card.figures[0].success_rate:.2f}",
+            card.figures[0].solved,
             "yes" if card.talks else "no",
         ]
         for name, card in shipped_policies().items()
     ]
-    heading = ["policy", "game", "algorithm", "return", "solved", "talks"]
+    heading = ["policy", "game", "return", "solved", "talks"]
     print_table([heading, *rows], "`rllib zoo show NAME` tells more")
 
 

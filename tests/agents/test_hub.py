@@ -1,0 +1,114 @@
+"""Policies published on a hub and loaded from it, against a server on this machine that speaks its protocol."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hub_server import HubServer
+from huggingface_hub import constants
+
+from rllib_llm_comm import load_policy
+from rllib_llm_comm.agents.array_policy import ArrayPolicy
+from rllib_llm_comm.agents.partner_settings import PartnerSettings
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.rollout import evaluate
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A hub on this machine, and a cache of its own."""
+    with HubServer() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        for name, value in {"HF_HUB_OFFLINE": False, "HF_HUB_CACHE": str(tmp_path / "cache")}.items():
+            monkeypatch.setattr(constants, name, value)
+        monkeypatch.setenv("HF_TOKEN", "hf_token_of_nobody")
+        yield server
+
+
+def test_language_agents_come_back_as_they_were(hub):
+    policy = load_policy("zoo:door")
+    address = policy.push_to_hub("ann/door", figures={"return": 0.98}, licence="apache-2.0")
+    assert address.startswith(f"{hub.url}/ann/door/commit/")
+    names = set(hub.repos["ann/door"])
+    assert {"policy.json", "README.md", "critic.safetensors", "adapters/action/adapter_model.safetensors"} <= names
+    again = load_policy("hf:ann/door")
+    env = policy.env()
+    figures = [evaluate(one, episodes=8, seed=3, env=env).returns for one in (policy, again)]
+    assert figures[0] == figures[1]
+    assert again.manifest.env_config == policy.manifest.env_config
+
+
+def test_adapters_are_plain_peft(hub, tmp_path):
+    from peft import PeftConfig, load_peft_weights
+
+    load_policy("zoo:door").push_to_hub("ann/door")
+    for name, content in hub.repos["ann/door"].items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    for role in ("message", "action"):
+        assert PeftConfig.from_pretrained(tmp_path / "adapters" / role).peft_type == "LORA"
+        weights = load_peft_weights(str(tmp_path / "adapters" / role), device="cpu")
+        assert weights and all("lora" in name for name in weights)
+
+
+def test_a_network_comes_back_and_its_card_says_what_it_is(hub):
+    policy = load_policy("zoo:soup_cramped_room")
+    policy.push_to_hub("ann/soup", private=True)
+    assert "ann/soup" in hub.private
+    card = hub.repos["ann/soup"]["README.md"].decode()
+    assert card.startswith("---\nlibrary_name: rllib_llm_comm\n") and 'load_policy("hf:ann/soup")' in card
+    assert "SelfPlayPPO" in card and "No figures were given" in card and "license:" not in card
+    again = load_policy("hf:ann/soup")
+    assert isinstance(again, ArrayPolicy)
+    observations, _ = again.env().reset(seed=0)
+    one, other = (p.act(observations, explore=False)["alice"].probabilities for p in (policy, again))
+    assert np.array_equal(one, other)
+
+
+def test_what_reaches_beyond_the_program_is_not_published(hub):
+    policy = load_policy("zoo:door")
+    secret = {"base_url": "http://10.0.0.7:9/v1", "model": "m", "api_key_env": "MY_SECRET"}
+    object.__setattr__(policy.manifest, "teacher", {"name": "chat", **secret})
+    object.__setattr__(policy.manifest, "planning", {"planner": {"name": "chat", **secret}})
+    talk = {**policy.manifest.communication, "message_server": secret}
+    object.__setattr__(policy.manifest, "communication", talk)
+    object.__setattr__(policy.manifest, "provenance", {"message_checkpoint": "/home/ann/sft", "training_iteration": 3})
+    policy.push_to_hub("ann/door")
+    everything = b"".join(hub.repos["ann/door"].values())
+    for word in (b"10.0.0.7", b"MY_SECRET", b"/home/ann", b"hf_token"):
+        assert word not in everything
+    told = json.loads(hub.repos["ann/door"]["policy.json"])
+    assert told["teacher"] is None and told["planning"] is None and told["provenance"] == {"training_iteration": 3}
+    assert load_policy("hf:ann/door").communication.messages == "student"
+    elsewhere = {**policy.manifest.model_config, "base_model": "/home/ann/llama"}
+    object.__setattr__(policy.manifest, "model_config", elsewhere)
+    with pytest.raises(UserError, match="others do not have"):
+        policy.push_to_hub("ann/llama")
+
+
+def test_only_files_of_a_policy_are_fetched_and_nothing_is_unpickled(hub):
+    load_policy("zoo:door").push_to_hub("eve/door")
+    ran = b"cos\nsystem\n(S'touch /tmp/unpickled'\ntR."
+    for name in ("algorithm_state.pkl", "adapters/action/adapter_model.bin", "modeling.py"):
+        hub.repos["eve/door"][name] = ran
+    load_policy("hf:eve/door")
+    fetched = {path.rsplit("/", 1)[1] for method, path in hub.asked if method == "GET" and "/resolve/" in path}
+    assert "policy.json" in fetched and not {
+        name for name in fetched if not name.endswith(("json", "safetensors", "md"))
+    }
+
+
+def test_what_cannot_be_fetched_or_published_is_told_in_a_sentence(hub):
+    for name in ("hf:", "hf:door", "hf:a/b/c", "hf:../x", "hf:a/b@"):
+        with pytest.raises(UserError, match="names no repository"):
+            load_policy(name)
+    with pytest.raises(UserError, match="'hf:ann/nothing' cannot be fetched"):
+        load_policy("hf:ann/nothing")
+    hub.repos["ann/empty"] = {"README.md": b"hello"}
+    with pytest.raises(UserError, match=r"policy\.json"):
+        load_policy("hf:ann/empty")
+    with pytest.raises(UserError, match="cannot be published"):
+        load_policy("zoo:door").push_to_hub("no name")
+    assert PartnerSettings("hf:ann/door").kind == "checkpoint"
