@@ -94,7 +94,7 @@ def kept_planner(planner: Any, folder: Path) -> Any:
 
 
 def who_answered(model: ChatModel) -> dict[str, Any]:
-    """Whose answers a stage has, and what they cost, for its summary and the report.
+    """Authors and cost of a stage's answers, for its summary and the report.
 
     Args:
         model: The chat model that the stage has asked.

@@ -142,7 +142,7 @@ def told_failures(failed: Sequence[FailedAttempt], when: str = "from here") -> s
 
     Args:
         failed: The attempts.
-        when: When they were tried.
+        when: Time of the attempts, in words.
     """
     lines = []
     for attempt in failed:

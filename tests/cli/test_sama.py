@@ -1,4 +1,4 @@
-"""SAMA's file through the real command: asked of a real local server, killed and continued, and played back."""
+"""SAMA's file through the real command: asked of a real local server, killed and continued, and offline."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def results(folder: Path, stage: str) -> dict:
     return json.loads((folder / "results/sama" / stage / "stage.json").read_text())
 
 
-def test_a_killed_run_asks_nothing_twice_and_its_recordings_can_be_played(tmp_path):
+def test_a_killed_run_asks_nothing_twice_and_records_its_answers(tmp_path):
     model = Model(stop_at=60)  # in the midst of the data set
     with ChatServer(model) as server:
         write(tmp_path, chat(server))
@@ -88,19 +88,8 @@ def test_a_killed_run_asks_nothing_twice_and_its_recordings_can_be_played(tmp_pa
     assert "manual (make_manual): already there, skipped" in done.stdout
     assert [count for count in model.asked.values() if count > 1] in ([], [2])  # the question that was under way
     assert results(tmp_path, "subgoals")["summary"]["answers_from"] == "tiny"
-    data = json.loads((tmp_path / "results/sama/subgoals/subgoals.json").read_text())
-    again = tmp_path / "again"
-    again.mkdir()
-    write(again)
-    stages = yaml.safe_load((again / "sama.yaml").read_text())
     for name in PREPARE:
-        own = tmp_path / "results/sama" / name / "answers.jsonl"
-        stages[name]["config"]["chat"] = {"cassette": str(own)}
-    (again / "sama.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
-    played = rllib(*COMMAND, cwd=again)
-    assert played.returncode == 0, played.stdout + played.stderr
-    same = json.loads((again / "results/sama/subgoals/subgoals.json").read_text())
-    assert same["subgoals"] == data["subgoals"] and results(again, "subgoals")["summary"]["requests"] == 0
+        assert (tmp_path / "results/sama" / name / "answers.jsonl").is_file()
 
 
 @pytest.mark.slow
@@ -119,6 +108,7 @@ def test_all_stages_with_a_local_server(tmp_path):
     assert "answers from: tiny" in (tmp_path / "results/sama/replay/replay.html").read_text()
 
 
+@pytest.mark.slow
 def test_all_stages_offline_name_the_author_of_the_plans_on_every_page(tmp_path):
     write(tmp_path, whole=True)
     done = rllib(*COMMAND, cwd=tmp_path, timeout=600)

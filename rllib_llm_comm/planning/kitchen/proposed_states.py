@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.chat.answers import UnusableError, ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
@@ -30,14 +30,18 @@ _STARTED = COOK_TIME // 2
 
 
 class Holding(BaseModel):
-    """What a player holds."""
+    """Content of a player's hands."""
+
+    model_config = ConfigDict(json_schema_extra={"description": "What a player holds."})
 
     player: str
     holds: str
 
 
 class PotContent(BaseModel):
-    """What is in a pot."""
+    """Content of a pot."""
+
+    model_config = ConfigDict(json_schema_extra={"description": "What is in a pot."})
 
     pot: str
     onions: int = Field(ge=0, le=FULL)

@@ -88,7 +88,7 @@ class SubgoalDataset:
         plans: Per state what the planner gave: `state` (a digest), `goal`, `subgoals` by agent in the game's words,
             what was `refused` and who `answered_by`; or `state` and `failed`, why there is no usable answer.
         given: States to ask in, by a digest, in place of random ones; empty: random ones.
-        states_by: Who made the states: "random", or "model".
+        states_by: Author of the states: "random", or "model".
     """
 
     layout: str | Sequence[str] = "cramped_room"
