@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -40,7 +42,7 @@ class QTeam(nn.Module):
         with torch.random.fork_rng(devices=[], enabled=settings.init_seed is not None):
             if settings.init_seed is not None:
                 torch.manual_seed(settings.init_seed)
-            self.agents = _AGENTS[settings.kind](settings, inputs, actions)
+            self.agents: Any = _AGENTS[settings.kind](settings, inputs, actions)
             self.mixer = build_mixer(settings, agents, state_size) if state_size else None
             self.distance = self._distance_net() if settings.distance_width and state_size else None
         self.register_buffer("ids", torch.eye(agents), persistent=False)

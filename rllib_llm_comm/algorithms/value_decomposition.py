@@ -56,6 +56,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
 
     kind: ClassVar[str] = PLAIN
     mixer: ClassVar[str]
+    env_config: dict[str, Any]
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: PyMARL's, unless said otherwise in `training` and `policy_network`."""

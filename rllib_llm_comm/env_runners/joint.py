@@ -53,6 +53,8 @@ def make_joint_game(env: Any, env_config: Any, mixer_state: str, team_reward: st
 class JointEnvRunner(SingleAgentEnvRunner):
     """RLlib's runner of one agent, which here is the team; it also gives whole episodes as arrays."""
 
+    config: Any
+
     @override(SingleAgentEnvRunner)
     def make_env(self) -> None:
         """Makes the joint games of `config.env`."""

@@ -12,8 +12,8 @@ from ray.rllib.utils.annotations import override
 from rllib_llm_comm.agents.q_network import epsilon_greedy
 from rllib_llm_comm.env_runners.joint import JointEnvRunner
 from rllib_llm_comm.env_runners.joint_game import TEAM_REWARDS
-from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
-from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS
+from rllib_llm_comm.env_runners.kitchen_games import KitchenGames
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
 from rllib_llm_comm.learners.team_episodes import (
     ACTIONS,
     ACTIVE,
@@ -29,7 +29,7 @@ from rllib_llm_comm.phases import ENV, phase
 POINTS_PER_SOUP = 20
 
 
-class KitchenTeamRunner(JointEnvRunner):
+class KitchenTeamRunner(KitchenGames, JointEnvRunner):
     """Plays `num_envs_per_env_runner` compiled games from start to end with one forward pass per step for all cooks.
 
     Episodes are those that `JointEnvRunner` gives of the same games, but for observations, which are whole numbers of
@@ -39,20 +39,8 @@ class KitchenTeamRunner(JointEnvRunner):
     @override(JointEnvRunner)
     def make_env(self) -> None:
         """Makes the games, and one PettingZoo environment for spaces and evaluations."""
-        games = self.config.num_envs_per_env_runner
-        self.config.num_envs_per_env_runner = 1
-        try:
-            super().make_env()
-        finally:
-            self.config.num_envs_per_env_runner = games
-        settings = self.config.env_config
-        self._games = KitchenBatch(
-            games,
-            settings.get("layout", "cramped_room"),
-            settings.get("dynamics", "old"),
-            settings.get("horizon", HORIZON),
-        )
-        self._shaping = float(settings.get("shaping", 0.0))
+        super().make_env()
+        self._shaping = float(self.config.env_config.get("shaping", 0.0))
         self._generator = torch.Generator()
         self._generator.manual_seed((self.config.seed or 0) * 1000 + (self.worker_index or 0))
 

@@ -25,10 +25,10 @@ from ray.rllib.utils.metrics import (
 )
 
 from rllib_llm_comm.agents.numeric_network import VECTOR
+from rllib_llm_comm.env_runners.kitchen_games import KitchenGames
 from rllib_llm_comm.env_runners.kitchen_partners import PartnerPool, SeatedPartners
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
-from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS
 from rllib_llm_comm.learners.gae import gae_of_steps, standardized
 from rllib_llm_comm.phases import ENV, phase
 
@@ -37,7 +37,7 @@ SELF_PLAY_SCORE, PARTNERS_SCORE = "score_self_play", "score_with_partners"
 SCORE_BY_SEAT, SCORE_BY_PARTNER = "score_by_seat", "score_by_partner"
 
 
-class OnionSoupEnvRunner(MultiAgentEnvRunner):
+class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
     """Plays `num_envs_per_env_runner` games with one module for both cooks, or for one beside a frozen partner.
 
     A roll-out is made of whole arrays: compiled games, one forward pass for all of the learner's cooks per game step
@@ -49,21 +49,10 @@ class OnionSoupEnvRunner(MultiAgentEnvRunner):
     @override(MultiAgentEnvRunner)
     def make_env(self) -> None:
         """Makes the games, and one PettingZoo environment for spaces and evaluations."""
-        games = self.config.num_envs_per_env_runner
-        self.config.num_envs_per_env_runner = 1
-        try:
-            super().make_env()
-        finally:
-            self.config.num_envs_per_env_runner = games
-        settings = self.config.env_config
-        self._games = KitchenBatch(
-            games,
-            settings.get("layout", "cramped_room"),
-            settings.get("dynamics", "old"),
-            settings.get("horizon", HORIZON),
-        )
+        super().make_env()
         self._generator = torch.Generator()
         self._generator.manual_seed((self.config.seed or 0) * 1000 + (self.worker_index or 0))
+        games = self.config.num_envs_per_env_runner
         self._score = np.zeros(games)
         self._shaped = np.zeros((games, 2))
         self._pool: PartnerPool | None = None

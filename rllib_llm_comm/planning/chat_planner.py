@@ -321,6 +321,28 @@ class ChatPlanner(Planner):
         refused.append(Refusal(phase="decomposition", subgoal=one.subgoal, reason=why, instead=nearest, chosen_by=by))
         return ProposedSubgoal(subgoal=nearest, reason=one.reason)
 
+    def assignment_prompt(
+        self, request: PlanRequest, context: str, goal: str, subgoals: Sequence[str], failed: str
+    ) -> str:
+        """The question of who gets which subgoal.
+
+        Args:
+            request: The moment.
+            context: Result of `context`.
+            goal: The goal.
+            subgoals: Its subgoals, numbered from 1 in the question.
+            failed: Plans that have failed, as text.
+        """
+        return fill(
+            __package__,
+            "plan_assignment",
+            context=context,
+            examples=self.examples(request, "assignment"),
+            failed=failed,
+            goal=goal,
+            subgoals="\n".join(f"{number}. {text}" for number, text in enumerate(subgoals, 1)),
+        )
+
     def _assign(
         self,
         request: PlanRequest,
@@ -341,15 +363,8 @@ class ChatPlanner(Planner):
             if way in failed_assignments(request):
                 raise UnusableError("this assignment has failed from here already")
 
-        prompt = fill(
-            __package__,
-            "plan_assignment",
-            context=context,
-            examples=self.examples(request, "assignment"),
-            failed=told_failures(request.failed),
-            goal=goal,
-            subgoals="\n".join(f"{number}. {one.subgoal}" for number, one in enumerate(subgoals, 1)),
-        )
+        texts = [one.subgoal for one in subgoals]
+        prompt = self.assignment_prompt(request, context, goal, texts, told_failures(request.failed))
         form = with_entries(Assignment, "assignment", len(game.agents))
         try:
             answer, wrong = ask_leniently(

@@ -282,15 +282,7 @@ class SamaPlanner(ChatPlanner):
             if list(way.values()) not in self._ways(request, texts):
                 raise UnusableError("this assignment has failed from here already")
 
-        prompt = fill(
-            __package__,
-            "plan_assignment",
-            context=context,
-            examples=self.examples(request, "assignment"),
-            failed=self._failures(request),
-            goal=parts.goal,
-            subgoals="\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1)),
-        )
+        prompt = self.assignment_prompt(request, context, parts.goal, texts, self._failures(request))
         answer = ask_for(self.model, prompt, with_entries(Assignment, "assignment", len(game.agents)), check=check)
         return assigned_way(answer, game.agents, parts.subgoals), {one.agent: one.reason for one in answer.assignment}
 
