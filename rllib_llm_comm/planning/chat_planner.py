@@ -324,15 +324,7 @@ class ChatPlanner(Planner):
     def assignment_prompt(
         self, request: PlanRequest, context: str, goal: str, subgoals: Sequence[str], failed: str
     ) -> str:
-        """The question of who gets which subgoal.
-
-        Args:
-            request: The moment.
-            context: Result of `context`.
-            goal: The goal.
-            subgoals: Its subgoals, numbered from 1 in the question.
-            failed: Plans that have failed, as text.
-        """
+        """The question of who gets which of a goal's subgoals, behind the plans that have failed."""
         return fill(
             __package__,
             "plan_assignment",
