@@ -99,7 +99,8 @@ def test_each_learns_saves_and_acts_without_ray_as_in_rllib(kind, tmp_path):
     assert policy.manifest.algorithm == kind.__name__.removesuffix("Config")
     torch.testing.assert_close(policy.network.agents.state_dict(), module.agents.state_dict())
     result = evaluate(policy, episodes=3)
-    alone = evaluate(load_policy(path), episodes=3, num_envs=1, explore=False)
+    # Nothing but ROMA's roles is drawn, and draws of actions would move those.
+    alone = evaluate(load_policy(path), episodes=3, num_envs=1, explore=kind is ROMAConfig)
     assert result.length_mean == 6 and result.returns == alone.returns
     if kind is not ROMAConfig:  # whose roles are drawn
         assert_acts_as(policy, module)

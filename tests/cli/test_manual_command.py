@@ -42,9 +42,9 @@ def test_the_command_records_and_plays_back(tmp_path):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["none.tex", "--model", "m"], "'none.tex' cannot be read"),
+        (["none.tex", "--model", "m"], "'none.tex' is no file and none of"),
         ([str(PAPER)], "give a chat `model`, or a `cassette`"),
-        ([str(PAPER), "--cassette", "none.jsonl"], "does not exist"),
+        ([str(PAPER), "--cassette", "none.jsonl"], "must be a file or one of"),
         ([str(PAPER), "--chat", '{"x": 1}'], "`x` is no setting of the chat model"),
         (["bare.tex", "--model", "m"], "'bare.tex' has no paragraphs"),
     ],

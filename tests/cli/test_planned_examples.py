@@ -60,8 +60,8 @@ def check_alone(stage: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_sama(tmp_path):
-    results = run("sama", tmp_path)
+def test_sama_rules(tmp_path):
+    results = run("sama_rules", tmp_path)
     check_planned(results / "planned")
     check_planned(results / "reflected")
     check_planned(results / "rounds")
