@@ -11,8 +11,8 @@ from ray.rllib.utils.annotations import override
 from rllib_llm_comm.algorithms.qmix import QMIXConfig
 from rllib_llm_comm.algorithms.value_decomposition import ValueDecomposition
 from rllib_llm_comm.errors import require_choice, require_number, require_whole
+from rllib_llm_comm.learners.q_auxiliary_losses import MASERLoss, MaserWeights
 from rllib_llm_comm.learners.q_losses import TeamLoss
-from rllib_llm_comm.learners.q_more_losses import MASERLoss, MaserWeights
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -12,8 +12,8 @@ from rllib_llm_comm.agents.q_settings import ROMA as ROLES
 from rllib_llm_comm.algorithms.qmix import QMIXConfig
 from rllib_llm_comm.algorithms.value_decomposition import ValueDecomposition
 from rllib_llm_comm.errors import require_choice, require_number
+from rllib_llm_comm.learners.q_auxiliary_losses import ROMALoss
 from rllib_llm_comm.learners.q_losses import TeamLoss
-from rllib_llm_comm.learners.q_more_losses import ROMALoss
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -6,8 +6,8 @@ import pytest
 from posts import earned, train
 
 from rllib_llm_comm.agents.q_settings import QSettings
+from rllib_llm_comm.learners.q_auxiliary_losses import LDSALoss, MASERLoss, ROMALoss
 from rllib_llm_comm.learners.q_losses import TeamLoss
-from rllib_llm_comm.learners.q_more_losses import LDSALoss, MASERLoss, ROMALoss
 
 SYSTEMS = {
     "VDN": ({"mixer": "vdn"}, TeamLoss),

@@ -12,8 +12,8 @@ from team_games import episode, train
 from rllib_llm_comm.agents.q_network import epsilon_greedy
 from rllib_llm_comm.agents.q_settings import QSettings
 from rllib_llm_comm.agents.q_team import QTeam
+from rllib_llm_comm.learners.q_auxiliary_losses import LDSALoss, MASERLoss, MaserWeights, ROMALoss
 from rllib_llm_comm.learners.q_losses import TeamLoss, judge, tensors
-from rllib_llm_comm.learners.q_more_losses import LDSALoss, MASERLoss, MaserWeights, ROMALoss
 from rllib_llm_comm.learners.team_episodes import joined
 
 POSTS = 4
