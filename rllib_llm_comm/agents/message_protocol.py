@@ -133,7 +133,9 @@ class MessageProtocol:
         if settings.messages == "teacher":
             return [limit_words(_teacher_message(speaker), settings.max_message_words) for speaker in speakers]
         temperature = 0.0 if greedy and settings.train_messages else settings.message_temperature
-        menu = {"menu": settings.message_menu} if settings.messages == "menu" else {}
+        # Agents that chose among phrases hear phrases, too, where these are shuffled or have their words swapped.
+        of_menu = bool(settings.message_menu) and settings.messages in ("menu", "shuffled", "swapped")
+        menu = {"menu": settings.message_menu} if of_menu else {}
         written = (self._from_server if self._server else write)(
             [message_prompt(s.observation.text, s.observation.subgoal) for s in speakers],
             max_words=settings.max_message_words,

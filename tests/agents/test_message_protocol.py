@@ -81,6 +81,19 @@ def test_shuffled_messages_are_the_students_but_of_other_moments_and_agents():
     assert wrong > 80  # nearly all are of other moments
 
 
+@pytest.mark.parametrize("messages", ["menu", "shuffled"])
+def test_who_chose_among_phrases_hears_phrases_when_they_are_shuffled_too(messages):
+    asked = []
+
+    def write(prompts, *, menu, **how):
+        asked.append(menu)
+        return [menu[0]] * len(prompts)
+
+    talk = protocol(messages, message_menu=("bring it", "wait here"))
+    talk.speak([speaker("alice", "a", {}), speaker("bob", "b", {})], write)
+    assert asked == [("bring it", "wait here")]
+
+
 def test_what_shuffling_replaced_is_known():
     talk = protocol("shuffled", seed=1)
     for step in range(3):
