@@ -2,7 +2,7 @@
 
     python benchmarks/scale_on_paper.py
 
-Nothing is measured here; `benchmarks/llama7b.py` measures on a GPU. Only what stands between the page's marks is
+Nothing is measured here; `benchmarks/gpu.py` measures on a GPU. Only what stands between the page's marks is
 replaced.
 """
 

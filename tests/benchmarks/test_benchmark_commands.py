@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-QUICK = ["games", "onion_soup", "scoring", "llama7b"]
+QUICK = ["games", "onion_soup", "scoring", "gpu"]
 WITH_RAY = ["update", "env_runners", "phases", "messages", "partners"]
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 
@@ -35,6 +35,6 @@ def test_the_7b_benchmark_says_why_it_measures_nothing(tmp_path):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     done = subprocess.run(
-        [sys.executable, str(FOLDER / "llama7b.py")], cwd=tmp_path, capture_output=True, text=True, timeout=120
+        [sys.executable, str(FOLDER / "gpu.py")], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0 and "no GPU" in done.stdout

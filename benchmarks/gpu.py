@@ -1,6 +1,6 @@
 """LLaMA-7B on one GPU: peak memory and rate of roll-out, supervised step and PPO step, with random weights.
 
-    python benchmarks/llama7b.py --json docs/results/benchmarks/llama7b.json
+    python benchmarks/gpu.py --json docs/results/benchmarks/gpu.json
 
 Speed and memory do not ask what the weights know, so nothing is downloaded: the architecture is built on the GPU in
 bfloat16. Without a GPU there is nothing to measure, and the script says so. `--smoke` runs every step with a model of
@@ -133,9 +133,9 @@ def measure(options: argparse.Namespace) -> list[Row]:
     found: list[Row] = []
     for name, step in work.items():
         seconds, peak = timed(device, step)
-        found.append(Row(f"llama7b/{name}", rows / seconds, None, "decisions/s", None, settings))
+        found.append(Row(f"gpu/{name}", rows / seconds, None, "decisions/s", None, settings))
         if device == "cuda":
-            found.append(Row(f"llama7b/peak memory, {name}", peak, GOAL_GB, "GB", 1.0, settings, lower_is_better=True))
+            found.append(Row(f"gpu/peak memory, {name}", peak, GOAL_GB, "GB", 1.0, settings, lower_is_better=True))
     found.append(_roofline(core, device, rows, settings, 512 if options.smoke else 8192))
     return found
 
@@ -149,7 +149,7 @@ def _roofline(core: LLMCommCore, device: str, rows: int, settings: dict[str, Any
     weights = sum(p.numel() for name, p in core.lm.model.named_parameters() if "lora_" not in name and p.dim() == 2)
     weights -= core.lm.base.model.get_input_embeddings().weight.numel()
     needed = 2.0 * weights * tokens
-    return Row("llama7b/scoring, share of the roofline", needed / seconds / 1e12, matmul_rate(device, size) / 1e12,
+    return Row("gpu/scoring, share of the roofline", needed / seconds / 1e12, matmul_rate(device, size) / 1e12,
                "TFLOP/s", None, settings)  # fmt: skip
 
 
