@@ -35,7 +35,8 @@ def folded_weights(layers: NamedLayers, role: str) -> dict[str, torch.Tensor]:
 
 def _folded(layer: Any, role: str) -> torch.Tensor:
     weight: torch.Tensor = layer.base_layer.weight
-    return weight + layer.scaling[role] * (layer.lora_B[role].weight @ layer.lora_A[role].weight)
+    # The adapter is float32 also on a base in half precision, whose inputs the corrected weights have to fit.
+    return weight + (layer.scaling[role] * (layer.lora_B[role].weight @ layer.lora_A[role].weight)).to(weight.dtype)
 
 
 class FoldedDecoder:

@@ -138,6 +138,7 @@ def _gradients(adapted_settings, observations, kept):
         ({"gradient_checkpointing": True}, 1e-5),
         ({"gradient_checkpointing": True, "micro_batch_tokens": 25}, 1e-5),
         ({"autocast": "bfloat16"}, 0.2),
+        ({"dtype": "bfloat16"}, 0.2),
     ],
 )
 def test_memory_settings_leave_the_gradient_as_it_is(memory, tolerance):
@@ -154,5 +155,5 @@ def test_memory_settings_leave_the_gradient_as_it_is(memory, tolerance):
     largest = max(float(g.abs().max()) for g in gradients)
     for ours, plain in zip(found, gradients, strict=True):
         assert float((ours - plain).abs().max()) <= tolerance * largest
-    if "autocast" not in memory:
+    if not {"autocast", "dtype"} & set(memory):
         assert kept[1] < kept[0] / 2
