@@ -1,156 +1,345 @@
-"""LLaMA-7B on one GPU: peak memory and rate of roll-out, supervised step and PPO step, with random weights.
+"""Speed and memory on one GPU: LLaMA shapes of 135M, 1B and 7B in bfloat16, with random weights.
 
     python benchmarks/gpu.py --json docs/results/benchmarks/gpu.json
 
-Speed and memory do not ask what the weights know, so nothing is downloaded: the architecture is built on the GPU in
-bfloat16. Without a GPU there is nothing to measure, and the script says so. `--smoke` runs every step with a model of
-two small layers wherever it is.
+Speed and memory do not ask what the weights know, so nothing is downloaded: the models are built on the GPU. Per shape:
+messages, scores and whole roll-out, supervised step, PPO step, peak memory, and the share of the roofline. On the
+middle one: attention kernels, `torch.compile` with CUDA graphs, and 4-bit weights. Without a GPU there is nothing to
+measure, and the script says so. `--smoke` runs every step with tiny models wherever it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import importlib.util
+import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from scoring import padded, questions
 
-from harness import Row, main
+from harness import Row, compare, main
 from rllib_llm_comm.agents.encoding import CANDIDATE_IDS, CANDIDATE_WORDS, PROMPT_IDS
 from rllib_llm_comm.agents.label_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples, message_log_probs
 from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
+from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
 from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.generation import generate_messages
 from rllib_llm_comm.language.scoring import score_candidates
 from rllib_llm_comm.learners.optimizers import adamw
 
-GOAL_GB = 24.0
-ROWS = 32
-MICRO_BATCH_TOKENS = 2048
-LLAMA_7B = {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
-            "vocab_size": 32000}  # fmt: skip
+MOST_GB_7B = 24.0
+PROMPT_TOKENS, CANDIDATES = 90, 8
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A model without its weights.
+
+    Attributes:
+        name: Its size in words.
+        sizes: Arguments of `LlamaConfig`.
+        rows: Decisions of a roll-out's step, and of a minibatch.
+        micro_batch_tokens: As of `LanguageModelSettings`.
+        checkpointing: `gradient_checkpointing`, as there.
+        most_gb: Goal for a PPO step's peak memory; `None` has none.
+    """
+
+    name: str
+    sizes: dict[str, Any] = field(repr=False)
+    rows: int
+    micro_batch_tokens: int
+    checkpointing: bool = False
+    most_gb: float | None = None
+
+
+SHAPES = (
+    Shape("135M", {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+                   "num_key_value_heads": 3, "vocab_size": 49152, "tie_word_embeddings": True}, 256, 16384),
+    Shape("1B", {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32,
+                 "num_key_value_heads": 8, "vocab_size": 128256, "tie_word_embeddings": True}, 128, 8192),
+    Shape("7B", {"hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
+                 "vocab_size": 32000}, 32, 2048, True, MOST_GB_7B),
+)  # fmt: skip
 TINY = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
         "vocab_size": 4096}  # fmt: skip
 
 
-def build(device: str, sizes: dict[str, int]) -> LLMCommCore:
-    """Model, adapters and critic with random weights."""
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Fresh tensors have this dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def build(device: str, shape: Shape, attention: str = "sdpa") -> BaseModel:
+    """A frozen model of random weights in bfloat16, with the embedded model's tokenizer."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = load_base_model().tokenizer
-    config = LlamaConfig(**sizes, max_position_embeddings=2048, eos_token_id=tokenizer.eos_token_id)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device(device):
-            model = LlamaForCausalLM(config)
-    finally:
-        torch.set_default_dtype(before)
+    config = LlamaConfig(**shape.sizes, max_position_embeddings=2048, eos_token_id=tokenizer.eos_token_id)
+    config._attn_implementation = attention
+    with default_dtype(torch.bfloat16), torch.device(device):
+        model = LlamaForCausalLM(config)
+    return wrap_base_model(f"random {shape.name}", model, tokenizer)
+
+
+def with_adapters(base: BaseModel, device: str, shape: Shape) -> LLMCommCore:
+    """Both adapters and the critic on a base."""
     settings = LanguageModelSettings(
-        dtype="bfloat16", device=device, micro_batch_tokens=MICRO_BATCH_TOKENS, gradient_checkpointing=True
+        dtype="bfloat16",
+        device=device,
+        micro_batch_tokens=shape.micro_batch_tokens,
+        gradient_checkpointing=shape.checkpointing,
     )
-    core = LLMCommCore(settings, wrap_base_model("random LLaMA", model, tokenizer))
+    core = LLMCommCore(settings, base)
     for _, parameter in core.lm.named_adapter_parameters():
         parameter.data = parameter.data.to(device)
         parameter.requires_grad_(True)
     return core
 
 
-def timed(device: str, work: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds and peak GB of the second run of some work."""
-    work()
+def wait(device: str) -> None:
+    """Waits until the GPU has done all that it was asked for."""
     if device == "cuda":
         torch.cuda.synchronize()
+
+
+def timed(device: str, work: Callable[[], Any], rounds: int) -> tuple[float, float]:
+    """Median of the seconds, and peak GB, of some work; a first run does not count."""
+    work()
+    wait(device)
+    if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    start = time.perf_counter()
-    work()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    seconds = time.perf_counter() - start
-    return seconds, torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else 0.0
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        wait(device)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds), torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else 0.0
 
 
 def matmul_rate(device: str, size: int) -> float:
     """Multiplications and additions per second of a large product in bfloat16: the roof."""
     left, right = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in range(2))
-    seconds, _ = timed(device, lambda: [left @ right for _ in range(8)])
+    seconds, _ = timed(device, lambda: [left @ right for _ in range(8)], 3)
     return 8 * 2 * size**3 / seconds
 
 
-def steps(core: LLMCommCore, rows: int) -> dict[str, Callable[[], Any]]:
-    """Roll-out, supervised step and PPO step as functions."""
-    model = core.lm
-    prompts, candidates = questions(model, rows, 30)
-    heads, tails, mask = padded(model, prompts, candidates)
-    observations = {
-        PROMPT_IDS: heads, CANDIDATE_IDS: tails, ACTION_MASK: mask, CANDIDATE_WORDS: torch.ones(tails.shape[:2])
-    }  # fmt: skip
-    words = encode_examples(model.base, prompts, ["please bring the tomato"] * rows, 512)
-    messages = {name: torch.from_numpy(array).long() for name, array in words.items()}
-    optimizers = {role: adamw([p for _, p in model.named_adapter_parameters(role)], 1e-6) for role in model.roles}
+class Work:
+    """The steps of training with a model, as functions that forget what they have read before."""
+
+    def __init__(self, core: LLMCommCore, rows: int) -> None:
+        """Makes the texts: different prompts with nothing in common, eight candidates each."""
+        self.core, self.rows, self.model = core, rows, core.lm
+        self.prompts, candidates = questions(self.model, rows, 0)
+        self.heads, self.tails, self.mask = padded(self.model, self.prompts, candidates)
+        self.observations = {
+            PROMPT_IDS: self.heads,
+            CANDIDATE_IDS: self.tails,
+            ACTION_MASK: self.mask,
+            CANDIDATE_WORDS: torch.ones(self.tails.shape[:2]),
+        }
+        words = encode_examples(self.model.base, self.prompts, ["please bring the tomato"] * rows, 512)
+        self.labels = {name: torch.from_numpy(array).long() for name, array in words.items()}
+        self.optimizers = {
+            role: adamw([p for _, p in self.model.named_adapter_parameters(role)], 1e-6) for role in self.model.roles
+        }
 
     @torch.no_grad()
-    def rollout() -> None:
-        """Messages, scores and features."""
-        generate_messages(model, prompts)
-        score_candidates(model, heads, tails, mask)
-        prompt_features(model, heads)
+    def messages(self) -> None:
+        """One message per prompt."""
+        self.model.forget()
+        generate_messages(self.model, self.prompts)
 
-    def supervised() -> None:
-        """A step on labels."""
-        optimizers["message"].zero_grad()
-        log_probs, _ = message_log_probs(model, messages[MESSAGE_IDS], messages[MESSAGE_LABELS])
-        (-log_probs.sum() / rows).backward()
-        optimizers["message"].step()
+    @torch.no_grad()
+    def scores(self) -> None:
+        """Scores of all candidates."""
+        self.model.forget()
+        score_candidates(self.model, self.heads, self.tails, self.mask)
 
-    def ppo() -> None:
-        """A step of PPO."""
-        optimizers["action"].zero_grad()
-        distribution = torch.distributions.Categorical(logits=core.logits(observations))
-        (-distribution.log_prob(torch.zeros(rows, dtype=torch.long)).mean() - distribution.entropy().mean()).backward()
-        optimizers["action"].step()
+    @torch.no_grad()
+    def rollout(self) -> None:
+        """Messages, scores and the critic's features."""
+        self.messages()
+        score_candidates(self.model, self.heads, self.tails, self.mask)
+        prompt_features(self.model, self.heads)
 
-    return {"roll-out": rollout, "supervised step": supervised, "PPO step": ppo}
+    def supervised(self) -> None:
+        """A step of the message adapter on labels."""
+        self.optimizers["message"].zero_grad()
+        log_probs, _ = message_log_probs(self.model, self.labels[MESSAGE_IDS], self.labels[MESSAGE_LABELS])
+        (-log_probs.sum() / self.rows).backward()
+        self.optimizers["message"].step()
+
+    def ppo(self) -> None:
+        """A step of the action adapter."""
+        self.optimizers["action"].zero_grad()
+        distribution = torch.distributions.Categorical(logits=self.core.logits(self.observations))
+        chosen = torch.zeros(self.rows, dtype=torch.long)
+        (-distribution.log_prob(chosen).mean() - distribution.entropy().mean()).backward()
+        self.optimizers["action"].step()
+
+    @property
+    def least_tokens(self) -> int:
+        """Tokens that scoring has to read: the prompts, and all of the candidates but their last ones."""
+        pad = self.model.base.pad_id
+        return int((self.heads != pad).sum() + ((self.tails != pad).sum(2) - 1).clamp(min=0).sum())
+
+
+def by_shape(shape: Shape, device: str, rounds: int, roof: float) -> list[Row]:
+    """All rows of a shape."""
+    core = with_adapters(build(device, shape), device, shape)
+    work = Work(core, shape.rows)
+    settings = {"shape": shape.sizes, "rows": shape.rows, "prompt_tokens": PROMPT_TOKENS, "candidates": CANDIDATES,
+                "dtype": "bfloat16", "weights": "random", "lora_r": core.settings.lora_r,
+                "micro_batch_tokens": shape.micro_batch_tokens, "gradient_checkpointing": shape.checkpointing,
+                "device": device_name(device)}  # fmt: skip
+    found: list[Row] = []
+    steps = {
+        "messages": ("messages/s", work.messages),
+        "scoring": ("decisions/s", work.scores),
+        "roll-out": ("decisions/s", work.rollout),
+        "supervised step": ("s", work.supervised),
+        "PPO step": ("s", work.ppo),
+    }
+    for name, (unit, step) in steps.items():
+        seconds, peak = timed(device, step, rounds)
+        figure = seconds if unit == "s" else shape.rows / seconds
+        found.append(Row(f"gpu/{shape.name}, {name}", figure, None, unit, None, settings))
+        if name == "scoring":
+            found.append(_of_the_roof(shape, work, seconds, roof, settings))
+        if device == "cuda":
+            goal = shape.most_gb if name == "PPO step" else None
+            found.append(
+                Row(f"gpu/{shape.name}, peak memory of {name}", peak, goal, "GB", goal and 1.0, settings, True)
+            )
+    return found
+
+
+def _of_the_roof(shape: Shape, work: Work, seconds: float, roof: float, settings: dict[str, Any]) -> Row:
+    """Rate of the linear maps that scoring cannot do without, beside that of a large product."""
+    model = work.model
+    weights = sum(p.numel() for name, p in model.model.named_parameters() if "lora_" not in name and p.dim() == 2)
+    weights -= model.base.model.get_input_embeddings().weight.numel()
+    rate = 2.0 * weights * work.least_tokens / seconds
+    return Row(f"gpu/{shape.name}, scoring of the roofline", rate / 1e12, roof / 1e12, "TFLOP/s", None, settings)
+
+
+def kernels(shape: Shape, device: str, rounds: int) -> list[Row]:
+    """Scoring with torch's fused attention, the default, against attention in single steps."""
+    fused, plain = (
+        Work(with_adapters(build(device, shape, how), device, shape), shape.rows) for how in ("sdpa", "eager")
+    )
+    seconds, other = compare(_waiting(device, fused.scores), _waiting(device, plain.scores), rounds)
+    rates = shape.rows / seconds, shape.rows / other
+    settings = {"rows": shape.rows, "device": device_name(device), "reference": "eager attention"}
+    return [Row(f"gpu/{shape.name}, scoring with fused attention", *rates, "decisions/s", None, settings)]
+
+
+def compiled(shape: Shape, device: str, rounds: int) -> list[Row]:
+    """The bare model's pass, with `torch.compile` and CUDA graphs against without; the package uses neither yet."""
+    model = build(device, shape).model.base_model
+    ids = torch.randint(5, 300, (shape.rows, PROMPT_TOKENS), device=device)
+    quick = torch.compile(model, mode="reduce-overhead")
+
+    @torch.no_grad()
+    def ours() -> None:
+        """The compiled pass."""
+        quick(input_ids=ids, use_cache=False)
+
+    @torch.no_grad()
+    def reference() -> None:
+        """The pass as it is."""
+        model(input_ids=ids, use_cache=False)
+
+    seconds, other = compare(_waiting(device, ours), _waiting(device, reference), rounds)
+    rates = shape.rows / seconds, shape.rows / other
+    settings = {"rows": shape.rows, "tokens": PROMPT_TOKENS, "mode": "reduce-overhead", "device": device_name(device)}
+    return [Row(f"gpu/{shape.name}, bare pass compiled", *rates, "rows/s", None, settings)]
+
+
+def quantized(shape: Shape, device: str, rounds: int) -> list[Row]:
+    """Scoring and PPO step with weights in 4 bits against bfloat16, and the memory of both."""
+    if importlib.util.find_spec("bitsandbytes") is None:
+        print("bitsandbytes is missing, so 4-bit weights are not measured.")
+        return []
+    plain = build(device, shape)
+    with tempfile.TemporaryDirectory() as folder:
+        plain.model.save_pretrained(folder)
+        plain.tokenizer.save_pretrained(folder)
+        small = load_base_model(folder, "bfloat16", device, "4bit")
+    found: list[Row] = []
+    settings = {"rows": shape.rows, "device": device_name(device), "reference": "bfloat16"}
+    both = [Work(with_adapters(base, device, shape), shape.rows) for base in (small, plain)]
+    for name in ("scores", "ppo"):
+        ours, other = compare(*(_waiting(device, getattr(work, name)) for work in both), rounds)
+        label = {"scores": "scoring", "ppo": "PPO step"}[name]
+        found.append(
+            Row(f"gpu/{shape.name}, {label} in 4 bits", shape.rows / ours, shape.rows / other, "decisions/s",
+                None, settings)
+        )  # fmt: skip
+    sizes = [sum(p.numel() * p.element_size() for p in base.model.parameters()) / 1e9 for base in (small, plain)]
+    found.append(Row(f"gpu/{shape.name}, weights in 4 bits", *sizes, "GB", None, settings, True))
+    return found
+
+
+def _waiting(device: str, work: Callable[[], Any]) -> Callable[[], None]:
+    def whole() -> None:
+        work()
+        wait(device)
+
+    return whole
+
+
+def device_name(device: str) -> str:
+    """The GPU's name, or "cpu"."""
+    return torch.cuda.get_device_name() if device == "cuda" else device
+
+
+def _held_by(device: str, measured: Callable[[], list[Row]]) -> list[Row]:
+    """Rows of a part; none, and a sentence, where the GPU's memory is too small. What it held is given back."""
+    try:
+        return measured()
+    except torch.cuda.OutOfMemoryError as error:
+        print(f"A part does not fit into this GPU and is left out: {str(error).splitlines()[0]}")
+        return []
+    finally:
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
     """All rows; none without a GPU."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu" and not options.smoke:
-        print("This machine shows no GPU to torch, so LLaMA-7B is not measured here.")
+        print("This machine shows no GPU to torch, so nothing is measured here.")
         return []
-    rows = 4 if options.smoke else ROWS
-    core = build(device, TINY if options.smoke else LLAMA_7B)
-    work = steps(core, rows)
-    settings = {"rows": rows, "prompt_tokens": 90, "candidates": 8, "dtype": "bfloat16", "lora_r": 8,
-                "micro_batch_tokens": MICRO_BATCH_TOKENS, "gradient_checkpointing": True,
-                "device": torch.cuda.get_device_name() if device == "cuda" else "cpu"}  # fmt: skip
+    start = time.perf_counter()
+    shapes = [replace(shape, sizes=TINY, rows=4) for shape in SHAPES] if options.smoke else list(SHAPES)
+    roof = matmul_rate(device, 512 if options.smoke else 8192)
     found: list[Row] = []
-    for name, step in work.items():
-        seconds, peak = timed(device, step)
-        found.append(Row(f"gpu/{name}", rows / seconds, None, "decisions/s", None, settings))
-        if device == "cuda":
-            found.append(Row(f"gpu/peak memory, {name}", peak, GOAL_GB, "GB", 1.0, settings, lower_is_better=True))
-    found.append(_roofline(core, device, rows, settings, 512 if options.smoke else 8192))
-    return found
-
-
-def _roofline(core: LLMCommCore, device: str, rows: int, settings: dict[str, Any], size: int) -> Row:
-    heads, tails, mask = padded(core.lm, *questions(core.lm, rows, 0))
-    with torch.no_grad():
-        seconds, _ = timed(device, lambda: score_candidates(core.lm, heads, tails, mask))
-    # What the bare linear maps need for prompts and inner candidate tokens, which is what has to be computed.
-    tokens = int((heads != core.lm.base.pad_id).sum() + ((tails != core.lm.base.pad_id).sum(2) - 1).clamp(min=0).sum())
-    weights = sum(p.numel() for name, p in core.lm.model.named_parameters() if "lora_" not in name and p.dim() == 2)
-    weights -= core.lm.base.model.get_input_embeddings().weight.numel()
-    needed = 2.0 * weights * tokens
-    return Row("gpu/scoring, share of the roofline", needed / seconds / 1e12, matmul_rate(device, size) / 1e12,
-               "TFLOP/s", None, settings)  # fmt: skip
+    for shape in shapes[:1] if options.smoke else shapes:
+        found += _held_by(device, lambda shape=shape: by_shape(shape, device, options.rounds, roof))
+    middle = shapes[1]
+    parts = (kernels, quantized) if device == "cpu" else (kernels, compiled, quantized)
+    for part in parts:
+        found += _held_by(device, lambda part=part: part(middle, device, options.rounds))
+    return [*found, Row("gpu/whole command", time.perf_counter() - start, 600.0, "s", 1.0, {}, lower_is_better=True)]
 
 
 if __name__ == "__main__":
