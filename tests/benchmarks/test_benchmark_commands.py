@@ -12,7 +12,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 QUICK = ["games", "onion_soup", "scoring", "gpu"]
-WITH_RAY = ["update", "env_runners", "phases", "messages", "partners"]
+WITH_RAY = ["update", "value_decomposition", "env_runners", "phases", "messages", "partners"]
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 
 
