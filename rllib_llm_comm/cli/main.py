@@ -11,6 +11,7 @@ import typer
 import rllib_llm_comm
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.cli import (
+    calibrate,
     check,
     clone,
     crossplay,
@@ -42,6 +43,7 @@ cli.command("evaluate")(evaluate.command)
 cli.command("replay")(replay.command)
 cli.command("play")(play.command)
 cli.command("crossplay")(crossplay.command)
+cli.command("calibrate")(calibrate.command)
 cli.command("clone")(clone.command)
 cli.command("export")(export.command)
 cli.add_typer(study.app, name="study")

@@ -102,6 +102,39 @@ def score_candidates(
     return scores.masked_fill(~mask.to(scores.device), MASKED)
 
 
+def score_texts(
+    model: AdaptedModel,
+    asks: Sequence[tuple[str, Sequence[str], Sequence[int | bool]]],
+    *,
+    normalization: str = "sum",
+    role: str | None = ACTION,
+) -> torch.Tensor:
+    """Scores of candidates behind prompts, both in words.
+
+    Args:
+        model: The adapted model.
+        asks: Per row its prompt, its K candidates and their mask; rows may differ in K.
+        normalization: As of `score_candidates`.
+        role: The adapter in use.
+
+    Returns:
+        (B, largest K) float32 log-scores; -1e9 where masked or missing.
+    """
+    pad = model.base.pad_id
+    encoded = [encode_candidates(model.base, prompt, candidates) for prompt, candidates, _ in asks]
+    width = max(len(prompt) for prompt, _ in encoded)
+    length = max(len(tail) for _, tails in encoded for tail in tails)
+    count = max(len(candidates) for _, candidates, _ in asks)
+    nothing = [pad] * length
+    prompts = torch.tensor([prompt + [pad] * (width - len(prompt)) for prompt, _ in encoded])
+    tails = torch.tensor(
+        [[c + [pad] * (length - len(c)) for c in cs] + [nothing] * (count - len(cs)) for _, cs in encoded]
+    )
+    mask = torch.tensor([[int(m) for m in flags] + [0] * (count - len(flags)) for *_, flags in asks])
+    words = torch.tensor([[len(c.split()) for c in cs] + [0] * (count - len(cs)) for _, cs, _ in asks])
+    return score_candidates(model, prompts, tails, mask, normalization=normalization, candidate_words=words, role=role)
+
+
 def _score_in_chunks(
     model: AdaptedModel,
     prompts: torch.Tensor,

@@ -266,8 +266,8 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         if not self._checked_entropy and entropy < _RIGID:
             logger.warning(
                 "The untrained policy takes the same action nearly always (entropy %.1e), so it will hardly learn: the "
-                "language model finds one candidate far likelier than the others. Raise `temperature`, or set "
-                "`score_normalization` to 'token' or 'word'.",
+                "language model finds one candidate far likelier than the others. `rllib calibrate FILE` finds a "
+                "`temperature` and `score_normalization` that keep it open.",
                 entropy,
             )
         self._checked_entropy = True

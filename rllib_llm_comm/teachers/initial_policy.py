@@ -11,7 +11,7 @@ import torch
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.prompts import action_prompt
-from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
+from rllib_llm_comm.language.scoring import score_texts
 
 
 class InitialPolicy:
@@ -45,14 +45,8 @@ class InitialPolicy:
         return [int(rng.choice(len(p), p=p)) for p in (self._known[key] for key in keys)]
 
     def _score(self, keys: Sequence[tuple[Any, ...]]) -> None:
-        pad = self._model.base.pad_id
-        encoded = [encode_candidates(self._model.base, action_prompt(t), c) for t, c, _ in keys]
-        width = max(len(prompt) for prompt, _ in encoded)
-        length = max(len(tail) for _, tails in encoded for tail in tails)
-        prompts = torch.tensor([p + [pad] * (width - len(p)) for p, _ in encoded])
-        tails = torch.tensor([[c + [pad] * (length - len(c)) for c in cs] for _, cs in encoded])
-        mask = torch.tensor([m for *_, m in keys])
         with torch.no_grad():
-            scores = score_candidates(self._model, prompts, tails, mask, role=None)
+            scores = score_texts(self._model, [(action_prompt(t), c, m) for t, c, m in keys], role=None)
         for key, row in zip(keys, (scores.double() / self._temperature).softmax(-1).numpy(), strict=True):
-            self._known[key] = row / row.sum()
+            chances = row[: len(key[1])]
+            self._known[key] = chances / chances.sum()

@@ -1,0 +1,154 @@
+"""Language model and game of a calibration, from an experiment file or from options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
+from rllib_llm_comm.experiments.experiment_file import Experiment, read_experiment_file
+from rllib_llm_comm.experiments.search_space import search_kind
+from rllib_llm_comm.experiments.stages_without_tune import KINDS
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.language.base_model import BaseModel
+
+_MODEL = ("base_model", "dtype", "device", "quantization")
+_TUNED = ("score_normalization", "temperature")
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """Subjects of a calibration.
+
+    Attributes:
+        env: Id of the game.
+        env_config: Its settings.
+        base_model: As of `load_base_model`, like the next three.
+        dtype: Of the weights.
+        device: A torch device, or "auto".
+        quantization: Of the weights.
+        tuned: `score_normalization` and `temperature` that the file has so far; empty without a file.
+    """
+
+    env: str
+    env_config: dict[str, Any] = field(default_factory=dict)
+    base_model: str = "embedded"
+    dtype: str = "float32"
+    device: str = "cpu"
+    quantization: str = "none"
+    tuned: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def present(self) -> tuple[str, float] | None:
+        """The file's normalisation and temperature; None without a file."""
+        return (str(self.tuned[_TUNED[0]]), float(self.tuned[_TUNED[1]])) if self.tuned else None
+
+    def to_json(self) -> dict[str, Any]:
+        """All settings as plain values."""
+        return asdict(self)
+
+
+def read_settings(
+    file: Path | None,
+    stage: str | None = None,
+    base_model: str | None = None,
+    env: str | None = None,
+    env_config: Mapping[str, Any] | None = None,
+) -> CalibrationSettings:
+    """The subjects of a calibration; options stand above the file.
+
+    Args:
+        file: Experiment file, or None.
+        stage: Stage of the file that trains a language model; needed if there are several.
+        base_model: In place of the file's.
+        env: In place of the file's; its settings are then not taken over.
+        env_config: In place of the file's.
+
+    Raises:
+        UserError: If neither names a game, or the stage is unclear.
+    """
+    from rllib_llm_comm.agents.settings import LanguageModelSettings
+
+    values: dict[str, Any] = {}
+    tuned: dict[str, Any] = {}
+    if file is not None:
+        experiment = _stage_of(file, stage)
+        defaults = {**LanguageModelSettings().to_dict(), **_defaults(experiment)}
+        values = {name: _plain(file, experiment, name, defaults[name]) for name in _MODEL}
+        values |= {"env": experiment.env, "env_config": dict(experiment.config.get("env_config") or {})}
+        tuned = {name: _plain(file, experiment, name, defaults[name]) for name in _TUNED}
+    if env is not None and env != values.get("env"):
+        values |= {"env": env, "env_config": {}}
+    if env_config is not None:
+        values["env_config"] = dict(env_config)
+    if base_model is not None:
+        values["base_model"] = base_model
+    if not isinstance(values.get("env"), str):
+        raise UserError(
+            "no game is named; give an experiment file whose stage has an `env` id, or `--env`, such as "
+            "`rllib calibrate --env rllib_llm_comm/overcooked_text-v0`."
+        )
+    return CalibrationSettings(**values, tuned=tuned)
+
+
+def open_both(settings: CalibrationSettings) -> tuple[BaseModel, Any]:
+    """The language model, and the game as a PettingZoo parallel environment.
+
+    Raises:
+        UserError: If one of them is not there.
+    """
+    from rllib_llm_comm.agents.language_agent import resolve_device
+    from rllib_llm_comm.envs.games import make_env
+    from rllib_llm_comm.language.base_model import check_base_model, load_base_model
+
+    check_base_model(settings.base_model)
+    game = make_env(settings.env, **settings.env_config)
+    device = resolve_device(settings.device)
+    return load_base_model(settings.base_model, settings.dtype, device, settings.quantization), game
+
+
+def _stage_of(file: Path, stage: str | None) -> Experiment:
+    """The stage of a file that trains a language model to act."""
+    found = {
+        name: experiment
+        for name, experiment in read_experiment_file(file).experiments.items()
+        if experiment.run not in KINDS and experiment.env is not None and "temperature" in _defaults(experiment)
+    }
+    listed = ", ".join(found) or "none"
+    if stage is not None and stage not in found:
+        raise UserError(
+            f"`--stage` is {stage!r} but must be a stage of {str(file)!r} that trains a language model to act "
+            f"({listed}).{did_you_mean(stage, found)}"
+        )
+    if stage is None and len({_subject(experiment) for experiment in found.values()}) != 1:
+        raise UserError(
+            f"{str(file)!r} has {len(found)} different stages that train a language model to act ({listed}); name one "
+            "with `--stage`, or give `--base-model` and `--env` without a file."
+        )
+    return found[stage or next(iter(found))]
+
+
+def _subject(experiment: Experiment) -> str:
+    """A text that is equal for stages with the same game, language model and scores."""
+    own = {name: experiment.config.get(name, default) for name, default in _defaults(experiment).items()}
+    return repr((experiment.env, experiment.config.get("env_config"), own))
+
+
+def _defaults(experiment: Experiment) -> dict[str, Any]:
+    """Defaults of the algorithm's settings about language models; empty if it has none."""
+    config = find_algorithm(experiment.run).get_default_config()
+    return {name: getattr(config, name) for name in (*_MODEL, *_TUNED) if hasattr(config, name)}
+
+
+def _plain(file: Path, experiment: Experiment, name: str, default: Any) -> Any:
+    value = experiment.config.get(name, default)
+    if search_kind(value):
+        raise UserError(
+            f"`{name}` of {str(file)!r} is a search ({value!r}), so it is unclear what to calibrate; give "
+            "`--base-model` and `--env` without a file, or a file with one value."
+        )
+    return value
