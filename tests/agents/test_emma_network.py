@@ -29,7 +29,8 @@ def network(settings=SETTINGS, **kitchen):
         state_size=space["critic_state"].shape[0],
         encoder=load_text_encoder(),
     )
-    torch.nn.init.normal_(net.actor.head.weight, std=1.0)  # otherwise all logits are nearly equal
+    drawn = torch.Generator().manual_seed(0)
+    torch.nn.init.normal_(net.actor.head.weight, std=1.0, generator=drawn)  # otherwise all logits are nearly equal
     return env, space, net
 
 
