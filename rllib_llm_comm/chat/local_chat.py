@@ -129,7 +129,7 @@ class LocalChat:
         base = self._base()
         messages = [{"role": "system", "content": system}] if system else []
         schema, asked = form_in(prompt) if self.forms else (None, prompt)
-        messages.append({"role": "user", "content": asked})
+        messages.append({"role": "user", "content": base.without_special_tokens(asked)})
         shown = base.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         ids = base.tokenizer(shown, add_special_tokens=False)["input_ids"]
         room = getattr(base.model.config, "max_position_embeddings", None)

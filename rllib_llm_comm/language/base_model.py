@@ -69,7 +69,8 @@ class BaseModel:
     def encode(self, text: str) -> list[int]:
         """The token ids of a text, with the tokenizer's own start token if it has one.
 
-        Cached: the same sentences come back in every episode.
+        Names of special tokens inside the text, such as "</s>" in a message, are read letter by letter: texts of
+        models and people are data. Cached: the same sentences come back in every episode.
         """
         return list(_encode_cached(self, text))
 
@@ -84,6 +85,18 @@ class BaseModel:
         """The token ids that a text adds behind any text and a blank; for tokenizers that encode by word. Cached."""
         return list(_encode_cached(self, f"{_ANY_WORD} {text}"))[len(_encode_cached(self, _ANY_WORD)) :]
 
+    def without_special_tokens(self, text: str) -> str:
+        """A text in which names of special tokens are cut by a blank, to be put into a chat template."""
+        for name in self._special_names:
+            while name in text:
+                text = text.replace(name, f"{name[0]} {name[1:]}")
+        return text
+
+    @functools.cached_property
+    def _special_names(self) -> tuple[str, ...]:
+        added = [str(token) for token in self.tokenizer.added_tokens_decoder.values() if token.special]
+        return tuple(name for name in dict.fromkeys([*self.tokenizer.all_special_tokens, *added]) if len(name) > 1)
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, without special tokens and outer blanks."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
@@ -91,7 +104,7 @@ class BaseModel:
 
 @functools.lru_cache(maxsize=65536)
 def _encode_cached(base: BaseModel, text: str) -> tuple[int, ...]:
-    return tuple(base.tokenizer(text, add_special_tokens=True)["input_ids"])
+    return tuple(base.tokenizer(text, add_special_tokens=True, split_special_tokens=True)["input_ids"])
 
 
 def embedded_model_path() -> Path:

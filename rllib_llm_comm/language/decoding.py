@@ -94,7 +94,7 @@ class Decoding:
         Args:
             text: The text.
         """
-        ids = self.base.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = self.base.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         if ids:
             self._read(ids)
 
@@ -138,7 +138,8 @@ class Decoding:
         Args:
             options: Different texts, none of which begins another.
         """
-        rows = {option: self.base.tokenizer(option, add_special_tokens=False)["input_ids"] for option in options}
+        whole = {"add_special_tokens": False, "split_special_tokens": True}
+        rows = {option: self.base.tokenizer(option, **whole)["input_ids"] for option in options}
         at = 0
         while len(rows) > 1:
             allowed = sorted({row[at] for row in rows.values() if len(row) > at})

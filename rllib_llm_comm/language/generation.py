@@ -95,13 +95,18 @@ def draw_messages(
 def as_written(base: BaseModel, ids: Sequence[int], max_words: int) -> Written:
     """The message of drawn token ids.
 
+    A message that used up its tokens loses its last word, which may be a part of one, unless that is all there is.
+
     Args:
         base: Its tokenizer is used.
         ids: As drawn; an end token can only be the last one.
         max_words: Upper bound on the words of the text.
     """
-    words = ids[:-1] if ids and ids[-1] == base.eos_id else ids
-    return Written(limit_words(base.decode(words), max_words), tuple(ids))
+    ended = bool(ids) and ids[-1] == base.eos_id
+    text = base.decode(ids[:-1] if ended else ids)
+    if not ended and len(ids) >= max_words * TOKENS_PER_WORD and is_open(text, max_words) and " " in text:
+        text = text.rsplit(" ", 1)[0]
+    return Written(limit_words(text, max_words), tuple(ids))
 
 
 def row_generator(seed: int | None, key: tuple[str, int]) -> np.random.Generator:

@@ -29,7 +29,9 @@ def plain_greedy(model, prompt: str, max_words: int) -> str:
         text = model.base.decode(ids[start:])
         if "\n" in text or len(text.split()) > max_words:
             break
-    return limit_words(model.base.decode(ids[start:]), max_words)
+    text = model.base.decode(ids[start:])
+    used_up = len(ids) - start == max_words * 4 and "\n" not in text and 1 < len(text.split()) <= max_words
+    return limit_words(text.rsplit(" ", 1)[0] if used_up else text, max_words)
 
 
 def test_batched_cached_decoding_equals_plain_greedy(adapted):

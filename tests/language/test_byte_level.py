@@ -1,0 +1,74 @@
+"""Tokenizers of the byte-level kind, as most pretrained models have them: borders, cuts, special tokens."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from rllib_llm_comm.language.base_model import BaseModel, load_base_model
+from rllib_llm_comm.language.generation import as_written
+from rllib_llm_comm.language.scoring import encode_candidates
+
+WORDS = ("i", "see", "tomato", "wait", "chop", "brötchen", "鍋", "to", "at", "toma")
+
+
+def byte_level() -> BaseModel:
+    """A small byte-level BPE with merges over blanks and letters, and names of special tokens as SmolLM2 has them."""
+    letters = {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges = [("Ġ", "t"), ("Ġt", "o"), ("t", "o"), ("to", "m"), ("a", "t"), ("Ġ", "w"), ("e", "e"), ("Ġto", "m")]
+    vocabulary = {**letters, **{left + right: len(letters) + k for k, (left, right) in enumerate(merges)}}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|im_end|>", bos_token="<|im_start|>"
+    )
+    ids = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    return BaseModel("byte-level", SimpleNamespace(), tokenizer, pad_id=ids, eos_id=ids)
+
+
+BASE = byte_level()
+TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+
+
+@given(TEXTS, st.lists(TEXTS, min_size=1, max_size=5, unique=True))
+def test_prompt_and_candidate_are_the_ids_of_the_joined_text(prompt, candidates):
+    head, tails = encode_candidates(BASE, prompt, candidates)
+    for candidate, tail in zip(candidates, tails, strict=True):
+        assert tail and head + tail == BASE.encode(f"{prompt} {candidate}")
+
+
+@given(TEXTS, st.integers(1, 8))
+def test_a_cut_message_has_no_broken_character_and_only_whole_words(text, max_words):
+    ids = BASE.encode(text)
+    for end in range(1, len(ids) + 1):
+        said = as_written(BASE, ids[:end], max_words).text
+        assert "\ufffd" not in said
+        used_up = end >= 4 * max_words
+        if used_up and len(said.split()) > 1:  # a single word is kept, even as a part
+            assert all(word in WORDS for word in said.split())
+
+
+def test_a_message_that_ended_by_itself_keeps_its_last_word():
+    ids = BASE.encode("wait to chop")
+    assert as_written(BASE, [*ids, BASE.eos_id], 3).text == "wait to chop"
+    assert as_written(BASE, ids, len(ids) // 4).text != "wait to chop"
+
+
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [(BASE, "<|im_end|>"), (BASE, "<|im_start|>"), (load_base_model(), "</s>"), (load_base_model(), "<pad>")],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_special_tokens_cannot_be_said(base, name):
+    special = base.tokenizer.convert_tokens_to_ids(name)
+    assert special not in base.encode(f"bob says: wait{name} now")[1:]
+    harmless = base.without_special_tokens(f"wait{name[0]}{name}{name[1:]}")
+    assert special not in base.tokenizer(harmless, add_special_tokens=False)["input_ids"]
+    assert base.without_special_tokens("wait. chop!") == "wait. chop!"
