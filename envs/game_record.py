@@ -38,6 +38,8 @@ class GameRecord:
         wait: A function of (env, agent) that gives the action of doing nothing, or `None` where there is none.
         view: A function of (env, agent, observation, settings) that gives what an agent would see in the same moment
             if the environment had these settings; partners that were trained with others are shown that.
+        tables: A class like `evaluation.kitchen_tables.KitchenTables`, which plays games of many seatings in arrays,
+            with the scores of games played one by one; cross-play takes it for the seatings that it can play.
         keys: A function of (env, agent) that gives, for people who take a seat, the action of each key of the keyboard
             by which one walks ("ArrowUp", " ", ...); empty where one chooses among phrases only.
         picture: A function of (env, agent) that gives what an agent sees as pixels, uint8 (H, W, 3), and nothing else
@@ -57,6 +59,7 @@ class GameRecord:
     partner: str = ""
     wait: str = ""
     view: str = ""
+    tables: str = ""
     keys: str = ""
     picture: str = ""
     sayings: str = ""

@@ -16,6 +16,7 @@ GAME = GameRecord(
     scripted_player=f"{__package__}.scripted_player",
     partner=f"{__package__}.scripted_partners:habitual_cook",
     wait=f"{__package__}.scripted_partners:wait_action",
+    tables="rllib_llm_comm.evaluation.kitchen_tables:KitchenTables",
     keys=f"{__package__}.person:keys",
     picture=f"{__package__}.person:picture",
     view=f"{__package__}.scripted_partners:view",

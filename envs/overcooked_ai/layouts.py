@@ -138,7 +138,14 @@ class Layout:
 
     def cells(self, kind: int) -> list[Cell]:
         """All (x, y) of a kind of cell, row by row."""
-        return [(int(i % self.width), int(i // self.width)) for i in np.flatnonzero(self.terrain == kind)]
+        return list(self._cells.get(kind, ()))
+
+    @cached_property
+    def _cells(self) -> dict[int, list[Cell]]:
+        found: dict[int, list[Cell]] = {}
+        for number, kind in enumerate(self.terrain.tolist()):
+            found.setdefault(kind, []).append((number % self.width, number // self.width))
+        return found
 
     def kind(self, cell: Cell) -> int:
         """Kind of a cell."""

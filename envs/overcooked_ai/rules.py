@@ -196,8 +196,15 @@ class Kitchen:
 
     def items(self) -> dict[Cell, Item]:
         """All objects that nobody holds, by cell."""
-        cells = ((x, y) for y in range(self.layout.height) for x in range(self.layout.width))
-        return {cell: item for cell in cells if (item := self.item(cell)) is not None}
+        width = self.layout.width
+        held = self.state[kernel.CELLS :].reshape(-1, 3)
+        places = np.flatnonzero(held[:, 0])
+        found = zip(places.tolist(), held[places].tolist(), strict=True)
+        return {
+            (place % width, place // width): item
+            for place, packed in found
+            if (item := self._item(*packed)) is not None
+        }
 
     def lossless(self) -> np.ndarray:
         """int8 (2, W, H, 26): the lossless encoding per player; a copy."""

@@ -48,15 +48,15 @@ class _HabitualPlanner(Planner):
         return None if i == self._player and self._habit == DISHES_ONLY else super()._onion_task(i)
 
 
-def habitual_cook(env: Any, agent: str, habit: str, rng: np.random.Generator) -> Callable[[], int]:
+class HabitualCook:
     """A scripted cook for one episode: the planner's tasks, carried out by a cook that walks around the other.
 
     It sees the whole kitchen, and knows the wanted pot whether it is told it or not. Its task is the planner's for it
     if the other cook keeps to the planner, too.
 
     Args:
-        env: The (unwrapped) environment, with any action level.
-        agent: The cook.
+        kitchen: The game; its state may be another object at every call.
+        player: The cook, 0 or 1.
         habit: `"one_pot"`: it uses one pot, the first of the map's rows. `"onions_only"`: it brings onions and nothing
             else. `"dishes_only"`: it brings dishes and soups and no onions. `""`: it does everything.
         rng: Draws the random steps of a cook that is blocked.
@@ -64,19 +64,44 @@ def habitual_cook(env: Any, agent: str, habit: str, rng: np.random.Generator) ->
     Raises:
         UserError: If there is no such habit, or one pot is used where the game wants another one.
     """
-    require_choice("habit", habit, HABITS)
-    if habit == ONE_POT and env.kitchen.wanted is not None:
-        raise UserError(
-            "`habit` is 'one_pot' but `wanted` is 'pot', so that soups from one pot alone pay; use another."
-        )
-    player = env.players[agent]
-    walker = Walker(env.kitchen, player)
-    walker.reset(rng)
+
+    def __init__(self, kitchen: Kitchen, player: int, habit: str, rng: np.random.Generator) -> None:
+        require_choice("habit", habit, HABITS)
+        if habit == ONE_POT and kitchen.wanted is not None:
+            raise UserError(
+                "`habit` is 'one_pot' but `wanted` is 'pot', so that soups from one pot alone pay; use another."
+            )
+        self._kitchen, self._player, self._habit = kitchen, player, habit
+        self._walker = Walker(kitchen, player)
+        self._walker.reset(rng)
+
+    def task(self) -> Task:
+        """Its task now."""
+        return _HabitualPlanner(self._kitchen, self._player, self._habit).tasks()[self._player]
+
+    def action(self) -> int:
+        """Its next primitive action."""
+        return self._walker.action(self.task().cell)
+
+
+def habitual_cook(env: Any, agent: str, habit: str, rng: np.random.Generator) -> Callable[[], int]:
+    """A `HabitualCook` that chooses among the actions of an environment.
+
+    Args:
+        env: The (unwrapped) environment, with any action level.
+        agent: The cook.
+        habit: As of `HabitualCook`.
+        rng: As of `HabitualCook`.
+
+    Raises:
+        UserError: As of `HabitualCook`.
+    """
+    cook = HabitualCook(env.kitchen, env.players[agent], habit, rng)
+    if env.settings["action_level"] == "primitive":
+        return cook.action
 
     def act() -> int:
-        task = _HabitualPlanner(env.kitchen, player, habit).tasks()[player]
-        if env.settings["action_level"] == "primitive":
-            return walker.action(task.cell)
+        task = cook.task()
         return towards(env, agent, task.cell, waits=task.verb == "wait")
 
     return act

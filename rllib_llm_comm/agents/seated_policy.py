@@ -82,7 +82,7 @@ class SeatedPolicy:
             seed: Fixes everything that is drawn; partners draw different numbers, the first one those that its
                 policy draws when it plays alone.
         """
-        memories = [partner.begin(_seed_of(seed, place)) for place, partner in enumerate(self.partners)]
+        memories = [partner.begin(seed_at(seed, place)) for place, partner in enumerate(self.partners)]
         memory = SeatedMemory(memories)
         for one in memories:
             one.mailbox = memory.mailbox
@@ -97,7 +97,7 @@ class SeatedPolicy:
         seed = int(np.random.default_rng().integers(2**31)) if seed is None else seed
         for place, partner in enumerate(self.partners):
             if partner.policy is not None:
-                partner.policy.reset(seed=_seed_of(seed, place))
+                partner.policy.reset(seed=seed_at(seed, place))
         self._memory = self.begin(seed)
 
     def meet(self, env: Any) -> None:
@@ -211,8 +211,13 @@ class SeatedPolicy:
         return self._memory
 
 
-def _seed_of(seed: int, place: int) -> int:
-    """The seed of the partner at a place; that of the first is the episode's own."""
+def seed_at(seed: int, place: int) -> int:
+    """The seed of the partner at a place; that of the first is the episode's own.
+
+    Args:
+        seed: Of the episode.
+        place: Number of the partner, in the order of the first seat that each holds.
+    """
     return seed if place == 0 else int(np.random.SeedSequence([seed, place]).generate_state(1)[0])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,11 @@ from rllib_llm_comm.agents.load_options import AS_RECORDED, Loading
 from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners
 from rllib_llm_comm.agents.partners import make_partner
 from rllib_llm_comm.agents.seated_policy import SeatedPolicy
-from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.envs.games import game_of, make_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
+from rllib_llm_comm.lazy import load as load_name
 
 RETURN = "return"
 _OBSERVE = "observe"
@@ -38,6 +39,8 @@ class CrossPlaySettings:
         env_config: Settings of the environment that differ from those of the first checkpoint.
         num_envs: Episodes that are played at once, >= 1.
         loading: Settings with which checkpoints are loaded.
+        arrays: True if games whose players allow it are played in arrays, where the game knows how (`GameRecord`). The
+            scores are the same, in a fraction of the time.
     """
 
     episodes: int = 10
@@ -48,6 +51,7 @@ class CrossPlaySettings:
     env_config: Mapping[str, Any] | None = None
     num_envs: int = 16
     loading: Loading = AS_RECORDED
+    arrays: bool = True
 
 
 class CrossPlay:
@@ -89,6 +93,9 @@ class CrossPlay:
         self._settings = self._environment()
         env = self._make_env()
         self.agents = [str(agent) for agent in env.possible_agents]
+        record = game_of(env.unwrapped)
+        tables = record.tables if record is not None and self._how.arrays else ""
+        self._tables = load_name(tables)(env, self._entrants, not self._how.greedy) if tables else None
         env.close()
         if len(self.agents) == 1:
             raise UserError("cross-play needs an environment with at least two agents, and this one has one.")
@@ -104,11 +111,10 @@ class CrossPlay:
         """
         wanted = self._seatings()
         scores: dict[Seating, list[float]] = {}
-        for number, seating in enumerate(wanted, 1):
-            played = self._episodes(seating)
+        for seating, played in self._played(wanted):
             scores[seating] = [self._score(episode) for episode in played]
             if progress:
-                progress(number, len(wanted))
+                progress(len(scores), len(wanted))
         return CrossPlayResult(
             env=str(self._how.env or self._first().manifest.env),
             env_config=self._settings,
@@ -119,7 +125,7 @@ class CrossPlay:
             agents=self.agents,
             players=[one.to_dict() for one in self.players],
             groups={name: [one.to_dict() for one in group] for name, group in self.groups.items()},
-            scores=scores,
+            scores={seating: scores[seating] for seating in wanted},
             notes=self.notes,
         )
 
@@ -160,6 +166,16 @@ class CrossPlay:
             for seat in range(len(self.agents))
         ]
         return list(dict.fromkeys(found))
+
+    def _played(self, wanted: Sequence[Seating]) -> Iterator[tuple[Seating, list[Episode]]]:
+        """All seatings with their episodes: first those that are played in arrays."""
+        seated = frozenset() if self._tables is None else self._tables.seated
+        together = [seating for seating in wanted if seated.issuperset(seating)]
+        if together and self._tables is not None:
+            yield from self._tables.play(together, range(self._how.seed, self._how.seed + self._how.episodes))
+        for seating in wanted:
+            if not seated.issuperset(seating):
+                yield seating, self._episodes(seating)
 
     def _episodes(self, seating: Seating) -> list[Episode]:
         how = self._how

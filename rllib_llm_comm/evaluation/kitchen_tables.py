@@ -1,0 +1,200 @@
+"""Games of many seatings in an onion-soup kitchen, side by side in arrays, with the scores of games played one by one.
+
+Every partner draws the random numbers of `SeatedPolicy`, in the same order. So a game is the same in both ways, unless
+the rounding of a network's sum in another batch turns a draw over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.agents.numeric_network import VECTOR
+from rllib_llm_comm.agents.numeric_policy import NumericPolicy
+from rllib_llm_comm.agents.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
+from rllib_llm_comm.agents.partners import Partner
+from rllib_llm_comm.agents.seated_policy import seed_at
+from rllib_llm_comm.envs.overcooked_ai import kernel
+from rllib_llm_comm.envs.overcooked_ai.batch import KitchenBatch
+from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
+from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS
+from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.scripted_partners import HabitualCook
+from rllib_llm_comm.evaluation.rollout import Episode, new_episode
+
+GAMES_AT_ONCE = 1024
+_SEATS = 2
+
+Seating = tuple[int, ...]
+
+
+class KitchenTables:
+    """Plays seatings of networks that see planes, scripted players, `random` and `stay`.
+
+    Args:
+        env: The environment of cross-play.
+        entrants: Everybody who may hold a seat.
+        explore: True if checkpoints' actions are drawn.
+
+    Attributes:
+        seated: Numbers of the entrants that it can play; none in an environment with more than the kitchen's own
+            single steps.
+    """
+
+    def __init__(self, env: Any, entrants: Sequence[Partner], explore: bool) -> None:
+        self._env, self._entrants, self._explore = env, entrants, explore
+        self.seated: frozenset[int] = frozenset()
+        if _plain_kitchen(env):
+            planes = env.kitchen.lossless().size // _SEATS
+            self.seated = frozenset(k for k, one in enumerate(entrants) if _can_sit(one, planes))
+
+    def play(self, seatings: Sequence[Seating], seeds: Sequence[int]) -> Iterator[tuple[Seating, list[Episode]]]:
+        """Plays the episodes of all seatings.
+
+        Args:
+            seatings: Per agent the number of its entrant, all of them `seated`.
+            seeds: One per episode; every seating plays all of them.
+
+        Yields:
+            A seating and its episodes, in the order of the seeds, without lengths of less than the horizon, messages
+            and frames.
+        """
+        at_once = max(1, GAMES_AT_ONCE // len(seeds))
+        for first in range(0, len(seatings), at_once):
+            some = seatings[first : first + at_once]
+            table = _Table(self._env, self._entrants, [(one, seed) for one in some for seed in seeds], self._explore)
+            played = table.play()
+            for place, seating in enumerate(some):
+                yield seating, played[place * len(seeds) : (place + 1) * len(seeds)]
+
+
+def _plain_kitchen(env: Any) -> bool:
+    """True if the game is the kitchen alone: no wrapper, no wanted pot, single steps, cooks in the agents' order."""
+    if type(env) is not OvercookedAI:
+        return False
+    settings = env.settings
+    return settings["action_level"] == "primitive" and settings["wanted"] is None and not settings["swap_roles"]
+
+
+def _can_sit(partner: Partner, planes: int) -> bool:
+    settings = partner.settings
+    if settings.speech == "scripted":  # its words are drawn from the numbers that its actions are drawn from
+        return False
+    if settings.kind != CHECKPOINT:
+        return settings.kind in (RANDOM, STAY, SCRIPTED)
+    policy = partner.policy
+    if type(policy) is not NumericPolicy or policy.network.settings.hears:
+        return False
+    manifest = policy.manifest
+    seen = manifest.env_config
+    return (
+        manifest.env == OvercookedAI.env_id
+        and manifest.planning is None
+        and VECTOR in seen.get("observe", DEFAULT_PARTS)
+        and seen.get("vector") == "planes"
+        and manifest.model_config["size"] == planes
+    )
+
+
+@dataclass
+class _Scripts:
+    """The seats of one scripted partner in one game; its cooks and its mistakes share random numbers."""
+
+    game: int
+    kitchen: Kitchen
+    rng: np.random.Generator
+    rows: list[int]
+    cooks: list[HabitualCook]
+
+
+class _Table:
+    """Games from start to end; arguments as of `KitchenTables`, and per game its seating and seed.
+
+    A row is a seat of a game: 2 * game + seat.
+    """
+
+    def __init__(
+        self, env: OvercookedAI, entrants: Sequence[Partner], games: Sequence[tuple[Seating, int]], explore: bool
+    ) -> None:
+        self._env, self._entrants, self._games = env, entrants, games
+        rules = env.kitchen
+        self._batch = KitchenBatch(len(games), rules.layout, rules.dynamics, rules.horizon)
+        holder = np.array([seating for seating, _ in games]).reshape(-1)
+        settings = [entrants[number].settings for number in holder]
+        rows = {number: np.flatnonzero(holder == number) for number in dict.fromkeys(holder.tolist())}
+        self._networks = [
+            (entrants[number].policy.network.actor, own)
+            for number, own in rows.items()
+            if entrants[number].policy is not None
+        ]
+        self._noise = np.array([one.noise for one in settings])[:, None]
+        self._pauses = np.array([one.pauses for one in settings])[:, None]
+        frozen = np.array([one.kind == CHECKPOINT for one in settings])
+        mistakes = (self._noise + self._pauses)[:, 0] > 0
+        self._sharp = frozen & np.array([one.greedy or not explore for one in settings])
+        self._mixed = ~frozen | mistakes
+        self._drawn = ~self._sharp | self._mixed
+        self._chances = np.full((len(holder), NUM_ACTIONS), 1.0 / NUM_ACTIONS)
+        self._chances[np.array([one.kind == STAY for one in settings])] = np.eye(NUM_ACTIONS)[kernel.STAY]
+        self._draws = np.zeros((rules.horizon, len(holder)))
+        self._scripts: list[_Scripts] = []
+        for game, (seating, seed) in enumerate(games):
+            self._seat(game, seating, seed)
+
+    def _seat(self, game: int, seating: Seating, seed: int) -> None:
+        """Random numbers of a game's partners, as `SeatedPolicy.begin` gives them."""
+        for place, number in enumerate(dict.fromkeys(seating)):
+            rng = np.random.default_rng(seed_at(seed, place))
+            seats = [seat for seat, one in enumerate(seating) if one == number]
+            rows = [_SEATS * game + seat for seat in seats]
+            settings = self._entrants[number].settings
+            if settings.kind != SCRIPTED:
+                self._draws[:, rows] = rng.random((len(self._draws), len(rows)))
+                continue
+            kitchen = Kitchen(self._batch.layout, self._batch.dynamics, self._batch.horizon)
+            cooks = [HabitualCook(kitchen, seat, settings.habit, rng) for seat in seats]
+            self._scripts.append(_Scripts(game, kitchen, rng, rows, cooks))
+
+    def play(self) -> list[Episode]:
+        """Plays all games to their ends."""
+        count = len(self._games)
+        score, soups, shaped = np.zeros(count), np.zeros(count), np.zeros((count, _SEATS))
+        with torch.no_grad():
+            for step in range(self._batch.horizon):
+                sparse, shares, _ = self._batch.step(self._actions(step).reshape(count, _SEATS))
+                score += sparse.sum(1)
+                soups += (sparse > 0).sum(1)
+                shaped += shares
+        return [self._episode(*told) for told in zip(self._games, score, soups, shaped, strict=True)]
+
+    def _actions(self, step: int) -> np.ndarray:
+        """Actions (2 * games,) of all rows."""
+        planes = self._batch.lossless()
+        seen = planes.reshape(_SEATS * len(planes), -1).view(np.uint8)
+        for actor, rows in self._networks:
+            chances = actor(torch.from_numpy(seen[rows]).float()).double().softmax(-1).numpy()
+            self._chances[rows] = chances / chances.sum(1, keepdims=True)
+        for one in self._scripts:
+            one.kitchen.state = self._batch.states[one.game]
+            self._chances[one.rows] = np.eye(NUM_ACTIONS)[[cook.action() for cook in one.cooks]]
+            self._draws[step, one.rows] = [one.rng.random() for _ in one.rows]
+        chances = np.where(self._sharp[:, None], np.eye(NUM_ACTIONS)[self._chances.argmax(1)], self._chances)
+        mixed = (1.0 - self._noise - self._pauses) * chances + self._noise / NUM_ACTIONS
+        mixed[:, kernel.STAY] += self._pauses[:, 0]
+        chances = np.where(self._mixed[:, None], mixed / mixed.sum(1, keepdims=True), chances)
+        sums = chances.cumsum(1)
+        drawn = (sums / sums[:, -1:] <= self._draws[step][:, None]).sum(1)  # as numpy's `Generator.choice`
+        return np.where(self._drawn, drawn, chances.argmax(1))
+
+    def _episode(self, game: tuple[Seating, int], score: float, soups: float, shaped: np.ndarray) -> Episode:
+        policies = (self._entrants[number].policy for number in game[0])
+        episode = new_episode(next((one for one in policies if one is not None), None), self._env, game[1])
+        episode.length = self._batch.horizon
+        shares = zip(episode.agents, shaped, strict=True)
+        episode.returns = {agent: float(score + self._env.shaping * share) for agent, share in shares}
+        episode.metrics = {"score": float(score), "soups": float(soups), "shaped": float(shaped.sum())}
+        return episode

@@ -1,0 +1,99 @@
+"""The table of partners: of a study of which one kitchen is done, and its page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import partners_page
+import partners_table
+import pytest
+
+from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
+from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord
+
+KITCHEN = {"layout": "cramped_room", "horizon": 20, "observe": ["vector"], "vector": "planes"}
+SIZE = 26 * 5 * 4
+SCRIPT = Path(partners_table.__file__)
+
+
+def write_cook(folder, seed):
+    network = NumericNetwork(NumericSettings(init_seed=seed, hiddens=[8]), SIZE, 6)
+    model = {**network.settings.to_dict(), "size": SIZE, "actions": 6, "critic_size": None}
+    env = "rllib_llm_comm/overcooked_ai-v0"
+    write_policy(folder, network_file(network), PolicyManifest("X", model, {}, env, KITCHEN, kind=NUMERIC))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A study whose first kitchen is done; in the second one FCP is still running."""
+    folder = tmp_path_factory.mktemp("studies") / "mine"
+    names = ("held_out", *partners_page.METHODS)
+    for kitchen, seeds in zip(partners_page.KITCHENS, (2, 1), strict=False):
+        for place, name in enumerate(names):
+            stage, outputs = folder / f"{kitchen}.{name}", []
+            for seed in range(seeds):
+                checkpoint = stage / f"trial_{seed}" / "checkpoint_000001"
+                for past in ("policy", "past/initial/policy", "past/half_way/policy"):
+                    write_cook(checkpoint / past, 10 * place + seed)
+                row = {"num_env_steps_sampled_lifetime": 1000.0, "time_total_s": 90.0}
+                row |= {"fcp": {"game_steps_with_population": 3000}, "pbt": {"population": {"game_steps": 2000.0}}}.get(
+                    name, {}
+                )
+                (checkpoint.parent / "result.json").write_text("{}\n" + json.dumps(row) + "\n")
+                outputs.append(f"trial_{seed}/checkpoint_000001")
+            running = name == "fcp" and kitchen != partners_page.KITCHENS[0]
+            record = StageRecord(
+                stage=stage.name, run="X", fingerprint="0", outputs=outputs, status="running" if running else "finished"
+            )
+            (stage / MARKER).write_text(record.model_dump_json())
+    return folder
+
+
+def test_the_script_on_a_study_that_still_runs(study, tmp_path):
+    page = tmp_path / "partners.md"
+    words = [str(study), "--json", str(tmp_path / "figures"), "--page", str(page), "--episodes", "2"]
+    done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    text = page.read_text()
+    assert (
+        "| asymmetric_advantages | fcp |" in text
+        and "| counter_circuit | held_out, self_play, pbt, fcp, cole |" in text
+    )
+    assert "## cramped_room" in text and "## asymmetric_advantages" not in text
+    assert "| cramped_room | FCP | 2 | 3,000 | 1.5 |" in text and "| cramped_room | PBT | 2 | 2,000 | 1.5 |" in text
+    assert text[text.index("## What is missing") :] in done.stdout
+    told = json.loads((tmp_path / "figures" / "table.json").read_text())
+    assert list(told["kitchens"]) == ["cramped_room"] and told["missing"]["asymmetric_advantages"] == ["fcp"]
+    (cell,) = tmp_path.glob("figures/cramped_room/fcp.json")
+    assert str(tmp_path.parent) not in cell.read_text()  # no path of this machine
+    assert json.loads(cell.read_text())["players"][0]["policy"] == "mine/cramped_room.fcp/trial_0/checkpoint_000001"
+
+
+def test_a_cell_is_played_again_for_other_games_only(study, tmp_path):
+    def kept(episodes):
+        path = tmp_path / "cell.json"
+        partners_table.kept_cell(path, study, "cramped_room", "pbt", episodes)
+        return path.stat().st_mtime_ns, json.loads(path.read_text())["episodes"]
+
+    first = kept(1)
+    assert kept(1) == first
+    assert kept(2)[1] == 2
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "told"),
+    [(5.0, 2.0, "yes"), (5.0, 2.5, "no"), (-9.0, 1.0, "no"), (5.0, None, "-"), (0.0, 0.0, "no")],
+)
+def test_a_difference_counts_from_two_errors_on(mean, error, told):
+    assert partners_page.beats({"mean": mean, "standard_error": error}) == told
+
+
+def test_a_difference_of_single_seeds_has_no_error():
+    one, other = {"mean": 3.0, "standard_error": None}, {"mean": 1.0, "standard_error": 2.0}
+    assert partners_table.difference(one, other) == {"mean": 2.0, "standard_error": None}
+    assert partners_table.difference(other, {**one, "standard_error": 1.5}) == {"mean": -2.0, "standard_error": 2.5}
+    assert partners_page.estimate(one) == "3.0" and partners_page.estimate(other) == "1.0 ± 2.0"
