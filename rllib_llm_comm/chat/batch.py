@@ -57,7 +57,7 @@ def ask_batch(
         for question in questions:
             known = None if question in answers else model.recall(single_prompt(question, context), system)
             if known is not None:
-                answers[question] = known
+                answers[question] = without_thoughts(known)
         open_ = [question for question in dict.fromkeys(questions) if question not in answers]
         for start in range(0, len(open_), size):
             answers.update(_ask_together(model, open_[start : start + size], context, system))

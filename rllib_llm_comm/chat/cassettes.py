@@ -91,6 +91,10 @@ class Cassette:
         """Number of recorded questions."""
         return len(self._answers)
 
+    def __bool__(self) -> bool:
+        """True for a new one, too: a chat model without answers so far is one."""
+        return True
+
     def complete(self, prompt: str, system: str = "") -> str:
         """The recorded answer, or that of the client.
 

@@ -96,10 +96,10 @@ class MakeManual(_ChatStage):
 
     def run(self, stage: Stage) -> StageResult:
         """Writes `manual.md`, and its facts and figures to `manual.json`."""
-        from rllib_llm_comm.experiments.manual_run import run_manual
+        from rllib_llm_comm.experiments.manual_run import manual_chat, run_manual
 
         settings = self.settings(stage)
-        model = open_stage_chat(settings.chat, stage.folder)
+        model = open_stage_chat(manual_chat(settings.chat), stage.folder)
         target, facts = stage.folder / "manual.md", stage.folder / "manual.json"
         papers = [Path(paper) for paper in _list(settings.paper)]
         how = {"words": settings.words, "batch": settings.batch, "figures": facts}

@@ -101,6 +101,13 @@ def test_thoughts_are_no_answers():
         assert ask_batch(client(server), ["a"]) == [""]
 
 
+def test_thoughts_of_a_kept_answer_are_no_answers_either(tmp_path):
+    with ChatServer("<think>hm</think>yes") as server:
+        asked = client(server, cache_dir=tmp_path)
+        assert ask_batch(asked, ["a"]) == ask_batch(asked, ["a"]) == ["yes"]
+        assert len(server.requests) == 1
+
+
 LINE = st.text(st.characters(blacklist_characters="\n\r[]", blacklist_categories=("Cs", "Cc", "Zl", "Zp")), min_size=1)
 ANSWER = st.lists(LINE.filter(lambda text: text.strip("*_:. \t>#-") != ""), min_size=1, max_size=3).map("\n".join)
 

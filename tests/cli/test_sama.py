@@ -106,6 +106,19 @@ def test_all_stages_with_a_local_server(tmp_path):
         assert told["answers_from"] == "tiny" and told["fallback"] == "none"
         assert (tmp_path / "results/sama" / name / "answers.jsonl").is_file()
     assert "answers from: tiny" in (tmp_path / "results/sama/replay/replay.html").read_text()
+    again = tmp_path / "again"  # the stages of preparation once more, from their own recordings
+    again.mkdir()
+    write(again)
+    stages = yaml.safe_load((again / "sama.yaml").read_text())
+    for name in PREPARE:
+        stages[name]["config"]["chat"] = {"cassette": str(tmp_path / "results/sama" / name / "answers.jsonl")}
+    (again / "sama.yaml").write_text(yaml.safe_dump(stages, sort_keys=False))
+    played = rllib(*COMMAND, cwd=again)
+    assert played.returncode == 0, played.stdout + played.stderr
+    data, same = (
+        json.loads((place / "results/sama/subgoals/subgoals.json").read_text()) for place in (tmp_path, again)
+    )
+    assert same["subgoals"] == data["subgoals"] and results(again, "subgoals")["summary"]["requests"] == 0
 
 
 @pytest.mark.slow

@@ -1,0 +1,45 @@
+"""Stages that ask a real local server record its answers, which can be played in its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from chat_server import ChatServer
+
+from rllib_llm_comm.chat.cassettes import Cassette
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.pipeline import run_file
+from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.planning.shipped_cassettes import recording
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
+
+SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
+
+
+def run(specs, folder):
+    return run_file(ExperimentFile("sama", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder)))
+
+
+def record(folder, stage):
+    return json.loads((folder / "sama" / stage / "stage.json").read_text())
+
+
+def test_answers_of_the_manual_stage_are_recorded_counted_and_can_be_played(tmp_path):
+    tape = Cassette(recording("sama"))
+    manual = {"manual": yaml.safe_load(SAMA.read_text())["manual"]}
+    with ChatServer(tape.complete) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        manual["manual"]["config"]["chat"] = chat
+        run(manual, tmp_path / "asked")
+        assert record(tmp_path / "asked", "manual")["summary"]["requests"] == len(server.requests) > 0
+    own = tmp_path / "asked/sama/manual"
+    manual["manual"]["config"]["chat"] = {"cassette": str(own / "answers.jsonl")}
+    run(manual, tmp_path / "played")
+    told = record(tmp_path / "played", "manual")["summary"]
+    assert told["requests"] == 0 and told["kept_answers"] > 0 and set(told["answers"]) == {"tiny"}
+    text, same = ((place / "manual.md").read_text() for place in (own, tmp_path / "played/sama/manual"))
+    assert text.partition("-->")[2] == same.partition("-->")[2]
