@@ -29,22 +29,21 @@ from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
+from rllib_llm_comm.planning.action_translation import ActionWords, translate_actions
 from rllib_llm_comm.planning.answer_authors import RULES
 from rllib_llm_comm.planning.kitchen.action_translation import (
-    ActionWords,
     primitive_actions,
     surroundings,
-    translate_actions,
 )
 from rllib_llm_comm.planning.kitchen.recorded_code import kitchen_code
-from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps, measure_agreement
-from rllib_llm_comm.planning.kitchen.state_translation import Translation, kitchen_check, translate
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import Plan
+from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, kitchen_steps, measure_agreement
 from rllib_llm_comm.planning.rewards.reward_code import write_reward
 from rllib_llm_comm.planning.shipped_cassettes import recording
+from rllib_llm_comm.planning.state_translation import Translation, kitchen_check, translate
 
 logger = logging.getLogger(__name__)
 

@@ -276,7 +276,7 @@ def record(target: Path, scratch: Path) -> int:
 def _prepare(model: Cassette, manual: Path, translation: Path) -> None:
     """The questions of the stages before the planner's: translator, states."""
     from rllib_llm_comm.experiments.translation_run import run_translation
-    from rllib_llm_comm.planning.kitchen.proposed_states import propose_states
+    from rllib_llm_comm.planning.proposed_states import propose_states
 
     run_translation(model, translation, layout=LAYOUT, manual=str(manual), actions=0)
     env = overcooked_ai.parallel_env(layout=LAYOUT, observe=["entities"], action_level="goal_cell")

@@ -21,7 +21,7 @@ from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, library, subgoal_text
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, Transition, kitchen_steps, measure_agreement
+from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, Transition, kitchen_steps, measure_agreement
 from rllib_llm_comm.planning.rewards.reward_code import CodeReward, write_reward
 from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
 

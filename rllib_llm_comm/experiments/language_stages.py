@@ -60,7 +60,7 @@ class _ChatStage(PlainStage):
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without time-outs, prices and the like: more budget or patience continues a stage."""
-        from rllib_llm_comm.planning.kitchen.subgoal_dataset import without_keys
+        from rllib_llm_comm.planning.subgoal_dataset import without_keys
 
         return dict(without_keys(config))
 

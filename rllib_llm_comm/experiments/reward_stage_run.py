@@ -20,8 +20,8 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps, measure_agreement
 from rllib_llm_comm.planning.manuals.manual import read_manual
+from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, kitchen_steps, measure_agreement
 from rllib_llm_comm.planning.rewards.reward_code import write_reward
 from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
 from rllib_llm_comm.planning.rewards.subgoal_rewards import file_name

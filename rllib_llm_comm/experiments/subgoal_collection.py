@@ -50,8 +50,8 @@ def collect_subgoals(
     import_modules(modules)
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
     from rllib_llm_comm.evaluation.planner_scores import markdown
-    from rllib_llm_comm.planning.kitchen.subgoal_dataset import SubgoalDataset
     from rllib_llm_comm.planning.planners import planner_model
+    from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset
 
     model = planner_model(planner)
     rows = []

@@ -13,11 +13,11 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.planning.kitchen.proposed_states import distinct, propose_states, words_of
-from rllib_llm_comm.planning.kitchen.subgoal_dataset import SubgoalDataset
 from rllib_llm_comm.planning.manuals.manual import read_manual
 from rllib_llm_comm.planning.planners import WITH_MODEL, make_planner
 from rllib_llm_comm.planning.planning_game import State
+from rllib_llm_comm.planning.proposed_states import distinct, propose_states, words_of
+from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset
 
 STATES_BY = BY_MODEL, RANDOM = ("model", "random")
 

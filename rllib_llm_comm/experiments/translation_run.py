@@ -16,14 +16,15 @@ from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.planning.action_translation import translate_actions
 from rllib_llm_comm.planning.code_index import CodeIndex
 from rllib_llm_comm.planning.games.overcooked_ai import KitchenPlanning
-from rllib_llm_comm.planning.kitchen.action_translation import primitive_actions, surroundings, translate_actions
+from rllib_llm_comm.planning.kitchen.action_translation import primitive_actions, surroundings
 from rllib_llm_comm.planning.kitchen.recorded_code import kitchen_code
-from rllib_llm_comm.planning.kitchen.subgoal_dataset import diverse_states
 from rllib_llm_comm.planning.manuals.manual import read_manual
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.state_translator import Told, to_json, write_translator
+from rllib_llm_comm.planning.subgoal_dataset import diverse_states
 
 _TRIED = 20
 _SHOWN = 3

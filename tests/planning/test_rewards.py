@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.overcooked_ai.names import place_name
 from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, completed, library, parse_subgoal
-from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps, measure_agreement
+from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, kitchen_steps, measure_agreement
 from rllib_llm_comm.planning.rewards.reward_code import CodeReward, JudgeReward, write_reward
 from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
 

@@ -17,8 +17,8 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.code_index import CodeIndex, split_code, words
-from rllib_llm_comm.planning.kitchen.state_translation import Translation, checked, kitchen_check, translate
 from rllib_llm_comm.planning.planning_game import planning_game
+from rllib_llm_comm.planning.state_translation import Translation, checked, kitchen_check, translate
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

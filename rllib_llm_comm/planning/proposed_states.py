@@ -20,10 +20,10 @@ from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import SOUP, holdable, pots_in_use
 from rllib_llm_comm.language.prompt_files import fill
-from rllib_llm_comm.planning.kitchen.subgoal_dataset import digest_of
 from rllib_llm_comm.planning.nearest import directions
 from rllib_llm_comm.planning.planner_forms import with_entries
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
+from rllib_llm_comm.planning.subgoal_dataset import digest_of
 
 _NOTHING = "nothing"
 _STARTED = COOK_TIME // 2
