@@ -1,4 +1,4 @@
-"""Diverse states of a kitchen that a chat model proposes, checked by the game and de-duplicated by a text encoder.
+"""Diverse states of a game that a chat model proposes, checked by the game and de-duplicated by a text encoder.
 
 SAMA (Section 3.2) lets its model propose diverse states, and asks for goals and subgoals in each.
 """
@@ -6,131 +6,53 @@ SAMA (Section 3.2) lets its model propose diverse states, and asks for goals and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
 
 from rllib_llm_comm.chat.answers import UnusableError, ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.purposes import MANUAL
-from rllib_llm_comm.envs.overcooked_ai.kernel import IDLE
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS, places_of
-from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.envs.overcooked_ai.subgoals import SOUP, holdable, pots_in_use
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.prompt_files import fill
 from rllib_llm_comm.planning.nearest import directions
 from rllib_llm_comm.planning.planner_forms import with_entries
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
+from rllib_llm_comm.planning.preparation import preparation_of
 from rllib_llm_comm.planning.subgoal_dataset import digest_of
 
-_NOTHING = "nothing"
-_STARTED = COOK_TIME // 2
 
-
-class Holding(BaseModel):
-    """Content of a player's hands."""
-
-    model_config = ConfigDict(json_schema_extra={"description": "What a player holds."})
-
-    player: str
-    holds: str
-
-
-class PotContent(BaseModel):
-    """Content of a pot."""
-
-    model_config = ConfigDict(json_schema_extra={"description": "What is in a pot."})
-
-    pot: str
-    onions: int = Field(ge=0, le=FULL)
-    cooks: Literal["no", "yes", "ready"] = "no"
-
-
-class ProposedState(BaseModel):
-    """A situation."""
-
-    players: list[Holding]
-    pots: list[PotContent]
-
-
-class ProposedStates(BaseModel):
-    """Situations that differ."""
-
-    states: list[ProposedState]
-
-
-def propose_states(model: ChatModel, game: Any, count: int, *, manual: str, seed: int = 0) -> list[State]:
-    """States that a chat model proposes; where cooks stand is drawn. It is asked again where one is impossible.
+def propose_states(model: ChatModel, game: PlanningGame, count: int, *, manual: str, seed: int = 0) -> list[State]:
+    """States that a chat model proposes; what it leaves open is drawn. It is asked again where one is impossible.
 
     Args:
         model: The chat model.
-        game: The kitchen; it is left in one of the states.
+        game: The game; it is left in one of the states.
         count: Number of states that are asked for.
         manual: The game in words.
-        seed: Of the places where cooks stand.
+        seed: Of what is drawn, such as the places where cooks stand.
 
     Raises:
         AnswerError: If both answers hold impossible states.
         ChatError: If a request failed for good.
-        UserError: If the budget is spent or the key is missing.
+        UserError: If the budget is spent or the key is missing, or no states of this game can be proposed.
     """
-    kitchen = game.env.unwrapped.kitchen
-    layout, names = kitchen.layout, places_of(kitchen.layout).names
-    pots = {names[cell]: cell for cell in pots_in_use(layout)}
-    kinds = holdable(layout)
+    how = preparation_of(game)
+    if how.form is None:
+        raise UserError(
+            f"No model can propose states of {type(game.env.unwrapped).__name__}; let them be drawn "
+            "(`states_by: random`)."
+        )
 
-    def check(answer: ProposedStates) -> None:
-        problems = [why for state in answer.states if (why := _impossible(state, kinds, list(pots)))]
+    def check(answer: Any) -> None:
+        problems = [why for state in answer.states if (why := how.impossible(state))]
         if problems:
             raise UnusableError(*dict.fromkeys(problems))
 
-    prompt = fill(
-        __package__,
-        "propose_states",
-        manual=manual,
-        agents=", ".join(COOKS),
-        things=", ".join([_NOTHING, *sorted(kinds[0] | kinds[1])]),
-        pots=", ".join(pots),
-        count=count,
-    )
-    answer = ask_for(model, prompt, with_entries(ProposedStates, "states", count), check=check, purpose=MANUAL)
-    rng, found = np.random.default_rng(seed), []
-    for state in answer.states:
-        snapshot = random_snapshot(layout, kitchen.dynamics, rng)
-        for player, agent in enumerate(COOKS):
-            snapshot["players"][player][3] = _thing({one.player: one.holds for one in state.players}[agent])
-        content = [(pots[one.pot], one) for one in state.pots if one.onions]
-        snapshot["objects"] = [[*cell, SOUP, one.onions, 0, _tick(one)] for cell, one in content]
-        kitchen.restore(snapshot)
-        found.append(game.state())
-    return found
-
-
-def _impossible(state: ProposedState, kinds: Sequence[frozenset[str]], pots: Sequence[str]) -> str:
-    """Reason against a proposed state; empty if it is possible."""
-    if sorted(one.player for one in state.players) != sorted(COOKS):
-        return f"each of {', '.join(COOKS)} must be named once in a situation"
-    for one in state.players:
-        if one.holds not in {_NOTHING, *kinds[COOKS.index(one.player)]}:
-            return f"{one.player} can never hold {one.holds!r}"
-    for pot in state.pots:
-        if pot.pot not in pots:
-            return f"there is no pot {pot.pot!r}, only {', '.join(pots)}"
-        if (pot.onions == FULL) != (pot.cooks != "no"):
-            return f"a pot with {pot.onions} onions cannot have cooks: {pot.cooks!r}"
-    return "" if len({pot.pot for pot in state.pots}) == len(state.pots) else "a pot is named twice in a situation"
-
-
-def _thing(kind: str) -> list[Any] | None:
-    if kind == _NOTHING:
-        return None
-    return [SOUP, FULL, 0, COOK_TIME] if kind == SOUP else [kind]
-
-
-def _tick(pot: PotContent) -> int:
-    return {"no": IDLE, "yes": _STARTED, "ready": COOK_TIME}[pot.cooks]
+    prompt = fill(__package__, "propose_states", manual=manual, parts=how.parts(), count=count, course=how.course)
+    answer: Any = ask_for(model, prompt, with_entries(how.form, "states", count), check=check, purpose=MANUAL)
+    rng = np.random.default_rng(seed)
+    return [how.put(state, rng) for state in answer.states]
 
 
 def distinct(

@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS
-from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
-from rllib_llm_comm.envs.overcooked_ai.planner import ScriptedCooks
-from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, completed
-from rllib_llm_comm.planning.rewards.reward_code import State, SubgoalReward
+from rllib_llm_comm.planning.planning_game import PlanningGame
+from rllib_llm_comm.planning.preparation import Transition
+from rllib_llm_comm.planning.rewards.reward_code import SubgoalReward
 from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
-
-_SHARE_OF_RANDOM_STEPS = 0.3
-_STEPS_FROM_A_START = 60
-
-
-@dataclass(frozen=True)
-class Transition:
-    """One step of a kitchen.
-
-    Attributes:
-        before: `Kitchen.state` before it.
-        after: `Kitchen.state` after it.
-        plain_before: The same as plain values.
-        plain_after: The same as plain values.
-    """
-
-    before: np.ndarray
-    after: np.ndarray
-    plain_before: State
-    plain_after: State
 
 
 @dataclass(frozen=True)
@@ -85,52 +58,26 @@ class Agreement:
         return Agreement(**{name: mine[name] + theirs[name] for name in mine})
 
 
-def kitchen_steps(
-    layout: str | Sequence[str], steps: int, seed: int = 0, dynamics: str = "old"
-) -> Iterator[Transition]:
-    """Steps of games of scripted cooks who are often disturbed, from random legal states.
-
-    Args:
-        layout: The kitchen.
-        steps: Number of steps.
-        seed: Of starts and disturbances.
-        dynamics: "old" or "new"; see `rllib_llm_comm.envs.overcooked_ai.rules.Kitchen`.
-    """
-    rng, kitchen = np.random.default_rng(seed), Kitchen(layout, dynamics)
-    cooks = ScriptedCooks(kitchen, seed)
-    plain = plain_state(kitchen)
-    for number in range(steps):
-        if number % _STEPS_FROM_A_START == 0:
-            kitchen.restore(random_snapshot(kitchen.layout, dynamics, rng))
-            cooks = ScriptedCooks(kitchen, int(rng.integers(2**31)))
-            plain = plain_state(kitchen)
-        before, plain_before = kitchen.state.copy(), plain
-        actions = [
-            int(rng.integers(NUM_ACTIONS)) if rng.random() < _SHARE_OF_RANDOM_STEPS else action
-            for action in cooks.actions()
-        ]
-        kitchen.step(actions)
-        plain = plain_state(kitchen)
-        yield Transition(before, kitchen.state.copy(), plain_before, plain)
-
-
-def measure_agreement(reward: SubgoalReward, subgoal: Subgoal, transitions: Iterable[Transition]) -> Agreement:
-    """Compares a reward with the exact test of a subgoal of the onion-soup kitchen.
+def measure_agreement(
+    reward: SubgoalReward, game: PlanningGame, subgoal: str, transitions: Iterable[Transition]
+) -> Agreement:
+    """Compares a reward with the exact test of a subgoal.
 
     Args:
         reward: The reward.
-        subgoal: The subgoal that it is for.
-        transitions: Steps of a kitchen that has this subgoal; each is looked at for both cooks.
+        game: The game.
+        subgoal: The subgoal that the reward is for, in the words of the game's library.
+        transitions: Steps of a game that has this subgoal, one after the other; each is looked at for all agents.
     """
     counts = dict.fromkeys(Agreement.__dataclass_fields__, 0)
     for step in transitions:
-        for player, agent in enumerate(COOKS):
-            done = completed(step.before, step.after, player, subgoal)
+        for agent in game.agents:
+            done = game.done(step.before, step.after, agent, subgoal)
             counts[_outcome(reward, step, agent, done)] += 1
     return Agreement(**counts)
 
 
-def _outcome(reward: SubgoalReward, step: Transition, agent: Any, done: bool) -> str:
+def _outcome(reward: SubgoalReward, step: Transition, agent: str, done: bool) -> str:
     try:
         said = reward(step.plain_before, step.plain_after, agent)
     except RefusedCodeError:
