@@ -157,7 +157,7 @@ class TranslationStageSettings(GameStageSettings):
         code: Python files of the game; empty: those of the game; of the kitchens a recorded copy, which
             recordings quote.
         pieces: Pieces of code that the model is shown (ours; SAMA does not say).
-        states: Random states in which the translator is checked (ours).
+        states: Random states in which the translator is checked (ours); fewer where the game has no more that differ.
         actions: Random states in which the model tells the effects of the first agent's actions, to be checked (ours).
     """
 

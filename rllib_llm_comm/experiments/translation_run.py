@@ -47,7 +47,7 @@ def run_translation(
         manual: Manual that the model is shown; empty: the game's own.
         code: Python files of the game; none: those that its preparation names.
         pieces: Pieces of code that the model is shown.
-        states: States in which the translator is checked.
+        states: States in which the translator is checked; fewer where the game has no more that differ in words.
         actions: States in which actions are told.
         seed: Of the states.
 
@@ -65,17 +65,17 @@ def run_translation(
     found = list(diverse_states(game, max(states, _TRIED), seed).values())
     told_manual = f"{read_manual(manual)}\n{game.scenario()}" if manual else game.manual()
     translator = write_translator(model, game, found[:_TRIED], index, manual=told_manual, pieces=pieces)
-    sums, examples = Told(), []
+    sums, examples, looked_at = Told(), [], found[:states]
     with counting_bar("checking sentences") as progress:
-        for number, state in enumerate(found[:states], 1):
+        for number, state in enumerate(looked_at, 1):
             told = translator.told(game, state)
             sums += told
             if number <= _SHOWN:
                 examples.append({"state": game.plain(state), "words": translator.words(game, state)})
-            progress(number, states)
+            progress(number, len(looked_at))
     effects, unusable = _effects(model, how, index, pieces, range(seed, seed + actions))
     figures = {
-        "states": states,
+        "states": len(looked_at),
         "sentences_true": len(sums.true),
         "sentences_false": len(sums.false),
         "sentences_unclear": len(sums.unclear),
@@ -86,7 +86,7 @@ def run_translation(
     }
     write_atomically(target, to_json(translator, **how.origin(), figures=figures, examples=examples, actions=effects))
     say(
-        f"{states} states: {figures['sentences_true']} sentences true, {figures['sentences_false']} false, "
+        f"{len(looked_at)} states: {figures['sentences_true']} sentences true, {figures['sentences_false']} false, "
         f"{figures['sentences_unclear']} not understood. The translator is in {short_path(target)}."
     )
     return figures

@@ -14,7 +14,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
 from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
 from rllib_llm_comm.planning.preparation import open_game, preparation_of
+from rllib_llm_comm.planning.subgoal_files import read_record
 
 DATA_SET = "subgoals"
 _FORMAT = 1
@@ -294,23 +294,18 @@ def read_subgoals(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Plannin
     Raises:
         UserError: If there is no such file, it is none, or a subgoal is none of its game.
     """
-    named, made_by = f"The data set of subgoals {str(path)!r}", "make one with a stage `run: collect_subgoals`"
+    record, texts = read_record(path)
     try:
-        record = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-        texts = [str(entry["subgoal"]) for entry in record["subgoals"]]
-        if "kitchen" in record:  # files of kitchens name the kitchen alone
-            env_id, settings = KITCHEN, {"layout": record["kitchen"]["layout"]}
-        else:
+        env_id, settings = KITCHEN, {"layout": record["kitchen"]["layout"]} if "kitchen" in record else {}
+        if "kitchen" not in record:  # files of kitchens name the kitchen alone
             env_id, settings = str(record["game"]["env"]), dict(record["game"]["settings"])
-    except OSError as error:
-        raise UserError(f"{named} cannot be read ({error.strerror}); {made_by}.") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{named} is none ({type(error).__name__}: {error}); {made_by}.") from error
+        raise UserError(f"`subgoals` is {str(path)!r}, which does not tell its game; make it anew.") from error
     game = open_game(env_id, settings)
     known = {text: game.parse(text) for text in texts}
     unknown = [text for text, subgoal in known.items() if subgoal is None]
     if unknown:
-        raise UserError(f"{named} holds {unknown[0]!r}, which is no subgoal of its game; remove or correct it.")
-    if not known:
-        raise UserError(f"{named} has no subgoals; {made_by}.")
+        raise UserError(
+            f"`subgoals` is {str(path)!r}, whose {unknown[0]!r} is no subgoal of its game; remove or correct it."
+        )
     return record, game, sorted({str(subgoal) for subgoal in known.values()})
