@@ -47,6 +47,7 @@ class GameRecord:
         sayings: A function from a message to its meaning, or `None` if it is in none of the game's own wordings.
         golden: Formats of its golden episodes.
         planning: A `PlanningGame`, the adapter by which planners play it.
+        preparation: A `GamePreparation`, by which the stages in which a language model prepares a game know it.
         success_words: Replays' words for an episode that was solved, and for one that was not; `None`: neutral ones.
         without_subgoals: Id of each environment that gives its agents subgoals itself -> a function from its settings
             to id and settings of the same game without subgoals, for planners.
@@ -65,5 +66,6 @@ class GameRecord:
     sayings: str = ""
     golden: tuple[GoldenFormat, ...] = ()
     planning: str = ""
+    preparation: str = ""
     success_words: tuple[str, str] | None = None
     without_subgoals: Mapping[str, str] = field(default_factory=dict)

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -25,26 +26,24 @@ from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
-from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
+from rllib_llm_comm.planning.action_translation import ActionWords, translate_actions
 from rllib_llm_comm.planning.answer_authors import RULES
 from rllib_llm_comm.planning.kitchen.action_translation import (
-    ActionWords,
     primitive_actions,
     surroundings,
-    translate_actions,
 )
 from rllib_llm_comm.planning.kitchen.recorded_code import kitchen_code
-from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps, measure_agreement
-from rllib_llm_comm.planning.kitchen.state_translation import Translation, kitchen_check, translate
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import Plan
+from rllib_llm_comm.planning.preparation import open_game, preparation_of
+from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, measure_agreement
 from rllib_llm_comm.planning.rewards.reward_code import write_reward
 from rllib_llm_comm.planning.shipped_cassettes import recording
+from rllib_llm_comm.planning.state_translation import Translation, translate
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +142,7 @@ def translated_state(model: ChatModel, layout: str, seed: int) -> Translation:
     """
     game = planning_game(random_kitchen(layout, seed))
     state = game.state()
-    return translate(model, kitchen_code(), game.plain(state), kitchen_check(game, state), pieces=1)  # type: ignore[arg-type]
+    return translate(model, kitchen_code(), game.plain(state), partial(game.holds, state), pieces=1)
 
 
 def translated_actions(model: ChatModel, layout: str, seed: int, agent: str) -> ActionWords:
@@ -172,15 +171,13 @@ def reward_agreement(model: ChatModel, subgoal: str) -> Agreement | None:
         model: The chat model.
         subgoal: A subgoal of the cramped room.
     """
-    kitchen = Kitchen("cramped_room")
+    game = open_game(overcooked_ai.ENV_ID, {"layout": "cramped_room"})
     try:
-        reward = write_reward(model, subgoal, plain_state(kitchen), agent="alice")
+        reward = write_reward(model, subgoal, game.plain(game.state()), agent="alice")
     except AnswerError as error:
         logger.info("No reward for %r: %s", subgoal, error)
         return None
-    meant = parse_subgoal(kitchen.layout, subgoal)
-    assert meant is not None
-    return measure_agreement(reward, meant, kitchen_steps("cramped_room", _REWARD_STEPS))
+    return measure_agreement(reward, game, subgoal, preparation_of(game).steps(_REWARD_STEPS))
 
 
 def plan_figures(plans: Sequence[Plan | None]) -> dict[str, Any]:

@@ -35,5 +35,6 @@ GAME = GameRecord(
         ),
     ),
     planning="rllib_llm_comm.planning.games.overcooked_ai:KitchenPlanning",
+    preparation="rllib_llm_comm.planning.kitchen.preparation:KitchenPreparation",
     without_subgoals={SUBGOAL_ENV_ID: f"{__package__}.subgoal_env:without_subgoals"},
 )

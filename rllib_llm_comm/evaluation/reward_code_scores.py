@@ -13,15 +13,14 @@ from typing import Any
 import rllib_llm_comm
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
-from rllib_llm_comm.envs.overcooked_ai.manual import manual
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS
-from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, library, subgoal_text
+from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals, subgoal_text
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, Transition, kitchen_steps, measure_agreement
+from rllib_llm_comm.planning.planning_game import PlanningGame
+from rllib_llm_comm.planning.preparation import Transition, open_game, preparation_of
+from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, measure_agreement
 from rllib_llm_comm.planning.rewards.reward_code import CodeReward, write_reward
 from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
 
@@ -97,17 +96,20 @@ class RewardCodeScores:
             ChatError: If a request failed for good.
             UserError: If there is no such kitchen, or the user has to do something first.
         """
-        work = [(layout, subgoal) for layout in layouts for subgoal in all_subgoals(get_layout(layout))]
+        games = {layout: open_game(ENV_ID, {"layout": layout}) for layout in layouts}
+        kitchens = {layout: get_layout(layout) for layout in layouts}
+        work = [
+            (name, subgoal_text(kitchen, one)) for name, kitchen in kitchens.items() for one in all_subgoals(kitchen)
+        ]
         steps: dict[str, list[Transition]] = {}
-        for number, (layout, subgoal) in enumerate(work):
-            text = subgoal_text(get_layout(layout), subgoal)
-            source, why = self._source(layout, subgoal, text)
+        for number, (layout, text) in enumerate(work):
+            source, why = self._source(games[layout], layout, text)
             digest = hashlib.sha256(source.encode()).hexdigest()[:16] if source else ""
             found = self.done.setdefault(layout, {})
             if found.get(text, {}).get("code") != digest or (why and found[text].get("refused") != why):
                 if layout not in steps:
-                    steps = {layout: list(kitchen_steps(layout, self.steps, self.seed))}
-                found[text] = {"code": digest, **_measured(source, why, subgoal, steps[layout])}
+                    steps = {layout: list(preparation_of(games[layout]).steps(self.steps, self.seed))}
+                found[text] = {"code": digest, **_measured(source, why, games[layout], text, steps[layout])}
             if self.model is not None or number + 1 == len(work) or work[number + 1][0] != layout:
                 keep(self.to_json())
             progress(number + 1, len(work))
@@ -145,29 +147,27 @@ class RewardCodeScores:
         }
         return json.dumps(record, indent=1) + "\n"
 
-    def _source(self, layout: str, subgoal: Subgoal, text: str) -> tuple[str, str]:
+    def _source(self, game: PlanningGame, layout: str, text: str) -> tuple[str, str]:
         """The code of a subgoal, and why there is none."""
         path = code_path(self.folder, layout, text)
         if path.exists():
             return path.read_text(encoding="utf-8"), ""
         if self.model is None:
             return "", ""
-        kitchen = Kitchen(layout)
-        agent = COOKS[0] if subgoal in library(kitchen.layout, 0) else COOKS[1]
-        told = " ".join(manual(kitchen.layout))
+        agent = next(agent for agent in game.agents if text in game.library(agent))
         try:
-            written = write_reward(self.model, text, plain_state(kitchen), agent=agent, manual=told)
+            written = write_reward(self.model, text, game.plain(game.state()), agent=agent, manual=game.manual())
         except AnswerError as error:
             return "", str(error)
         write_atomically(path, written.source)
         return written.source, ""
 
 
-def _measured(source: str, why: str, subgoal: Subgoal, steps: Sequence[Transition]) -> dict[str, Any]:
+def _measured(source: str, why: str, game: PlanningGame, subgoal: str, steps: Sequence[Transition]) -> dict[str, Any]:
     if not source:
         return {"refused": why} if why else {}
     try:
         reward = CodeReward(source)
     except RefusedCodeError as error:
         return {"refused": error.reason}
-    return {"counts": asdict(measure_agreement(reward, subgoal, steps))}
+    return {"counts": asdict(measure_agreement(reward, game, subgoal, steps))}

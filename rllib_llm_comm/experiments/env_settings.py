@@ -51,11 +51,22 @@ def check_planned_environment(stage: str, config: Any) -> None:
 
     if getattr(config, "planner", None) is None or not isinstance(config.env, str) or not is_parallel(config.env):
         return
-    settings = {**config.planning_settings(), "planner": "scripted"}  # the real one has been checked
     try:
-        PlannedSubgoals(make_env(config.env, **config.env_config), **settings).close()
+        PlannedSubgoals(make_env(config.env, **config.env_config), **planning_to_check(config)).close()
     except UserError as error:
         raise UserError(f"In `{stage}.config`: {error}") from None
+
+
+def planning_to_check(config: Any) -> dict[str, Any]:
+    """Settings of `PlannedSubgoals` with which an environment can be made before anything runs.
+
+    The config's own planner and rewards are checked elsewhere; their files may be those of a stage that is still to
+    run.
+
+    Args:
+        config: The checked config of an algorithm that plans.
+    """
+    return {**config.planning_settings(), "planner": "scripted", "subgoal_rewards": "exact"}
 
 
 def check_shows_words(stage: str, env: str, env_config: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import one_sentence
 
 Settings = TypeVar("Settings", bound="ChatStageSettings")
+_OF_THE_GAME = {"chat", "env_config", "layout"}
 
 
 class ChatStageSettings(BaseModel):
@@ -60,9 +61,48 @@ class _ChatStage(PlainStage):
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """Without time-outs, prices and the like: more budget or patience continues a stage."""
-        from rllib_llm_comm.planning.kitchen.subgoal_dataset import without_keys
+        from rllib_llm_comm.planning.subgoal_dataset import without_keys
 
         return dict(without_keys(config))
+
+
+class GameStageSettings(ChatStageSettings):
+    """`config:` of stages that show a game to the model; `env` above it names the game, by default the kitchens.
+
+    Attributes:
+        env_config: Settings of the game.
+        layout: Short for `env_config: {layout: ...}`, for games that have layouts.
+    """
+
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    layout: str = ""
+
+
+class _GameStage(_ChatStage):
+    """A stage that shows a game to the model, through the game's `GamePreparation`."""
+
+    takes_env = True
+
+    def game(self, stage: Stage) -> dict[str, Any]:
+        """Id of the environment (`env`) and its `settings`."""
+        from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
+
+        given = self.settings(stage)
+        if given.layout and "layout" in given.env_config:
+            raise UserError(f"`{stage.name}.config` has both `layout` and `env_config.layout`; leave one of them away.")
+        named = {"layout": given.layout} if given.layout else {}
+        return {"env": stage.experiment.env or ENV_ID, "settings": {**given.env_config, **named}}
+
+    def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
+        """Checks the game, too."""
+        from rllib_llm_comm.planning.preparation import open_game
+
+        super().check_config(stage, unresolved)
+        game = self.game(stage)
+        try:
+            open_game(game["env"], game["settings"])
+        except UserError as error:
+            raise UserError(f"In `{stage.name}`: {error}") from None
 
 
 class ManualStageSettings(ChatStageSettings):
@@ -109,19 +149,18 @@ class MakeManual(_ChatStage):
         return StageResult([target], {"facts": facts}, {**counts, "facts": facts_found, **who_answered(model)})
 
 
-class TranslationStageSettings(ChatStageSettings):
+class TranslationStageSettings(GameStageSettings):
     """`config:` of `run: translate`.
 
     Attributes:
-        layout: The kitchen.
         manual: Manual that the model is shown; empty: the game's own.
-        code: Python files of the game; empty: a recorded copy of the kitchens' code, which recordings quote.
+        code: Python files of the game; empty: those of the game; of the kitchens a recorded copy, which
+            recordings quote.
         pieces: Pieces of code that the model is shown (ours; SAMA does not say).
-        states: Random states in which the translator is checked (ours).
+        states: Random states in which the translator is checked (ours); fewer where the game has no more that differ.
         actions: Random states in which the model tells the effects of the first agent's actions, to be checked (ours).
     """
 
-    layout: str = "cramped_room"
     manual: str = ""
     code: list[str] = Field(default_factory=list)
     pieces: int = Field(1, ge=1, le=20)
@@ -129,7 +168,7 @@ class TranslationStageSettings(ChatStageSettings):
     actions: int = Field(1, ge=0, le=1000)
 
 
-class Translate(_ChatStage):
+class Translate(_GameStage):
     """`run: translate`: a translator of states, written by the model, and actions in words; both checked."""
 
     name = "translate"
@@ -137,13 +176,11 @@ class Translate(_ChatStage):
     texts = ("manual",)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks kitchen and code, too."""
-        from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
+        """Checks the code, too."""
         from rllib_llm_comm.planning.code_index import CodeIndex
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)
-        get_layout(settings.layout)
         if settings.code:
             CodeIndex.of_files(map(Path, settings.code))
 
@@ -154,15 +191,14 @@ class Translate(_ChatStage):
         settings = self.settings(stage)
         model = open_stage_chat(settings.chat, stage.folder)
         target = stage.folder / "translation.json"
-        figures = run_translation(model, target, **settings.model_dump(exclude={"chat"}))
+        figures = run_translation(model, target, **self.game(stage), **settings.model_dump(exclude=_OF_THE_GAME))
         return StageResult([target], {}, {**figures, **who_answered(model)})
 
 
-class SubgoalStageSettings(ChatStageSettings):
+class SubgoalStageSettings(GameStageSettings):
     """`config:` of `run: collect_subgoals`.
 
     Attributes:
-        layout: The kitchen.
         planner: Settings of `make_planner` that asks a chat model, without `chat`.
         states: States in which the planner is asked (ours; SAMA does not say).
         states_by: "model" (SAMA): the chat model proposes the states; "random": they are drawn.
@@ -171,7 +207,6 @@ class SubgoalStageSettings(ChatStageSettings):
         text_encoder: The frozen text encoder that compares them.
     """
 
-    layout: str = "cramped_room"
     planner: dict[str, Any] = Field(default_factory=lambda: {"name": "sama"})
     states: int = Field(30, ge=1, le=10_000)
     states_by: str = "model"
@@ -179,22 +214,20 @@ class SubgoalStageSettings(ChatStageSettings):
     text_encoder: str = "embedded"
 
 
-class CollectSubgoals(_ChatStage):
+class CollectSubgoals(_GameStage):
     """`run: collect_subgoals`: what a planner wants in diverse states, as a data set for training."""
 
     name = "collect_subgoals"
     settings_class = SubgoalStageSettings
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks kitchen, planner and encoder, too."""
-        from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
+        """Checks planner and encoder, too."""
         from rllib_llm_comm.errors import require_choice
         from rllib_llm_comm.experiments.subgoal_stage_run import STATES_BY, planner_without_chat
         from rllib_llm_comm.language.text_encoder import check_text_encoder
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)
-        get_layout(settings.layout)
         require_choice(f"{stage.name}.config.states_by", settings.states_by, STATES_BY)
         check_text_encoder(settings.text_encoder)
         try:
@@ -210,7 +243,7 @@ class CollectSubgoals(_ChatStage):
         settings = self.settings(stage)
         model = open_stage_chat(settings.chat, stage.folder)
         target = stage.folder / "subgoals.json"
-        figures = run_subgoals(model, target, **settings.model_dump(exclude={"chat"}))
+        figures = run_subgoals(model, target, **self.game(stage), **settings.model_dump(exclude=_OF_THE_GAME))
         return StageResult([target], {}, {**figures, **who_answered(model)})
 
 
@@ -220,7 +253,7 @@ class RewardStageSettings(ChatStageSettings):
     Attributes:
         subgoals: Data set of subgoals, usually `${stage}`; one reward is written for each.
         manual: Manual that the model is shown; empty: the game's own.
-        steps: Steps of disturbed scripted cooks in which the code is compared with the game's own test (ours).
+        steps: Steps of disturbed scripted play in which the code is compared with the game's own test (ours).
         least_agreement: Least share of judgements that agree, in [0, 1]; code below it is left out together with its
             subgoal (ours; SAMA checks nothing).
     """

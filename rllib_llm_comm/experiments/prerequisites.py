@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import one_line
-from rllib_llm_comm.experiments.env_settings import is_parallel
+from rllib_llm_comm.experiments.env_settings import is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _make(config: Any) -> Any:
     env = make_env(config.env, **(config.env_config or {}))
     if getattr(config, "planner", None) is None:
         return env
-    return PlannedSubgoals(env, **{**config.planning_settings(), "planner": "scripted"})
+    return PlannedSubgoals(env, **planning_to_check(config))
 
 
 def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:

@@ -9,22 +9,18 @@ from typing import Any
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.envs.overcooked_ai.manual import manual as manual_of
-from rllib_llm_comm.envs.overcooked_ai.manual import map_facts
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS
-from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
-from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.subgoal_file import read_subgoal_file
-from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, library, subgoal_text
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps, measure_agreement
 from rllib_llm_comm.planning.manuals.manual import read_manual
+from rllib_llm_comm.planning.planning_game import PlanningGame
+from rllib_llm_comm.planning.preparation import preparation_of
+from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, measure_agreement
 from rllib_llm_comm.planning.rewards.reward_code import write_reward
 from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
 from rllib_llm_comm.planning.rewards.subgoal_rewards import file_name
+from rllib_llm_comm.planning.subgoal_dataset import read_subgoals
 
 AGREEMENT, SUBGOALS = "agreement.json", "subgoals.json"
 
@@ -60,19 +56,15 @@ def run_rewards(
         ChatError: If a request failed for good.
         UserError: If the data set cannot be read, or no code is left.
     """
-    record = json.loads(Path(subgoals).expanduser().read_text(encoding="utf-8"))
-    kitchen = Kitchen(record["kitchen"]["layout"])
-    known = read_subgoal_file(subgoals, kitchen.layout)
-    wanted = dict(sorted((subgoal_text(kitchen.layout, subgoal), subgoal) for subgoal in known))
-    told = " ".join(manual_of(kitchen.layout))
-    if manual:
-        told = f"{read_manual(manual)} {' '.join(map_facts(kitchen.layout))}"
-    transitions = list(kitchen_steps(kitchen.layout.name, steps, seed))
+    record, game, wanted = read_subgoals(subgoals)
+    told = f"{read_manual(manual)} {game.scenario()}" if manual else game.manual()
+    transitions = list(preparation_of(game).steps(steps, seed))
+    game.env.reset(seed=seed)
     rows: list[dict[str, Any]] = []
     with counting_bar("writing rewards") as progress:
-        for text, subgoal in wanted.items():
-            reward, why = _reward(model, kitchen, subgoal, text, told)
-            found = None if reward is None else measure_agreement(reward, subgoal, transitions)
+        for text in wanted:
+            reward, why = _reward(model, game, text, told)
+            found = None if reward is None else measure_agreement(reward, game, text, transitions)
             rows.append(_row(text, found, why, least_agreement))
             path = folder / f"{file_name(text)}.py"
             if reward is not None and rows[-1]["kept"]:
@@ -99,11 +91,11 @@ def run_rewards(
     return figures
 
 
-def _reward(model: ChatModel, kitchen: Kitchen, subgoal: Subgoal, text: str, manual: str) -> tuple[Any, str]:
+def _reward(model: ChatModel, game: PlanningGame, subgoal: str, manual: str) -> tuple[Any, str]:
     """Reward code of a subgoal, and why there is none."""
-    agent = COOKS[0] if subgoal in library(kitchen.layout, 0) else COOKS[1]
+    agent = next(agent for agent in game.agents if subgoal in game.library(agent))
     try:
-        return write_reward(model, text, plain_state(kitchen), agent=agent, manual=manual), ""
+        return write_reward(model, subgoal, game.plain(game.state()), agent=agent, manual=manual), ""
     except (AnswerError, RefusedCodeError) as error:
         return None, str(error)
 

@@ -48,15 +48,18 @@ def collect_subgoals(
     quiet_libraries(0)
     require_writable({"--markdown": markdown_file})
     import_modules(modules)
+    from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
     from rllib_llm_comm.evaluation.planner_scores import markdown
-    from rllib_llm_comm.planning.kitchen.subgoal_dataset import SubgoalDataset
     from rllib_llm_comm.planning.planners import planner_model
+    from rllib_llm_comm.planning.preparation import open_game
+    from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset
 
     model = planner_model(planner)
     rows = []
     for kitchen in [get_layout(name).name for name in layouts or LAYOUT_NAMES]:
-        data, path = SubgoalDataset(kitchen, planner, seed, model), folder / f"{kitchen}.json"
+        game, path = open_game(ENV_ID, {"layout": kitchen}, seed), folder / f"{kitchen}.json"
+        data = SubgoalDataset(game, planner, seed, model)
         if path.exists():
             data.take_over(path.read_text(encoding="utf-8"))
         with counting_bar(f"asking in {kitchen}") as progress:

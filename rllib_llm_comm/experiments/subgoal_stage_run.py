@@ -13,11 +13,12 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.planning.kitchen.proposed_states import distinct, propose_states, words_of
-from rllib_llm_comm.planning.kitchen.subgoal_dataset import SubgoalDataset
 from rllib_llm_comm.planning.manuals.manual import read_manual
 from rllib_llm_comm.planning.planners import WITH_MODEL, make_planner
 from rllib_llm_comm.planning.planning_game import State
+from rllib_llm_comm.planning.preparation import open_game
+from rllib_llm_comm.planning.proposed_states import distinct, propose_states
+from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset, words_of
 
 STATES_BY = BY_MODEL, RANDOM = ("model", "random")
 
@@ -44,7 +45,8 @@ def run_subgoals(
     model: ChatModel,
     target: Path,
     *,
-    layout: str,
+    env: str,
+    settings: Mapping[str, Any],
     planner: Mapping[str, Any],
     states: int,
     states_by: str,
@@ -57,7 +59,8 @@ def run_subgoals(
     Args:
         model: The chat model.
         target: File of the data set; what it holds is not asked for again.
-        layout: The kitchen.
+        env: Id of the game's environment.
+        settings: Its settings.
         planner: Settings of `make_planner`, without `chat`.
         states: States in which the planner is asked.
         states_by: "model" or "random".
@@ -72,14 +75,14 @@ def run_subgoals(
         ChatError: If a request failed for good.
         UserError: If the user has to do something first.
     """
-    data = SubgoalDataset(layout, planner, seed, model, states_by=states_by)
+    data = SubgoalDataset(open_game(env, settings, seed), planner, seed, model, states_by=states_by)
     proposed = states
     if states_by == BY_MODEL:
         given, proposed = _proposed(model, data, planner, states, apart, text_encoder)
         data.given, states = given, len(given)
     if target.exists():
         data.take_over(target.read_text(encoding="utf-8"))
-    with counting_bar(f"asking in {layout}") as progress:
+    with counting_bar(f"asking in {settings.get('layout', env)}") as progress:
         there = data.ask(states, partial(write_atomically, target), progress)
     summary = data.summary()
     say(

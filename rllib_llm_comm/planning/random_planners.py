@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from rllib_llm_comm.planning.answer_authors import RANDOM, PhaseAnswers
 from rllib_llm_comm.planning.made_plan import made_plan
 from rllib_llm_comm.planning.matching import failed_assignments
 from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner, PlanRequest
+from rllib_llm_comm.planning.subgoal_files import read_record
 
 DRAWN = "drawn at random"
 """The reason of a subgoal that nobody has thought of."""
@@ -21,24 +23,35 @@ class RandomPlanner(Planner):
 
     Args:
         seed: Of the draws, until `reseed`.
+        subgoals: Path of a data set of subgoals: only these are drawn, as far as an agent can set about one of them
+            (SAMA trains on a data set); empty: all.
+
+    Raises:
+        UserError: If a setting is not allowed.
     """
 
     name = "random"
     answerers = (RANDOM,)
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, subgoals: str = "") -> None:
         self._rng = np.random.default_rng(_checked(seed))
+        self.subgoals = subgoals
+        self._drawn = frozenset(read_record(subgoals)[1]) if subgoals else frozenset()
 
     def reseed(self, seed: int) -> None:
         """Begins a new series of draws."""
         self._rng = np.random.default_rng(seed)
+
+    def settings(self) -> dict[str, Any]:
+        """Settings that identify this planner, JSON-able."""
+        return {"name": self.name, **({"subgoals": self.subgoals} if self.subgoals else {})}
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of random subgoals that the agents can set about now."""
         given: dict[str, str] = {}
         for agent in request.game.agents:
             where = self._rng.random()
-            given[agent] = _going_on(request, agent) or _draw(request, agent, given, where)
+            given[agent] = _going_on(request, agent) or _draw(request, agent, given, where, self._drawn)
         subgoals = [_drawn(agent, given[agent]) for agent in given]
         by = PhaseAnswers.all_by(RANDOM)
         return Plan(goal="do anything", subgoals=subgoals, planner=self.name, answered_by=by)
@@ -129,7 +142,7 @@ def _going_on(request: PlanRequest, agent: str) -> str:
     return "" if current and request.game.refusal(request.state, agent, current) else current
 
 
-def _draw(request: PlanRequest, agent: str, given: dict[str, str], where: float) -> str:
+def _draw(request: PlanRequest, agent: str, given: dict[str, str], where: float, among: Set[str] = frozenset()) -> str:
     """Any subgoal that an agent can set about now; one with which all has failed from here only if there is no other.
 
     Args:
@@ -137,8 +150,10 @@ def _draw(request: PlanRequest, agent: str, given: dict[str, str], where: float)
         agent: The agent.
         given: Subgoals of the agents before it.
         where: From 0 to 1: which of those that there are.
+        among: Only these are drawn, if the agent can set about one of them; none: all.
     """
     options = request.game.possible(request.state, agent)
+    options = [option for option in options if option in among] or options
     fresh = [option for option in options if {**given, agent: option} not in failed_assignments(request)]
     return (fresh or options)[int(where * len(fresh or options))]
 

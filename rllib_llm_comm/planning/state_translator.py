@@ -22,6 +22,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.prompt_files import fill
 from rllib_llm_comm.planning.code_index import CodeIndex
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
+from rllib_llm_comm.planning.preparation import preparation_of
 from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError, Sandbox, shared_sandbox
 
 TRANSLATOR = "translator"
@@ -132,7 +133,10 @@ def write_translator(
         return made
 
     code = "\n\n".join(f"# {piece.file}: {piece.name}\n{piece.code}" for piece in index.search(shown, pieces))
-    prompt = fill(__package__, "translator", manual=manual, code=code, state=shown)
+    how = preparation_of(game)
+    prompt = fill(
+        __package__, "translator", manual=manual, code=code, state=shown, tell=how.to_tell, leave=how.to_leave
+    )
     with asking_for(TRANSLATION):
         return ask_checked(model, prompt, read, what="translator")
 

@@ -17,12 +17,12 @@ from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.text import primitive_phrases
+from rllib_llm_comm.planning.action_translation import translate_actions
 from rllib_llm_comm.planning.kitchen.action_translation import (
     effect_check,
     goal_cell_actions,
     primitive_actions,
     surroundings,
-    translate_actions,
 )
 from rllib_llm_comm.planning.kitchen.recorded_code import kitchen_code
 from rllib_llm_comm.planning.planning_game import planning_game

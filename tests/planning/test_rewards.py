@@ -10,12 +10,14 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.client import ChatClient
+from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.names import place_name
 from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, completed, library, parse_subgoal
-from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps, measure_agreement
+from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, all_subgoals, completed, library, subgoal_text
+from rllib_llm_comm.planning.preparation import open_game, preparation_of
+from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, measure_agreement
 from rllib_llm_comm.planning.rewards.reward_code import CodeReward, JudgeReward, write_reward
 from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
 
@@ -46,12 +48,6 @@ EXAMPLE = plain_state(Kitchen("cramped_room"))
 
 def client(server: ChatServer, **settings) -> ChatClient:
     return ChatClient("tiny", server.url, requests_per_minute=1e6, **settings)
-
-
-def subgoal(text: str, layout: str = "cramped_room") -> Subgoal:
-    found = parse_subgoal(get_layout(layout), text)
-    assert found is not None
-    return found
 
 
 # ---- code --------------------------------------------------------------------------------------------------
@@ -115,35 +111,44 @@ def test_a_judge_says_yes_or_no_and_costs_once(tmp_path):
 
 @pytest.fixture(scope="module")
 def steps():
-    return list(kitchen_steps("cramped_room", 600, seed=1))
+    return steps_of("cramped_room", 600, 1)
+
+
+def steps_of(layout, number, seed):
+    return list(preparation_of(open_game(ENV_ID, {"layout": layout})).steps(number, seed))
+
+
+def measured(code, text, steps, layout="cramped_room"):
+    return measure_agreement(CodeReward(code), open_game(ENV_ID, {"layout": layout}), text, steps)
 
 
 def test_right_code_agrees_in_every_step(steps):
-    found = measure_agreement(CodeReward(RIGHT_CODE), subgoal(ADD), steps)
+    found = measured(RIGHT_CODE, ADD, steps)
     assert found.steps == 1200 and found.both > 20
     assert (found.share, found.precision, found.recall) == (1.0, 1.0, 1.0)
 
 
 def test_wrong_code_is_found_out(steps):
-    found = measure_agreement(CodeReward(WRONG_CODE), subgoal(ADD), steps)
+    found = measured(WRONG_CODE, ADD, steps)
     assert found.recall == 1.0 and found.false_alarms == found.both > 20 and found.precision == 0.5
     assert found.share < 1.0
     # Right words, wrong subgoal.
-    other = measure_agreement(CodeReward(RIGHT_CODE), subgoal("fetch an onion from the left onion crate"), steps)
+    other = measured(RIGHT_CODE, "fetch an onion from the left onion crate", steps)
     assert other.missed > 0 and other.precision == 0.0
 
 
 def test_code_that_fails_is_counted(steps):
-    found = measure_agreement(CodeReward(FAILING_CODE), subgoal(ADD), steps[:100])
+    found = measured(FAILING_CODE, ADD, steps[:100])
     assert found.refused > 0 and found.steps == 200
 
 
 @pytest.mark.parametrize("layout", ["cramped_room", "forced_coordination"])
 def test_plain_states_tell_enough_for_every_subgoal(layout):
     """Code for each subgoal of a kitchen that reads plain states only agrees with the exact test in every step."""
-    kitchen, steps, total = get_layout(layout), list(kitchen_steps(layout, 120, seed=2)), Agreement()
+    kitchen, steps, total = get_layout(layout), steps_of(layout, 120, 2), Agreement()
     for goal in all_subgoals(kitchen):
-        total += measure_agreement(CodeReward(code_for(goal, place_name(kitchen, goal.cell))), goal, steps)
+        code = code_for(goal, place_name(kitchen, goal.cell))
+        total += measured(code, subgoal_text(kitchen, goal), steps, layout)
     assert total.both > 100 and total.share == 1.0 and total.steps == 240 * len(all_subgoals(kitchen))
 
 
@@ -162,13 +167,12 @@ def code_for(goal: Subgoal, place: str) -> str:
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_the_steps_reach_subgoals_of_every_kind(layout):
-    steps = list(kitchen_steps(layout, 500, seed=0))
+    steps = steps_of(layout, 500, 0)
     reached = set()
     for step in steps:
+        before, after = step.before.state, step.after.state
         for player in range(2):
-            reached |= {
-                s.verb for s in library(get_layout(layout), player) if completed(step.before, step.after, player, s)
-            }
+            reached |= {s.verb for s in library(get_layout(layout), player) if completed(before, after, player, s)}
     assert reached == {"take", "put", "add", "plate", "deliver", "go"}
     assert all(one.plain_after == two.plain_before for one, two in zip(steps[:59], steps[1:60], strict=True))
 

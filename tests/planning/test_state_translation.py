@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,8 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.code_index import CodeIndex, split_code, words
-from rllib_llm_comm.planning.kitchen.state_translation import Translation, checked, kitchen_check, translate
 from rllib_llm_comm.planning.planning_game import planning_game
+from rllib_llm_comm.planning.state_translation import Translation, checked, translate
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -88,7 +89,7 @@ def test_false_sentences_are_thrown_away():
     index = CodeIndex(split_code(SOURCE, "shop.py"))
     with ChatServer(json.dumps({"sentences": said})) as server:
         model = ChatClient("tiny", server.url, requests_per_minute=1e6)
-        found = translate(model, index, game.plain(state), kitchen_check(game, state), manual=game.manual())
+        found = translate(model, index, game.plain(state), partial(game.holds, state), manual=game.manual())
         prompt = server.requests[0]["messages"][-1]["content"]
     assert found.false == [f"Alice holds {other}."] and found.unclear == ["Bob is happy."]
     assert len(found.true) >= 4 and found.precision == len(found.true) / (len(found.true) + 1)
@@ -102,10 +103,10 @@ def test_sentences_of_one_state_are_true_of_it_and_others_are_found_out(layout, 
     game = kitchen(layout, seed)
     state = game.state()
     sentences = [game.situation(state), *(game.situation_of(state, agent) for agent in game.agents)]
-    own = checked(sentences, kitchen_check(game, state))
+    own = checked(sentences, partial(game.holds, state))
     assert own.precision == 1 and own.judged == 1 and " ".join(own.true) == " ".join(sentences)
     elsewhere = kitchen(layout, other)
-    found = checked(sentences, kitchen_check(elsewhere, elsewhere.state()))
+    found = checked(sentences, partial(elsewhere.holds, elsewhere.state()))
     mine, theirs = (shown.plain(shown.state())["cooks"]["alice"]["holds"] for shown in (game, elsewhere))
     # Whoever holds a soup holds a dish as well, in a way: that alone is unclear.
     wrong = found.unclear if (mine, theirs) == ("dish", "soup") else found.false

@@ -10,12 +10,12 @@ from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.kitchen.proposed_states import distinct, propose_states, words_of
 from rllib_llm_comm.planning.kitchen.recorded_code import kitchen_code
-from rllib_llm_comm.planning.kitchen.subgoal_dataset import diverse_states
 from rllib_llm_comm.planning.planning_game import planning_game
+from rllib_llm_comm.planning.proposed_states import distinct, propose_states
 from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError, Sandbox
 from rllib_llm_comm.planning.state_translator import Translator, read_translator, to_json, write_translator
+from rllib_llm_comm.planning.subgoal_dataset import diverse_states, words_of
 
 GOOD = '```python\ndef translate(state):\n    return ["Alice holds " + state["cooks"]["alice"]["holds"] + "."]\n```'
 FALSE = GOOD.replace('["Alice', '["There are 3 soups in the pot.", "Alice')

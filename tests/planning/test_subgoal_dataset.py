@@ -12,10 +12,10 @@ from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_file import read_subgoal_file
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.kitchen.subgoal_dataset import SubgoalDataset, diverse_states
 from rllib_llm_comm.planning.planners import register_planner
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner
+from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset, diverse_states
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -50,6 +50,10 @@ def kitchen(layout):
     return planning_game(env)
 
 
+def data_set(layout, *args, **settings):
+    return SubgoalDataset(kitchen(layout), *args, **settings)
+
+
 def test_states_differ_in_words_and_more_of_them_begin_with_the_same():
     game = kitchen("cramped_room")
     few, many = diverse_states(game, 20, seed=4), diverse_states(game, 60, seed=4)
@@ -60,15 +64,15 @@ def test_states_differ_in_words_and_more_of_them_begin_with_the_same():
 
 
 def test_a_kitchen_with_few_states_gives_those_that_there_are(monkeypatch):
-    monkeypatch.setattr("rllib_llm_comm.planning.kitchen.subgoal_dataset._DRAWS_IN_VAIN", 3)
-    data = SubgoalDataset(TINY)
+    monkeypatch.setattr("rllib_llm_comm.planning.subgoal_dataset._DRAWS_IN_VAIN", 3)
+    data = data_set(TINY)
     there = data.ask(100_000, nothing)
     assert 0 < there == data.summary()["states"] < 100_000
 
 
 @pytest.mark.parametrize("layout", LAYOUT_NAMES)
 def test_the_scripted_planners_subgoals_are_what_the_game_can_draw_from(layout, tmp_path):
-    data, kept = SubgoalDataset(layout), []
+    data, kept = data_set(layout), []
     data.ask(50, kept.append)
     assert len(kept) == 1  # a planner by rules is not kept after each plan
     (tmp_path / "d.json").write_text(kept[-1])
@@ -82,7 +86,7 @@ def test_the_scripted_planners_subgoals_are_what_the_game_can_draw_from(layout, 
 
 def test_duplicates_are_counted_and_what_is_no_subgoal_is_refused():
     register_planner("said", Said)
-    data, kept = SubgoalDataset("cramped_room", {"name": "said", "api_key": "sk-secret"}), []
+    data, kept = data_set("cramped_room", {"name": "said", "api_key": "sk-secret"}), []
     data.ask(3, kept.append)
     assert len(kept) == 4  # after each plan, and at the end
     assert data.subgoals() == [
@@ -102,7 +106,7 @@ def test_a_stopped_data_set_goes_on_without_asking_twice():
             "budget": 1.0, "price_per_million_input": 1.0,
         }  # fmt: skip
         how = {"name": "chat", "chat": chat}
-        data, kept = SubgoalDataset("cramped_room", how), []
+        data, kept = data_set("cramped_room", how), []
 
         def stop(done, total):
             if done == 2:
@@ -112,7 +116,7 @@ def test_a_stopped_data_set_goes_on_without_asking_twice():
             data.ask(5, kept.append, stop)
         asked = len(server.requests)
         # A larger budget is no other planner.
-        again = SubgoalDataset("cramped_room", {**how, "chat": {**chat, "budget": 9.0}})
+        again = data_set("cramped_room", {**how, "chat": {**chat, "budget": 9.0}})
         again.take_over(kept[-1])
         assert again.plans == data.plans and len(again.plans) == 2
         again.ask(5, kept.append)
@@ -126,14 +130,14 @@ def test_a_stopped_data_set_goes_on_without_asking_twice():
 def test_states_without_a_usable_answer_are_told():
     with ChatServer("I do not know.") as server:
         chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
-        data = SubgoalDataset("cramped_room", {"name": "chat", "objects": False, "chat": chat})
+        data = data_set("cramped_room", {"name": "chat", "objects": False, "chat": chat})
         data.ask(2, nothing)
     assert data.summary()["failed"] == 2 and data.summary()["subgoals"] == 0
     assert all(plan["failed"] and "subgoals" not in plan for plan in data.plans)
 
 
 def test_planners_that_draw_give_the_same_when_they_go_on():
-    whole, first, rest = (SubgoalDataset("cramped_room", "random", seed=2) for _ in range(3))
+    whole, first, rest = (data_set("cramped_room", "random", seed=2) for _ in range(3))
     whole.ask(10, nothing)
     first.ask(4, nothing)
     rest.take_over(first.to_json())
@@ -146,17 +150,17 @@ def test_planners_that_draw_give_the_same_when_they_go_on():
     [
         ("{", "cannot be continued"),
         ("[]", "cannot be continued"),
-        (SubgoalDataset("cramped_room", seed=1).to_json(), "another planner, kitchen or --seed"),
-        (SubgoalDataset("cramped_room", "random").to_json(), "another planner, kitchen or --seed"),
-        (SubgoalDataset("coordination_ring").to_json(), "another planner, kitchen or --seed"),
+        (data_set("cramped_room", seed=1).to_json(), "another planner, game or --seed"),
+        (data_set("cramped_room", "random").to_json(), "another planner, game or --seed"),
+        (data_set("coordination_ring").to_json(), "another planner, game or --seed"),
     ],
 )
 def test_files_of_something_else_are_refused(text, match):
     with pytest.raises(UserError, match=match):
-        SubgoalDataset("cramped_room").take_over(text)
+        data_set("cramped_room").take_over(text)
 
 
 def test_states_that_are_drawn_otherwise_are_refused():
-    data = SubgoalDataset("cramped_room", plans=[{"state": "0", "goal": "", "subgoals": {}, "refused": []}])
+    data = data_set("cramped_room", plans=[{"state": "0", "goal": "", "subgoals": {}, "refused": []}])
     with pytest.raises(UserError, match="drawn otherwise now"):
         data.ask(1, nothing)

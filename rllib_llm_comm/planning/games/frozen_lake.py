@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_llm_comm.envs.frozen_lake.checker import LakeFacts, check_sentence
 from rllib_llm_comm.envs.frozen_lake.layouts import LAYOUT_NAMES, Cell
 from rllib_llm_comm.envs.frozen_lake.rules import ARRIVED, WALKS
 from rllib_llm_comm.envs.frozen_lake.text import WALKERS, brief, place
 from rllib_llm_comm.planning.games.frozen_lake_player import FollowingWalkers
 from rllib_llm_comm.planning.planning_game import PlanningGame
 
+_WAIT = re.compile(r"(?:wait|stay|stand still|do nothing|stay put|wait here|stay here)")
 _PLACE = re.compile(r"column\s+(\d+)\s*(?:,|and)?\s*row\s+(\d+)")
 
 
@@ -77,12 +79,19 @@ class LakePlanning(PlanningGame):
         return f"{agent.capitalize()} {ends.get(state.fates[i], 'has fallen into a hole at')} {place(state.cells[i])}."
 
     def plain(self, state: Moment) -> Mapping[str, Any]:
-        """Time, places and fates."""
+        """Time, places and fates, and the cells where somebody has been."""
         walkers = zip(WALKERS, state.cells, state.fates, strict=True)
         return {
             "time": state.time,
             "walkers": {name: {"column": x, "row": y, "fate": fate} for name, (x, y), fate in walkers},
+            "visited": [{"column": x, "row": y} for x, y in sorted(state.seen)],
         }
+
+    def holds(self, state: Moment, sentence: str) -> bool | None:
+        """True if a sentence is true of what the walkers know, false if it is not."""
+        lake = self.env.unwrapped.lake
+        facts = LakeFacts(lake.layout, state.cells, state.fates, state.seen, state.time, lake.horizon)
+        return check_sentence(facts, sentence)
 
     def library(self, agent: str) -> list[str]:
         """All cells as places to go to."""
@@ -92,6 +101,19 @@ class LakePlanning(PlanningGame):
         """Subgoal to go to the one cell that a text names; `None` if it names none, or several."""
         found = {(int(x), int(y)) for x, y in _PLACE.findall(text.lower())} & set(self.cells())
         return _subgoal(found.pop()) if len(found) == 1 else None
+
+    def resolve(self, state: Moment, agent: str, text: str) -> str | None:
+        """Subgoal that a text means for a walker; to wait is to go to its own cell."""
+        waits = _WAIT.fullmatch(" ".join(text.lower().split()).rstrip("."))
+        return _subgoal(state.cells[WALKERS.index(agent)]) if waits else self.parse(text)
+
+    def forms(self) -> str:
+        """Going to any cell, and waiting."""
+        layout = self.env.unwrapped.lake.layout
+        return (
+            f"go to a cell by its column, 0 to {layout.width - 1}, and row, 0 to {layout.height - 1}, such as "
+            f"'{_subgoal((layout.width - 1, 0))}'; wait"
+        )
 
     def refusal(self, state: Moment, agent: str, subgoal: str) -> str:
         """Reason for which a walker that is out cannot leave its cell; empty for all others."""

@@ -1,1 +1,1 @@
-"""Translation, reward agreement and subgoal data sets of the onion-soup kitchens."""
+"""The onion-soup kitchens as stages prepare them for planning: states, steps, words for actions, recorded code."""

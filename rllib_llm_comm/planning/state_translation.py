@@ -17,15 +17,13 @@ from pydantic import BaseModel, Field
 from rllib_llm_comm.chat.answers import ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.purposes import TRANSLATION
-from rllib_llm_comm.envs.overcooked_ai.checker import check_sentence
 from rllib_llm_comm.language.prompt_files import fill
 from rllib_llm_comm.planning.code_index import CodeIndex
-from rllib_llm_comm.planning.games.overcooked_ai import KitchenPlanning, Moment
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 Check = Callable[[str], bool | None]
-"""True if a sentence is true of the state; `None` if that cannot be told."""
+"""True if a sentence is true of the state; `None` if that cannot be told: `PlanningGame.holds` of a moment."""
 
 
 class Sentences(BaseModel):
@@ -123,14 +121,3 @@ def checked(sentences: Sequence[str], check: Check) -> Translation:
         truth = check(sentence)
         (found.unclear if truth is None else found.true if truth else found.false).append(sentence)
     return found
-
-
-def kitchen_check(game: KitchenPlanning, state: Moment) -> Check:
-    """The checker of a moment of the onion-soup kitchen.
-
-    Args:
-        game: Its adapter.
-        state: The moment.
-    """
-    kitchen = game.kitchen(state)
-    return lambda sentence: check_sentence(kitchen, sentence, soups=state.soups)

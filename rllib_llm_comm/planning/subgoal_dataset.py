@@ -1,4 +1,4 @@
-"""Data sets of subgoals: what a planner wants in many different states of a kitchen, each thing once.
+"""Data sets of subgoals: what a planner wants in many different states of a game, each thing once.
 
 SAMA asks its planner for goals and subgoals in many diverse states before it trains, removes what is there twice, and
 trains the executor on what remains.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -19,14 +20,13 @@ import numpy as np
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.envs import overcooked_ai
-from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
-from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
-from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
+from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID as KITCHEN
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.planners import make_planner
-from rllib_llm_comm.planning.planning_game import PlanningGame, State, planning_game
+from rllib_llm_comm.planning.planning_game import PlanningGame, State
 from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
+from rllib_llm_comm.planning.preparation import open_game, preparation_of
+from rllib_llm_comm.planning.subgoal_files import read_record
 
 DATA_SET = "subgoals"
 _FORMAT = 1
@@ -42,29 +42,40 @@ _SECRET = re.compile(r"(?:^|_)(?:key|token|secret|password)$")
 
 
 def diverse_states(game: PlanningGame, number: int, seed: int = 0) -> dict[str, State]:
-    """Random legal states of an onion-soup kitchen that differ in the words that planners read.
+    """Random legal states of a game that differ in the words that planners read.
 
     The first ones are the same for any `number`.
 
     Args:
-        game: An onion-soup kitchen; it is left in one of the states.
+        game: The game; it is left in one of the states.
         number: Number.
         seed: Of the states.
 
     Returns:
         The states by a digest of their words; fewer than `number` if 2,000 draws in a row brought nothing new.
+
+    Raises:
+        UserError: If states of this game cannot be drawn.
     """
-    rng, kitchen = np.random.default_rng(seed), game.env.unwrapped.kitchen
+    rng, how = np.random.default_rng(seed), preparation_of(game)
     found: dict[str, State] = {}
     in_vain = 0
     while len(found) < number and in_vain < _DRAWS_IN_VAIN:
-        kitchen.restore(random_snapshot(kitchen.layout, kitchen.dynamics, rng))
-        state = game.state()
-        words = [game.situation(state), *(game.situation_of(state, agent) for agent in game.agents)]
-        digest = digest_of("\n".join(words))
+        state = how.draw(rng)
+        digest = digest_of(words_of(game, state))
         in_vain = in_vain + 1 if digest in found else 0
         found.setdefault(digest, state)
     return found
+
+
+def words_of(game: PlanningGame, state: State) -> str:
+    """A state in the game's own words, agents included.
+
+    Args:
+        game: The game.
+        state: The state.
+    """
+    return "\n".join([game.situation(state), *(game.situation_of(state, agent) for agent in game.agents)])
 
 
 def digest_of(words: str) -> str:
@@ -78,10 +89,10 @@ def digest_of(words: str) -> str:
 
 @dataclass
 class SubgoalDataset:
-    """Subgoals that a planner gave in different states of a kitchen, without duplicates.
+    """Subgoals that a planner gave in different states of a game, without duplicates.
 
     Attributes:
-        layout: The kitchen: a name, or rows of one's own.
+        game: The game, as planners know it.
         planner: See `rllib_llm_comm.planning.planners.make_planner`.
         seed: Of the states, and of planners that draw.
         model: Chat model for a planner, in place of the one that its settings name.
@@ -91,28 +102,13 @@ class SubgoalDataset:
         states_by: Author of the states: "random", or "model".
     """
 
-    layout: str | Sequence[str] = "cramped_room"
+    game: PlanningGame
     planner: str | Mapping[str, Any] = "scripted"
     seed: int = 0
     model: ChatModel | None = None
     plans: list[dict[str, Any]] = field(default_factory=list)
     given: Mapping[str, State] = field(default_factory=dict)
     states_by: str = "random"
-
-    def __post_init__(self) -> None:
-        """Opens the kitchen.
-
-        Raises:
-            UserError: If there is no such kitchen.
-        """
-        env = overcooked_ai.parallel_env(layout=self.layout, observe=["entities"], action_level="goal_cell")
-        env.reset(seed=self.seed)
-        self._game = planning_game(env)
-
-    @property
-    def game(self) -> PlanningGame:
-        """The kitchen, as planners know it."""
-        return self._game
 
     def made_with(self) -> dict[str, Any]:
         """All that decides what comes of a state, JSON-able and without keys."""
@@ -130,14 +126,15 @@ class SubgoalDataset:
         """
         try:
             record = json.loads(text)
-            same = [record["data_set"], record["format"], record["kitchen"], record["made_with"]]
+            origin = preparation_of(self.game).origin()
+            same = [record["data_set"], record["format"], {name: record[name] for name in origin}, record["made_with"]]
             plans = [dict(plan) for plan in record["plans"]]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"The file of subgoals cannot be continued ({type(error).__name__}: {error}); give another --folder."
             ) from error
-        if same != [DATA_SET, _FORMAT, kitchen_record(get_layout(self.layout)), self.made_with()]:
-            raise UserError("The file holds subgoals of another planner, kitchen or --seed; give another --folder.")
+        if same != [DATA_SET, _FORMAT, origin, self.made_with()]:
+            raise UserError("The file holds subgoals of another planner, game or --seed; give another --folder.")
         self.plans = plans
 
     def ask(
@@ -158,7 +155,7 @@ class SubgoalDataset:
             ChatError: If a request failed for good.
             UserError: If what was taken over is of other states, or the user has to do something first.
         """
-        drawn = self.given or diverse_states(self._game, max(states, len(self.plans)), self.seed)
+        drawn = self.given or diverse_states(self.game, max(states, len(self.plans)), self.seed)
         found = list(drawn.items())
         if [plan.get("state") for plan in self.plans] != [digest for digest, _ in found[: len(self.plans)]]:
             raise UserError("The file holds subgoals for states that are drawn otherwise now; give another --folder.")
@@ -203,10 +200,10 @@ class SubgoalDataset:
 
         Returns:
             `states`; of these `failed`, without a usable answer; different `subgoals`; subgoals in the `library` of the
-            kitchen; the `share` of these that was given; different `goals`; `refused` proposals; subgoals by who wanted
+            game; the `share` of these that was given; different `goals`; `refused` proposals; subgoals by who wanted
             them (`answered_by`); and assignments by who gave them out (`assigned_by`).
         """
-        library = {subgoal for agent in self._game.agents for subgoal in self._game.library(agent)}
+        library = {subgoal for agent in self.game.agents for subgoal in self.game.library(agent)}
         different = len(self.subgoals())
         told = [plan["answered_by"] for plan in self.plans if "answered_by" in plan]
         return {
@@ -227,7 +224,7 @@ class SubgoalDataset:
             "data_set": DATA_SET,
             "format": _FORMAT,
             "version": importlib.metadata.version("rllib_llm_comm"),
-            "kitchen": kitchen_record(get_layout(self.layout)),
+            **preparation_of(self.game).origin(),
             "made_with": self.made_with(),
             "summary": self.summary(),
             "subgoals": self.subgoals(),
@@ -242,7 +239,7 @@ class SubgoalDataset:
         planner.begin()
         planner.reseed(int(np.random.SeedSequence([self.seed, len(self.plans)]).generate_state(1)[0]))
         try:
-            plan = planner.plan(PlanRequest(self._game, state))
+            plan = planner.plan(PlanRequest(self.game, state))
         except AnswerError as error:
             return {"failed": str(error)}
         refused = list(plan.refused)
@@ -259,7 +256,7 @@ class SubgoalDataset:
         """The subgoals of a plan in the game's words; what is none, as planners of one's own may say, is refused."""
         known = {}
         for agent, text in plan.by_agent().items():
-            subgoal = self._game.parse(text)
+            subgoal = self.game.parse(text)
             if subgoal is None:
                 refused.append(Refusal(phase="assignment", subgoal=text, reason="it is no subgoal"))
             else:
@@ -283,3 +280,32 @@ def without_keys(settings: Any) -> Any:
     if isinstance(settings, Sequence) and not isinstance(settings, str):
         return [without_keys(value) for value in settings]
     return settings if isinstance(settings, str | int | float | None) else str(settings)
+
+
+def read_subgoals(path: str | os.PathLike[str]) -> tuple[dict[str, Any], PlanningGame, list[str]]:
+    """A data set of subgoals.
+
+    Args:
+        path: A file that `SubgoalDataset.to_json` has written.
+
+    Returns:
+        Its record, its game at the start, and its subgoals in the game's words, sorted.
+
+    Raises:
+        UserError: If there is no such file, it is none, or a subgoal is none of its game.
+    """
+    record, texts = read_record(path)
+    try:
+        env_id, settings = KITCHEN, {"layout": record["kitchen"]["layout"]} if "kitchen" in record else {}
+        if "kitchen" not in record:  # files of kitchens name the kitchen alone
+            env_id, settings = str(record["game"]["env"]), dict(record["game"]["settings"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"`subgoals` is {str(path)!r}, which does not tell its game; make it anew.") from error
+    game = open_game(env_id, settings)
+    known = {text: game.parse(text) for text in texts}
+    unknown = [text for text, subgoal in known.items() if subgoal is None]
+    if unknown:
+        raise UserError(
+            f"`subgoals` is {str(path)!r}, whose {unknown[0]!r} is no subgoal of its game; remove or correct it."
+        )
+    return record, game, sorted({str(subgoal) for subgoal in known.values()})

@@ -1,0 +1,91 @@
+"""Diverse states of a game that a chat model proposes, checked by the game and de-duplicated by a text encoder.
+
+SAMA (Section 3.2) lets its model propose diverse states, and asks for goals and subgoals in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.chat.answers import UnusableError, ask_for
+from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.purposes import MANUAL
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.planning.nearest import directions
+from rllib_llm_comm.planning.planner_forms import with_entries
+from rllib_llm_comm.planning.planning_game import PlanningGame, State
+from rllib_llm_comm.planning.preparation import preparation_of
+from rllib_llm_comm.planning.subgoal_dataset import digest_of
+
+
+def propose_states(model: ChatModel, game: PlanningGame, count: int, *, manual: str, seed: int = 0) -> list[State]:
+    """States that a chat model proposes; what it leaves open is drawn. It is asked again where one is impossible.
+
+    Args:
+        model: The chat model.
+        game: The game; it is left in one of the states.
+        count: Number of states that are asked for.
+        manual: The game in words.
+        seed: Of what is drawn, such as the places where cooks stand.
+
+    Raises:
+        AnswerError: If both answers hold impossible states.
+        ChatError: If a request failed for good.
+        UserError: If the budget is spent or the key is missing, or no states of this game can be proposed.
+    """
+    how = preparation_of(game)
+    if how.form is None:
+        raise UserError(
+            f"No model can propose states of {type(game.env.unwrapped).__name__}; let them be drawn "
+            "(`states_by: random`)."
+        )
+
+    def check(answer: Any) -> None:
+        problems = [why for state in answer.states if (why := how.impossible(state))]
+        if problems:
+            raise UnusableError(*dict.fromkeys(problems))
+
+    prompt = fill(__package__, "propose_states", manual=manual, parts=how.parts(), count=count, course=how.course)
+    answer: Any = ask_for(model, prompt, with_entries(how.form, "states", count), check=check, purpose=MANUAL)
+    rng = np.random.default_rng(seed)
+    return [how.put(state, rng) for state in answer.states]
+
+
+def distinct(
+    states: Sequence[State], words: Callable[[State], str], apart: float, text_encoder: str = "embedded"
+) -> dict[str, State]:
+    """States whose words differ: of those nearer to an earlier one than allowed, none is kept.
+
+    Args:
+        states: At least one.
+        words: Gives a state in words.
+        apart: Least distance to all that are kept, as 1 minus the cosine of mean token vectors, in [0, 2]; 0 keeps all
+            that differ in their words.
+        text_encoder: See `rllib_llm_comm.language.text_encoder.load_text_encoder`.
+
+    Returns:
+        The states by a digest of their words, in their order.
+    """
+    texts = [words(state) for state in states]
+    vectors = directions(texts, text_encoder)
+    kept: dict[str, int] = {}
+    for number, text in enumerate(texts):
+        digest = digest_of(text)
+        near = max((float(vectors[number] @ vectors[other]) for other in kept.values()), default=-1.0)
+        if digest not in kept and (not apart or 1 - near >= apart):
+            kept[digest] = number
+    return {digest: states[number] for digest, number in kept.items()}
+
+
+def words_of(game: PlanningGame, state: State) -> str:
+    """A state in the game's own words, agents included.
+
+    Args:
+        game: The game.
+        state: The state.
+    """
+    return "\n".join([game.situation(state), *(game.situation_of(state, agent) for agent in game.agents)])
