@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,7 +124,7 @@ class RunLogger(LoggerCallback):
     def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
         """Closes runs of trials that were stopped."""
         for run in self._open.values():
-            self._try(lambda run=run: self.end(run, "stopped"))
+            self._try(partial(self.end, run, "stopped"))
         self._open.clear()
 
     def _try(self, action: Callable[[], Any]) -> None:
