@@ -23,6 +23,7 @@ from rllib_llm_comm.cli import (
     play,
     replay,
     report,
+    runs,
     study,
     train,
     zoo,
@@ -48,6 +49,7 @@ cli.command("clone")(clone.command)
 cli.command("export")(export.command)
 cli.add_typer(study.app, name="study")
 cli.command("report")(report.command)
+cli.command("runs")(runs.command)
 cli.command("manual")(manual.command)
 cli.add_typer(planning.app, name="planning")
 cli.add_typer(example.app, name="example")

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from rllib_llm_comm.cli.options import Imports, Trust
-from rllib_llm_comm.cli.train_options import Address, Cpus, Gpus, Name, Storage
+from rllib_llm_comm.cli.train_options import Address, Cpus, Gpus, Name, Storage, Track
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.report_run import run_report
@@ -35,6 +35,7 @@ def study_file(
     ray_address: Address = None,
     ray_num_cpus: Cpus = None,
     ray_num_gpus: Gpus = None,
+    track: Track = None,
     modules: Imports = None,
     trust: Trust = False,
     verbose: Annotated[int, Option("--verbose", "-v", count=True, help="-v: workers' output too; -vv: all.")] = 0,
@@ -51,7 +52,8 @@ def study_file(
     """
     settings = TrainSettings(
         experiment_name=experiment_name, storage_path=storage_path, resume=resume, ray_address=ray_address,
-        ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, modules=modules, trust=trust, verbose=verbose,
+        ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, track=track, modules=modules, trust=trust,
+        verbose=verbose,
     )  # fmt: skip
     folder, failed = run_study(file, settings)
     say(f"Open {short_path(run_report([folder]))} in a browser.")

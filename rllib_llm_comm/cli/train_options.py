@@ -13,6 +13,10 @@ Name = Annotated[str | None, Option("--experiment-name", "-n", help="Folder of t
 Storage = Annotated[str | None, Option(help="Folder above the results; ./results by default.")]
 Address = Annotated[str | None, Option(help="Join a running Ray cluster.")]
 Cpus = Annotated[int | None, Option(min=1, help="Logical CPUs of a local Ray.")]
+Track = Annotated[
+    list[str] | None,
+    Option(metavar="NAME", help="Follow it in tensorboard, mlflow or wandb; may be given several times."),
+]
 Gpus = Annotated[int | None, Option(min=0, help="GPUs of a local Ray.")]
 
 _OPTIONS: dict[str, Any] = {
@@ -64,6 +68,7 @@ _OPTIONS: dict[str, Any] = {
     "ray_num_cpus": Cpus,
     "ray_num_gpus": Gpus,
     "seed": Annotated[int | None, Option(min=0, help="Seed of everything that runs.")],
+    "track": Track,
     "modules": Imports,
     "trust": Trust,
     "verbose": Annotated[

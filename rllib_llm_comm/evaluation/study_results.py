@@ -356,7 +356,7 @@ def _curves(stage: Path) -> list[Curve]:
     curves = []
     for path in files:
         try:
-            curves.append(_curve(path))
+            curves.append(read_curve(path))
         except (OSError, ValueError, TypeError, AttributeError) as error:
             remedy = f"remove {str(stage)!r} and type the command of the study again"
             raise damaged(path, f"no results of a trial ({type(error).__name__}: {error})", remedy) from error
@@ -368,7 +368,8 @@ def _number(name: str) -> int:
     return int(found.group()) if found else 0
 
 
-def _curve(path: Path) -> Curve:
+def read_curve(path: Path) -> Curve:
+    """The curve of a trial, from its `result.json`; errors are those of files and of rows that RLlib did not write."""
     decisions: list[float] = []
     values: dict[str, list[float]] = {name: [] for name in METRICS}
     seed = 0

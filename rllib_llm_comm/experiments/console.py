@@ -58,20 +58,30 @@ def say(text: str, style: str | None = None) -> None:
     out.print(escape(text), style=style, soft_wrap=True)
 
 
-def print_table(lines: Sequence[Sequence[str]], caption: str | None = None) -> None:
+def print_table(lines: Sequence[Sequence[str]], caption: str | None = None, optional: Sequence[str] = ()) -> None:
     """Prints a table of texts; one that is wider than the terminal is turned if that makes it narrower.
 
     Args:
         lines: The first one names the columns.
         caption: The line below it.
+        optional: Names of columns that are left out, the first one first, as long as the table is too wide.
     """
+    left_out: list[str] = []
+    for name in optional:
+        if _table_width(lines) <= out.width:
+            break
+        place = lines[0].index(name)
+        lines = [[*line[:place], *line[place + 1 :]] for line in lines]
+        left_out.append(name)
+    if left_out:
+        caption = f"{caption or ''}; too narrow for {', '.join(left_out)}".removeprefix("; ")
     turned = [list(column) for column in zip(*lines, strict=True)]
     if len(lines) == 2:
         turned = [["figure", ""], *turned]
     if (width := _table_width(lines)) > out.width and _table_width(turned) < width:
         lines = turned
     table = _table(lines)
-    table.caption = caption
+    table.caption = escape(caption) if caption else None
     out.print(table)
 
 

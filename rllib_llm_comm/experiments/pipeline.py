@@ -30,6 +30,7 @@ from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
 from rllib_llm_comm.experiments.resume import unsigned_parts
 from rllib_llm_comm.experiments.search_space import grid_points, seeds_of
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
+from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 
@@ -66,9 +67,12 @@ def run_file(
         return Path(storage).expanduser() / file.name / name
 
     made = make_stages(file.experiments, folder, file.digest, stages_without_tune.config_identity)
-    stages = [replace(stage, trust=settings.trust) for stage in made]
+    track = tuple(settings.track or ())
+    stages = [replace(stage, trust=settings.trust, track=track) for stage in made]
     records = _finished(stages, settings.resume)
     to_run = [stage.name for stage in stages if stage.name not in records]
+    training = [stage for stage in stages if _needs_ray(stage)]
+    check_trackers(track, any_training=bool(training))
     with out.status("checking all settings"):
         many_cpus = bool(settings.ray_address or settings.ray_num_cpus)
         cpus = check_stages(stages, records, file.checked_by_python, many_cpus)
@@ -78,6 +82,7 @@ def run_file(
     # Nothing is written if all is done, so that results on a read-only disk can be told once more.
     with _lock({stage.folder.parent for stage in stages if to_run}), _session(settings, cpus) as ray:
         before()
+        open_trackers(track, {stage.folder.parent for stage in training if stage.name in to_run})
         failed = _run_all(stages, records, to_run, ray, settings, keep_going)
     _show_end([stage for stage in stages if stage.name in records], records, settings.modules or ())
     return failed

@@ -51,7 +51,8 @@ def run_study(source: Path, settings: TrainSettings | None = None) -> tuple[Path
 
     Args:
         source: A YAML or JSON file.
-        settings: Settings of the run: names, places, Ray, `resume`, `modules`, `trust` and `verbose`; `None` for none.
+        settings: Settings of the run: names, places, Ray, `resume`, `track`, `modules`, `trust` and `verbose`;
+            `None` for none.
 
     Returns:
         The study's folder, and the stages that failed or needed a failed one.

@@ -53,6 +53,7 @@ class Stage:
         uses: Names of the stages it refers to.
         fingerprint: Digest of everything that decides its result.
         trust: True if the user trusts what it goes on from or plays, wherever that was written.
+        track: Names of trackers that its results are written to.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Stage:
     uses: tuple[str, ...] = ()
     fingerprint: str = ""
     trust: bool = False
+    track: tuple[str, ...] = ()
 
     def record(self) -> StageRecord | None:
         """The content of `stage.json`, or `None` if there is none (or none that can be read)."""

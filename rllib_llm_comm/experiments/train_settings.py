@@ -34,6 +34,7 @@ class TrainSettings:
         ray_num_cpus: Logical CPUs of a local Ray, >= 1.
         ray_num_gpus: GPUs of a local Ray, >= 0.
         seed: Seed of all stages, >= 0.
+        track: Trackers that every trial's results are written to: tensorboard, mlflow, wandb; none by default.
         modules: Modules that are imported first; they register a user's own environments, algorithms or teachers.
         trust: True to go on from checkpoints and unfinished runs that were not written here, which runs what is pickled
             in them, and to use addresses, names of keys and paths that played checkpoints recorded.
@@ -57,6 +58,7 @@ class TrainSettings:
     ray_num_cpus: int | None = None
     ray_num_gpus: int | None = None
     seed: int | None = None
+    track: Sequence[str] | None = None
     modules: Sequence[str] | None = None
     trust: bool = False
     verbose: int = 0

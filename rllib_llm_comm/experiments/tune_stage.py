@@ -155,6 +155,7 @@ def _run_trials(
     from rllib_llm_comm.algorithms.policy_export import with_policy_folder
     from rllib_llm_comm.experiments.curve_files import CurveRows, CurveTable
     from rllib_llm_comm.experiments.sign_callback import SignCallback
+    from rllib_llm_comm.experiments.tracker_callbacks import tracker_callbacks
     from rllib_llm_comm.experiments.tune_callback import (
         EndedTrials,
         SafeKeeping,
@@ -169,6 +170,8 @@ def _run_trials(
     with catch_stop() as interrupted:
         signing = SignCallback(stage)
         keeping = SafeKeeping(stage.folder, interrupted, say, signing.sign)
+        # The row of an iteration is in its file before its checkpoint is sealed and signed.
+        callbacks = [EndedTrials(searcher), CurveRows(), CurveTable(), TableCallback(table), keeping, signing]
         try:
             analysis = tune.run(
                 with_policy_folder(find_algorithm(experiment.run)),
@@ -186,8 +189,7 @@ def _run_trials(
                 search_alg=searcher,
                 trial_name_creator=trial_name,
                 trial_dirname_creator=trial_folder,
-                # The row of an iteration is in its file before its checkpoint is sealed and signed.
-                callbacks=[EndedTrials(searcher), CurveRows(), CurveTable(), TableCallback(table), keeping, signing],
+                callbacks=[*callbacks, *tracker_callbacks(stage)],
                 raise_on_failed_trial=False,
                 verbose=0,
             )
