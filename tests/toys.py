@@ -9,6 +9,7 @@ import shutil
 import string
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -321,13 +322,13 @@ def randomise(core, role, std=0.1, seed=0) -> None:
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
 
 
-def write_talker(folder: str | os.PathLike[str]) -> Path:
+def write_talker(folder: str | os.PathLike[str], **settings: Any) -> Path:
     """Writes the policy of a Verco on the embedded model, whose adapters say something else than the base."""
     from rllib_llm_comm.agents.language_agent import LLMCommCore
     from rllib_llm_comm.agents.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
     from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
 
-    core = LLMCommCore(LanguageModelSettings())
+    core = LLMCommCore(LanguageModelSettings(**settings))
     for seed, role in enumerate(("message", "action")):
         randomise(core, role, std=0.2, seed=seed)
     talk, digest = CommunicationSettings().to_dict(), base_model_digest(core.lm.base)

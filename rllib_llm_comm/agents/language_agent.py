@@ -64,11 +64,14 @@ class LLMCommCore:
                     alpha=settings.lora_alpha,
                     dropout=settings.lora_dropout,
                     target_modules=targets if isinstance(targets, str) else tuple(targets),
+                    layers=settings.lora_layers,
                 ),
                 roles=(MESSAGE, ACTION, REFERENCE) if reference else (MESSAGE, ACTION),
                 gradient_checkpointing=settings.gradient_checkpointing,
                 autocast=settings.autocast,
                 prefix_cache_bytes=settings.prefix_cache_mb * 2**20,
+                trunk_cache_bytes=settings.trunk_cache_mb * 2**20,
+                trunk_cache_dtype=settings.trunk_cache_dtype,
             )
             self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
         self.keep_reference()

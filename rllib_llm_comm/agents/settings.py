@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
-from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
+from rllib_llm_comm.language.precision import DTYPE_NAMES, KEPT_DTYPES, QUANTIZATIONS
 
 MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant", "menu", "swapped")
 _ENGINES = ("fast", "plain")
@@ -26,8 +26,10 @@ _RANGES = {
     "max_prompt_tokens": (1, 2**17),
     "max_candidate_tokens": (1, 2**13),
     "prefix_cache_mb": (0, 2**20),
+    "trunk_cache_mb": (0, 2**20),
 }
 _MOST_TARGETS = 1000
+_MOST_MODEL_LAYERS = 10**4
 _MOST_WORDS = 1000
 _MOST_PHRASES = 1000
 _MODULE = re.compile(r"[\w.-]+")
@@ -82,6 +84,9 @@ class LanguageModelSettings(FromMapping):
         lora_dropout: In [0, 1); used by supervised training only, because with dropout the first PPO ratio
             would not be 1. 0 by default (ours).
         lora_target_modules: `"all-linear"` (ours) or names of linear maps; TWOSOME: q_proj and v_proj.
+        lora_layers: `"all"` (Verco, TWOSOME), or a number k >= 1, at most that of the model's layers: only the k layers
+            next to the output have adapters. What lies below them, the trunk, is then computed once per text for
+            messages, actions and critic (ours).
         critic_hiddens: Widths of the critic's hidden layers, at most 16 of 1 to 65536. TWOSOME: 1024, 512; Verco:
             "MLP"; (128, 128) (ours). `None`: there is no critic, and values are not a number.
         score_normalization: `"sum"` (Verco Eq. 3), `"token"` or `"word"` (TWOSOME).
@@ -93,6 +98,10 @@ class LanguageModelSettings(FromMapping):
             Many times slower and the same up to rounding; to check the fast one when in doubt (ours).
         prefix_cache_mb: Most megabytes of keys and values of earlier prompts that are kept per adapter while acting,
             >= 0. 256 is plenty for small models; LLaMA-7B needs half a megabyte per token (ours).
+        trunk_cache_mb: With `lora_layers` k: most megabytes that are kept of the trunk, from roll-out to update, for
+            all roles and policies of a process together, >= 0 (ours). Half of them are for hidden states, one array per
+            token of prompts and candidates; the other half for keys and values of prompts.
+        trunk_cache_dtype: `"same"`: kept as computed; `"bfloat16"` or `"int8"`: smaller and not exact (ours).
         micro_batch_tokens: Most tokens of distinct texts whose activations are held at once in an update, or `None`. A
             minibatch with more is computed in parts, each once more in the backward pass; the gradient is the same
             (ours).
@@ -113,6 +122,7 @@ class LanguageModelSettings(FromMapping):
     lora_alpha: int = 16
     lora_dropout: float = 0.0
     lora_target_modules: str | Sequence[str] = "all-linear"
+    lora_layers: int | str = "all"
     critic_hiddens: Sequence[int] | None = (128, 128)
     score_normalization: str = "sum"
     temperature: float = 1.0
@@ -120,6 +130,8 @@ class LanguageModelSettings(FromMapping):
     max_candidate_tokens: int = 32
     engine: str = "fast"
     prefix_cache_mb: int = 256
+    trunk_cache_mb: int = 512
+    trunk_cache_dtype: str = "same"
     micro_batch_tokens: int | None = None
     gradient_checkpointing: bool = False
     autocast: str = "none"
@@ -139,6 +151,7 @@ class LanguageModelSettings(FromMapping):
             )
         object.__setattr__(self, "trainable_roles", tuple(self.trainable_roles))
         self._check_targets()
+        self._check_layers()
         for name in ("base_model", "device"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise UserError(f"`{name}` is {shown(getattr(self, name))} but must be a text that is not empty.")
@@ -146,6 +159,7 @@ class LanguageModelSettings(FromMapping):
         require_choice("engine", self.engine, _ENGINES)
         require_choice("quantization", self.quantization, QUANTIZATIONS)
         require_choice("autocast", self.autocast, AUTOCASTS)
+        require_choice("trunk_cache_dtype", self.trunk_cache_dtype, KEPT_DTYPES)
         for name in ("gradient_checkpointing", "train_critic"):
             require_choice(name, getattr(self, name), (False, True))
         require_choice("score_normalization", self.score_normalization, _NORMALIZATIONS)
@@ -172,6 +186,15 @@ class LanguageModelSettings(FromMapping):
                 "['q_proj', 'v_proj']."
             )
         object.__setattr__(self, "lora_target_modules", tuple(targets))
+
+    def _check_layers(self) -> None:
+        layers = self.lora_layers
+        whole = isinstance(layers, int) and not isinstance(layers, bool) and 1 <= layers <= _MOST_MODEL_LAYERS
+        if layers != "all" and not whole:
+            raise UserError(
+                f"`lora_layers` is {shown(layers)} but must be 'all' or a whole number of at least 1: how many layers "
+                "next to the output have adapters."
+            )
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         lora_alpha: int = NotProvided,
         lora_dropout: float = NotProvided,
         lora_target_modules: str | Sequence[str] = NotProvided,
+        lora_layers: int | str = NotProvided,
         critic_hiddens: Sequence[int] = NotProvided,
         score_normalization: str = NotProvided,
         temperature: float = NotProvided,
@@ -50,6 +51,8 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         max_candidate_tokens: int = NotProvided,
         engine: str = NotProvided,
         prefix_cache_mb: int = NotProvided,
+        trunk_cache_mb: int = NotProvided,
+        trunk_cache_dtype: str = NotProvided,
         micro_batch_tokens: int | None = NotProvided,
         gradient_checkpointing: bool = NotProvided,
         autocast: str = NotProvided,
@@ -69,6 +72,8 @@ class LanguageModelConfigMixin(StrictConfigMixin):
             lora_dropout: In [0, 1); acts in supervised training only. Default 0 (TWOSOME).
             lora_target_modules: `"all-linear"` (default, ours) or names of linear maps; TWOSOME: q_proj,
                 v_proj.
+            lora_layers: `"all"` (default; Verco, TWOSOME), or a number k >= 1: only the k layers next to the output
+                have adapters. What lies below is then computed once per text for all roles (ours).
             critic_hiddens: Hidden widths of the critic, at most 16 of 1 to 65536. Default (128, 128) (ours); TWOSOME:
                 (1024, 512).
             score_normalization: `"sum"` (default; Verco Eq. 3), `"token"` or `"word"` (TWOSOME).
@@ -79,6 +84,9 @@ class LanguageModelConfigMixin(StrictConfigMixin):
                 fast one when in doubt (ours).
             prefix_cache_mb: Most megabytes of keys and values of earlier prompts that are kept per adapter while
                 acting, >= 0. Default 256 (ours); LLaMA-7B needs half a megabyte per token.
+            trunk_cache_mb: With `lora_layers` k: most megabytes that are kept of the layers below the adapters, from
+                roll-out to update, >= 0. Default 512 (ours).
+            trunk_cache_dtype: `"same"` (default): kept as computed; `"bfloat16"` or `"int8"`: smaller, inexact (ours).
             micro_batch_tokens: Most tokens of distinct texts whose activations an update holds at once, >= 1, or
                 `None` (default). A minibatch with more is computed in parts, each once more in the backward pass; the
                 gradient is the same (ours).

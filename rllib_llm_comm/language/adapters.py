@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -20,14 +17,19 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.adapter_file import (
     ADAPTER_WEIGHTS,
-    name_for_others,
     read_adapter_settings,
     require_same_meaning,
 )
+from rllib_llm_comm.language.adapter_layers import AdapterConfig as AdapterConfig
+from rllib_llm_comm.language.adapter_layers import put_adapters
 from rllib_llm_comm.language.adapter_merging import FoldedDecoder, folded_weights, pays_to_fold
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.layer_cut import above, added_mask, layers_below
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
 from rllib_llm_comm.language.weights import read_weights
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.language.trunk import Trunk
 
 MESSAGE = "message"
 ACTION = "action"
@@ -37,30 +39,6 @@ REFERENCE = "reference"
 # Intermediate results of more tokens leave a CPU's cache (measured: 2048 is best at 0.5 to 6 M parameters).
 _TOKENS_PER_PASS = {"cpu": 2048}
 _TOKENS_ELSEWHERE = 16384
-
-
-@dataclass(frozen=True)
-class AdapterConfig:
-    """Shape of a LoRA adapter.
-
-    Attributes:
-        r: Rank, >= 1. TWOSOME: 8; Verco does not say.
-        alpha: Scale numerator (the update is scaled by alpha / r). TWOSOME: 16.
-        dropout: LoRA dropout in [0, 1). 0 by default, because dropout makes the first PPO ratio differ
-            from 1 (ours).
-        target_modules: `"all-linear"` (ours) or names of linear maps; TWOSOME: `("q_proj", "v_proj")`.
-    """
-
-    r: int = 8
-    alpha: int = 16
-    dropout: float = 0.0
-    target_modules: str | tuple[str, ...] = "all-linear"
-
-    def __post_init__(self) -> None:
-        if self.r < 1:
-            raise UserError(f"`lora_r` is {self.r} but must be at least 1.")
-        if not 0.0 <= self.dropout < 1.0:
-            raise UserError(f"`lora_dropout` is {self.dropout} but must be in [0, 1).")
 
 
 class AdaptedModel:
@@ -79,6 +57,8 @@ class AdaptedModel:
         gradient_checkpointing: bool = False,
         autocast: str = "none",
         prefix_cache_bytes: int = 2**28,
+        trunk_cache_bytes: int = 2**29,
+        trunk_cache_dtype: str = "same",
     ) -> None:
         """Puts fresh adapters on the base.
 
@@ -89,23 +69,29 @@ class AdaptedModel:
             gradient_checkpointing: Whether a forward pass with gradients keeps the inputs of layers only.
             autocast: `"none"`, or `"bfloat16"`: matrix products in bfloat16.
             prefix_cache_bytes: Most bytes of keys and values of earlier prompts that are kept per role; 0 keeps none.
+            trunk_cache_bytes: Most bytes that are kept of the layers below the adapters, for all roles together.
+            trunk_cache_dtype: Their format, as of `Trunk`.
 
         Raises:
-            UserError: If `target_modules` names no linear map of the base.
+            UserError: If `target_modules` names no linear map of the base, or the base has fewer layers than
+                `config.layers` or cannot be cut there.
         """
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         self.base = base
         self.config = config or AdapterConfig()
         self.roles = tuple(roles)
-        self.peft_model = _put_adapters(base, self.config, self.roles).eval()
+        depth = layers_below(base, self.config.layers)
+        self.peft_model = put_adapters(base, self.config, self.roles, depth).eval()
         self._layers = [m for m in self.peft_model.modules() if isinstance(m, BaseTunerLayer)]
         for name, parameter in self.peft_model.named_parameters():
             # LoRA stays in float32 also on a bf16/fp16 base: small steps vanish in fp16.
             if "lora_" in name:
                 parameter.data = parameter.data.float()
-        decoder_layers = self.model.base_model.named_modules()
-        self._named_layers = [(n, m) for n, m in decoder_layers if isinstance(m, BaseTunerLayer)]
+        # What is computed for a role: everything, or what lies above the trunk.
+        decoders = (base.model.base_model, self.model.base_model)
+        self._bare, self._adapted = (above(decoder, depth) for decoder in decoders) if depth else decoders
+        self._named_layers = [(n, m) for n, m in self._adapted.named_modules() if isinstance(m, BaseTunerLayer)]
         self._active: str | None = self.roles[0]
         self._activate(None)
         self._parameters = {role: [p for _, p in self.named_adapter_parameters(role)] for role in self.roles}
@@ -114,6 +100,11 @@ class AdaptedModel:
         self._prefixes = {role: PrefixCache(self, role, prefix_cache_bytes) for role in (None, *self.roles)}
         self._autocast = torch.bfloat16 if autocast == "bfloat16" else None
         self._checkpointed: list[nn.Module] = self._checkpointed_layers() if gradient_checkpointing else []
+        self._depth, self._trunk = depth, None
+        if depth:
+            from rllib_llm_comm.language.trunk import trunk_of
+
+            self._trunk = trunk_of(base, depth, trunk_cache_bytes, trunk_cache_dtype, self._autocast)
 
     def _checkpointed_layers(self) -> list[nn.Module]:
         from transformers.modeling_layers import GradientCheckpointingLayer
@@ -133,6 +124,11 @@ class AdaptedModel:
     def device(self) -> torch.device:
         """Device of the weights."""
         return self.base.device
+
+    @property
+    def trunk(self) -> Trunk | None:
+        """The layers below the adapters, shared by all roles; `None` where adapters begin with the first layer."""
+        return self._trunk
 
     @property
     def tokens_per_pass(self) -> int:
@@ -168,6 +164,8 @@ class AdaptedModel:
         """Drops what was read before."""
         for cache in self._prefixes.values():
             cache.clear()
+        if self._trunk is not None:
+            self._trunk.clear()
 
     def stamp(self, role: str | None) -> Hashable:
         """Changes whenever the weights do on which results under a role depend (`None`: the frozen base, never)."""
@@ -233,17 +231,25 @@ class AdaptedModel:
         attention_mask = torch.cat([seen, attention_mask.to(seen.device)], dim=-1)
         if attention_mask.dim() == 2:
             attention_mask = attention_mask.long()
-        cache = known.to_cache(self.model.config)
+        cache = self.cache_of(known)
         return self._run(input_ids, attention_mask, position_ids + before, cache), cache
+
+    def cache_of(self, known: Prefixes, *, grows: bool = False) -> Any:
+        """A key-value cache that has read prefixes.
+
+        Args:
+            known: The prefix that every row has read.
+            grows: True if tokens are added after the first pass.
+        """
+        if self._trunk is None:
+            return known.to_cache(self.model.config)
+        from rllib_llm_comm.language.cut_cache import CutCache
+
+        return CutCache(self._depth, known, grows=grows)
 
     def _run(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, position_ids: torch.Tensor | None, cache: Any
     ) -> torch.Tensor:
-        if attention_mask.dim() == 4:
-            dtype = self.model.dtype
-            attention_mask = torch.zeros(attention_mask.shape, dtype=dtype, device=input_ids.device).masked_fill(
-                ~attention_mask, torch.finfo(dtype).min
-            )
         output = self.decoder(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -261,28 +267,33 @@ class AdaptedModel:
         `rllib_llm_comm.language.adapter_merging`).
 
         Args:
-            **inputs: As of the Hugging Face model.
+            **inputs: As of the Hugging Face model; `attention_mask` may be that of `hidden_states`.
         """
+        if self._trunk is not None:
+            ids, mask = inputs.pop("input_ids"), inputs["attention_mask"]
+            inputs["inputs_embeds"] = self._trunk.read(ids, mask, inputs["past_key_values"], self.tokens_per_pass)
+        if inputs["attention_mask"].dim() == 4:
+            inputs["attention_mask"] = added_mask(inputs["attention_mask"], self.model.dtype)
         with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
             return self._decoder(**inputs)
 
     def _decoder(self, **inputs: Any) -> Any:
         role = self._active
         if role is None:
-            return self.base.model.base_model(**inputs)
+            return self._bare(**inputs)
         dropout = self.config.dropout > 0 and self.peft_model.training
         again = bool(self._checkpointed) and torch.is_grad_enabled()
         for layer in self._checkpointed:
             layer.training = again  # transformers asks this flag; nothing else in a layer depends on it without dropout
         if dropout or again or not self._folds:
-            return self.model.base_model(**inputs)
+            return self._adapted(**inputs)
         if not torch.is_grad_enabled():
             if role not in self._folded:
-                self._folded[role] = FoldedDecoder(self.base.model.base_model, self._named_layers, role)
+                self._folded[role] = FoldedDecoder(self._bare, self._named_layers, role)
             return self._folded[role](self.stamp(role), **inputs)
         with self.use(None):
             folded = folded_weights(self._named_layers, role)
-            return torch.func.functional_call(self.model.base_model, folded, kwargs=inputs)
+            return torch.func.functional_call(self._adapted, folded, kwargs=inputs)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Vocabulary logits in float32 of hidden states (..., hidden_size)."""
@@ -343,41 +354,10 @@ class AdaptedModel:
         if not same:
             raise UserError(
                 f"`{role}` adapter in {str(source)!r} does not fit base model {self.base.name!r} with `lora_r` "
-                f"{self.config.r} and `lora_target_modules` {self.config.target_modules!r}; "
+                f"{self.config.r}, `lora_target_modules` {self.config.target_modules!r} and `lora_layers` "
+                f"{self.config.layers!r}; "
                 "use the settings it was trained with."
             )
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(saved[name])
-
-
-def _put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str]) -> Any:
-    """A copy of the base with PEFT's layers in it, whose frozen weights are the base's own."""
-    from peft import LoraConfig, get_peft_model
-
-    shared: dict[int, Any] = {id(p): p for p in base.model.parameters()}
-    shared.update({id(b): b for b in base.model.buffers()})
-    clone = copy.deepcopy(base.model, shared)
-    clone.__dict__["name_or_path"] = name_for_others(base.name)  # PEFT writes it into adapter_config.json
-    targets = config.target_modules
-    lora = {
-        "r": config.r,
-        "lora_alpha": config.alpha,
-        "lora_dropout": config.dropout,
-        "target_modules": targets if isinstance(targets, str) else list(targets),
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": name_for_others(base.name),
-    }
-    try:
-        with warnings.catch_warnings():
-            # PEFT asks transformers 5 for a property by its old name.
-            warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
-            peft_model = get_peft_model(clone, LoraConfig(**lora), adapter_name=roles[0])
-            for role in roles[1:]:
-                peft_model.add_adapter(role, LoraConfig(**lora))
-    except ValueError as error:
-        raise UserError(
-            f"`lora_target_modules` is {targets!r}, which fits no linear map of {base.name!r}; "
-            "use 'all-linear' or names such as ['q_proj', 'v_proj']."
-        ) from error
-    return peft_model

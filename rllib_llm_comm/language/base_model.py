@@ -17,7 +17,7 @@ import torch
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
 from rllib_llm_comm.language.progress_bar import without_progress_bar
-from rllib_llm_comm.language.smollm2 import SMOLLM2, check_smollm2, smollm2_folder
+from rllib_llm_comm.language.smollm2 import SMOLLM2, SMOLLM2_LAYERS, check_smollm2, smollm2_folder
 
 EMBEDDED = "embedded"
 DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
@@ -218,6 +218,20 @@ def check_base_model(name: str) -> None:
         AutoConfig.from_pretrained(source, **only_read(source))
     except (OSError, ValueError) as error:
         raise _not_loaded(name, error) from error
+
+
+def layer_count(name: str) -> int:
+    """Number of a model's layers, without loading its weights; arguments and errors as of `check_base_model`."""
+    from transformers import AutoConfig
+
+    if name == SMOLLM2:
+        return SMOLLM2_LAYERS
+    source = _source(name)
+    try:
+        config = AutoConfig.from_pretrained(source, **only_read(source))
+    except (OSError, ValueError) as error:
+        raise _not_loaded(name, error) from error
+    return int(config.get_text_config(decoder=True).num_hidden_layers)
 
 
 _MODEL_FILES = {

@@ -143,7 +143,7 @@ def _decode(
     # Left padding: every row's next token then stands in the same column.
     ids = torch.tensor([[base.pad_id] * (width - len(row)) + row for row in rows], device=device)
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
-    cache: Any = known.to_cache(model.model.config)
+    cache: Any = model.cache_of(known, grows=True)
     written: list[list[int]] = [[] for _ in rows]
     active = np.arange(len(rows))
     step_ids = ids

@@ -6,3 +6,5 @@ DTYPE_NAMES = ("float32", "bfloat16", "float16")
 """Formats of a base model's weights."""
 QUANTIZATIONS = ("none", "8bit", "4bit")
 """Quantizations of the frozen weights, which need the extra `quantized`."""
+KEPT_DTYPES = ("same", "bfloat16", "int8")
+"""Formats in which hidden states, keys and values below the adapted layers are kept; `same`: as they are computed."""

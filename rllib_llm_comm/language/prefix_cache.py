@@ -57,12 +57,14 @@ class Prefixes:
     """The known beginnings of a batch of prompts, right-aligned in front of what is to be computed.
 
     Attributes:
+        prompts: (B, P') token ids, left-aligned, on the CPU, of which the first `lengths` are known.
         lengths: (B,) tokens known of each prompt, on the CPU.
         layers: Per layer keys and values (B, heads, P, size), zero where a beginning is shorter than P.
         totals: (B, hidden_size) sums of the last hidden states of what is known; zero for adapters.
         mask: (B, P) bool, True where there is something.
     """
 
+    prompts: torch.Tensor
     lengths: torch.Tensor
     layers: list[tuple[torch.Tensor, torch.Tensor]]
     totals: torch.Tensor
@@ -145,7 +147,7 @@ class PrefixCache:
         if len(prompts) >= _LEAST_ROWS and common - longest >= _LEAST_COMMON:
             self._read_alone(prompts[:1, :common])
             found = self._look_up(prompts, lengths)
-        return self._gather(found)
+        return self._gather(prompts, found)
 
     def rests(self, prompts: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """Tokens (B,) of each prompt that are not known; arguments as of `find`."""
@@ -173,12 +175,12 @@ class PrefixCache:
 
     def _read_alone(self, ids: torch.Tensor) -> None:
         lengths = torch.tensor([ids.shape[1]])
-        nothing = self._gather([_NOWHERE])
+        nothing = self._gather(ids, [_NOWHERE])
         with self._model.use(self._role):
             hidden, cache = self._model.read(ids.to(self._model.device), torch.ones_like(ids), None, nothing)
         self.put(ids, lengths, nothing, cache, hidden)
 
-    def _gather(self, found: Sequence[_Place]) -> Prefixes:
+    def _gather(self, prompts: torch.Tensor, found: Sequence[_Place]) -> Prefixes:
         lengths = torch.tensor([place.length for place in found])
         width, device = int(lengths.max()), self._model.device
         mask = torch.arange(width, device=device) >= width - lengths.to(device)[:, None]
@@ -198,7 +200,7 @@ class PrefixCache:
                     whole[row, :, width - place.length :] = source.layers[index][side][place.row, :, stretch]
                 both.append(whole)
             layers.append((both[0], both[1]))
-        return Prefixes(lengths, layers, totals, mask)
+        return Prefixes(prompts, lengths, layers, totals, mask)
 
     def put(
         self,

