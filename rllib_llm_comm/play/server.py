@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _NOT_ALLOWED = 1008  # of the WebSocket protocol: against the rules
 _TRY_LATER = 1013
 _CLOSE_SECONDS = 1.0
+_HTTP = 80
 
 
 def require_libraries() -> None:
@@ -57,8 +58,9 @@ class Door:
         self.token = token or secrets.token_urlsafe(24)
         self.local = _is_local(host)
         shown = f"[{host}]" if ":" in host else host
-        self._hosts = {f"{name}:{port}" for name in (shown, "127.0.0.1", "localhost", "[::1]")}
-        self.address = f"http://{shown}:{port}"
+        end = "" if port == _HTTP else f":{port}"  # browsers leave the usual port away
+        self._hosts = {f"{name}{end}" for name in (shown, "127.0.0.1", "localhost", "[::1]")}
+        self.address = f"http://{shown}{end}"
 
     @property
     def url(self) -> str:

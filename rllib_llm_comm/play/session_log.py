@@ -19,6 +19,20 @@ MOST_BYTES = 2**29
 """Longest record of one session."""
 
 
+def require_new(folder: Path) -> None:
+    """Refuses a place in which something is.
+
+    Args:
+        folder: The folder of a session to come; it may be missing.
+
+    Raises:
+        UserError: If it is no folder, or is not empty.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        kind = "not empty" if folder.is_dir() else "no folder"
+        raise UserError(f"`record` is {str(folder)!r}, which is {kind}; give a new folder for each session.")
+
+
 class SessionLog:
     """Records a table's moments as they are played (`rllib_llm_comm.sessions`).
 
@@ -38,8 +52,7 @@ class SessionLog:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
-                raise UserError(f"`record` is {str(folder)!r}, which is not empty; give a new folder for each session.")
+            require_new(folder)
             self._file: IO[bytes] = (folder / SESSION).open("xb", buffering=0)
         except OSError as error:
             raise UserError(f"`record` {str(folder)!r} cannot be written ({error}); give another folder.") from error

@@ -78,6 +78,15 @@ def test_it_listens_on_this_machine_alone(door_game):
         listen("127.0.0.1", port)
 
 
+def test_the_usual_port_is_left_away_as_browsers_do():
+    door = Door("127.0.0.1", 80)
+    assert door.url.startswith("http://127.0.0.1/?token=")
+    request = type("Request", (), {})()
+    request.query_params = {"token": door.token}
+    request.headers = {"host": "127.0.0.1", "origin": "http://127.0.0.1"}
+    assert door.opens(request, with_origin=True)
+
+
 def test_an_address_of_a_network_asks_for_the_origin_of_its_own_page():
     door = Door("0.0.0.0", 80)  # noqa: S104
     request = type("Request", (), {})()
