@@ -44,6 +44,24 @@ MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL, MAX_MANUAL = 1000, 100, 300, 10_000
 _CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
 
 
+def require_gone(agents: Iterable[Any], *ends: Mapping[Any, bool]) -> None:
+    """Refuses games that keep agents which have ended, since such an episode would never be over.
+
+    Args:
+        agents: The environment's `agents` after a step.
+        *ends: Its terminations and truncations.
+
+    Raises:
+        UserError: If an agent that ended is still among them.
+    """
+    for agent in agents:
+        if any(end.get(agent, False) for end in ends):
+            raise UserError(
+                f"agent {agent!r} has ended but is still in the environment's `agents`; `step` has to take agents out "
+                "of `agents` when they terminate or are truncated, as PettingZoo demands."
+            )
+
+
 def asked(agents: Iterable[Any], infos: Mapping[Any, Mapping[str, Any]]) -> list[Any]:
     """The agents that have to choose now; those of games that do not say have to.
 

@@ -25,7 +25,7 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.envs.equal_starts import EqualStarts, Start
 from rllib_llm_comm.envs.games import env_spec
-from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS, joined_info
+from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS, joined_info, require_gone
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.lazy import load
 from rllib_llm_comm.phases import ENV, phase
@@ -172,6 +172,7 @@ class ParallelEnvAdapter(MultiAgentEnv):
         before = self.agents = self._alive
         with phase(ENV):
             observations, rewards, terminations, truncations, infos = self.env.step(dict(action_dict))
+        require_gone(self.env.agents, terminations, truncations)
         self._alive = self._ordered(self.env.agents)
         over = not self._alive
         out: StepResult = ({}, {}, {ALL: False}, {ALL: False}, {})

@@ -11,9 +11,10 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from typing_extensions import Self
 
 from rllib_llm_comm.errors import UserError
 
@@ -28,6 +29,26 @@ _MOST_LINE = 4 * 2**20
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Card(_Part):
+    """The part of an agent in a moment, as far as it is read (`evaluation.replay_schema.AgentFrame`)."""
+
+    text: str
+    subgoal: str
+    reward: float
+    events: list[str]
+    busy: bool
+    told: str = ""
+    said: str = ""
+    heard: dict[str, str] = {}
+    candidates: list[str] = []
+    probabilities: list[float] = []
+    action: int = 0
+    phrase: str = ""
+    value: float = 0.0
+    silent: list[float] = []
+    influence: float = 0.0
 
 
 class SeatOfPerson(_Part):
@@ -57,7 +78,15 @@ class SessionMoment(_Part):
     game_step: int = Field(ge=0)
     agents: dict[str, dict[str, Any]]
     people: dict[str, SeatOfPerson]
-    actions: dict[str, int]
+    actions: dict[str, Annotated[int, Field(ge=0, lt=2**31)]]
+
+    @model_validator(mode="after")
+    def _require_parts(self) -> Self:
+        for card in self.agents.values():
+            _Card.model_validate(card)
+        if not {*self.people, *self.actions} <= {*self.agents}:
+            raise ValueError("somebody acts in it who has no part in it")
+        return self
 
 
 class SessionEpisode(_Part):
@@ -105,6 +134,12 @@ class Session(_Part):
     consent: str = ""
     episodes: list[SessionEpisode] = []
 
+    @model_validator(mode="after")
+    def _require_agents(self) -> Self:
+        if any({*moment.agents} - {*self.agents} for one in self.episodes for moment in one.moments):
+            raise ValueError("a moment has an agent that the first line does not name")
+        return self
+
 
 def is_session(path: str | os.PathLike[str]) -> bool:
     """True if a path is the folder of a session, or its `session.jsonl`."""
@@ -141,8 +176,8 @@ def read_session(path: str | os.PathLike[str]) -> Session:
         if head is None:
             raise ValueError("it has no line")
         session = Session.model_validate({**head, "episodes": list(episodes.values())})
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = str(error).splitlines()[0][:200]
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"{str(file)!r} is no recorded session ({reason}); give the folder of `rllib play --record`."
         ) from error

@@ -105,6 +105,8 @@ class HubServer:
         if "/commit/" in path:
             for line in body.splitlines():
                 told = json.loads(line)
+                if told["key"] == "deletedFile":
+                    del self.repos[repo][told["value"]["path"]]
                 if told["key"] == "file":
                     assert told["value"]["encoding"] == "base64"
                     self.repos[repo][told["value"]["path"]] = base64.b64decode(told["value"]["content"])

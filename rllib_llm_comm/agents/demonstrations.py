@@ -56,6 +56,11 @@ def read_session_demonstrations(path: str | Path) -> Demonstrations:
         for moment in episode.moments:
             if not env.agents:
                 raise UserError(f"episode {episode.episode} of {str(path)!r} goes on after its end; record it again.")
+            if missing := [agent for agent in session.agents if agent not in moment.actions]:
+                raise UserError(
+                    f"a moment of episode {episode.episode} of {str(path)!r} has no action of {missing[0]!r}; give a "
+                    "session that is as it was recorded."
+                )
             seen.append(np.stack([observations[agent]["vector"] for agent in session.agents]))
             done.append([moment.actions[agent] for agent in session.agents])
             by.append([agent in moment.people for agent in session.agents])

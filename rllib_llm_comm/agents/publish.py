@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import tempfile
 from collections.abc import Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.agents.policy_folder import LANGUAGE, network_file, policy_files, write_policy
 from rllib_llm_comm.agents.policy_manifest import PolicyManifest
 from rllib_llm_comm.agents.recorded_settings import Withheld, withhold
-from rllib_llm_comm.checkpoints.hub import endpoint
+from rllib_llm_comm.checkpoints.hub import FILES, endpoint, is_repo
 from rllib_llm_comm.errors import UserError
 
 CARD = "README.md"
+_LICENCE = re.compile(r"[\w.+-]*")
 
 
 class Publishable:
@@ -60,10 +63,12 @@ def push_policy(
         The address of the commit.
 
     Raises:
-        UserError: If the base model is a folder of this machine, or the hub refuses.
+        UserError: If the base model is a folder of this machine, the name, a figure or the licence is none, or the
+            hub refuses.
     """
     from huggingface_hub import HfApi
 
+    _require_words(repo, figures, licence)
     manifest = public_manifest(policy.manifest)
     api = HfApi(endpoint=endpoint())
     with tempfile.TemporaryDirectory() as scratch:
@@ -71,7 +76,12 @@ def push_policy(
         (folder / CARD).write_text(model_card(manifest, repo, figures or {}, licence), encoding="utf-8")
         try:
             api.create_repo(repo, private=private, exist_ok=True)
-            told = api.upload_folder(repo_id=repo, folder_path=folder, commit_message="A policy of rllib_llm_comm")
+            told = api.upload_folder(
+                repo_id=repo,
+                folder_path=folder,
+                commit_message="A policy of rllib_llm_comm",
+                delete_patterns=list(FILES),  # weights of a policy that was published there before
+            )
         except Exception as error:  # the hub's client raises kinds of three libraries
             reason = " ".join(str(error).split())[:300]
             raise UserError(
@@ -79,6 +89,20 @@ def push_policy(
                 "(user/name), at the network, and whether you are logged in (`hf auth login`)."
             ) from error
     return str(told.commit_url)
+
+
+def _require_words(repo: str, figures: Mapping[str, float] | None, licence: str) -> None:
+    if not is_repo(repo):
+        raise UserError(
+            f"the policy cannot be published as {repo!r}, which is no name of a repository; give user/name."
+        )
+    if figures is not None and not isinstance(figures, Mapping):
+        raise UserError(f"`figures` is {figures!r} but must be names with numbers, such as {{'return': 1.35}}.")
+    for name, value in (figures or {}).items():
+        if not isinstance(value, Real):
+            raise UserError(f"`figures[{name!r}]` is {value!r} but must be a number.")
+    if _LICENCE.fullmatch(licence) is None:
+        raise UserError(f"`licence` is {licence!r} but must be an identifier of the hub, such as 'apache-2.0'.")
 
 
 def public_manifest(manifest: PolicyManifest) -> PolicyManifest:

@@ -12,12 +12,18 @@ PREFIX = "hf:"
 FILES = ("policy.json", "*.safetensors", "*adapter_config.json", "README.md")
 """The files that are fetched; a policy has nothing else, above all no pickles and no code."""
 _SECONDS = 30.0
-_NAME = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(?:@(?P<revision>[\w./-]+))?")
+_REPO = r"\w[\w.-]*/\w[\w.-]*"
+_NAME = re.compile(rf"hf:(?P<repo>{_REPO})(?:@(?P<revision>[\w./-]+))?")
 
 
 def is_on_hub(path: str | os.PathLike[str]) -> bool:
     """True if a path is `hf:` and a name; whether there is such a repository is not asked."""
     return os.fspath(path).startswith(PREFIX)
+
+
+def is_repo(name: str) -> bool:
+    """True if a name is one of a repository, `user/name`; whether there is such a repository is not asked."""
+    return re.fullmatch(_REPO, name) is not None
 
 
 def endpoint() -> str | None:

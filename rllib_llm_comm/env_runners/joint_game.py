@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from rllib_llm_comm.agents.observation_forms import flat, form_of, size_of
-from rllib_llm_comm.envs.interface import ACTION_MASK, EPISODE_METRICS, TASK_SUCCESS, asked
+from rllib_llm_comm.envs.interface import ACTION_MASK, EPISODE_METRICS, TASK_SUCCESS, asked, require_gone
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.team_episodes import ACTIVE, MASK, SEEN, STATE
 
@@ -59,12 +59,12 @@ class JointGame(gym.Env):
         self._infos: Mapping[Any, Any] = {}
         self._alive: list[Any] = []
         self._known: dict[str, np.ndarray] = {}
-        self.source, width = self._find_state(mixer_state)
+        self.source, self._width = self._find_state(mixer_state)
         n, actions = len(self.team), max(self._counts)
         self.observation_space = gym.spaces.Dict(
             {
                 SEEN: gym.spaces.Box(-np.inf, np.inf, (n, self._size), np.float32),
-                STATE: gym.spaces.Box(-np.inf, np.inf, (width,), np.float32),
+                STATE: gym.spaces.Box(-np.inf, np.inf, (self._width,), np.float32),
                 MASK: gym.spaces.Box(0, 1, (n, actions), np.int8),
                 ACTIVE: gym.spaces.Box(0, 1, (n,), np.int8),
             }
@@ -101,6 +101,7 @@ class JointGame(gym.Env):
         actions = {a: int(action[i]) for i, a in enumerate(self.team) if a in choosing}
         before = self._alive
         self._observations, rewards, terminations, truncations, self._infos = self.game.step(actions)
+        require_gone(self.game.agents, terminations, truncations)
         over = not self.game.agents
         stopped = [a for a in before if truncations.get(a, False) and not terminations.get(a, False)]
         self._alive = stopped if over else list(self.game.agents)
@@ -135,14 +136,22 @@ class JointGame(gym.Env):
 
     def _state(self) -> np.ndarray:
         if self.source == BY_GAME:
-            return np.asarray(self.game.state(), np.float32).reshape(-1)
+            return self._whole(np.asarray(self.game.state(), np.float32).reshape(-1))
         if self.source == BY_TEAM:
             return self._seen.reshape(-1).copy()
         for agent in self.team:  # the first one that is told; it stays as it was where nobody is
             if agent in self._observations:
-                self._known[STATE] = np.asarray(self._observations[agent][STATE], np.float32).reshape(-1)
+                self._known[STATE] = self._whole(np.asarray(self._observations[agent][STATE], np.float32).reshape(-1))
                 break
         return self._known[STATE].copy()
+
+    def _whole(self, state: np.ndarray) -> np.ndarray:
+        if state.size != self._width:
+            raise UserError(
+                f"the state of the game has {state.size} numbers but had {self._width} at the first reset; let it have "
+                "always as many, also when agents have left, or set `mixer_state` to 'team'."
+            )
+        return state
 
     def _find_state(self, wanted: str) -> tuple[str, int]:
         found: dict[str, int] = {BY_TEAM: self._size * len(self.team)}

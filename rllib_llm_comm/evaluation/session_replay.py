@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.replay import write_replay
@@ -53,6 +54,7 @@ def played_again(session: Session, recorded: SessionEpisode) -> Episode:
     rewards: dict[str, float] = {}
     for number, moment in enumerate(recorded.moments):
         _require_same(env, observations, moment, number)
+        _require_actions(asked(env.agents, infos), moment, number)
         frame = frame_of(env, observations, infos, {}, rewards)
         frame["agents"] = {agent: _card(moment, agent) for agent in moment.agents}  # type: ignore[misc]
         episode.frames.append(frame)
@@ -66,6 +68,15 @@ def played_again(session: Session, recorded: SessionEpisode) -> Episode:
     episode.no_silence = "" if any("silent" in c for m in recorded.moments for c in m.agents.values()) else "not scored"
     env.close()
     return episode
+
+
+def _require_actions(agents: list[str], moment: SessionMoment, number: int) -> None:
+    missing = [agent for agent in agents if agent not in moment.actions]
+    if missing:
+        raise UserError(
+            f"moment {number} of episode {moment.episode} has no action of {missing[0]!r}, so the session is damaged; "
+            "give one that is as it was recorded."
+        )
 
 
 def _card(moment: SessionMoment, agent: str) -> Any:

@@ -14,7 +14,7 @@ from rllib_llm_comm.play.limits import Limits
 from rllib_llm_comm.play.room import Room
 from rllib_llm_comm.play.seating import set_table
 from rllib_llm_comm.play.server import Door, listen, make_app, make_server, require_libraries
-from rllib_llm_comm.play.session_log import SessionLog
+from rllib_llm_comm.play.session_log import SessionLog, require_new
 
 logger = logging.getLogger(__name__)
 _MOST_CONSENT = 20_000
@@ -69,6 +69,8 @@ def host_table(
     """
     require_libraries()
     how = hosting or Hosting()
+    if how.record is not None:
+        require_new(how.record)
     listening = listen(how.host, how.port)
     with listening:
         table = set_table(checkpoint, partners=partners, settings=settings, seed=seed, silence=how.why)

@@ -19,6 +19,7 @@ class Limits:
         commands_per_second: Commands of one browser, on average; twice as many may come at once.
         idle_minutes: Minutes without a command after which a seat is given back and the browser sent away.
         most_episodes: Episodes until the server has to be started anew.
+        send_seconds: Longest time that a browser may take for one message before its seat is given back.
     """
 
     most_connections: int = 16
@@ -26,6 +27,7 @@ class Limits:
     commands_per_second: float = 30.0
     idle_minutes: float = 60.0
     most_episodes: int = 1000
+    send_seconds: float = 20.0
 
 
 class Pace:

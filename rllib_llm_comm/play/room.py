@@ -6,9 +6,12 @@ import asyncio
 import json
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import numpy as np
 
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.errors import UserError
@@ -17,7 +20,8 @@ from rllib_llm_comm.play.seat_view import SeatViews
 from rllib_llm_comm.play.table import Table
 
 logger = logging.getLogger(__name__)
-_SEND_SECONDS = 20.0
+_FAULT = "A fault of the program stopped the game; its console tells it."
+_MOST_WAITING = 32
 
 
 class Wire(Protocol):
@@ -29,7 +33,7 @@ class Wire(Protocol):
 
 @dataclass(eq=False)
 class Guest:
-    """A browser.
+    """A browser. What it is told waits here, so that a browser that takes nothing keeps nobody else waiting.
 
     Attributes:
         wire: The way to it.
@@ -38,7 +42,38 @@ class Guest:
 
     wire: Wire
     seat: str | None = None
-    sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _waiting: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_WAITING))  # a slow one misses old views
+    _told: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def tell(self, told: Mapping[str, Any]) -> None:
+        """Puts a message down for it.
+
+        Args:
+            told: The message.
+        """
+        self._waiting.append(json.dumps(told, default=_plain))
+        self._told.set()
+
+    async def deliver(self, seconds: float) -> None:
+        """Sends what waits, until a message cannot be sent; then the browser is gone.
+
+        Args:
+            seconds: Longest time that the browser may take for one message.
+        """
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            while self._waiting:
+                try:
+                    await asyncio.wait_for(self.wire.send_text(self._waiting.popleft()), seconds)
+                except Exception as error:  # a closed connection raises what its library likes
+                    logger.debug("A browser is gone: %s", error)
+                    return
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy, which games of users put into what is shown, as Python's; other things as text."""
+    return value.item() if isinstance(value, np.generic) else str(value)
 
 
 @dataclass
@@ -127,10 +162,10 @@ class Room:
                 # A restart lets agents speak, which takes a network's time.
                 await asyncio.to_thread(self._commands[told["do"]], guest, told)
         except (UserError, ChatError) as error:
-            await self._send(guest, {"error": str(error)})
+            guest.tell({"error": str(error)})
             return
-        except (ValueError, TypeError, KeyError, RecursionError):
-            await self._send(guest, {"error": "This is no command of the page."})
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            guest.tell({"error": "This is no command of the page."})
             return
         await self._tell_all()
 
@@ -172,10 +207,7 @@ class Room:
             self.table.notice, self.clock.paused = str(error), True
         except Exception:
             logger.exception("A moment could not be played.")
-            self.table.notice, self.clock.paused = (
-                "A fault of the program stopped the game; its console tells it.",
-                True,
-            )
+            self.table.notice, self.clock.paused = _FAULT, True
         self.clock.step, self.clock.last = False, time.monotonic()
 
     async def _tell_all(self) -> None:
@@ -183,13 +215,19 @@ class Room:
         await self._show(self.guests)
 
     async def _show(self, guests: list[Guest]) -> None:
-        """Sends everybody its view."""
-        views: dict[str | None, dict[str, Any]] = {}
+        """Tells everybody its view; a game that cannot be shown is told to everybody."""
         async with self._lock:
-            for seat in {guest.seat for guest in guests}:
-                views[seat] = {**await asyncio.to_thread(self._views.view, seat), **self._state()}
-            told = [(guest, views[guest.seat]) for guest in guests]
-        await asyncio.gather(*(self._send(guest, view) for guest, view in told))
+            try:
+                views: dict[str | None, dict[str, Any]] = {}
+                for seat in {guest.seat for guest in guests}:
+                    views[seat] = {**await asyncio.to_thread(self._views.view, seat), **self._state()}
+                for guest in guests:
+                    guest.tell(views[guest.seat])
+            except Exception:
+                logger.exception("The game could not be shown.")
+                self.clock.paused = True
+                for guest in guests:
+                    guest.tell({"error": _FAULT})
 
     def _state(self) -> dict[str, Any]:
         clock = self.clock
@@ -198,25 +236,16 @@ class Room:
             "recorded": self._recorded, "consent": self._consent, "max_words": self.table.max_words,
         }  # fmt: skip
 
-    async def _send(self, guest: Guest, told: Mapping[str, Any]) -> None:
-        """Sends one message; a browser that takes none is forgotten by who reads from it."""
-        try:
-            async with guest.sending:
-                await asyncio.wait_for(guest.wire.send_text(json.dumps(told)), _SEND_SECONDS)
-        except Exception as error:  # a closed connection raises what its library likes
-            logger.debug("A browser is gone: %s", error)
-
     # ---- commands ----------------------------------------------------------------------------------------
 
     def _sit(self, guest: Guest, told: Mapping[str, Any]) -> None:
         if self._consent and told.get("agree") is not True:
             raise UserError("Read the text above the seats and agree to it first.")
         agent = str(told["agent"])
-        if guest.seat is not None and guest.seat != agent:
-            self._give_back(guest)
         if guest.seat == agent:
             return
-        self.table.sit(agent, str(told.get("name") or "person"))
+        self.table.sit(agent, str(told.get("name") or "person"))  # who is refused keeps the seat that it has
+        self._give_back(guest)
         guest.seat = agent
         self.clock.paused = False
 
@@ -251,7 +280,14 @@ class Room:
         seed = self.table.seed + 1 if seed is None else seed
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MOST_SEED:
             raise UserError(f"the seed is {str(seed)[:30]!r} but must be a whole number from 0 to {MOST_SEED}.")
-        self.table.restart(seed)
+        try:
+            self.table.restart(seed)
+        except (UserError, ChatError):
+            raise
+        except Exception as error:
+            logger.exception("An episode could not be begun.")
+            self.clock.paused = True
+            raise UserError(_FAULT) from error
 
     def _speed(self, guest: Guest, told: Mapping[str, Any]) -> None:
         speed = float(told["value"])

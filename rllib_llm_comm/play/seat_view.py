@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class SeatViews:
             "step": max((int(info.get("game_step", 0)) for info in table.game.infos.values()), default=0),
             "over": table.over,
             "outcome": self._outcome() if table.over else "",
-            "returns": {agent: round(total, 3) for agent, total in table.game.episode.returns.items()},
+            "returns": {agent: _rounded(total) for agent, total in table.game.episode.returns.items()},
             "seats": [self._seat(agent) for agent in table.agents],
             "notice": table.notice,
             "you": seat,
@@ -117,7 +118,7 @@ class SeatViews:
                         "said": line.said,
                         "phrase": line.phrase if own else "",
                         "events": list(line.events) if own else [],
-                        "reward": round(line.reward, 3) if own else 0,
+                        "reward": _rounded(line.reward) if own else 0,
                     }
                 )
         return lines
@@ -144,6 +145,11 @@ class SeatViews:
             return None
         pixels: np.ndarray = load(record.picture)(game, seat)
         return pixels
+
+
+def _rounded(number: float) -> float | str:
+    """A number for JSON, which has no word for those that are not finite."""
+    return round(float(number), 3) if math.isfinite(number) else str(number)
 
 
 def _data_url(pixels: np.ndarray) -> str:

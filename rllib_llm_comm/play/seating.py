@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners
@@ -74,6 +75,8 @@ def _seats(
 def _named(partner: str, agents: Sequence[str]) -> tuple[str | None, str]:
     """The seat and the partner of AGENT=PARTNER, or of PARTNER."""
     agent, sign, policy = partner.partition("=")
+    if sign and agent.isidentifier() and agent not in agents and not Path(partner).exists():
+        raise UserError(f"--partner {partner!r}: there is no seat {agent!r}; the seats are {', '.join(agents)}.")
     return (agent, policy) if sign and agent in agents else (None, partner)
 
 

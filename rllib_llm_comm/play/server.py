@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _NOT_ALLOWED = 1008  # of the WebSocket protocol: against the rules
 _TRY_LATER = 1013
+_CLOSE_SECONDS = 1.0
+_HTTP = 80
 
 
 def require_libraries() -> None:
@@ -56,8 +58,9 @@ class Door:
         self.token = token or secrets.token_urlsafe(24)
         self.local = _is_local(host)
         shown = f"[{host}]" if ":" in host else host
-        self._hosts = {f"{name}:{port}" for name in (shown, "127.0.0.1", "localhost", "[::1]")}
-        self.address = f"http://{shown}:{port}"
+        end = "" if port == _HTTP else f":{port}"  # browsers leave the usual port away
+        self._hosts = {f"{name}{end}" for name in (shown, "127.0.0.1", "localhost", "[::1]")}
+        self.address = f"http://{shown}{end}"
 
     @property
     def url(self) -> str:
@@ -140,26 +143,42 @@ def _headers(nonce: str) -> dict[str, str]:
 
 async def _serve(room: Room, socket: WebSocket) -> None:
     """One browser, from its first view to its last command."""
-    from starlette.websockets import WebSocketDisconnect
-
     await socket.accept()
-    guest, pace = Guest(socket), Pace(room.limits.commands_per_second)
+    guest = Guest(socket)
     if not await room.enter(guest):
         await socket.close(_TRY_LATER, "too many browsers")
         return
+    tasks = [
+        asyncio.create_task(_read(room, guest, socket)),
+        asyncio.create_task(guest.deliver(room.limits.send_seconds)),
+    ]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        reasons = await asyncio.gather(*tasks, return_exceptions=True)
+        await room.leave(guest)
+    code, reason = reasons[0] if isinstance(reasons[0], tuple) else (_TRY_LATER, "the browser takes no messages")
+    with contextlib.suppress(Exception):  # closed by the other side, or a browser that takes nothing
+        await asyncio.wait_for(socket.close(code, reason), _CLOSE_SECONDS)
+
+
+async def _read(room: Room, guest: Guest, socket: WebSocket) -> tuple[int, str]:
+    """Obeys a browser until it goes or has to go; the code and the reason of the end."""
+    from starlette.websockets import WebSocketDisconnect
+
+    pace = Pace(room.limits.commands_per_second)
     try:
         while True:
             text = await asyncio.wait_for(socket.receive_text(), 60.0 * room.limits.idle_minutes)
             if not pace.allows():
-                await socket.close(_NOT_ALLOWED, "too many commands")
-                return
+                return _NOT_ALLOWED, "too many commands"
             await room.obey(guest, text)
     except (asyncio.TimeoutError, TimeoutError):
-        await socket.close(_TRY_LATER, "nothing happened for long")
-    except (WebSocketDisconnect, KeyError, RuntimeError):
-        pass  # gone, or something that is no text
-    finally:
-        await room.leave(guest)
+        return _TRY_LATER, "nothing happened for long"
+    except (WebSocketDisconnect, KeyError, RuntimeError):  # gone, or something that is no text
+        return _NOT_ALLOWED, "only text is understood"
 
 
 def listen(host: str, port: int) -> socket.socket:

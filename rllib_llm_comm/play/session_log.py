@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -18,10 +19,25 @@ MOST_BYTES = 2**29
 """Longest record of one session."""
 
 
+def require_new(folder: Path) -> None:
+    """Refuses a place in which something is.
+
+    Args:
+        folder: The folder of a session to come; it may be missing.
+
+    Raises:
+        UserError: If it is no folder, or is not empty.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        kind = "not empty" if folder.is_dir() else "no folder"
+        raise UserError(f"`record` is {str(folder)!r}, which is {kind}; give a new folder for each session.")
+
+
 class SessionLog:
     """Records a table's moments as they are played (`rllib_llm_comm.sessions`).
 
-    Each line is on disk before the next moment. The Parquet file is written anew when an episode has ended.
+    Each line is on disk before the next moment. The Parquet file is written anew when an episode has ended. After a
+    fault of the disk nothing more is recorded, so that no moment is missing between others.
 
     Args:
         folder: A new or empty folder.
@@ -36,14 +52,14 @@ class SessionLog:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
-                raise UserError(f"`record` is {str(folder)!r}, which is not empty; give a new folder for each session.")
-            self._file: IO[str] = (folder / SESSION).open("x", encoding="utf-8")
+            require_new(folder)
+            self._file: IO[bytes] = (folder / SESSION).open("xb", buffering=0)
         except OSError as error:
             raise UserError(f"`record` {str(folder)!r} cannot be written ({error}); give another folder.") from error
         self._rows: list[dict[str, Any]] = []
         self._episode: dict[str, Any] = {}
         self._written = 0
+        self._ended = ""
         game = table.env.unwrapped
         manifest = table.policy.manifest
         env = getattr(game, "env_id", None) or (manifest.env if manifest else "")
@@ -110,16 +126,29 @@ class SessionLog:
         content = pa.BufferOutputStream()
         table = pa.Table.from_pylist([{name: row[name] for name in COLUMNS} for row in self._rows])
         parquet.write_table(table, content)
-        write_atomically(self.folder / DECISIONS, content.getvalue().to_pybytes())
+        try:
+            write_atomically(self.folder / DECISIONS, content.getvalue().to_pybytes())
+        except OSError as error:
+            raise self._end(disk_fault(error) or str(error)) from error
 
     def _write(self, told: Mapping[str, Any]) -> None:
-        line = json.dumps(told, default=str) + "\n"
-        self._written += len(line)
-        if self._written > MOST_BYTES:
-            raise UserError(f"the record {str(self.folder)!r} is full ({MOST_BYTES} bytes); start a new session.")
+        if self._ended:
+            raise UserError(self._ended)
+        line = (json.dumps(told, default=str) + "\n").encode()
+        if self._written + len(line) > MOST_BYTES:
+            raise self._end(f"{str(self.folder)!r} has {self._written} of at most {MOST_BYTES} bytes")
         try:
-            self._file.write(line)
-            self._file.flush()
+            left = memoryview(line)
+            while left:
+                left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise UserError(f"the session cannot be recorded: {disk_fault(error) or error}.") from error
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._written)  # the part of a line
+            raise self._end(disk_fault(error) or str(error)) from error
+        self._written += len(line)
+
+    def _end(self, reason: str) -> UserError:
+        """Ends the record before its time; the fault to raise, now and at every later moment."""
+        self._ended = f"the session cannot be recorded any more: {reason}; start a new session to record what follows."
+        return UserError(self._ended)

@@ -20,18 +20,35 @@ class PeopleTeacher(Teacher):
 
     Args:
         sessions: Folders of sessions (`rllib play --record`), or one.
-        names: Names of the people who are taken; `None` for all.
+        names: Names of the people who are taken, or one; `None` for all.
+
+    Raises:
+        UserError: If there is no session, one cannot be read, or nobody in them has one of the names.
     """
 
     name = "people"
 
-    def __init__(self, sessions: str | Sequence[str], names: Sequence[str] | None = None) -> None:
+    def __init__(self, sessions: str | Sequence[str], names: str | Sequence[str] | None = None) -> None:
         paths = [sessions] if isinstance(sessions, str | os.PathLike) else list(sessions)
         if not paths:
             raise UserError("`teacher.sessions` is empty; give folders that `rllib play --record` wrote.")
-        self.settings = {"sessions": [str(path) for path in paths], "names": None if names is None else list(names)}
+        wanted = [names] if isinstance(names, str) else names
+        self.settings = {"sessions": [str(path) for path in paths], "names": None if wanted is None else list(wanted)}
         self._sessions = [read_session(path) for path in paths]
-        self._names = None if names is None else set(names)
+        self._names = None if wanted is None else set(wanted)
+        people = {
+            person.name
+            for session in self._sessions
+            for episode in session.episodes
+            for moment in episode.moments
+            for person in moment.people.values()
+        }
+        for name in sorted(self._names or ()):
+            if name not in people:
+                raise UserError(
+                    f"`teacher.names` has {name!r}, but nobody in the sessions has that name; there are "
+                    f"{', '.join(map(repr, sorted(people))) or 'no people'}."
+                )
 
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
         """Refused: people of the past answer no questions.

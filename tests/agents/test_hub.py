@@ -100,6 +100,14 @@ def test_only_files_of_a_policy_are_fetched_and_nothing_is_unpickled(hub):
     }
 
 
+def test_a_policy_replaces_the_one_that_was_there(hub):
+    load_policy("zoo:door").push_to_hub("ann/mine")
+    hub.repos["ann/mine"]["notes.txt"] = b"of the user"
+    load_policy("zoo:soup_cramped_room").push_to_hub("ann/mine")
+    assert set(hub.repos["ann/mine"]) == {"README.md", "network.safetensors", "policy.json", "notes.txt"}
+    assert isinstance(load_policy("hf:ann/mine"), ArrayPolicy)
+
+
 def test_what_cannot_be_fetched_or_published_is_told_in_a_sentence(hub):
     for name in ("hf:", "hf:door", "hf:a/b/c", "hf:../x", "hf:a/b@"):
         with pytest.raises(UserError, match="names no repository"):
@@ -111,4 +119,11 @@ def test_what_cannot_be_fetched_or_published_is_told_in_a_sentence(hub):
         load_policy("hf:ann/empty")
     with pytest.raises(UserError, match="cannot be published"):
         load_policy("zoo:door").push_to_hub("no name")
+    for arguments, sentence in (
+        ({"repo": "ann"}, "give user/name"), ({"figures": {"return": "1.3"}}, r"'1.3' but must be a number"),
+        ({"figures": [1.3]}, "names with numbers"), ({"licence": "mit\nlicense: none"}, "an identifier"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=sentence):
+            load_policy("zoo:door").push_to_hub(**{"repo": "ann/door", **arguments})
+    assert set(hub.repos) == {"ann/empty"}, "nothing is made on the hub before"
     assert PartnerSettings("hf:ann/door").kind == "checkpoint"

@@ -11,6 +11,7 @@ from toys import ColourTalk
 from rllib_llm_comm import make_env
 from rllib_llm_comm.agents.observation_forms import flat, form_of, size_of
 from rllib_llm_comm.env_runners.joint_game import JointGame
+from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
 from rllib_llm_comm.errors import UserError
 
 
@@ -83,6 +84,36 @@ def test_ends_and_agents_that_leave(terminate):
     # What a time limit stops would have gone on: its last state has the masks of those who would choose.
     assert seen["active"].tolist() == ([0, 0, 0] if terminate else [1, 1, 0])
     assert seen["action_mask"][1].sum() == (1 if terminate else 5)
+
+
+def test_an_agent_that_ended_has_to_leave():
+    class Stays(Uneven):
+        def step(self, actions):
+            agents = list(self.agents)
+            told = super().step(actions)
+            self.agents = agents
+            return told
+
+    game, adapter = JointGame(Stays()), ParallelEnvAdapter(Stays())
+    game.reset(seed=0)
+    adapter.reset(seed=0)
+    game.step(np.array([1, 4, 2]))
+    adapter.step({"a": 1, "b": 4, "c": 2})
+    for step, actions in ((game.step, np.array([0, 0, 1])), (adapter.step, {"a": 0, "b": 0, "c": 1})):
+        with pytest.raises(UserError, match="agent 'c' has ended but is still in the environment's `agents`"):
+            step(actions)
+
+
+def test_a_state_that_changes_its_length_is_refused():
+    class Living(Uneven):
+        def state(self):
+            return np.ones(len(self.agents))
+
+    game = JointGame(Living())
+    game.reset(seed=0)
+    game.step(np.array([1, 4, 2]))
+    with pytest.raises(UserError, match="has 2 numbers but had 3 at the first reset"):
+        game.step(np.array([0, 0, 1]))
 
 
 def test_the_sum_of_rewards_and_seeds():

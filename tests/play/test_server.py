@@ -78,6 +78,15 @@ def test_it_listens_on_this_machine_alone(door_game):
         listen("127.0.0.1", port)
 
 
+def test_the_usual_port_is_left_away_as_browsers_do():
+    door = Door("127.0.0.1", 80)
+    assert door.url.startswith("http://127.0.0.1/?token=")
+    request = type("Request", (), {})()
+    request.query_params = {"token": door.token}
+    request.headers = {"host": "127.0.0.1", "origin": "http://127.0.0.1"}
+    assert door.opens(request, with_origin=True)
+
+
 def test_an_address_of_a_network_asks_for_the_origin_of_its_own_page():
     door = Door("0.0.0.0", 80)  # noqa: S104
     request = type("Request", (), {})()
@@ -95,7 +104,7 @@ def test_an_address_of_a_network_asks_for_the_origin_of_its_own_page():
         ('{"do": "sit", "agent": "zoe"}', "no seat 'zoe'"), ('{"do": "say", "text": "hi"}', "sit down first"),
         ('{"do": "restart", "seed": -1}', "seed"), ('{"do": "restart", "seed": "x"}', "seed"),
         ('{"do": "speed", "value": 1e9}', "speed"), ('{"do": "speed", "value": NaN}', "speed"),
-        ("[" * 3000, "no command"),
+        ("[" * 3000, "no command"), ('{"do": "speed", "value": 1%s}' % ("0" * 400), "no command"),
     ],
 )  # fmt: skip
 def test_what_is_no_command_is_answered_with_a_sentence(door_game, command, sentence):
@@ -120,6 +129,77 @@ def test_two_browsers_are_two_seats_and_hear_each_other(door_game):
         for wire, seen in ((one, view), (two, heard)):
             ask(wire, "choose", action=seen["options"][0]["action"], moment=seen["moment"], episode=seen["episode"])
         assert told(one, lambda message: message.get("moment") == 1)["log"][0]["agent"] == "alice"
+
+
+def test_who_asks_for_a_taken_seat_keeps_its_own(door_game):
+    with door_game.wire() as one, door_game.wire() as two:
+        ask(one, "sit", agent="alice", name="Ann")
+        told(two, lambda message: message["seats"][0]["person"])
+        ask(two, "sit", agent="bob", name="Ben")
+        told(two, lambda message: message.get("you") == "bob")
+        ask(two, "sit", agent="alice", name="Ben")
+        assert "taken by Ann" in told(two, lambda message: "error" in message)["error"]
+        ask(two, "pause", on=True)
+        paused = told(two, lambda message: message.get("paused"))
+        assert paused["you"] == "bob" and all(seat["person"] for seat in paused["seats"])
+
+
+def test_an_action_that_is_no_number_does_not_end_the_connection(door_game):
+    with door_game.wire() as wire:
+        ask(wire, "sit", agent="bob")
+        view = told(wire, lambda message: message.get("you") == "bob")
+        ask(wire, "choose", action=float("inf"), moment=view["moment"], episode=view["episode"])
+        assert "no command" in told(wire, lambda message: "error" in message)["error"]
+        ask(wire, "say", text="still here")
+        assert told(wire, lambda message: message.get("said"))["you"] == "bob"
+
+
+def test_a_browser_that_takes_nothing_neither_stops_the_game_nor_keeps_its_seat():
+    table = table_of(seed=3, **SALADS)
+    with served(table, Limits(send_seconds=2.0)) as running, socket.socket() as deaf:
+        address = running.door.address.removeprefix("http://")
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect(("127.0.0.1", int(address.split(":")[1])))
+        deaf.sendall(
+            f"GET /wire?token={running.door.token} HTTP/1.1\r\nHost: {address}\r\nOrigin: {running.door.address}\r\n"
+            "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+            "Sec-WebSocket-Version: 13\r\n\r\n".encode()
+        )
+        with running.wire() as wire:
+            begun, slowest = time.monotonic(), 0.0
+            while len(running.room.guests) > 1 or slowest == 0.0:
+                asked = time.monotonic()
+                assert asked - begun < 60, "the deaf browser is still a guest"
+                ask(wire, "step")
+                told(wire, lambda message: message.get("seats"))
+                slowest = max(slowest, time.monotonic() - asked)
+                if running.table.over:
+                    ask(wire, "restart", seed=3)
+            assert slowest < 2.0, "nobody waits for it"
+
+
+def test_a_fault_of_a_game_is_told_and_the_server_goes_on(monkeypatch):
+    table = table_of("door", policy="random")
+    with served(table) as running, running.wire() as wire:
+        told(wire, lambda message: True)
+        for name, command in (("reset", "restart"), ("step", "step")):
+            with monkeypatch.context() as broken:
+                broken.setattr(table.env, name, lambda *_, **__: 1 // 0)
+                ask(wire, command)
+                assert "console" in str(told(wire, lambda m: m.get("error") or m.get("notice")))
+        with monkeypatch.context() as broken:
+            broken.setattr(running.room._views, "view", lambda seat: 1 // 0)
+            ask(wire, "pause", on=True)
+            assert "console" in told(wire, lambda message: "error" in message)["error"]
+        ask(wire, "restart", seed=9)
+        assert told(wire, lambda message: message.get("seed") == 9)["seats"], "the server goes on"
+
+
+def test_rewards_that_are_no_numbers_reach_the_page_as_text():
+    table = table_of("door", policy="random")
+    table.game.episode.returns["alice"] = np.float32("nan")
+    with served(table) as running, running.wire() as wire:
+        assert json.loads(wire.recv(timeout=60), parse_constant=pytest.fail)["returns"]["alice"] == "nan"
 
 
 def test_a_key_for_a_moment_that_is_over_does_nothing(door_game):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import sys
 
 import numpy as np
@@ -86,10 +87,39 @@ def test_a_torn_last_line_is_left_out_and_damage_is_told(session, tmp_path):
         torn.write_bytes(content)
         with pytest.raises(UserError, match="no recorded session"):
             read_session(tmp_path)
+    moment = json.loads(lines[2])
+    for change in (
+        {"episode": float("inf")}, {"agents": {**moment["agents"], "bob": {"text": "?"}}},
+        {"agents": {"alice": moment["agents"]["alice"]}}, {"actions": {"alice": 10**30}},
+        {"agents": {**moment["agents"], "carol": moment["agents"]["bob"]}},
+    ):  # fmt: skip
+        torn.write_bytes(b"".join(lines[:2]) + json.dumps({**moment, **change}).encode() + b"\n")
+        with pytest.raises(UserError, match="no recorded session"):
+            read_session(tmp_path)
+    torn.write_bytes(b"".join(lines[:2]) + json.dumps({**moment, "actions": {}}).encode() + b"\n")
+    with pytest.raises(UserError, match="has no action of 'alice'"):
+        replay_session(tmp_path, tmp_path / "page.html")
     head = json.loads(lines[0])
     torn.write_text(json.dumps({**head, "format": 99}) + "\n")
     with pytest.raises(UserError, match="format 99"):
         read_session(tmp_path)
+
+
+def test_a_full_disk_ends_the_record_at_a_whole_moment(tmp_path):
+    table = table_of(speech="scripted", seed=4, **SALADS)
+    log = SessionLog(tmp_path / "p02", table)
+    table.sit("alice", "P02")
+    play_as_taught(table, "alice", most=3)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for most, sentence in ((log._file.tell() + 200, "became larger than"), (before[0], "start a new session")):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))  # as on a full disk, then with room again
+        try:
+            with pytest.raises(UserError, match=sentence):
+                play_as_taught(table, "alice", most=1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    log.close()
+    assert len(read_session(tmp_path / "p02").episodes[0].moments) == 3, "no moment is missing between others"
 
 
 def test_a_session_needs_a_folder_of_its_own(session):
@@ -137,10 +167,10 @@ def test_people_teach_messages(session, tmp_path):
     assert {row["teacher"] for row in rows} == {"people"} and rows[1]["message"] == "i chop it, thanks"
     again = collect_labels(TEXT, tmp_path / "labels", teacher={"name": "people", "sessions": [str(folder)]})
     assert again.labels == 2, "nothing is taken twice"
-    with pytest.raises(UserError, match="nobody said anything"):
-        collect_labels(
-            TEXT, tmp_path / "none", teacher={"name": "people", "sessions": str(folder), "names": ["somebody else"]}
-        )
+    named = {"name": "people", "sessions": str(folder), "names": "P01"}
+    assert collect_labels(TEXT, tmp_path / "named", teacher=named).labels == 2, "one name is a name, not its letters"
+    with pytest.raises(UserError, match="'P02', but nobody in the sessions has that name; there are 'P01'"):
+        collect_labels(TEXT, tmp_path / "none", teacher={**named, "names": ["P01", "P02"]})
     with pytest.raises(UserError, match="a session of"):
         collect_labels("rllib_llm_comm/door-v0", tmp_path / "door", teacher={"name": "people", "sessions": str(folder)})
 
