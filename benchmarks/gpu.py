@@ -4,8 +4,8 @@
 
 Speed and memory do not ask what the weights know, so nothing is downloaded: the models are built on the GPU. Per shape:
 messages, scores and whole roll-out, supervised step, PPO step, peak memory, and the share of the roofline. On the
-middle one: attention kernels, `torch.compile` with CUDA graphs, and 4-bit weights. Without a GPU there is nothing to
-measure, and the script says so. `--smoke` runs every step with tiny models wherever it is.
+middle one: a shared trunk, attention kernels, `torch.compile` with CUDA graphs, and 4-bit weights. Without a GPU there
+is nothing to measure, and the script says so. `--smoke` runs every step with tiny models wherever it is.
 """
 
 from __future__ import annotations
@@ -96,11 +96,12 @@ def build(device: str, shape: Shape, attention: str = "sdpa") -> BaseModel:
     return wrap_base_model(f"random {shape.name}", model, tokenizer)
 
 
-def with_adapters(base: BaseModel, device: str, shape: Shape) -> LLMCommCore:
-    """Both adapters and the critic on a base."""
+def with_adapters(base: BaseModel, device: str, shape: Shape, layers: int | str = "all") -> LLMCommCore:
+    """Both adapters and the critic on a base; `layers` is `lora_layers`."""
     settings = LanguageModelSettings(
         dtype="bfloat16",
         device=device,
+        lora_layers=layers,
         micro_batch_tokens=shape.micro_batch_tokens,
         gradient_checkpointing=shape.checkpointing,
     )
@@ -250,6 +251,25 @@ def kernels(shape: Shape, device: str, rounds: int) -> list[Row]:
     return [Row(f"gpu/{shape.name}, scoring with fused attention", *rates, "decisions/s", None, settings)]
 
 
+def trunk(shape: Shape, device: str, rounds: int) -> list[Row]:
+    """Roll-out and PPO step with adapters on the upper fifth of the layers against adapters on all.
+
+    A PPO step finds the lower layers' states that the roll-out left, as in training.
+    """
+    base = build(device, shape)
+    layers = max(1, shape.sizes["num_hidden_layers"] // 5)
+    upper, whole = (Work(with_adapters(base, device, shape, one), shape.rows) for one in (layers, "all"))
+    settings = {"rows": shape.rows, "lora_layers": layers, "reference": "adapters on all layers",
+                "device": device_name(device)}  # fmt: skip
+    found: list[Row] = []
+    for name, goal in (("rollout", 1.5), ("ppo", 4.0)):
+        seconds, other = compare(*(_waiting(device, getattr(work, name)) for work in (upper, whole)), rounds)
+        label = {"rollout": "roll-out", "ppo": "PPO step"}[name]
+        rates = shape.rows / seconds, shape.rows / other
+        found.append(Row(f"gpu/{shape.name}, {label} with a shared trunk", *rates, "decisions/s", goal, settings))
+    return found
+
+
 def compiled(shape: Shape, device: str, rounds: int) -> list[Row]:
     """The bare model's pass, with `torch.compile` and CUDA graphs against without; the package uses neither yet."""
     model = build(device, shape).model.base_model
@@ -336,7 +356,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     for shape in shapes[:1] if options.smoke else shapes:
         found += _held_by(device, lambda shape=shape: by_shape(shape, device, options.rounds, roof))
     middle = shapes[1]
-    parts = (kernels, quantized) if device == "cpu" else (kernels, compiled, quantized)
+    parts = (trunk, kernels, quantized) if device == "cpu" else (trunk, kernels, compiled, quantized)
     for part in parts:
         found += _held_by(device, lambda part=part: part(middle, device, options.rounds))
     return [*found, Row("gpu/whole command", time.perf_counter() - start, 600.0, "s", 1.0, {}, lower_is_better=True)]
