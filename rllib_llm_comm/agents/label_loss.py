@@ -41,7 +41,7 @@ def encode_examples(
     rows = []
     for prompt, message in zip(prompts, messages, strict=True):
         alone = base.encode(prompt)
-        whole = base.encode(f"{prompt} {message}" if message else prompt)
+        whole = base.encode_with(prompt, message) if message else alone
         shared = 0
         while shared < min(len(alone), len(whole)) and alone[shared] == whole[shared]:
             shared += 1

@@ -52,9 +52,7 @@ class LLMCommCore:
     ) -> None:
         self.settings = settings
         self._engine = ENGINES[settings.engine]
-        base = base or load_base_model(
-            settings.base_model, settings.dtype, resolve_device(settings.device), settings.quantization
-        )
+        base = base or base_of(settings)
         targets = settings.lora_target_modules
         with _seeded(settings.init_seed):
             self.lm = AdaptedModel(
@@ -299,6 +297,16 @@ def build_critic(inputs: int, hiddens: Sequence[int] | None) -> nn.Module:
     nn.init.orthogonal_(head.weight, 0.1)
     nn.init.zeros_(head.bias)
     return nn.Sequential(*layers, head)
+
+
+def base_of(settings: LanguageModelSettings) -> BaseModel:
+    """The base model that settings name, loaded once per process.
+
+    Raises:
+        UserError: If it is not there, or cannot be used as they say.
+    """
+    base = load_base_model(settings.base_model, settings.dtype, resolve_device(settings.device), settings.quantization)
+    return base.in_format(settings.prompt_format)
 
 
 def resolve_device(device: str) -> str:

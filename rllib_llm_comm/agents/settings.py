@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
+from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_FORMATS
 from rllib_llm_comm.language.precision import DTYPE_NAMES, KEPT_DTYPES, QUANTIZATIONS
 
 MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant", "menu", "swapped")
@@ -89,6 +90,8 @@ class LanguageModelSettings(FromMapping):
             messages, actions and critic (ours).
         critic_hiddens: Widths of the critic's hidden layers, at most 16 of 1 to 65536. TWOSOME: 1024, 512; Verco:
             "MLP"; (128, 128) (ours). `None`: there is no critic, and values are not a number.
+        prompt_format: `"plain"` (Verco, TWOSOME): prompts as they are. `"chat"` (ours): in the chat template of a
+            chat-tuned model's tokenizer; the last words of the prompt begin the model's answer.
         score_normalization: `"sum"` (Verco Eq. 3), `"token"` or `"word"` (TWOSOME).
         temperature: > 0, at most 10**6; candidate scores are divided by it before the softmax. 1 is Verco Eq. 3; larger
             values give a softer start.
@@ -124,6 +127,7 @@ class LanguageModelSettings(FromMapping):
     lora_target_modules: str | Sequence[str] = "all-linear"
     lora_layers: int | str = "all"
     critic_hiddens: Sequence[int] | None = (128, 128)
+    prompt_format: str = PLAIN
     score_normalization: str = "sum"
     temperature: float = 1.0
     max_prompt_tokens: int = 256
@@ -162,6 +166,7 @@ class LanguageModelSettings(FromMapping):
         require_choice("trunk_cache_dtype", self.trunk_cache_dtype, KEPT_DTYPES)
         for name in ("gradient_checkpointing", "train_critic"):
             require_choice(name, getattr(self, name), (False, True))
+        require_choice("prompt_format", self.prompt_format, PROMPT_FORMATS)
         require_choice("score_normalization", self.score_normalization, _NORMALIZATIONS)
         for role in self.trainable_roles:
             require_choice("trainable_roles", role, ("message", "action"))

@@ -45,6 +45,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         lora_target_modules: str | Sequence[str] = NotProvided,
         lora_layers: int | str = NotProvided,
         critic_hiddens: Sequence[int] = NotProvided,
+        prompt_format: str = NotProvided,
         score_normalization: str = NotProvided,
         temperature: float = NotProvided,
         max_prompt_tokens: int = NotProvided,
@@ -76,6 +77,8 @@ class LanguageModelConfigMixin(StrictConfigMixin):
                 have adapters. What lies below is then computed once per text for all roles (ours).
             critic_hiddens: Hidden widths of the critic, at most 16 of 1 to 65536. Default (128, 128) (ours); TWOSOME:
                 (1024, 512).
+            prompt_format: `"plain"` (default; Verco, TWOSOME), or `"chat"` (ours): prompts stand in the chat template
+                of the tokenizer, for chat-tuned models.
             score_normalization: `"sum"` (default; Verco Eq. 3), `"token"` or `"word"` (TWOSOME).
             temperature: > 0, at most 10**6; divides the scores before the softmax. Default 1 (Verco Eq. 3).
             max_prompt_tokens: Longest prompt in tokens, 1 to 131072; longer ones are an error. Default 256 (ours).

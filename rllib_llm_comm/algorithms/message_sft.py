@@ -17,7 +17,7 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import LEARNER_RESULTS, LEARNER_UPDATE_TIMER, TIMERS
 
 from rllib_llm_comm.agents.encoding import encoded_space
-from rllib_llm_comm.agents.language_agent import resolve_device
+from rllib_llm_comm.agents.language_agent import base_of
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.algorithms.message_labels import MessageLabels, MessagePreLearner
@@ -26,7 +26,6 @@ from rllib_llm_comm.algorithms.policy_export import on_first_learner
 from rllib_llm_comm.algorithms.strict_config import SHARED_POLICY
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE
-from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.learners.sft_learner import SFTLearner
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
@@ -180,11 +179,8 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
         """Builds the Learners and reads the labels."""
         super().setup(config)
         settings = self.config.language_model_settings((MESSAGE,), train_critic=False)
-        base = load_base_model(
-            settings.base_model, settings.dtype, resolve_device(settings.device), settings.quantization
-        )
         prelearner = MessagePreLearner(
-            base=base, max_tokens=settings.max_prompt_tokens, max_words=self.config.max_message_words
+            base=base_of(settings), max_tokens=settings.max_prompt_tokens, max_words=self.config.max_message_words
         )
         start = time.perf_counter()
         self.labels = self.offline_data.load(prelearner, self.config.held_out_share)

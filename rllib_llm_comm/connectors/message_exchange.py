@@ -23,13 +23,12 @@ from rllib_llm_comm.agents.encoding import (
     is_text_observation,
     read_observation,
 )
-from rllib_llm_comm.agents.language_agent import resolve_device
+from rllib_llm_comm.agents.language_agent import base_of
 from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.phases import TEXT as PROMPTS
 from rllib_llm_comm.phases import phase
@@ -212,13 +211,11 @@ class MessageExchange(ConnectorV2):
 
     def _utterance_encoder(self) -> UtteranceEncoder:
         if self._utterances is None:
-            base = load_base_model(
-                self._settings.base_model, self._settings.dtype, resolve_device(self._settings.device),
-                self._settings.quantization,
-            )  # fmt: skip
             menu = self._communication.message_menu if self._communication.messages == "menu" else ()
             longest = self._communication.max_message_words
-            self._utterances = UtteranceEncoder(base, self._settings.max_prompt_tokens, longest, menu)
+            self._utterances = UtteranceEncoder(
+                base_of(self._settings), self._settings.max_prompt_tokens, longest, menu
+            )
         return self._utterances
 
     def _message_protocol(self) -> MessageProtocol:

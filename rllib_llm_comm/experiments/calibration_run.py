@@ -16,7 +16,7 @@ from rllib_llm_comm.experiments.stages_without_tune import KINDS
 if TYPE_CHECKING:
     from rllib_llm_comm.language.base_model import BaseModel
 
-_MODEL = ("base_model", "dtype", "device", "quantization")
+_MODEL = ("base_model", "dtype", "device", "quantization", "prompt_format")
 _TUNED = ("score_normalization", "temperature")
 
 
@@ -31,6 +31,7 @@ class CalibrationSettings:
         dtype: Of the weights.
         device: A torch device, or "auto".
         quantization: Of the weights.
+        prompt_format: As of `LanguageModelSettings`.
         tuned: `score_normalization` and `temperature` that the file has so far; empty without a file.
     """
 
@@ -40,6 +41,7 @@ class CalibrationSettings:
     dtype: str = "float32"
     device: str = "cpu"
     quantization: str = "none"
+    prompt_format: str = "plain"
     tuned: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -108,7 +110,8 @@ def open_both(settings: CalibrationSettings) -> tuple[BaseModel, Any]:
     check_base_model(settings.base_model)
     game = make_env(settings.env, **settings.env_config)
     device = resolve_device(settings.device)
-    return load_base_model(settings.base_model, settings.dtype, device, settings.quantization), game
+    base = load_base_model(settings.base_model, settings.dtype, device, settings.quantization)
+    return base.in_format(settings.prompt_format), game
 
 
 def _stage_of(file: Path, stage: str | None) -> Experiment:

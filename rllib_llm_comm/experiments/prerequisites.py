@@ -56,17 +56,22 @@ def check_cores(stage: str, config: AlgorithmConfig) -> None:
             )
 
 
-def check_base_models(stages: Mapping[str, tuple[str, str | None]]) -> None:
-    """Checks that stages that hand on an adapter use the same base model.
+def check_base_models(stages: Mapping[str, tuple[str, str, str | None]]) -> None:
+    """Checks that stages that hand on an adapter use the same base model and the same form of prompts.
 
     Args:
-        stages: Stage -> its `base_model` and the stage whose message adapter it takes over.
+        stages: Stage -> its `base_model`, its `prompt_format`, and the stage whose message adapter it takes over.
 
     Raises:
         UserError: If two of them differ for certain.
     """
-    for name, (base, source) in stages.items():
-        other = stages[source][0] if source is not None and source in stages else base
+    for name, (base, prompt_format, source) in stages.items():
+        other, other_format, _ = stages.get(source or name, stages[name])
+        if other_format != prompt_format:
+            raise UserError(
+                f"`{name}.config.prompt_format` is {prompt_format!r}, but the message adapter that it takes over from "
+                f"`{source}` is trained with {other_format!r}; give both stages the same."
+            )
         # Two paths, or a path and a hub id, may be the same model.
         if other != base and {other, base} & {"embedded", "smollm2"}:
             raise UserError(
@@ -147,7 +152,7 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
         check_lora_layers(str(base), getattr(config, "lora_layers", "all"))
     adapter = getattr(config, "message_checkpoint", None)
     if adapter and adapter not in unresolved:
-        check_message_adapter(adapter, str(base))
+        check_message_adapter(adapter, str(base), getattr(config, "prompt_format", "plain"))
 
 
 def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import os
@@ -15,14 +16,18 @@ from typing import Any
 import torch
 
 from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_FORMATS, ChatFrame, chat_frame, padding_beside
 from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
 from rllib_llm_comm.language.progress_bar import without_progress_bar
+from rllib_llm_comm.language.prompts import Prompt
 from rllib_llm_comm.language.smollm2 import SMOLLM2, SMOLLM2_LAYERS, check_smollm2, smollm2_folder
 
 EMBEDDED = "embedded"
 DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
 _LOADED: dict[tuple[str, str, str, str], BaseModel] = {}
+# By the id of a model, which is held so that its id stays its own.
+_FORMATS: dict[tuple[int, str], tuple[BaseModel, BaseModel]] = {}
 _LOCK = threading.Lock()
 _ANY_WORD = "a"
 
@@ -37,6 +42,7 @@ class BaseModel:
         tokenizer: Its tokenizer.
         pad_id: Token id used as padding in our arrays; never part of a text.
         eos_id: Token id that ends a message.
+        prompt_format: `"plain"`, or `"chat"`: prompts are put into the tokenizer's chat template.
     """
 
     name: str
@@ -44,6 +50,33 @@ class BaseModel:
     tokenizer: Any = field(repr=False)
     pad_id: int
     eos_id: int
+    prompt_format: str = PLAIN
+
+    def in_format(self, prompt_format: str) -> BaseModel:
+        """The same model, weights shared, that reads prompts in another format.
+
+        Args:
+            prompt_format: A name of `PROMPT_FORMATS`.
+
+        Raises:
+            UserError: If there is no such format, or the tokenizer has no chat template.
+        """
+        require_choice("prompt_format", prompt_format, PROMPT_FORMATS)
+        if prompt_format == self.prompt_format:
+            return self
+        with _LOCK:
+            key = (id(self), prompt_format)
+            if key not in _FORMATS:
+                pad = self.pad_id
+                if prompt_format == CHAT:
+                    pad = padding_beside(self.tokenizer, self.chat_frame, self.name)
+                _FORMATS[key] = (self, dataclasses.replace(self, prompt_format=prompt_format, pad_id=pad))
+            return _FORMATS[key][1]
+
+    @functools.cached_property
+    def chat_frame(self) -> ChatFrame:
+        """The tokenizer's chat template as token ids."""
+        return chat_frame(self.tokenizer, self.name)
 
     @property
     def hidden_size(self) -> int:
@@ -72,7 +105,20 @@ class BaseModel:
         Names of special tokens inside the text, such as "</s>" in a message, are read letter by letter: texts of
         models and people are data. Cached: the same sentences come back in every episode.
         """
-        return list(_encode_cached(self, text))
+        if isinstance(text, Prompt) and self.prompt_format == CHAT:
+            return list(_encode_chat(self, text.body, text.cue))
+        return list(_encode_cached(self, str(text)))
+
+    def encode_with(self, prompt: str, continuation: str) -> list[int]:
+        """The token ids of a prompt, a blank and what follows it.
+
+        Args:
+            prompt: The prompt.
+            continuation: A candidate or a message.
+        """
+        if isinstance(prompt, Prompt) and self.prompt_format == CHAT:
+            return list(_encode_chat(self, prompt.body, f"{prompt.cue} {continuation}"))
+        return list(_encode_cached(self, f"{prompt} {continuation}"))
 
     @functools.cached_property
     def encodes_by_word(self) -> bool:
@@ -105,6 +151,16 @@ class BaseModel:
 @functools.lru_cache(maxsize=65536)
 def _encode_cached(base: BaseModel, text: str) -> tuple[int, ...]:
     return tuple(base.tokenizer(text, add_special_tokens=True, split_special_tokens=True)["input_ids"])
+
+
+@functools.lru_cache(maxsize=65536)
+def _encode_chat(base: BaseModel, body: str, answer: str) -> tuple[int, ...]:
+    frame = base.chat_frame
+    asked, begun = (
+        base.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        for text in (body.strip(), answer.strip() if frame.after else answer)
+    )
+    return (*frame.before, *asked, *frame.after, *begun)
 
 
 def embedded_model_path() -> Path:

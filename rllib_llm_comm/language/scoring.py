@@ -36,7 +36,7 @@ def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -
         tails = [base.encode_after_blank(candidate) for candidate in candidates]
         _require_tokens(candidates, tails)
         return alone, tails
-    whole = [base.encode(f"{prompt} {candidate}") for candidate in candidates]
+    whole = [base.encode_with(prompt, candidate) for candidate in candidates]
     shared = len(alone)
     for ids in whole:
         common = 0

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
+from byte_level import tokenizer_alone
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
-from rllib_llm_comm.language.base_model import BaseModel, load_base_model
+from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import as_written
 from rllib_llm_comm.language.scoring import encode_candidates
 
 WORDS = ("i", "see", "tomato", "wait", "chop", "brötchen", "鍋", "to", "at", "toma")
-
-
-def byte_level() -> BaseModel:
-    """A small byte-level BPE with merges over blanks and letters, and names of special tokens as SmolLM2 has them."""
-    letters = {byte: number for number, byte in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    merges = [("Ġ", "t"), ("Ġt", "o"), ("t", "o"), ("to", "m"), ("a", "t"), ("Ġ", "w"), ("e", "e"), ("Ġto", "m")]
-    vocabulary = {**letters, **{left + right: len(letters) + k for k, (left, right) in enumerate(merges)}}
-    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|im_end|>", bos_token="<|im_start|>"
-    )
-    ids = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    return BaseModel("byte-level", SimpleNamespace(), tokenizer, pad_id=ids, eos_id=ids)
-
-
-BASE = byte_level()
+BASE = tokenizer_alone()
 TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
 
 
