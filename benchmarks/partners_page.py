@@ -133,7 +133,7 @@ def _verdict(kitchens: Mapping[str, Any]) -> str:
 
 
 def beats(less: Mapping[str, float | None]) -> str:
-    """Whether a difference is larger than `ERRORS` standard errors; a dash where the error is not known."""
+    """ "yes" if a difference is larger than `ERRORS` standard errors, else "no"; a dash where the error is not known."""
     mean, error = less["mean"], less["standard_error"]
     if mean is None or error is None:
         return "-"

@@ -51,7 +51,7 @@ def disturbed_steps(game: PlanningGame, number: int, seed: int, patience: int) -
         game: The game; its environment is played in.
         number: Number of steps.
         seed: Of all that is drawn.
-        patience: See `disturbed_game`.
+        patience: As of `disturbed_game`.
     """
     rng, done = np.random.default_rng(seed), 0
     while done < number:
