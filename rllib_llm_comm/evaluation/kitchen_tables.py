@@ -82,7 +82,8 @@ def _plain_kitchen(env: Any) -> bool:
 
 def _can_sit(partner: Partner, planes: int) -> bool:
     settings = partner.settings
-    if settings.speech == "scripted":  # its words are drawn from the numbers that its actions are drawn from
+    # Scripted words are drawn from the numbers that actions are drawn from.
+    if settings.speech == "scripted" or settings.unstuck:
         return False
     if settings.kind != CHECKPOINT:
         return settings.kind in (RANDOM, STAY, SCRIPTED)
