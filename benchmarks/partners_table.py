@@ -75,14 +75,20 @@ def followers(patterns: Sequence[str], kitchen: str) -> list[Path]:
     return found if all(one.exists() for one in found) else []
 
 
+def planning_of(method: str, options: argparse.Namespace) -> dict[str, Any] | None:
+    """The planner of a method; `None` if nobody plans."""
+    return {"planner": options.planner} if method == EMMA else None
+
+
 def cell(study: Path, kitchen: str, method: str, players: list[Path], options: argparse.Namespace) -> dict[str, Any]:
     """Cross-play of one method in one kitchen."""
-    told = method == EMMA
+    planning = planning_of(method, options)
+    steps = {"action_level": "primitive", "commit": False}  # as in emma.yaml's evaluation
     settings = CrossPlaySettings(
         episodes=options.episodes,
         metric="score",
-        planning={"planner": options.planner} if told else None,
-        env_config={"action_level": "primitive", "commit": False} if told else None,  # as in emma.yaml's evaluation
+        planning=planning,
+        env_config=None if planning is None else steps,
     )
     return CrossPlay(named(method, players), groups(study, kitchen, method), settings).play().to_json()
 
@@ -92,10 +98,10 @@ def kept_cell(
 ) -> dict[str, Any]:
     """The cell of a file, played if the file is of other games; paths in it are none of this machine."""
     path = options.json / kitchen / f"{method}.json"
-    wanted = (options.episodes, [_short(str(one), study) for one in players])
+    wanted = (options.episodes, planning_of(method, options), [_short(str(one), study) for one in players])
     if path.exists():
         told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if (told["episodes"], [one["policy"] for one in told["players"]]) == wanted:
+        if (told["episodes"], told.get("planning"), [one["policy"] for one in told["players"]]) == wanted:
             return told
     told = cell(study, kitchen, method, players, options)
     for one in [*told["players"], *(one for group in told["groups"].values() for one in group["partners"])]:
