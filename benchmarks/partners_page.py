@@ -9,7 +9,8 @@ KITCHENS = (
     "cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination", "counter_circuit",
 )  # fmt: skip
 METHODS = ("self_play", "pbt", "fcp", "cole")
-LABELS = {"self_play": "SP", "pbt": "PBT", "fcp": "FCP", "cole": "COLE"}
+EMMA = "emma"
+LABELS = {"emma": "EMMA, told", "self_play": "SP", "pbt": "PBT", "fcp": "FCP", "cole": "COLE"}
 HELD_OUT, HALF_TRAINED, PROXIES = "held-out seeds", "held-out seeds, half-trained", "scripted proxies"
 OTHERS = "the other methods"
 GROUPS = (HELD_OUT, HALF_TRAINED, "untrained", "random", "stay", PROXIES, OTHERS)
@@ -68,6 +69,11 @@ games; with so few seeds they are rough.
 
 Scripted proxies are no models of humans.
 """
+_TOLD = """
+`EMMA, told`: [EMMA](../algorithms/emma.md) under the planner `{planner}`, which sees the whole kitchen and plans for
+both cooks; the partner knows nothing of its plans. With itself both cooks are told. EMMA chooses cells of the map, its
+partners single steps.
+"""
 _BUDGET = """\
 Game steps count those of a method's population and, in PBT and COLE, those of the games that judge it. Minutes are of
 the clock, beside other work on the machine.
@@ -87,7 +93,8 @@ def page(table: Mapping[str, Any]) -> str:
     Args:
         table: Of `partners_table.table_of`.
     """
-    return _HEAD.format(episodes=table["episodes"]) + "\n" + tables(table)
+    told = _TOLD.format(planner=table["planner"]) if table["planner"] else ""
+    return _HEAD.format(episodes=table["episodes"]) + told + "\n" + tables(table)
 
 
 def tables(table: Mapping[str, Any]) -> str:
@@ -123,17 +130,16 @@ def _missing(lacking: Mapping[str, list[str]]) -> str:
 def _verdict(kitchens: Mapping[str, Any]) -> str:
     rows = []
     for name, found in kitchens.items():
-        less = found["fcp_less_self_play"]
-        rows.append(
-            [name, *(estimate(found[one][HELD_OUT]) for one in ("fcp", "self_play")), estimate(less), beats(less)]
-        )
+        less, own = found["fcp_less_self_play"], found["methods"]
+        means = [estimate(own[one][HELD_OUT]) for one in ("fcp", "self_play")]
+        rows.append([name, *means, estimate(less), beats(less)])
     won = sum(row[-1] == "yes" for row in rows)
     told = f"FCP beats self-play with held-out seeds by {ERRORS} standard errors in {won} of {len(rows)} kitchens.\n\n"
     return told + _table(["Kitchen", "FCP", "SP", "FCP - SP", f"more than {ERRORS} errors"], rows)
 
 
 def beats(less: Mapping[str, float | None]) -> str:
-    """ "yes" if a difference is larger than `ERRORS` standard errors, else "no"; a dash where the error is not known."""
+    """Tells by "yes" or "no" if a difference is larger than `ERRORS` standard errors; a dash if no error is known."""
     mean, error = less["mean"], less["standard_error"]
     if mean is None or error is None:
         return "-"
@@ -142,37 +148,31 @@ def beats(less: Mapping[str, float | None]) -> str:
 
 def _kitchen(found: Mapping[str, Any]) -> str:
     columns = ("self_play", "cross_play", *GROUPS)
-    head = [
-        "",
-        "itself",
-        "same method",
-        HELD_OUT,
-        "half-trained",
-        "untrained",
-        "random",
-        "stay",
-        PROXIES,
-        "other methods",
-    ]
-    rows = ([LABELS[name], *(estimate(found[name][one]) for one in columns)] for name in METHODS)
+    head = ["", "itself", "same method", *(name.removeprefix("held-out seeds, ") for name in GROUPS)]
+    rows = ([LABELS[name], *(estimate(own[one]) for one in columns)] for name, own in found["methods"].items())
     return _table(head, rows)
 
 
 def _by_seat(kitchens: Mapping[str, Any]) -> str:
-    seats = {name: found["self_play"][HELD_OUT]["by_seat"] for name, found in kitchens.items()}
-    agents = list(next(iter(seats.values())))
-    head = ["Kitchen", "", *(f"{group}, as {agent}" for group in (HELD_OUT, PROXIES) for agent in agents)]
+    agents = list(next(iter(kitchens.values()))["methods"]["self_play"][HELD_OUT]["by_seat"])
+    shown = [(group, agent) for group in (HELD_OUT, PROXIES) for agent in agents]
     rows = (
-        [kitchen, LABELS[name], *(estimate(found[name][g]["by_seat"][a]) for g in (HELD_OUT, PROXIES) for a in agents)]
+        [kitchen, LABELS[name], *(estimate(own[group]["by_seat"][agent]) for group, agent in shown)]
         for kitchen, found in kitchens.items()
-        for name in METHODS
+        for name, own in found["methods"].items()
     )
-    return _table(head, rows)
+    return _table(["Kitchen", "", *(f"{group}, as {agent}" for group, agent in shown)], rows)
 
 
 def _budget(kitchens: Mapping[str, Any]) -> str:
     rows = (
-        [kitchen, LABELS[name], str(found[name]["seeds"]), f"{spent['game_steps']:,}", f"{spent['minutes']:.1f}"]
+        [
+            kitchen,
+            LABELS[name],
+            str(found["methods"][name]["seeds"]),
+            f"{spent['game_steps']:,}",
+            f"{spent['minutes']:.1f}",
+        ]
         for kitchen, found in kitchens.items()
         for name, spent in found["budget"].items()
     )

@@ -7,7 +7,9 @@ r"""Table of self-play, PBT, FCP and COLE with partners that they have never met
 Every seed of a method plays in both seats with itself, with the other seeds of its method, and with the groups of
 partners below. A cell of kitchen and method is one JSON file; cells that are there are not played again, unless other
 checkpoints or another number of episodes are asked for. The table holds the kitchens whose stages have all ended; the
-others are named as missing.
+others are named as missing. With `--emma` EMMA plays, too, told by a planner that plans for both cooks:
+
+    ... --emma results/emma_0/{kitchen} results/emma_1/{kitchen} results/emma_2/{kitchen}
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from partners_page import GROUPS, HALF_TRAINED, HELD_OUT, KITCHENS, METHODS, OTHERS, PROXIES, page, tables
+from partners_page import EMMA, GROUPS, HALF_TRAINED, HELD_OUT, KITCHENS, METHODS, OTHERS, PROXIES, page, tables
 
 from rllib_llm_comm.checkpoints.stage_record import read_record
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
@@ -67,32 +69,54 @@ def groups(study: Path, kitchen: str, method: str) -> dict[str, list[Any]]:
     }
 
 
-def cell(study: Path, kitchen: str, method: str, episodes: int) -> dict[str, Any]:
+def followers(patterns: Sequence[str], kitchen: str) -> list[Path]:
+    """The folders of EMMA's seeds for a kitchen; none unless all are there."""
+    found = [Path(pattern.replace("{kitchen}", kitchen)) for pattern in patterns]
+    return found if all(one.exists() for one in found) else []
+
+
+def planning_of(method: str, options: argparse.Namespace) -> dict[str, Any] | None:
+    """The planner of a method; `None` if nobody plans."""
+    return {"planner": options.planner} if method == EMMA else None
+
+
+def cell(study: Path, kitchen: str, method: str, players: list[Path], options: argparse.Namespace) -> dict[str, Any]:
     """Cross-play of one method in one kitchen."""
-    players = named(method, checkpoints(study / f"{kitchen}.{method}"))
-    settings = CrossPlaySettings(episodes=episodes, metric="score")
-    return CrossPlay(players, groups(study, kitchen, method), settings).play().to_json()
+    planning = planning_of(method, options)
+    steps = {"action_level": "primitive", "commit": False}  # as in emma.yaml's evaluation
+    settings = CrossPlaySettings(
+        episodes=options.episodes,
+        metric="score",
+        planning=planning,
+        env_config=None if planning is None else steps,
+    )
+    return CrossPlay(named(method, players), groups(study, kitchen, method), settings).play().to_json()
 
 
-def kept_cell(path: Path, study: Path, kitchen: str, method: str, episodes: int) -> dict[str, Any]:
-    """The cell of a file, played if the file is of other games; its paths begin with the study's name."""
-    players = [_within(one["policy"], study) for one in named("", checkpoints(study / f"{kitchen}.{method}"))]
+def kept_cell(
+    study: Path, kitchen: str, method: str, players: list[Path], options: argparse.Namespace
+) -> dict[str, Any]:
+    """The cell of a file, played if the file is of other games; paths in it are none of this machine."""
+    path = options.json / kitchen / f"{method}.json"
+    wanted = (options.episodes, planning_of(method, options), [_short(str(one), study) for one in players])
     if path.exists():
         told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if told["episodes"] == episodes and [one["policy"] for one in told["players"]] == players:
+        if (told["episodes"], told.get("planning"), [one["policy"] for one in told["players"]]) == wanted:
             return told
-    told = cell(study, kitchen, method, episodes)
+    told = cell(study, kitchen, method, players, options)
     for one in [*told["players"], *(one for group in told["groups"].values() for one in group["partners"])]:
-        one["policy"] = _within(one["policy"], study)
+        one["policy"] = _short(one["policy"], study)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(told) + "\n")
     return told
 
 
-def _within(policy: str, study: Path) -> str:
-    """A checkpoint's path from the study's folder on; other policies as they are."""
+def _short(policy: str, study: Path) -> str:
+    """A checkpoint's path from the study's folder on, or its last three parts; other policies as they are."""
     path = Path(policy)
-    return str(Path(study.name) / path.relative_to(study)) if path.is_relative_to(study) else policy
+    if path.is_relative_to(study):
+        return str(Path(study.name) / path.relative_to(study))
+    return str(Path(*path.parts[-3:])) if path.exists() else policy
 
 
 def difference(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -120,9 +144,9 @@ def budget(stage: Path) -> dict[str, float]:
 
 
 def rows(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Figures of a kitchen: per method its means, and FCP with held-out seeds less self-play's cross-play."""
+    """Figures of a kitchen: per method its means."""
     kept = ("mean", "standard_error")
-    told: dict[str, Any] = {
+    return {
         method: {
             "seeds": len(found["players"]),
             "self_play": {key: found["self_play"][key] for key in kept},
@@ -131,12 +155,17 @@ def rows(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         }
         for method, found in cells.items()
     }
-    fcp, own = told["fcp"][HELD_OUT], told["self_play"][HELD_OUT]
-    return {**told, "fcp_less_self_play": difference(fcp, own)}
 
 
-def table_of(study: Path, folder: Path, episodes: int) -> dict[str, Any]:
+def fcp_less_self_play(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
+    """FCP with held-out seeds less self-play with them."""
+    fcp, own = (cells[name]["groups"][HELD_OUT] for name in ("fcp", "self_play"))
+    return difference(fcp, own)
+
+
+def table_of(options: argparse.Namespace) -> dict[str, Any]:
     """All figures; plays the cells that are not there."""
+    study: Path = options.study
     kitchens: dict[str, Any] = {}
     lacking: dict[str, list[str]] = {}
     for kitchen in KITCHENS:
@@ -144,14 +173,23 @@ def table_of(study: Path, folder: Path, episodes: int) -> dict[str, Any]:
             lacking[kitchen] = absent
             print(f"{kitchen}: missing, these stages have not ended: {', '.join(absent)}")
             continue
+        players = {name: checkpoints(study / f"{kitchen}.{name}") for name in METHODS}
+        if told := followers(options.emma, kitchen):
+            players[EMMA] = told
+        elif options.emma:
+            lacking[kitchen] = [EMMA]
+            print(f"{kitchen}: EMMA is missing, not all of its folders are there")
         cells = {}
-        for method in METHODS:
-            cells[method] = kept_cell(folder / kitchen / f"{method}.json", study, kitchen, method, episodes)
+        for method, own in players.items():
+            cells[method] = kept_cell(study, kitchen, method, own, options)
             print(f"{kitchen}, {method}: with held-out seeds {cells[method]['groups'][HELD_OUT]['mean']:.1f}")
         spent = {name: budget(study / f"{kitchen}.{name}") for name in METHODS}
-        kitchens[kitchen] = {**rows(cells), "budget": spent}
+        kitchens[kitchen] = {"methods": rows(cells), "fcp_less_self_play": fcp_less_self_play(cells), "budget": spent}
     made_by = f"python benchmarks/partners_table.py results/{study.name} --json docs/results/partners"
-    return {"made_by": made_by, "episodes": episodes, "missing": lacking, "kitchens": kitchens}
+    told_by = options.planner if options.emma else None
+    return {
+        "made_by": made_by, "episodes": options.episodes, "planner": told_by, "missing": lacking, "kitchens": kitchens,
+    }  # fmt: skip
 
 
 def main() -> None:
@@ -161,8 +199,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True, help="folder of the figures")
     parser.add_argument("--page", type=Path, help="Markdown page to write")
     parser.add_argument("--episodes", type=int, default=10, help="per pair and seat")
+    parser.add_argument("--emma", nargs="+", default=[], help="checkpoints of EMMA's seeds; {kitchen} is filled in")
+    parser.add_argument("--planner", default="scripted", help="who tells EMMA")
     options = parser.parse_args()
-    table = table_of(options.study, options.json, options.episodes)
+    table = table_of(options)
     options.json.mkdir(parents=True, exist_ok=True)
     write_atomically(options.json / "table.json", json.dumps(table, indent=1) + "\n")
     print(tables(table))

@@ -36,8 +36,13 @@ class GameRecord:
         partner: A function of (env, agent, habit, rng) that makes a scripted player of one agent for one episode: a
             function without arguments that gives its action. Without it, and with the habit "", `advise` plays.
         wait: A function of (env, agent) that gives the action of doing nothing, or `None` where there is none.
+        pose: A function of (env, agent) that gives an agent's place and direction as one value that can be compared,
+            for partners that notice that they stand still.
         view: A function of (env, agent, observation, settings) that gives what an agent would see in the same moment
             if the environment had these settings; partners that were trained with others are shown that.
+        actions: A function of (env, agent, settings, rng) that gives a partner that was trained with these settings
+            its own actions in the environment, like `envs.overcooked_ai.own_actions.OwnActions`, or `None` if they are
+            the environment's.
         tables: A class like `evaluation.kitchen_tables.KitchenTables`, which plays games of many seatings in arrays,
             with the scores of games played one by one; cross-play takes it for the seatings that it can play.
         keys: A function of (env, agent) that gives, for people who take a seat, the action of each key of the keyboard
@@ -59,7 +64,9 @@ class GameRecord:
     scripted_player: str = ""
     partner: str = ""
     wait: str = ""
+    pose: str = ""
     view: str = ""
+    actions: str = ""
     tables: str = ""
     keys: str = ""
     picture: str = ""

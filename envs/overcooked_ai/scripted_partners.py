@@ -120,6 +120,17 @@ def wait_action(env: Any, agent: str) -> int:
     return towards(env, agent, env.kitchen.cook(env.players[agent]).cell, waits=True)
 
 
+def pose(env: Any, agent: str) -> tuple[tuple[int, int], int]:
+    """Cell and direction of a cook.
+
+    Args:
+        env: The (unwrapped) environment.
+        agent: The cook.
+    """
+    cook = env.kitchen.cook(env.players[agent])
+    return cook.cell, cook.facing
+
+
 def view(env: Any, agent: str, seen: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """An observation by other settings `observe` and `vector`; parts that only the given one has stay as they are.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.agents.settings import FromMapping
+from rllib_llm_comm.agents.settings import FromMapping, require_whole
 from rllib_llm_comm.checkpoints.find_checkpoint import is_named
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
 
@@ -22,6 +22,7 @@ _BY_NAME = (SCRIPTED, RANDOM, STAY)
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _MOST_WEIGHT = 1e9
 _NAMED_PARTS = 3
+_MOST_TURNS = 100
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class PartnerSettings(FromMapping):
         habit: Of a scripted player of the onion-soup kitchens: `"one_pot"`, `"onions_only"`, `"dishes_only"`, or `""`
             for none (ours).
         greedy: True if a checkpoint's most likely action is taken instead of a sampled one. Carroll et al.: sampled.
+        unstuck: In [0, 100]: turns without a move or turn after which a checkpoint's actions of these turns are removed
+            from its choices (`stuck_rule.StuckRule`); 0: never. Carroll et al.'s behaviour clones: 3; 0 by default
+            (ours). In games that tell where agents stand: the onion-soup kitchens.
         speech: `"own"`: a checkpoint of language agents says its own messages, every other partner nothing;
             `"scripted"`: it says the messages of the game's scripted player; `"none"`: it says nothing (ours).
     """
@@ -51,6 +55,7 @@ class PartnerSettings(FromMapping):
     pauses: float = 0.0
     habit: str = ""
     greedy: bool = False
+    unstuck: int = 0
     speech: str = "own"
 
     def __post_init__(self) -> None:
@@ -72,6 +77,7 @@ class PartnerSettings(FromMapping):
             )
         require_choice("habit", self.habit, HABITS)
         require_choice("greedy", self.greedy, (False, True))
+        require_whole("unstuck", self.unstuck, 0, _MOST_TURNS)
         require_choice("speech", self.speech, SPEECH)
         if self.habit and self.kind != SCRIPTED:
             raise UserError(
@@ -82,6 +88,11 @@ class PartnerSettings(FromMapping):
             raise UserError(
                 f"`greedy` is true but `policy` is {self.policy!r}, and only checkpoints have a most likely action; "
                 "leave `greedy` away."
+            )
+        if self.unstuck and self.kind != CHECKPOINT:
+            raise UserError(
+                f"`unstuck` is {self.unstuck!r} but `policy` is {self.policy!r}, and only checkpoints have chances to "
+                "remove actions from; leave `unstuck` away."
             )
         if not self.name:
             object.__setattr__(self, "name", _name_of(self))
@@ -199,6 +210,7 @@ def _name_of(partner: PartnerSettings) -> str:
         f"{setting} {getattr(partner, setting):g}" for setting in ("noise", "pauses") if getattr(partner, setting)
     ]
     traits += ["greedy"] if partner.greedy else []
+    traits += [f"unstuck {partner.unstuck}"] if partner.unstuck else []
     traits += [f"speech {partner.speech}"] if partner.speech != "own" else []
     return ", ".join([base, *traits])
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from rllib_llm_comm.agents.array_policy import ArrayPolicy
-from rllib_llm_comm.agents.decision import Decision
+from rllib_llm_comm.agents.decision import Decision, choose
 from rllib_llm_comm.agents.load_policy import EpisodeMemory, Policy, Spoken
 from rllib_llm_comm.agents.numeric_policy import NumericPolicy
+from rllib_llm_comm.agents.own_actions import decide, own_actions
 from rllib_llm_comm.agents.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, PartnerSettings
+from rllib_llm_comm.agents.stuck_rule import StuckRule, pose_of
 from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.envs.interface import ACTION_MASK, teacher_state
 from rllib_llm_comm.errors import UserError
@@ -37,6 +39,8 @@ class PartnerMemory:
         policy: The memory of a checkpoint's policy.
         players: Per agent the player of this episode, for partners that are no checkpoints.
         replies: Per agent the action that came with its message, until it is asked for.
+        still: Per agent its rule for standing still, where it has one.
+        actions: Per agent of a checkpoint its own actions (`GameRecord.actions`), or `None` if it plays the game's.
     """
 
     seed: int
@@ -47,6 +51,8 @@ class PartnerMemory:
     policy: Any = None
     players: dict[Any, Player] = field(default_factory=dict)
     replies: dict[Any, int] = field(default_factory=dict)
+    actions: dict[Any, Any] = field(default_factory=dict)
+    still: dict[Any, StuckRule] = field(default_factory=dict)
 
 
 Asked = tuple[PartnerMemory, Mapping[Any, Mapping[str, Any]]]
@@ -121,12 +127,19 @@ class Partner:
             UserError: If the game cannot be played by such a partner.
         """
         spoken = self.speak_together(episodes, explore) if spoken is None else spoken
-        chosen = self._choices(episodes, explore and not self.settings.greedy, spoken)
-        if self.policy is not None and not (self.settings.noise or self.settings.pauses):
+        drawn = explore and not self.settings.greedy
+        chosen = self._choices(episodes, drawn, spoken)
+        steady = self.policy is not None and not (self.settings.noise or self.settings.pauses)
+        if steady and not self.settings.unstuck:
             return chosen
         for (memory, observations), decisions in zip(episodes, chosen, strict=True):
             for agent, decision in decisions.items():
-                decisions[agent] = self._mixed(memory, agent, observations[agent], decision, explore)
+                pose = pose_of(memory.env, agent) if self.settings.unstuck else None
+                made = self._unstuck(memory, agent, pose, decision, drawn)
+                made = made if steady else self._mixed(memory, agent, observations[agent], made, explore)
+                decisions[agent] = made
+                if self.settings.unstuck:
+                    memory.still[agent].note(pose, made.action)
         return chosen
 
     def probabilities(
@@ -190,7 +203,8 @@ class Partner:
         if isinstance(self.policy, Policy):
             return self.policy.act_together(self._inner(episodes), explore, spoken)
         if self.policy is not None:
-            decisions = self.policy.act_together(self._inner(episodes), explore)
+            own = [self._own_actions(memory, observations) for memory, observations in episodes]
+            decisions = decide(self.policy, self._inner(episodes), own, [memory.env for memory, _ in episodes], explore)
             return [
                 {agent: replace(one, said=said[agent][0]) for agent, one in made.items()}
                 for made, said in zip(decisions, spoken, strict=True)
@@ -199,6 +213,14 @@ class Partner:
             {agent: self._choice(memory, agent, seen, said[agent][0]) for agent, seen in observations.items()}
             for (memory, observations), said in zip(episodes, spoken, strict=True)
         ]
+
+    def _own_actions(self, memory: PartnerMemory, agents: Iterable[Any]) -> dict[Any, Any]:
+        """Per agent its own actions in this episode; `None` if they are the game's."""
+        new = [agent for agent in agents if agent not in memory.actions]
+        manifest = getattr(self.policy, "manifest", None)
+        for agent in new:
+            memory.actions[agent] = own_actions(memory.env, agent, manifest, memory.seed)
+        return {agent: memory.actions[agent] for agent in agents}
 
     def _choice(self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any], said: str) -> Decision:
         """The decision of a partner without a network, without mistakes."""
@@ -223,6 +245,18 @@ class Partner:
         if agent not in memory.players:
             memory.players[agent] = make_player(self.settings, memory.env, agent, memory.rng)
         return memory.players[agent]
+
+    def _unstuck(
+        self, memory: PartnerMemory, agent: Any, pose: Hashable, decision: Decision, explore: bool
+    ) -> Decision:
+        """The decision; of an agent that stands still one without its last actions, drawn anew."""
+        if not self.settings.unstuck:
+            return decision
+        rule = memory.still.setdefault(agent, StuckRule(self.settings.unstuck))
+        chances = rule.rest(decision.probabilities, pose)
+        if chances is decision.probabilities:
+            return decision
+        return replace(decision, action=choose(chances, memory.rng, explore), probabilities=chances)
 
     def _mixed(
         self, memory: PartnerMemory, agent: Any, seen: Mapping[str, Any], decision: Decision, explore: bool

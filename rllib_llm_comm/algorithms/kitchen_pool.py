@@ -32,14 +32,20 @@ def check_partner(partner: PartnerSettings, env_config: Mapping[str, Any]) -> No
         env_config: Settings of the kitchen.
 
     Raises:
-        UserError: If it is a function, talks, has a habit, or is a policy that is not numeric or of another kitchen.
+        UserError: If it is a function, talks, has a habit or `unstuck`, or is a policy that is not numeric or of
+            another kitchen.
     """
     where = f"the partner {partner.name!r}"
-    if partner.kind == FUNCTION or partner.habit or partner.speech == "scripted":
-        setting = "policy" if partner.kind == FUNCTION else "habit" if partner.habit else "speech"
+    refused = {
+        "policy": partner.kind == FUNCTION,
+        "habit": bool(partner.habit),
+        "unstuck": bool(partner.unstuck),
+        "speech": partner.speech == "scripted",
+    }
+    for setting in (name for name, found in refused.items() if found):
         raise UserError(
             f"`{setting}` of {where} is {getattr(partner, setting)!r}, which the arrays of games do not know; take "
-            "checkpoints, 'scripted', 'random' or 'stay', without habits and speech."
+            "checkpoints, 'scripted', 'random' or 'stay', without habits, `unstuck` and speech."
         )
     if partner.kind == CHECKPOINT:
         _check_manifest(read_manifest(find_policy(partner.policy)), where, env_config)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from rllib_llm_comm.cli.options import Imports, TrustRecorded, json_of
+from rllib_llm_comm.cli.options import Imports, TrustRecorded, json_of, name_or_json
 from rllib_llm_comm.experiments.cross_play_run import run_cross_play
 from rllib_llm_comm.experiments.import_modules import import_modules
 from rllib_llm_comm.experiments.outputs import require_writable
@@ -29,6 +29,10 @@ def command(
     metric: Annotated[str, Option(help="The score: return, or a metric of the game, such as score.")] = "return",
     env: Annotated[str | None, Option(help="Environment, if it is not that of the checkpoints.")] = None,
     env_config: Annotated[str | None, Option(help="Environment settings that differ from training, as JSON.")] = None,
+    planner: Annotated[
+        str | None,
+        Option(metavar="NAME|JSON", help="Planner that tells subgoals to those who read them: a name, or settings."),
+    ] = None,
     num_envs: Annotated[int, Option(min=1, help="Episodes played at once.")] = 16,
     json_file: Annotated[Path | None, Option("--json", help="Write the figures to this file.")] = None,
     html_file: Annotated[Path | None, Option("--html", help="Write a page with heat-maps to this file.")] = None,
@@ -49,6 +53,9 @@ def command(
         rllib crossplay a=results/seed_0 b=results/seed_1 --partners partners.json --json cross.json
 
         rllib crossplay a=results/seed_0 b=results/seed_1 --replay a,b
+
+        rllib crossplay results/emma --partners partners.json --planner scripted --env-config '{"action_level":
+        "primitive"}'
     """
     quiet_libraries(0)
     require_writable({"--json": json_file, "--html": html_file, "--replay-out": replay_out})
@@ -57,7 +64,10 @@ def command(
     from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
 
     config = None if env_config is None else json_of("--env-config")(env_config)
-    settings = CrossPlaySettings(episodes, seed, greedy, metric, env, config, num_envs, Loading(trust=trust))
+    planning = None if planner is None else {"planner": name_or_json("--planner")(planner)}
+    settings = CrossPlaySettings(
+        episodes, seed, greedy, metric, env, config, num_envs, loading=Loading(trust=trust), planning=planning
+    )
     run_cross_play(
         players, settings, partners=partners, json_path=json_file, html_path=html_file, replay=replay,
         replay_path=replay_out,

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_llm_comm.agents.load_options import AS_RECORDED, Loading
-from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners
+from rllib_llm_comm.agents.partner_settings import SCRIPTED, PartnerSettings, parse_partners
 from rllib_llm_comm.agents.partners import make_partner
+from rllib_llm_comm.agents.policy_manifest import GROUNDED
 from rllib_llm_comm.agents.seated_policy import SeatedPolicy
-from rllib_llm_comm.envs.games import game_of, make_env
+from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
 from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
 from rllib_llm_comm.lazy import load as load_name
+from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 
 RETURN = "return"
 _OBSERVE = "observe"
@@ -39,6 +41,8 @@ class CrossPlaySettings:
         env_config: Settings of the environment that differ from those of the first checkpoint.
         num_envs: Episodes that are played at once, >= 1.
         loading: Settings with which checkpoints are loaded.
+        planning: Arguments of `PlannedSubgoals`, such as `planner`, under which the game is played. It tells subgoals
+            to all seats; who reads none ignores them. `None`: as the first checkpoint was trained.
         arrays: True if games whose players allow it are played in arrays, where the game knows how (`GameRecord`). The
             scores are the same, in a fraction of the time.
     """
@@ -51,6 +55,7 @@ class CrossPlaySettings:
     env_config: Mapping[str, Any] | None = None
     num_envs: int = 16
     loading: Loading = AS_RECORDED
+    planning: Mapping[str, Any] | None = None
     arrays: bool = True
 
 
@@ -78,6 +83,7 @@ class CrossPlay:
         settings: CrossPlaySettings | None = None,
     ) -> None:
         self._how = settings or CrossPlaySettings()
+        self._planning = None if self._how.planning is None else {"planner": SCRIPTED, **self._how.planning}
         self.players = parse_partners(players, "players")
         self.groups = _groups(partners or {}, [one.name for one in self.players])
         known: dict[str, Any] = {}
@@ -90,9 +96,12 @@ class CrossPlay:
         every = [*self.players, *(one for group in self.groups.values() for one in group)]
         self._entrants = [make_partner(one, load) for one in every]
         self.notes: list[str] = []
+        if self._planning is not None:
+            self.notes.append(self._planned())
         self._settings = self._environment()
         env = self._make_env()
         self.agents = [str(agent) for agent in env.possible_agents]
+        self._note_differences(env)
         record = game_of(env.unwrapped)
         tables = record.tables if record is not None and self._how.arrays else ""
         self._tables = load_name(tables)(env, self._entrants, not self._how.greedy) if tables else None
@@ -127,6 +136,7 @@ class CrossPlay:
             groups={name: [one.to_dict() for one in group] for name, group in self.groups.items()},
             scores={seating: scores[seating] for seating in wanted},
             notes=self.notes,
+            planning=self._planning,
         )
 
     def record(self, names: Sequence[str], episodes: int = 1) -> list[Episode]:
@@ -199,44 +209,95 @@ class CrossPlay:
         return float(episode.metrics[self._how.metric])
 
     def _first(self) -> Any:
-        """The checkpoint whose environment is played: the first that plays under a planner, else the first of all."""
+        """The checkpoint whose environment is played: the first that reads subgoals, if anybody plans, or the first."""
         found = [one.policy for one in self._entrants if one.policy is not None]
-        planned = [policy for policy in found if (policy.manifest.planning or {}).get("planner") is not None]
+        if self._planning is None:
+            planned = [policy for policy in found if (policy.manifest.planning or {}).get("planner") is not None]
+        else:
+            planned = [policy for policy in found if _reads_subgoals(policy.manifest)]
         return next(iter([*planned, *found]), None)
+
+    def _planned(self) -> str:
+        """The note on the planner.
+
+        Raises:
+            UserError: If nobody reads subgoals.
+        """
+        planning = self._planning or {}
+        names = [
+            one.settings.name
+            for one in self._entrants
+            if one.policy is not None and _reads_subgoals(one.policy.manifest)
+        ]
+        if not names:
+            raise UserError(
+                f"`planning` is {planning!r} but none of the players and partners reads subgoals; leave it away, or "
+                "add a checkpoint that does, such as one of EMMA."
+            )
+        planner = planning["planner"]
+        named = planner.get("name", planner) if isinstance(planner, Mapping) else planner
+        return f"{', '.join(names)}: told by the planner {named!r}, which plans for all seats."
 
     def _environment(self) -> dict[str, Any]:
         """Settings of the environment: those of the first checkpoint, with all parts that anybody observes."""
-        policies = [(one.settings.name, one.policy.manifest) for one in self._entrants if one.policy is not None]
+        policies = [
+            (one.settings.name, *self._trained_in(one.policy.manifest))
+            for one in self._entrants
+            if one.policy is not None
+        ]
         given = dict(self._how.env_config or {})
         first = self._first()
         if first is None:
             if self._how.env is None:
                 raise UserError("`env` is not given and nobody is a checkpoint; name the environment to play.")
             return given
-        base = dict(first.manifest.env_config)
-        parts = [part for _, manifest in policies for part in _parts(manifest.env_config.get(_OBSERVE))]
+        env_id, config = self._trained_in(first.manifest)
+        base = dict(config)
+        parts = [part for _, _, own in policies for part in _parts(own.get(_OBSERVE))]
         if _OBSERVE in base and _OBSERVE not in given:
             base[_OBSERVE] = list(dict.fromkeys([*_parts(base[_OBSERVE]), *parts]))
-        for name, manifest in policies:
-            if self._how.env is None and manifest.env != first.manifest.env:
+        for name, own_id, _ in policies:
+            if self._how.env is None and own_id != env_id:
                 raise UserError(
-                    f"{name!r} was trained on {manifest.env!r} but others on {first.manifest.env!r}; choose one with "
+                    f"{name!r} was trained on {own_id!r} but others on {env_id!r}; choose one with "
                     "`env`, or leave one of them away."
                 )
-            odd = [
-                key
-                for key in sorted({*manifest.env_config, *first.manifest.env_config} - {_OBSERVE, *_OWN, *given})
-                if manifest.env_config.get(key) != first.manifest.env_config.get(key)
-            ]
-            if odd:
-                self.notes.append(f"{name} was trained with another {', '.join(odd)} than is played here.")
         return {**base, **given}
 
-    def _make_env(self, **settings: Any) -> Any:
+    def _note_differences(self, env: Any) -> None:
+        """Notes who was trained with other settings than the first checkpoint's, or than the game's defaults."""
         first = self._first()
-        if first is None or self._how.env is not None:
-            return make_env(str(self._how.env), **{**self._settings, **settings})
-        return first.env(**{**self._settings, **settings})
+        if first is None:
+            return
+        config = self._trained_in(first.manifest)[1]
+        played = {**getattr(env.unwrapped, "settings", {}), **config}
+        left = {_OBSERVE, *_OWN, *(self._how.env_config or {})}
+        for one in self._entrants:
+            own = {} if one.policy is None else self._trained_in(one.policy.manifest)[1]
+            keys = sorted({*own, *(config if one.policy is not None else ())} - left)
+            odd = [key for key in keys if own.get(key) != (played if key in own else config).get(key)]
+            if odd:
+                self.notes.append(f"{one.settings.name} was trained with another {', '.join(odd)} than is played here.")
+
+    def _trained_in(self, manifest: Any) -> tuple[str, dict[str, Any]]:
+        """Id and settings of a checkpoint's environment; under a planner of one that gives no subgoals itself."""
+        if self._planning is None:
+            return manifest.env, dict(manifest.env_config)
+        return without_subgoals(manifest.env, dict(manifest.env_config))
+
+    def _make_env(self, **settings: Any) -> Any:
+        first, planning = self._first(), self._planning
+        merged = {**self._settings, **settings}
+        if first is not None and self._how.env is None:
+            return first.env(planning=planning, **merged)
+        if planning is None:
+            return make_env(str(self._how.env), **merged)
+        env_id, merged = without_subgoals(str(self._how.env), merged)
+        return PlannedSubgoals(make_env(env_id, **merged), **{"subgoal_reward": 0.0, "wait": True, **planning})
+
+
+def _reads_subgoals(manifest: Any) -> bool:
+    return manifest.kind == GROUNDED or (manifest.planning or {}).get("planner") is not None
 
 
 def _parts(observe: Any) -> list[str]:

@@ -34,6 +34,7 @@ class CrossPlayResult:
         scores: Per seating (who holds each agent's seat; players first, then all partners in their order) the score of
             each episode.
         notes: Sentences about the figures.
+        planning: Settings of the planner of the whole game; `None` if none was given.
     """
 
     env: str
@@ -47,6 +48,7 @@ class CrossPlayResult:
     groups: dict[str, list[dict[str, Any]]]
     scores: dict[tuple[int, ...], list[float]]
     notes: list[str] = field(default_factory=list)
+    planning: dict[str, Any] | None = None
 
     def matrix(self, seat: int, group: str | None = None) -> np.ndarray:
         """(players, others) mean scores of each player in a seat beside each other one in all other seats.
@@ -105,7 +107,10 @@ class CrossPlayResult:
     def to_json(self) -> dict[str, Any]:
         """All figures as plain values; numbers that are not known are `None`."""
         apart = list(enumerate(self.agents))
-        own = {name: getattr(self, name) for name in ("env", "env_config", "metric", "episodes", "seed", "sampled")}
+        own = {
+            name: getattr(self, name)
+            for name in ("env", "env_config", "planning", "metric", "episodes", "seed", "sampled")
+        }
         cross = {"by_seat": {agent: _plain(self.cross_play(seat)) for seat, agent in apart}}
         return {
             **own,

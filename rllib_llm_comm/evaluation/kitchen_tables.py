@@ -28,6 +28,8 @@ from rllib_llm_comm.evaluation.rollout import Episode, new_episode
 
 GAMES_AT_ONCE = 1024
 _SEATS = 2
+_SURE = np.eye(NUM_ACTIONS)
+"""Chances of a choice that is sure, by action."""
 
 Seating = tuple[int, ...]
 
@@ -82,7 +84,8 @@ def _plain_kitchen(env: Any) -> bool:
 
 def _can_sit(partner: Partner, planes: int) -> bool:
     settings = partner.settings
-    if settings.speech == "scripted":  # its words are drawn from the numbers that its actions are drawn from
+    # Scripted words are drawn from the numbers that actions are drawn from.
+    if settings.speech == "scripted" or settings.unstuck:
         return False
     if settings.kind != CHECKPOINT:
         return settings.kind in (RANDOM, STAY, SCRIPTED)
@@ -139,7 +142,7 @@ class _Table:
         self._mixed = ~frozen | mistakes
         self._drawn = ~self._sharp | self._mixed
         self._chances = np.full((len(holder), NUM_ACTIONS), 1.0 / NUM_ACTIONS)
-        self._chances[np.array([one.kind == STAY for one in settings])] = np.eye(NUM_ACTIONS)[kernel.STAY]
+        self._chances[np.array([one.kind == STAY for one in settings])] = _SURE[kernel.STAY]
         self._draws = np.zeros((rules.horizon, len(holder)))
         self._scripts: list[_Scripts] = []
         for game, (seating, seed) in enumerate(games):
@@ -180,9 +183,9 @@ class _Table:
             self._chances[rows] = chances / chances.sum(1, keepdims=True)
         for one in self._scripts:
             one.kitchen.state = self._batch.states[one.game]
-            self._chances[one.rows] = np.eye(NUM_ACTIONS)[[cook.action() for cook in one.cooks]]
+            self._chances[one.rows] = _SURE[[cook.action() for cook in one.cooks]]
             self._draws[step, one.rows] = [one.rng.random() for _ in one.rows]
-        chances = np.where(self._sharp[:, None], np.eye(NUM_ACTIONS)[self._chances.argmax(1)], self._chances)
+        chances = np.where(self._sharp[:, None], _SURE[self._chances.argmax(1)], self._chances)
         mixed = (1.0 - self._noise - self._pauses) * chances + self._noise / NUM_ACTIONS
         mixed[:, kernel.STAY] += self._pauses[:, 0]
         chances = np.where(self._mixed[:, None], mixed / mixed.sum(1, keepdims=True), chances)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import partners_page
 import partners_table
 import pytest
 
+from rllib_llm_comm.agents.emma_inputs import emma_space
+from rllib_llm_comm.agents.emma_network import EmmaNetwork
+from rllib_llm_comm.agents.emma_settings import EmmaSettings
 from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
+from rllib_llm_comm.agents.policy_folder import GROUNDED, NUMERIC, PolicyManifest, network_file, write_policy
 from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord
+from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
+from rllib_llm_comm.language.text_encoder import load_text_encoder
 
 KITCHEN = {"layout": "cramped_room", "horizon": 20, "observe": ["vector"], "vector": "planes"}
 SIZE = 26 * 5 * 4
@@ -25,6 +31,18 @@ def write_cook(folder, seed):
     model = {**network.settings.to_dict(), "size": SIZE, "actions": 6, "critic_size": None}
     env = "rllib_llm_comm/overcooked_ai-v0"
     write_policy(folder, network_file(network), PolicyManifest("X", model, {}, env, KITCHEN, kind=NUMERIC))
+
+
+def write_follower(folder):
+    settings = {"observe": ["entities"], "action_level": "goal_cell", "layout": "cramped_room", "horizon": 20}
+    env, how = subgoal_env(**settings), EmmaSettings(width=4, filters=4, hiddens=[8], init_seed=0)
+    space = emma_space("alice", env.observation_space("alice"), env.action_space("alice"), how)
+    symbols, shape = int(space["frames"].high.max()) + 1, list(space["frames"].shape[1:3])
+    sizes = {"symbols": symbols, "shape": shape, "actions": 20, "state_size": 0}
+    network = EmmaNetwork(how, encoder=load_text_encoder(), **sizes)
+    env_id = "rllib_llm_comm/overcooked_ai_subgoals-v0"
+    manifest = PolicyManifest("EMMA", {**how.to_dict(), **sizes}, {}, env_id, settings, kind=GROUNDED)
+    write_policy(folder, network_file(network), manifest)
 
 
 @pytest.fixture(scope="module")
@@ -74,14 +92,39 @@ def test_the_script_on_a_study_that_still_runs(study, tmp_path):
 
 
 def test_a_cell_is_played_again_for_other_games_only(study, tmp_path):
-    def kept(episodes):
-        path = tmp_path / "cell.json"
-        partners_table.kept_cell(path, study, "cramped_room", "pbt", episodes)
-        return path.stat().st_mtime_ns, json.loads(path.read_text())["episodes"]
+    def kept(episodes, players):
+        options = Namespace(json=tmp_path, episodes=episodes, planner="scripted")
+        partners_table.kept_cell(study, "cramped_room", "pbt", players, options)
+        path = tmp_path / "cramped_room" / "pbt.json"
+        told = json.loads(path.read_text())
+        return path.stat().st_mtime_ns, told["episodes"], len(told["players"])
 
-    first = kept(1)
-    assert kept(1) == first
-    assert kept(2)[1] == 2
+    players = partners_table.checkpoints(study / "cramped_room.pbt")
+    first = kept(1, players)
+    assert kept(1, players) == first
+    assert kept(2, players)[1:] == (2, 2)
+    assert kept(2, players[:1])[1:] == (2, 1)
+
+
+@pytest.mark.slow
+def test_emma_is_a_row_where_its_folders_are(study, tmp_path):
+    emma = tmp_path / "emma" / "cramped_room"
+    write_follower(emma / "policy")
+    options = Namespace(
+        study=study,
+        json=tmp_path / "figures",
+        episodes=1,
+        planner="scripted",
+        emma=[str(tmp_path / "emma" / "{kitchen}")],
+    )
+    table = partners_table.table_of(options)
+    text = partners_page.page(table)
+    assert "| EMMA, told | 0.0 | - | 0.0 |" in text and "under the planner `scripted`" in text
+    cell = json.loads((tmp_path / "figures" / "cramped_room" / "emma.json").read_text())
+    assert cell["planning"] == {"planner": "scripted"} and cell["notes"][0].startswith("emma 0: told by the planner")
+    assert {one["name"][:3] for one in cell["groups"]["the other methods"]["partners"]} == {"sel", "pbt", "fcp", "col"}
+    table = partners_table.table_of(Namespace(**{**vars(options), "emma": ["nowhere/{kitchen}"]}))
+    assert table["missing"]["cramped_room"] == ["emma"] and "emma" not in table["kitchens"]["cramped_room"]["methods"]
 
 
 @pytest.mark.parametrize(
