@@ -63,7 +63,8 @@ def run_manual(
         if not parts:
             raise UserError(f"{str(path)!r} has no paragraphs; give the main LaTeX file of a paper.")
     paragraphs = [paragraph for parts in found.values() for paragraph in parts]
-    chat_model = chat_model or open_chat(asked)
+    if chat_model is None:  # a recording without answers is false
+        chat_model = open_chat(asked)
     with out.status(f"asking about {len(paragraphs)} paragraphs"):
         manual = make_manual(chat_model, paragraphs, settings)
     made = _provenance(sources, manual.to_json(), chat_model)
