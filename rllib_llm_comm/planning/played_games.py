@@ -60,7 +60,7 @@ def disturbed_steps(game: PlanningGame, number: int, seed: int, patience: int) -
         game: The game; its environment is played in.
         number: Number of steps.
         seed: Of all that is drawn.
-        patience: See `disturbed_game`.
+        patience: Game steps after which a subgoal that is not done ends.
     """
     rng, done = np.random.default_rng(seed), 0
     while done < number:

@@ -46,8 +46,8 @@ class GamePreparation(ABC):
         game: The game as planners know it; it is left in the states that are drawn or put.
 
     Attributes:
-        to_tell: What a translator says of a state, an imperative sentence.
-        to_leave: What a translator leaves out, as a list in words.
+        to_tell: Content of a translator's sentences, as an imperative sentence.
+        to_leave: Things that a translator leaves out, as a list in words.
         course: The course of a game from its start to its end, in words.
         form: Form of proposed states, with the list `states`; `None` if a model cannot propose states of this game.
     """

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from rllib_llm_comm.planning.planning_game import PlanningGame, State
+SameMoment = Callable[[Any, Any], bool]
+"""Tells whether two states are of one moment: `PlanningGame.same_moment`."""
 
 
 @dataclass
@@ -14,8 +15,8 @@ class _Begun:
     """A subgoal, the first moment at which it was looked at, and the last one."""
 
     subgoal: str
-    start: State
-    last: State
+    start: Any
+    last: Any
 
 
 class SubgoalStarts:
@@ -24,18 +25,18 @@ class SubgoalStarts:
     def __init__(self) -> None:
         self._begun: dict[str, _Begun] = {}
 
-    def of(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> State:
+    def of(self, same: SameMoment, before: Any, after: Any, agent: str, subgoal: str) -> Any:
         """The moment at which an agent began with a subgoal: before the first of the steps in a row that are looked at.
 
         Args:
-            game: Tells which moments follow on each other (`PlanningGame.same_moment`).
+            same: The game's test of moments, by which steps follow on each other.
             before: The moment before a game step.
             after: The moment after it.
             agent: Its name.
             subgoal: The subgoal.
         """
         begun = self._begun.get(agent)
-        if begun is None or begun.subgoal != subgoal or not game.same_moment(begun.last, before):
+        if begun is None or begun.subgoal != subgoal or not same(begun.last, before):
             begun = self._begun[agent] = _Begun(subgoal, before, after)
         begun.last = after
         return begun.start

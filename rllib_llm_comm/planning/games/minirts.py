@@ -176,7 +176,7 @@ class StrategyPlanning(PlanningGame):
             return after.fighting[number]
         if command.verb not in (BUILD, TRAIN):
             return False
-        start = self._starts.of(self, before, after, agent, subgoal)
+        start = self._starts.of(self.same_moment, before, after, agent, subgoal)
         if after.made[number][command.kind] - start.made[number][command.kind] < command.number:
             return False
         self._starts.end(agent)

@@ -73,7 +73,11 @@ def measure_agreement(
     counts, starts = dict.fromkeys(Agreement.__dataclass_fields__, 0), SubgoalStarts()
     for step in transitions:
         for agent in game.agents:
-            start = game.plain(starts.of(game, step.before, step.after, agent, subgoal)) if game.counts_since else None
+            start = (
+                game.plain(starts.of(game.same_moment, step.before, step.after, agent, subgoal))
+                if game.counts_since
+                else None
+            )
             done = game.done(step.before, step.after, agent, subgoal)
             if done:
                 starts.end(agent)

@@ -157,7 +157,7 @@ class JudgeReward:
             before: The state before the step.
             after: The state after it.
             agent: The agent of the subgoal.
-            start: See `SubgoalReward`.
+            start: The state when the agent was given the subgoal, in games whose tests count since then.
 
         Raises:
             ChatError: If a request failed for good.
@@ -175,7 +175,7 @@ class JudgeReward:
             before: The state before the step.
             after: The state after it.
             agent: The agent of the subgoal.
-            start: See `SubgoalReward`.
+            start: The state when the agent was given the subgoal, in games whose tests count since then.
         """
         since = f"The game when {agent} was given its subgoal:\n{self.describe(start)}\n\n" if start is not None else ""
         manual = f"The game:\n{self.manual}\n\n" if self.manual else ""

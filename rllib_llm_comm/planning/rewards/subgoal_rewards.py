@@ -162,7 +162,7 @@ class _ByState(SubgoalRewards):
         """The moment at which a subgoal began, as plain values, where the game's tests count since then."""
         if not game.counts_since:
             return None
-        return game.plain(game.judged_starts.of(game, before, after, agent, subgoal))
+        return game.plain(game.judged_starts.of(game.same_moment, before, after, agent, subgoal))
 
     def _judgement(self, game: PlanningGame, agent: str, done: bool, by: str) -> Judgement:
         """A judgement; a subgoal that is done begins anew if it is given once more."""
