@@ -12,9 +12,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 GENERATED = (
-    "docs/manuals/frozen_lake.md",
-    "docs/manuals/minirts.md",
-    "docs/manuals/onion_soup.md",
     "docs/results/*/report.md",
     "docs/results/planning/*.md",
 )

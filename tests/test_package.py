@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 import rllib_llm_comm
+from rllib_llm_comm.planning.manuals.manual import manuals
 from tools.absolute_readme import absolute
 from tools.smoke_wheel import PYTHONS
 
@@ -84,3 +85,13 @@ def test_every_package_is_in_the_wheel():
         for path in (ROOT / "envs").rglob("__init__.py")
     }
     assert listed >= there, there - listed
+
+
+def test_descriptions_and_manuals_are_in_the_wheel():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    taken = config["options.package_data"]["rllib_llm_comm.planning.manuals"].split()
+    assert {"made/*.md", "papers/*.tex"} <= set(taken)
+    folder = ROOT / "rllib_llm_comm" / "planning" / "manuals"
+    described = {path.stem for path in (folder / "papers").glob("*.tex")}
+    assert described == set(manuals()) == {"frozen_lake", "minirts", "onion_soup", "overcooked_text"}

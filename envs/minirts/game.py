@@ -16,6 +16,7 @@ GAME = GameRecord(
     sayings=f"{__package__}.commanders.sayings:understand",
     golden=(GoldenFormat(frozenset({"id", "kind"}), "rllib_llm_comm.evaluation.golden_formats.minirts:replay"),),
     planning="rllib_llm_comm.planning.games.minirts:StrategyPlanning",
+    preparation="rllib_llm_comm.planning.games.minirts_preparation:StrategyPreparation",
 )
 
 __getattr__ = renamed(__name__)  # old names: the engine was a module of this name

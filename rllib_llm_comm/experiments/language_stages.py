@@ -49,10 +49,12 @@ class _ChatStage(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, files that should be there by now, and who is asked."""
+        from rllib_llm_comm.planning.manuals.manual import find_manual
+
         settings = self.settings(stage)
         for name in self.texts:
             path = getattr(settings, name)
-            if path and not any(future in path for future in unresolved) and not Path(path).expanduser().exists():
+            if path and not any(future in path for future in unresolved) and not find_manual(path).exists():
                 raise UserError(
                     f"`{stage.name}.config.{name}` is {path!r} but nothing is there; give a path that exists, or the "
                     "`${NAME}` of a stage above."
@@ -153,7 +155,7 @@ class TranslationStageSettings(GameStageSettings):
     """`config:` of `run: translate`.
 
     Attributes:
-        manual: Manual that the model is shown; empty: the game's own.
+        manual: Manual that the model is shown: a file, or one that comes with the package; empty: the game's own.
         code: Python files of the game; empty: those of the game; of the kitchens a recorded copy, which
             recordings quote.
         pieces: Pieces of code that the model is shown (ours; SAMA does not say).
@@ -201,7 +203,8 @@ class SubgoalStageSettings(GameStageSettings):
     Attributes:
         planner: Settings of `make_planner` that asks a chat model, without `chat`.
         states: States in which the planner is asked (ours; SAMA does not say).
-        states_by: "model" (SAMA): the chat model proposes the states; "random": they are drawn.
+        states_by: "model" (SAMA): the chat model proposes the states, in games in which it can; "random": they are
+            drawn.
         apart: Least distance between the words of two proposed states, 1 minus the cosine of their mean token vectors;
             0 keeps all that differ (ours; SAMA lets the model sort out duplicates).
         text_encoder: The frozen text encoder that compares them.
@@ -223,12 +226,19 @@ class CollectSubgoals(_GameStage):
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks planner and encoder, too."""
         from rllib_llm_comm.errors import require_choice
-        from rllib_llm_comm.experiments.subgoal_stage_run import STATES_BY, planner_without_chat
+        from rllib_llm_comm.experiments.subgoal_stage_run import BY_MODEL, STATES_BY, planner_without_chat
         from rllib_llm_comm.language.text_encoder import check_text_encoder
+        from rllib_llm_comm.planning.preparation import open_game, preparation_of
+        from rllib_llm_comm.planning.proposed_states import require_form
 
         super().check_config(stage, unresolved)
         settings = self.settings(stage)
         require_choice(f"{stage.name}.config.states_by", settings.states_by, STATES_BY)
+        if settings.states_by == BY_MODEL:
+            try:
+                require_form(preparation_of(open_game(**self.game(stage))))
+            except UserError as error:
+                raise UserError(f"In `{stage.name}.config`: {error}") from None
         check_text_encoder(settings.text_encoder)
         try:
             planner_without_chat(settings.planner, settings.chat)
@@ -252,7 +262,7 @@ class RewardStageSettings(ChatStageSettings):
 
     Attributes:
         subgoals: Data set of subgoals, usually `${stage}`; one reward is written for each.
-        manual: Manual that the model is shown; empty: the game's own.
+        manual: Manual that the model is shown: a file, or one that comes with the package; empty: the game's own.
         steps: Steps of disturbed scripted play in which the code is compared with the game's own test (ours).
         least_agreement: Least share of judgements that agree, in [0, 1]; code below it is left out together with its
             subgoal (ours; SAMA checks nothing).

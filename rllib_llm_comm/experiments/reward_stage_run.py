@@ -50,7 +50,8 @@ def run_rewards(
 
     Returns:
         Numbers of `subgoals`, of those `with_code`, without a usable answer (`refused`) and below the least agreement
-        (`disagree`); and over all code that was kept `judgements`, their `share` that agrees, `precision` and `recall`.
+        (`disagree`), those with code that are done in none of the steps (`never_done`); and over all code that was
+        kept `judgements`, their `share` that agrees, `precision` and `recall`.
 
     Raises:
         ChatError: If a request failed for good.
@@ -86,7 +87,8 @@ def run_rewards(
     write_atomically(folder / AGREEMENT, json.dumps({"figures": figures, "by_subgoal": rows}, indent=1) + "\n")
     say(
         f"{figures['with_code']} of {figures['subgoals']} subgoals have reward code, which agrees with the exact tests "
-        f"in {figures['share']:.1%} of {figures['judgements']} judgements. Code: {short_path(folder)}"
+        f"in {figures['share']:.1%} of {figures['judgements']} judgements; {figures['never_done']} of them are done in "
+        f"none of the steps. Code: {short_path(folder)}"
     )
     return figures
 
@@ -95,7 +97,8 @@ def _reward(model: ChatModel, game: PlanningGame, subgoal: str, manual: str) -> 
     """Reward code of a subgoal, and why there is none."""
     agent = next(agent for agent in game.agents if subgoal in game.library(agent))
     try:
-        return write_reward(model, subgoal, game.plain(game.state()), agent=agent, manual=manual), ""
+        how: dict[str, Any] = {"agent": agent, "manual": manual, "since": game.counts_since}
+        return write_reward(model, subgoal, game.plain(game.state()), **how), ""
     except (AnswerError, RefusedCodeError) as error:
         return None, str(error)
 
@@ -117,6 +120,7 @@ def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "subgoals": len(rows),
         "with_code": sum(row["kept"] for row in rows),
         "refused": sum("agreement" not in row for row in rows),
+        "never_done": sum(row["kept"] and not row["agreement"]["both"] + row["agreement"]["missed"] for row in rows),
         "disagree": sum("agreement" in row and not row["kept"] for row in rows),
         "judgements": total.steps,
         "share": round(total.share, 6),

@@ -163,7 +163,7 @@ def _subgoals(record: StageRecord, folder: Path) -> dict[str, Any]:
     told, file = record.summary, json.loads((folder / record.outputs[0]).read_text(encoding="utf-8"))
     sentence = (
         f"{told['proposed']} states, {told['distinct']} distinct: {told['subgoals']} subgoals of the "
-        f"{told['library']} that the kitchen has, {told['goals']} goals, {told['refused']} refusals, "
+        f"{told['library']} that the game has, {told['goals']} goals, {told['refused']} refusals, "
         f"{told['failed']} states without an answer."
     )
     rows = [["Subgoal", "Given"], *([one["subgoal"], one["given"]] for one in file["subgoals"])]

@@ -12,6 +12,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.lazy import load
 from rllib_llm_comm.planning.player import Player
 from rllib_llm_comm.planning.skill_graph import SkillProblem
+from rllib_llm_comm.planning.subgoal_starts import SubgoalStarts
 from rllib_llm_comm.registry import Registry
 
 State = Any
@@ -30,15 +31,19 @@ class PlanningGame(ABC):
         env: A parallel environment of this game.
 
     Attributes:
+        judged_starts: Starts of the subgoals that rewards judge in place of `done`.
         scenarios: Games in which a planner is evaluated: settings by name.
         played_with: Settings with which `player` can play.
+        counts_since: True if tests of subgoals need the moment at which a subgoal began, as counts since then do.
     """
 
     scenarios: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     played_with: ClassVar[Mapping[str, Any]] = {}
+    counts_since: ClassVar[bool] = False
 
     def __init__(self, env: Any) -> None:
         self.env = env
+        self.judged_starts = SubgoalStarts()
 
     @property
     def agents(self) -> tuple[str, ...]:
@@ -54,6 +59,15 @@ class PlanningGame(ABC):
     @abstractmethod
     def passed(self) -> list[State]:
         """The moments of the last `step`: the one before it and the one after each of its game steps."""
+
+    def same_moment(self, one: State, other: State) -> bool:
+        """True if two states are of one moment of one game.
+
+        Args:
+            one: A state.
+            other: A state.
+        """
+        return one is other
 
     # ---- words -------------------------------------------------------------------------------------------
 

@@ -46,8 +46,8 @@ class GamePreparation(ABC):
         game: The game as planners know it; it is left in the states that are drawn or put.
 
     Attributes:
-        to_tell: Content of a translation, as an imperative sentence.
-        to_leave: Parts of a state that a translation leaves out, as a list in words.
+        to_tell: Content of a translator's sentences, as an imperative sentence.
+        to_leave: Things that a translator leaves out, as a list in words.
         course: The course of a game from its start to its end, in words.
         form: Form of proposed states, with the list `states`; `None` if a model cannot propose states of this game.
     """
@@ -158,26 +158,26 @@ def preparation_of(game: PlanningGame) -> GamePreparation:
     return made
 
 
-def open_game(env_id: str, settings: Mapping[str, Any], seed: int = 0) -> PlanningGame:
+def open_game(env: str, settings: Mapping[str, Any], seed: int = 0) -> PlanningGame:
     """A game at its start, with the settings with which subgoals can be followed unless others are given.
 
     Args:
-        env_id: Id of an environment.
+        env: Id of an environment.
         settings: Settings of the environment.
         seed: Of its start.
 
     Raises:
         UserError: If there is no such environment, planners do not know its game, or a setting is not allowed.
     """
-    record = next((record for record in GAMES.values() if env_id in record.entry_points), None)
+    record = next((record for record in GAMES.values() if env in record.entry_points), None)
     if record is not None and not record.preparation:
         raise UserError(
-            f"`env` is {env_id!r}, but no language model can prepare the game {record.name!r}, only "
+            f"`env` is {env!r}, but no language model can prepare the game {record.name!r}, only "
             f"{', '.join(prepared_games())}; use an environment of one of these."
         )
     played = load(record.planning).played_with if record is not None and record.planning else {}
-    env = make_env(env_id, **{**played, **settings})
-    env.reset(seed=seed)
-    game = planning_game(env)
+    made = make_env(env, **{**played, **settings})
+    made.reset(seed=seed)
+    game = planning_game(made)
     preparation_of(game)
     return game

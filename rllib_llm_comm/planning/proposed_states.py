@@ -9,16 +9,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from rllib_llm_comm.chat.answers import UnusableError, ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.purposes import MANUAL
+from rllib_llm_comm.envs.games import game_of
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.prompt_files import fill
 from rllib_llm_comm.planning.nearest import directions
 from rllib_llm_comm.planning.planner_forms import with_entries
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
-from rllib_llm_comm.planning.preparation import preparation_of
+from rllib_llm_comm.planning.preparation import GamePreparation, preparation_of
 from rllib_llm_comm.planning.subgoal_dataset import digest_of
 
 
@@ -38,11 +40,7 @@ def propose_states(model: ChatModel, game: PlanningGame, count: int, *, manual: 
         UserError: If the budget is spent or the key is missing, or no states of this game can be proposed.
     """
     how = preparation_of(game)
-    if how.form is None:
-        raise UserError(
-            f"No model can propose states of {type(game.env.unwrapped).__name__}; let them be drawn "
-            "(`states_by: random`)."
-        )
+    form = require_form(how)
 
     def check(answer: Any) -> None:
         problems = [why for state in answer.states if (why := how.impossible(state))]
@@ -50,9 +48,27 @@ def propose_states(model: ChatModel, game: PlanningGame, count: int, *, manual: 
             raise UnusableError(*dict.fromkeys(problems))
 
     prompt = fill(__package__, "propose_states", manual=manual, parts=how.parts(), count=count, course=how.course)
-    answer: Any = ask_for(model, prompt, with_entries(how.form, "states", count), check=check, purpose=MANUAL)
+    answer: Any = ask_for(model, prompt, with_entries(form, "states", count), check=check, purpose=MANUAL)
     rng = np.random.default_rng(seed)
     return [how.put(state, rng) for state in answer.states]
+
+
+def require_form(how: GamePreparation) -> type[BaseModel]:
+    """The form of proposed states.
+
+    Args:
+        how: A game's preparation.
+
+    Raises:
+        UserError: If a model cannot propose states of this game.
+    """
+    if how.form is None:
+        record = game_of(how.game.env.unwrapped)
+        raise UserError(
+            f"`states_by` is 'model', but no model can propose states of the game {record.name if record else '?'!r}; "
+            "set it to 'random'."
+        )
+    return how.form
 
 
 def distinct(

@@ -93,6 +93,17 @@ def test_a_missing_answer_stops_the_stage_with_one_sentence(prepared, tmp_path):
     assert record(tmp_path, "subgoals")["status"] == "running"
 
 
+@pytest.mark.parametrize("named", ["onion_soup", "none_such"])
+def test_a_manual_of_the_package_is_known_by_its_name(tmp_path, named):
+    specs = stages("translation")
+    specs["translation"]["config"]["manual"] = named
+    if named == "onion_soup":
+        return check(specs, tmp_path)
+    with pytest.raises(UserError, match="`translation.config.manual` is 'none_such' but nothing is there"):
+        check(specs, tmp_path)
+    return None
+
+
 def check(specs, folder):
     check_stages(make_stages(parse_experiments(specs, "f"), lambda name, _: folder / name), {})
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,8 @@ from rllib_llm_comm.planning.rewards.reward_agreement import measure_agreement
 from rllib_llm_comm.planning.rewards.reward_code import CodeReward
 from rllib_llm_comm.planning.shipped_cassettes import recording
 from tests.planning.test_state_translator import Answers
+
+pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
 FILE = Path(__file__).parents[2] / "tuned_examples" / "sama_frozen_lake.yaml"
 PREPARE = ("manual", "translation", "subgoals", "rewards")
@@ -152,6 +155,20 @@ def test_all_stages_run_from_the_recording_and_name_who_wrote_it(prepared):
     agreement = json.loads((prepared / "rewards/rewards/agreement.json").read_text())["figures"]
     assert agreement["with_code"] == 7 and agreement["share"] == agreement["recall"] == 1
     assert not any("hole" in json.dumps(plan["subgoals"]) for plan in subgoals["plans"])
+
+
+def test_all_stages_ask_a_server_and_record_what_it_answers(tmp_path):
+    tape = Cassette(recording("sama_frozen_lake"))
+    with ChatServer(tape.complete) as server:
+        asked = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 4000}
+        specs = {name: yaml.safe_load(FILE.read_text())[name] for name in PREPARE}
+        for spec in specs.values():
+            spec["config"]["chat"] = asked
+        run_file(ExperimentFile("lake", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
+    for stage in PREPARE:
+        told = json.loads((tmp_path / "lake" / stage / "stage.json").read_text())["summary"]
+        assert told["answers_from"] == "tiny" and told["requests"] > 0
+        assert len(Cassette(tmp_path / "lake" / stage / "answers.jsonl")) >= told["requests"]
 
 
 def test_a_planner_draws_from_the_data_set_alone(prepared):

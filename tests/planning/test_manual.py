@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from chat_server import ChatServer
@@ -15,10 +14,12 @@ from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError, open_chat
 from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.manual_run import run_manual
 from rllib_llm_comm.planning.manuals.latex import Paragraph, find_paper, papers, read_latex, split_latex
 from rllib_llm_comm.planning.manuals.manual import (
     ManualSettings,
     collect_facts,
+    find_manual,
     make_manual,
     questions,
     read_manual,
@@ -139,11 +140,20 @@ def test_a_recording_makes_the_same_manual_with_any_batch(tmp_path):
         make_manual(Cassette(path), paragraphs, ManualSettings(words=300))
 
 
+def test_a_recording_without_answers_is_asked_and_not_passed_by(tmp_path):
+    with ChatServer(reader) as server:
+        tape = Cassette(tmp_path / "tape.jsonl", client(server), "by rules")
+        figures = run_manual([PAPER], tmp_path / "manual.md", {}, chat_model=tape)
+    assert figures["cost"]["requests"] == len(server.requests) > 0
+    assert len(Cassette(tmp_path / "tape.jsonl")) >= len(server.requests)
+
+
 @pytest.mark.parametrize("game", papers())
 def test_our_manuals_are_what_was_recorded(game):
     tape = Cassette(recording(f"manual_{game}"))
-    manual = Path(__file__).parents[2] / "docs" / "manuals" / f"{game}.md"
+    manual = find_manual(game)
     made = make_manual(tape, split_latex(read_latex(find_paper(game))))
     assert made.text == read_manual(manual) and tape.counters.requests == 0
-    assert tape.header["note"].startswith("Recorded by `rllib manual")
+    assert tape.header["note"].startswith("Recorded by `rllib manual") or "written by hand" in tape.header["note"]
+    assert read_manual(game) == made.text  # by its name
     assert tape.header["note"] in " ".join(manual.read_text().split("\n"))

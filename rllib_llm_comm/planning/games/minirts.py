@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
+from rllib_llm_comm.envs.minirts.checker import check_sentence
 from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import (
@@ -24,13 +26,14 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
     phrase,
 )
 from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
-from rllib_llm_comm.envs.minirts.env import MiniRTS
+from rllib_llm_comm.envs.minirts.env import EnvSnapshot, MiniRTS
 from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, manual, situation_sentences
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.games.minirts_player import FollowingCommanders
 from rllib_llm_comm.planning.planning_game import PlanningGame
+from rllib_llm_comm.planning.subgoal_starts import SubgoalStarts
 
 _LIBRARY = {phrase(command): command for command in all_commands()}
 _FAR = 5.0
@@ -64,15 +67,6 @@ class Moment:
     plain: Mapping[str, Any]
 
 
-@dataclass
-class _Count:
-    """Count of the units that an agent had made at the first look at its subgoal, and the time of the last look."""
-
-    subgoal: str
-    start: int
-    tick: int
-
-
 class StrategyPlanning(PlanningGame):
     """Shows planners a `MiniRTS` whose agents choose commands in words.
 
@@ -88,6 +82,7 @@ class StrategyPlanning(PlanningGame):
 
     scenarios: ClassVar[Mapping[str, Mapping[str, Any]]] = {name: {"opponent": name} for name in _OPPONENTS}
     played_with: ClassVar[Mapping[str, Any]] = {"numbers": list(range(1, MOST + 1)), "observe": ["text"]}
+    counts_since: ClassVar[bool] = True
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -96,7 +91,9 @@ class StrategyPlanning(PlanningGame):
                 "`action_level` is 'red', where nobody carries out a subgoal in words; use `action_level='command'`."
             )
         self._latest: Moment | None = None
-        self._counts: dict[str, _Count] = {}
+        self._starts = SubgoalStarts()
+        self._kept: WeakKeyDictionary[Moment, EnvSnapshot] = WeakKeyDictionary()
+        self._looking: MiniRTS | None = None
 
     @property
     def _game(self) -> MiniRTS:
@@ -114,6 +111,31 @@ class StrategyPlanning(PlanningGame):
         self._latest = after
         fits = before is not None and 0 < after.tick - before.tick <= DECISION_TICKS
         return [before if before is not None and fits else after, after]
+
+    def same_moment(self, one: Moment, other: Moment) -> bool:
+        """True if two moments have one time."""
+        return one.tick == other.tick
+
+    def keep(self) -> Moment:
+        """Present moment; sentences about it can be judged when the game has gone on, too."""
+        state = self.state()
+        self._kept[state] = self._game.snapshot()
+        return state
+
+    def holds(self, state: Moment, sentence: str) -> bool | None:
+        """True if the game's checker proves a sentence, false if it disproves it.
+
+        It looks at the game itself: `None` for moments that are over, unless they were kept.
+        """
+        game = self._game
+        if state in self._kept:
+            game = self._looking = self._looking or MiniRTS(**game.settings)
+            if not game.agents:
+                game.reset(seed=0)
+            game.restore(self._kept[state])
+        elif state.tick != game.game.tick:
+            return None
+        return check_sentence(game.executor, sentence, game.settings["max_tick"])
 
     def manual(self) -> str:
         """Rules of the game."""
@@ -154,13 +176,10 @@ class StrategyPlanning(PlanningGame):
             return after.fighting[number]
         if command.verb not in (BUILD, TRAIN):
             return False
-        count = self._counts.get(agent)
-        if count is None or count.subgoal != subgoal or count.tick != before.tick:
-            count = self._counts[agent] = _Count(subgoal, before.made[number][command.kind], before.tick)
-        count.tick = after.tick
-        if after.made[number][command.kind] - count.start < command.number:
+        start = self._starts.of(self.same_moment, before, after, agent, subgoal)
+        if after.made[number][command.kind] - start.made[number][command.kind] < command.number:
             return False
-        del self._counts[agent]
+        self._starts.end(agent)
         return True
 
     def waits(self, state: Moment, agent: str, subgoal: str) -> bool:
@@ -193,7 +212,7 @@ class StrategyPlanning(PlanningGame):
         """Puts a snapshot back and forgets all counts."""
         self._game.restore(saved)
         self._latest = None
-        self._counts.clear()
+        self._starts.clear()
 
 
 def moment(game: MiniRTS) -> Moment:
@@ -238,10 +257,15 @@ def _plain(executor: Executor) -> dict[str, Any]:
     side = executor.side
     commanders = {}
     for commander, mine in enumerate(executor.orders):
+        peasants = Counter(unit.order for unit in side.units_of(commander, PEASANT))
         commanders[COMMANDERS[commander]] = {
             "units": {SINGULAR[kind]: number for kind, number in sorted(side.counts(commander).items())},
+            "made so far": {SINGULAR[kind]: number for kind, number in sorted(side.made[commander].items())},
             "mining": mine.mining,
+            "peasants digging": peasants["GATHER"],
+            "peasants idle": peasants["IDLE"],
             "army": mine.stance,
+            "units attacking": sum(unit.order == "ATTACK" for unit in side.army_of(commander)),
             "commands": [phrase(job.command) for job in mine.jobs],
         }
     return {

@@ -39,26 +39,42 @@ logger = logging.getLogger(__name__)
 
 _FACTS_AT_ONCE = 60
 _LEAST_WORDS, _MOST_WORDS = 20, 5000
+_MADE = Path(__file__).with_name("made")
 LONGEST = 20_000
 """Longer manuals are not read, in characters."""
 _NOTHING = frozenset({"", "none", "nothing", "n/a"})
+
+
+def manuals() -> list[str]:
+    """The names of the manuals that come with the package."""
+    return sorted(path.stem for path in _MADE.glob("*.md"))
+
+
+def find_manual(named: str | os.PathLike[str]) -> Path:
+    """A manual's path from a setting: a file, or the name of one that comes with the package.
+
+    Args:
+        named: The setting; what is no such name is taken for the path of a file, whether it is there or not.
+    """
+    path = Path(named).expanduser()
+    return _MADE / f"{named}.md" if not path.is_file() and str(named) in manuals() else path
 
 
 def read_manual(path: str | os.PathLike[str]) -> str:
     """A manual from a file, without the comment that says how it was made.
 
     Args:
-        path: Of a text file, such as `rllib manual` writes.
+        path: Of a text file, such as `rllib manual` writes, or the name of a manual that comes with the package.
 
     Raises:
         UserError: If it cannot be read, or is empty or too long.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = find_manual(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UserError(
             f"`manual` is {str(path)!r}, which cannot be read ({type(error).__name__}); give the path of a text file, "
-            "such as `rllib manual` writes."
+            f"such as `rllib manual` writes, or one of {', '.join(manuals())}, which come with the package."
         ) from error
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).strip()
     if not 0 < len(text) <= LONGEST:

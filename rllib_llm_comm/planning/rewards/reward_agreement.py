@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from rllib_llm_comm.planning.planning_game import PlanningGame
 from rllib_llm_comm.planning.preparation import Transition
-from rllib_llm_comm.planning.rewards.reward_code import SubgoalReward
+from rllib_llm_comm.planning.rewards.reward_code import State, SubgoalReward
 from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
+from rllib_llm_comm.planning.subgoal_starts import SubgoalStarts
 
 
 @dataclass(frozen=True)
@@ -69,17 +70,24 @@ def measure_agreement(
         subgoal: The subgoal that the reward is for, in the words of the game's library.
         transitions: Steps of a game that has this subgoal, one after the other; each is looked at for all agents.
     """
-    counts = dict.fromkeys(Agreement.__dataclass_fields__, 0)
+    counts, starts = dict.fromkeys(Agreement.__dataclass_fields__, 0), SubgoalStarts()
     for step in transitions:
         for agent in game.agents:
+            start = (
+                game.plain(starts.of(game.same_moment, step.before, step.after, agent, subgoal))
+                if game.counts_since
+                else None
+            )
             done = game.done(step.before, step.after, agent, subgoal)
-            counts[_outcome(reward, step, agent, done)] += 1
+            if done:
+                starts.end(agent)
+            counts[_outcome(reward, step, agent, start, done)] += 1
     return Agreement(**counts)
 
 
-def _outcome(reward: SubgoalReward, step: Transition, agent: str, done: bool) -> str:
+def _outcome(reward: SubgoalReward, step: Transition, agent: str, start: State | None, done: bool) -> str:
     try:
-        said = reward(step.plain_before, step.plain_after, agent)
+        said = reward(step.plain_before, step.plain_after, agent, start)
     except RefusedCodeError:
         return "refused"
     if done:

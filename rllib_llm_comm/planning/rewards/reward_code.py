@@ -17,18 +17,24 @@ from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError, Sandbox, s
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
 
 State = Mapping[str, Any]
+_SINCE = (
+    ', and `state["start"]` the game when the agent was given the subgoal, so that you can count what has happened '
+    "since; one subgoal may take many steps, and is reached in the step in which all of it has been done"
+)
 
 
 class SubgoalReward(Protocol):
     """Interface of tests for a subgoal: 1 if an agent has reached it in one step of a game."""
 
-    def __call__(self, before: State, after: State, agent: str) -> int:
+    def __call__(self, before: State, after: State, agent: str, start: State | None = None) -> int:
         """1 if it has, else 0.
 
         Args:
             before: The state before the step, of plain values.
             after: The state after it.
             agent: The agent of the subgoal.
+            start: The state when the agent was given the subgoal, in games whose tests count since then
+                (`PlanningGame.counts_since`).
         """
 
 
@@ -36,7 +42,7 @@ class SubgoalReward(Protocol):
 class CodeReward:
     """Reward code, run in the sandbox.
 
-    The code's `reward(state)` gets `{"before": ..., "after": ..., "agent": ...}`.
+    The code's `reward(state)` gets `{"before": ..., "after": ..., "agent": ...}`, and `"start"` where it is given.
 
     Attributes:
         source: The code.
@@ -50,17 +56,25 @@ class CodeReward:
         """Refuses code that may not run: see `rllib_llm_comm.planning.rewards.sandbox.Sandbox.check`."""
         self.sandbox.check(self.source)
 
-    def __call__(self, before: State, after: State, agent: str) -> int:
+    def __call__(self, before: State, after: State, agent: str, start: State | None = None) -> int:
         """1 if the code returns 1 for the step, else 0.
 
         Raises:
             RefusedCodeError: If the code runs into a limit, fails, or returns anything but 0 and 1.
         """
-        return self.sandbox.run(self.source, {"before": before, "after": after, "agent": agent})
+        since = {} if start is None else {"start": start}
+        return self.sandbox.run(self.source, {"before": before, "after": after, "agent": agent, **since})
 
 
 def write_reward(
-    model: ChatModel, subgoal: str, example: State, *, agent: str, manual: str = "", sandbox: Sandbox | None = None
+    model: ChatModel,
+    subgoal: str,
+    example: State,
+    *,
+    agent: str,
+    manual: str = "",
+    since: bool = False,
+    sandbox: Sandbox | None = None,
 ) -> CodeReward:
     """Lets a chat model write the reward code of a subgoal, and once more if the sandbox refuses it.
 
@@ -71,6 +85,7 @@ def write_reward(
             anything.
         agent: An agent in it.
         manual: The game in words.
+        since: Whether the code is given the state when the agent was given the subgoal, too.
         sandbox: Sandbox of the code; by default one for all rewards of this process.
 
     Raises:
@@ -84,15 +99,23 @@ def write_reward(
         blocks = _FENCE.findall(without_thoughts(text))
         try:
             reward = CodeReward(blocks[0] if blocks else without_thoughts(text), place)
-            done = reward(example, example, agent)
+            done = reward(example, example, agent, example if since else None)
         except RefusedCodeError as error:
             raise UnusableError(error.reason) from None
         if done:
             raise UnusableError("it returns 1 for a step in which nothing has happened")
         return reward
 
-    shown = json.dumps(example)
-    prompt = fill(__package__, "reward_code", manual=manual or "It is told nowhere.", subgoal=subgoal, example=shown)
+    told = manual or "It is told nowhere."
+    prompt = fill(
+        __package__,
+        "reward_code",
+        manual=told,
+        subgoal=subgoal,
+        example=json.dumps(example),
+        since=_SINCE if since else "",
+        both="All of them look" if since else "Both look",
+    )
     with asking_for(REWARD_CODE):
         return ask_checked(model, prompt, read, what="reward code")
 
@@ -118,45 +141,49 @@ class JudgeReward:
     describe: Callable[[State], str] = json.dumps
     unclear: int = 0
 
-    def __call__(self, before: State, after: State, agent: str) -> int:
+    def __call__(self, before: State, after: State, agent: str, start: State | None = None) -> int:
         """1 if the model's answer is yes, else 0.
 
         Raises:
             ChatError: If a request failed for good.
             UserError: If the budget is spent or the key is missing.
         """
-        return int(bool(self.answer(before, after, agent)))
+        return int(bool(self.answer(before, after, agent, start)))
 
-    def answer(self, before: State, after: State, agent: str) -> bool | None:
+    def answer(self, before: State, after: State, agent: str, start: State | None = None) -> bool | None:
         """The model's answer; `None` if it is neither yes nor no.
 
         Args:
             before: The state before the step.
             after: The state after it.
             agent: The agent of the subgoal.
+            start: The state when the agent was given the subgoal, in games whose tests count since then.
 
         Raises:
             ChatError: If a request failed for good.
             UserError: If the budget is spent or the key is missing.
         """
         with asking_for(JUDGE):
-            said = read_yes_no(self.model.complete(self.prompt(before, after, agent)))
+            said = read_yes_no(self.model.complete(self.prompt(before, after, agent, start)))
         self.unclear += said is None
         return said
 
-    def prompt(self, before: State, after: State, agent: str) -> str:
+    def prompt(self, before: State, after: State, agent: str, start: State | None = None) -> str:
         """Prompt for the model.
 
         Args:
             before: The state before the step.
             after: The state after it.
             agent: The agent of the subgoal.
+            start: The state when the agent was given the subgoal, in games whose tests count since then.
         """
+        since = f"The game when {agent} was given its subgoal:\n{self.describe(start)}\n\n" if start is not None else ""
         manual = f"The game:\n{self.manual}\n\n" if self.manual else ""
         return fill(
             __package__,
             "judge",
             manual=manual,
+            since=since,
             before=self.describe(before),
             after=self.describe(after),
             agent=agent,

@@ -149,11 +149,26 @@ class _ByState(SubgoalRewards):
         reward = self._rewards.get(subgoal)
         if reward is not None:
             try:
-                found = reward(self._as_plain(game, before), self._as_plain(game, after), agent)
-                return Judgement(bool(found), self.judges[0])
+                start = self._start(game, before, after, agent, subgoal)
+                found = reward(self._as_plain(game, before), self._as_plain(game, after), agent, start)
+                return self._judgement(game, agent, bool(found), self.judges[0])
             except RefusedCodeError as error:
                 self._refuse(subgoal, error.reason)
         return self._substitute(game, before, after, agent, subgoal)
+
+    def _start(
+        self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str
+    ) -> Mapping[str, Any] | None:
+        """The moment at which a subgoal began, as plain values, where the game's tests count since then."""
+        if not game.counts_since:
+            return None
+        return game.plain(game.judged_starts.of(game.same_moment, before, after, agent, subgoal))
+
+    def _judgement(self, game: PlanningGame, agent: str, done: bool, by: str) -> Judgement:
+        """A judgement; a subgoal that is done begins anew if it is given once more."""
+        if done:
+            game.judged_starts.end(agent)
+        return Judgement(done, by)
 
     def _substitute(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> Judgement:
         if self.fallback == NONE:
@@ -258,7 +273,8 @@ class ChatRewards(_ByState):
         known = self._known.get(file_name(subgoal))
         if known is not None:
             return CodeReward(known)
-        reward = write_reward(self.model, subgoal, game.plain(state), agent=agent, manual=game.manual())
+        how: dict[str, Any] = {"agent": agent, "manual": game.manual(), "since": game.counts_since}
+        reward = write_reward(self.model, subgoal, game.plain(state), **how)
         if self.path is not None:
             write_atomically(self.path / f"{file_name(subgoal)}.py", f"# {subgoal}\n{reward.source.strip()}\n")
         return reward
@@ -291,10 +307,11 @@ class JudgeRewards(_ByState):
         reward, why = self._rewards.get(subgoal), "the judge says neither yes nor no"
         if isinstance(reward, JudgeReward):
             try:
+                start = self._start(game, before, after, agent, subgoal)
                 with count_scope() as asked:
-                    said = reward.answer(self._as_plain(game, before), self._as_plain(game, after), agent)
+                    said = reward.answer(self._as_plain(game, before), self._as_plain(game, after), agent, start)
                 if said is not None:
-                    return Judgement(said, answerer_of(self.model, asked))
+                    return self._judgement(game, agent, said, answerer_of(self.model, asked))
             except ChatError as error:
                 self._stop(subgoal, why := str(error))
                 logger.warning("The judge gave no answer (%s); %s.", error, _INSTEAD[self.fallback])
