@@ -11,7 +11,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
+from safetensors.torch import load_file, save_file
 
 from rllib_llm_comm.agents.load_options import Loading
 from rllib_llm_comm.agents.policy_folder import find_policy
@@ -37,28 +39,50 @@ def copy_policy(checkpoint: str, target: Path, env_config: dict[str, Any]) -> No
     shutil.copytree(found, target, ignore=shutil.ignore_patterns(CARD))
     told = {name: value for name, value in manifest.provenance.items() if name != "message_checkpoint"}
     if env_config:
-        told["trained_with"] = dict(manifest.env_config)
+        told["trained_with"] = {name: without_place(value) for name, value in manifest.env_config.items()}
     changed = dataclasses.replace(
         manifest, provenance=told, env_config={**manifest.env_config, **env_config}, agents=tuple(manifest.agents)
     )
     (target / MANIFEST).write_text(changed.to_json(), encoding="utf-8")
 
 
-def measure(folder: Path, messages: str | None, episodes: int) -> dict[str, Any]:
+def without_place(value: Any) -> Any:
+    """A setting; of a path on this machine its last part.
+
+    Args:
+        value: The setting.
+    """
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
+
+def halve(folder: Path) -> None:
+    """Writes the weights of a policy in half precision, half the bytes; they are still computed with in 32 bits.
+
+    Args:
+        folder: The policy's folder.
+    """
+    for path in folder.rglob("*.safetensors"):
+        weights = load_file(path)
+        save_file({name: one.half() if one.dtype == torch.float32 else one for name, one in weights.items()}, path)
+
+
+def measure(folder: Path, messages: str | None, planner: str | None, episodes: int) -> dict[str, Any]:
     """The figures of a policy.
 
     Args:
         folder: Its folder.
         messages: Another message mode; `None` for its own.
+        planner: The planner that tells subgoals; `None` for none.
         episodes: Number of episodes.
     """
-    settings = PlaySettings(loading=Loading(messages=messages))
+    settings = PlaySettings(loading=Loading(messages=messages), planning={"planner": planner} if planner else None)
     found = evaluate_checkpoint(folder, episodes=episodes, seed=SEED, settings=settings).figures
     return {
         "seed": SEED,
         "episodes": episodes,
         "sampled": True,
         "messages": messages,
+        "planner": planner,
         "return_mean": found.return_mean,
         "success_rate": found.success_rate,
         "metrics": found.metrics,
@@ -77,7 +101,10 @@ def main() -> None:
     target = FOLDER / given.name
     shutil.rmtree(target, ignore_errors=True)
     copy_policy(given.checkpoint, target, told.pop("env_config", {}))
-    modes = [None, *told.pop("controls", [])]
+    if told.pop("half", False):
+        halve(target)
+    ways = [(None, None), *((mode, None) for mode in told.pop("controls", []))]
+    ways += [(None, planner) for planner in told.pop("planners", [])]
     manifest = read_manifest(target)
     card = write_card(
         target,
@@ -87,11 +114,11 @@ def main() -> None:
             "algorithm": manifest.algorithm,
             "talks": manifest.kind == "language",
             "licence": "Apache-2.0",
-            "figures": [measure(target, mode, given.episodes) for mode in modes],
+            "figures": [measure(target, *way, given.episodes) for way in ways],
         },
     )
     for one in card.figures:
-        print(given.name, one.messages, one.return_mean, one.success_rate, one.metrics)
+        print(given.name, one.played, one.return_mean, one.success_rate, one.metrics)
 
 
 if __name__ == "__main__":

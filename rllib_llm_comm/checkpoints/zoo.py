@@ -27,6 +27,7 @@ class Figures(BaseModel):
         episodes: Number of episodes.
         sampled: True if actions were sampled.
         messages: The message mode, if not the policy's own; `None` for its own.
+        planner: The planner that tells subgoals; `None` where none does.
         return_mean: Mean team return.
         success_rate: Share of episodes that were solved.
         metrics: Means of what the game counts itself.
@@ -39,10 +40,16 @@ class Figures(BaseModel):
     episodes: int
     sampled: bool
     messages: str | None
+    planner: str | None = None
     return_mean: float
     success_rate: float
     metrics: dict[str, float]
     returns: list[float]
+
+    @property
+    def played(self) -> str:
+        """The way of playing: the planner, or the messages."""
+        return f"planner {self.planner}" if self.planner else self.messages or "its own"
 
     @property
     def solved(self) -> str:
@@ -159,7 +166,7 @@ def card_text(card: ModelCard) -> str:
         card: The card.
     """
     rows = "\n".join(
-        f"| {one.messages or 'its own'} | {one.episodes} from seed {one.seed} | {one.return_mean:.3f} | "
+        f"| {one.played} | {one.episodes} from seed {one.seed} | {one.return_mean:.3f} | "
         f"{one.solved} | {', '.join(f'{name} {value:g}' for name, value in one.metrics.items()) or '-'} |"
         for one in card.figures
     )
@@ -168,7 +175,7 @@ def card_text(card: ModelCard) -> str:
         f"| | |\n| --- | --- |\n| Game | `{card.game}` |\n| Seats | {', '.join(card.seats)} |\n"
         f"| Algorithm | {card.algorithm} |\n| Licence | {card.licence} |\n\n"
         f"**Trained.** {card.trained}\n\n**Limits.** {card.limits}\n\n"
-        f"| Messages | Episodes | Return | Solved | The game's counts |\n| --- | --- | --- | --- | --- |\n{rows}\n"
+        f"| Played with | Episodes | Return | Solved | The game's counts |\n| --- | --- | --- | --- | --- |\n{rows}\n"
     )
 
 

@@ -47,14 +47,13 @@ def run_manual(
         ChatError: If a request failed for good.
     """
     from rllib_llm_comm.chat.cassettes import open_chat
-    from rllib_llm_comm.chat.purposes import MANUAL, TOKENS
     from rllib_llm_comm.planning.manuals.latex import find_paper, read_latex, split_latex
     from rllib_llm_comm.planning.manuals.manual import ManualSettings, make_manual
     from rllib_llm_comm.planning.shipped_cassettes import find_recording
 
     require_writable({"--out": target, "--json": figures})
     settings = ManualSettings(batch, words)
-    asked = {"max_tokens": TOKENS[MANUAL], **chat} if chat.get("local") else dict(chat)
+    asked = manual_chat(chat)
     if asked.get("cassette") and not asked.get("local") and not asked.get("model"):
         asked["cassette"] = find_recording(asked["cassette"])
     sources = {path: read_latex(path) for path in map(find_paper, papers)}
@@ -73,6 +72,17 @@ def run_manual(
         write_atomically(figures, json.dumps(manual.to_json(), indent=2) + "\n")
     _tell(manual, len(paragraphs), target)
     return manual.to_json()
+
+
+def manual_chat(chat: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a chat model with room for the long answers of a manual, which a local model has to be told.
+
+    Args:
+        chat: As of `open_chat`.
+    """
+    from rllib_llm_comm.chat.purposes import MANUAL, TOKENS
+
+    return {"max_tokens": TOKENS[MANUAL], **chat} if chat.get("local") else dict(chat)
 
 
 def _tell(manual: Manual, paragraphs: int, target: Path) -> None:

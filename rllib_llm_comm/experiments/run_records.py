@@ -142,7 +142,8 @@ def _stages(folder: Path) -> Iterator[Path]:
     found = {path.parent for pattern in patterns for path in folder.glob(pattern + MARKER)}
     results = {path.parent for pattern in (*patterns, "*/*/*/") for path in folder.glob(pattern + RESULTS)}
     results |= {path.parent for pattern in (*patterns, "*/*/*/") for path in folder.glob(pattern + TABLE)}
-    bare = {trial if trial == folder else trial.parent for trial in results if trial.parent not in found}
+    # Below a stage lie its trials, and what these keep of runs of their own, such as a population's members.
+    bare = {trial if trial == folder else trial.parent for trial in results if found.isdisjoint(trial.parents)}
     yield from sorted(found | bare)
 
 

@@ -27,12 +27,20 @@ from rllib_llm_comm.evaluation.play_settings import PlaySettings
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(zoo.shipped_policies())
 FEW = 6
+# Agents that read a manual at every step act slowly.
+FEWER = {"grounded": 2}
+EPISODES = {"grounded": 20}
 _MOST_BYTES = 5 * 10**6
+
+
+def kind(name):
+    return load_policy(f"zoo:{name}").manifest.kind
 
 
 def played(name, figures, episodes):
     """Returns of the first episodes of a card, played now."""
-    settings = PlaySettings(loading=Loading(messages=figures.messages))
+    planning = {"planner": figures.planner} if figures.planner else None
+    settings = PlaySettings(loading=Loading(messages=figures.messages), planning=planning)
     found = evaluate_checkpoint(f"zoo:{name}", episodes=episodes, seed=figures.seed, settings=settings)
     return found.figures.returns
 
@@ -40,9 +48,9 @@ def played(name, figures, episodes):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_first_episodes_of_every_card_come_out_as_it_says(name):
     """Another processor may round otherwise and so draw another action here and there."""
-    figures = zoo.shipped_policies()[name].figures[0]
-    same = np.isclose(played(name, figures, FEW), figures.returns[:FEW], atol=2e-4)
-    assert same.sum() >= FEW - 1, (name, figures.returns[:FEW])
+    figures, few = zoo.shipped_policies()[name].figures[0], FEWER.get(kind(name), FEW)
+    same = np.isclose(played(name, figures, few), figures.returns[:few], atol=2e-4)
+    assert same.sum() >= few - 1 > 0, (name, figures.returns[:few])
 
 
 @pytest.mark.slow
@@ -59,7 +67,7 @@ def test_a_card_tells_what_its_episodes_were(name):
     card = zoo.shipped_policies()[name]
     assert card.name == name and card.what and card.trained and card.limits and card.licence == "Apache-2.0"
     for figures in card.figures:
-        assert len(figures.returns) == figures.episodes == 100
+        assert len(figures.returns) == figures.episodes == EPISODES.get(kind(name), 100)
         assert np.mean(figures.returns) == pytest.approx(figures.return_mean, abs=1e-3)
     assert card.figures[0].messages is None
     policy = load_policy(f"zoo:{name}")
@@ -150,6 +158,6 @@ def test_the_page_lists_every_policy_with_the_figures_of_its_card():
     for name, card in zoo.shipped_policies().items():
         (row,) = re.findall(rf"^\| `zoo:{name}` \| (.*) \|$", page, re.MULTILINE)
         what, own, _, *controls = row.split(" | ")
-        by_mode = {figures.messages: f"{figures.return_mean:.2f}" for figures in card.figures}
+        by_mode = {figures.messages: f"{figures.return_mean:.2f}" for figures in card.figures if not figures.planner}
         assert what == card.what and own == by_mode[None]
         assert controls == [by_mode.get(mode, "-") for mode in ("none", "shuffled")]

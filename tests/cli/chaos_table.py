@@ -20,6 +20,7 @@ class Cell(NamedTuple):
 
 _HERE, _TRAINING, _SERVERS = "cli/test_chaos.py::", "cli/test_chaos_training.py::", "cli/test_chaos_servers.py::"
 _POPULATIONS = "cli/test_chaos_populations.py::"
+_PLAY = "play/test_play_command.py::"
 _RESUME, _COLLECT = "cli/test_resume.py::", "teachers/test_collect_labels.py::"
 _KILLED = "`kill -9` of the command"
 _CHECKPOINT = "goes on from the last checkpoint"
@@ -43,6 +44,11 @@ _TABLE: list[tuple[str, str, dict[str, str]]] = [
             "replay": _ANEW,
             "chat_play": _ANSWERS,
         },
+    ),
+    (
+        _KILLED,
+        _PLAY + "test_a_killed_page_keeps_what_was_done",
+        {"play": "the record has all moments before the kill; a new call begins a new game in a new folder"},
     ),
     (_KILLED, _HERE + "test_a_killed_study", {"study": "finished stages stay, the others go on"}),
     (

@@ -41,7 +41,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("track")
     (folder / "small.json").write_text(json.dumps({"tiny": TINY}))
     options = [word for name in THERE for word in ("--track", name)]
-    done = rllib("train", "file", "small.json", *options, "--ray-num-cpus", "2", cwd=folder)
+    done = rllib("train", "file", "small.json", *options, "--ray-num-cpus", "2", cwd=folder, timeout=540)
     assert done.returncode == 0, done.stderr
     (path,) = folder.glob("results/small/tiny/trial_*/result.json")
     rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -140,6 +140,14 @@ def test_trials_that_differ_in_more_than_the_seed_are_runs_of_their_own(results)
     assert find_run(results / "search" / "lr" / "trial_1").settings["config.lr"] == 1e-3
 
 
+def test_members_of_a_population_are_no_runs(results):
+    member = results / "first" / "verco" / "trial_0" / "member_1"
+    member.mkdir()
+    (member / "result.json").write_text(json.dumps(row(1, 0, 1.0)) + "\n")
+    assert [run.name for run in find_runs(results)] == ["results/first/verco", "results/second/verco"]
+    assert len(find_runs(results / "first")) == 1
+
+
 def test_running_stopped_and_failed_are_told_apart(results):
     stage = write_stage(results / "third" / "verco", [0.1], status="running")
     assert find_run(stage).status == "stopped"
