@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-QUICK = ["games", "onion_soup", "scoring", "llama7b"]
+QUICK = ["games", "onion_soup", "scoring", "llama7b", "trunk"]
 WITH_RAY = ["update", "env_runners", "phases", "messages", "partners"]
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 
