@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,14 +11,18 @@ _TOKENS = 2**32
 
 
 class Places:
-    """A bounded number of places, handed out to owners; what was used longest ago makes room.
+    """A bounded number of places, handed out to owners and taken back.
 
     Args:
         capacity: Number of places, >= 0.
+
+    Attributes:
+        exhausted: The last round in which nothing old enough was there to make room.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
+        self.exhausted = -1
         self._free: list[int] = []
         self._fresh = 0
 
@@ -101,9 +105,7 @@ class TokenTrie:
         node = self._node_at.get(key, NONE)
         if node != NONE:
             return node, False
-        node = self.nodes.take()
-        if node == NONE and self._drop_oldest():
-            node = self.nodes.take()
+        node = self._take(self.nodes, self._drop_oldest)
         if node == NONE:
             return NONE, False
         self._node_at[key] = node
@@ -112,12 +114,19 @@ class TokenTrie:
 
     def add_extra(self, node: int) -> int:
         """A place of a node in the smaller store; `NONE` where there is no room."""
-        place = self.extras.take()
-        if place == NONE and self._drop_oldest_extras():
-            place = self.extras.take()
+        place = self._take(self.extras, self._drop_oldest_extras)
         if place != NONE:
             self.extra_of[node] = place
         return place
+
+    def _take(self, places: Places, make_room: Callable[[], bool]) -> int:
+        place = places.take()
+        if place != NONE or places.exhausted == self._round:
+            return place
+        if make_room():
+            return places.take()
+        places.exhausted = self._round  # to look again costs as much as there are nodes
+        return NONE
 
     def _drop_oldest(self) -> bool:
         nodes = np.fromiter(self._node_at.values(), np.int64, len(self._node_at))

@@ -71,10 +71,18 @@ class Trunk:
             self._keys_values.clear()
 
     @property
-    def nbytes(self) -> int:
-        """Bytes that are in use."""
+    def kept_bytes(self) -> dict[str, int]:
+        """Bytes in use, of hidden states and of keys and values."""
         trie = self._trie
-        return trie.nodes.count * self._states.bytes_each + trie.extras.count * self._keys_values.bytes_each
+        return {
+            "hidden states": trie.nodes.count * self._states.bytes_each,
+            "keys and values": trie.extras.count * self._keys_values.bytes_each,
+        }
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in use."""
+        return sum(self.kept_bytes.values())
 
     @torch.no_grad()
     def read(self, ids: torch.Tensor, mask: torch.Tensor, cache: CutCache | None, tokens_per_pass: int) -> torch.Tensor:
@@ -98,7 +106,8 @@ class Trunk:
             grows = cache is not None and cache.grows
             states = self._grown(paths, cache) if cache is not None and grows else self._all(paths, tokens_per_pass)
             rows = torch.arange(len(ids), device=states.device)[:, None]
-            return states[rows, torch.from_numpy(paths.place).to(states.device)]
+            states = states[rows, torch.from_numpy(paths.place).to(states.device)]
+            return states.contiguous()  # the residual stream keeps its strides, and products of others are slow
 
     def _all(self, paths: TextPaths, tokens_per_pass: int) -> torch.Tensor:
         """Hidden states (B, S, hidden_size) of all tokens, from memory where they are there."""
@@ -185,9 +194,7 @@ class Trunk:
         positions = sees.sum(2) - 1
         context = np.arange(width) < known[:, None]
         own = np.take_along_axis(sees, np.broadcast_to(at[:, None, :], (len(at), steps, steps)), 2)
-        mask = np.concatenate(
-            [np.broadcast_to(context[:, None], (len(at), steps, width)), own & inside[:, None, :]], axis=2
-        )
+        mask = np.concatenate([sees[:, :, :width] & context[:, None], own & inside[:, None, :]], axis=2)
         hidden = self._forward(torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(positions), cache)
         self.computed_tokens += int(left.sum())
         self._keep(paths, nodes, known, hidden, cache)

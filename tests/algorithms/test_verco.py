@@ -71,28 +71,44 @@ def test_runners_and_learners(runners, learners, message_source):
         algo.stop()
 
 
+def curve(settings):
+    """Losses and returns of two iterations, and the algorithm, which is stopped."""
+    algo = settings.build_algo()
+    try:
+        results = [algo.train() for _ in range(2)]
+    finally:
+        algo.stop()
+    return algo, [
+        [r["learners"]["shared"][name] for name in ("policy_loss", "vf_loss", "entropy", "kl")]
+        + [r["env_runners"]["episode_return_mean"], r["env_runners"]["message_words"]]
+        for r in results
+    ]
+
+
 def test_same_seed_same_curve_with_the_plain_engine(message_source):
-    curves = []
-    for engine in ("fast", "plain"):
-        algo = (
-            config(minibatch_size=12)
-            .language_model(engine=engine)
-            .communication(message_checkpoint=message_source)
-            .build_algo()
-        )
-        try:
-            results = [algo.train() for _ in range(2)]
-        finally:
-            algo.stop()
-        curves.append(
-            [
-                [r["learners"]["shared"][name] for name in ("policy_loss", "vf_loss", "entropy", "kl")]
-                + [r["env_runners"]["episode_return_mean"], r["env_runners"]["message_words"]]
-                for r in results
-            ]
-        )
+    curves = [
+        curve(config(minibatch_size=12).language_model(engine=engine).communication(message_checkpoint=message_source))[
+            1
+        ]
+        for engine in ("fast", "plain")
+    ]
     np.testing.assert_allclose(curves[0], curves[1], atol=1e-4)
     assert np.ptp([row[2] for row in curves[0]]) > 0  # something was learned
+
+
+def test_a_shared_trunk_gives_the_curve_of_the_plain_engine_and_is_kept_from_roll_out_to_update(tmp_path):
+    plain, fast = (
+        curve(config(minibatch_size=12).language_model(lora_layers=1, engine=engine)) for engine in ("plain", "fast")
+    )
+    np.testing.assert_allclose(fast[1], plain[1], atol=1e-4)
+    assert np.ptp([row[2] for row in fast[1]]) > 0
+    cores = [
+        module["shared"].unwrapped().core
+        for module in (fast[0].env_runner.module, fast[0].learner_group._learner.module)
+    ]
+    assert cores[0].lm.trunk is cores[1].lm.trunk and cores[0].lm.trunk.nbytes > 0
+    policy = load_policy(fast[0].save_to_path(str(tmp_path / "checkpoint")))
+    assert policy.core.settings.lora_layers == 1 and policy.core.lm.trunk is not None
 
 
 @pytest.mark.parametrize(("runners", "learners"), [(0, 0), pytest.param(1, 1, marks=pytest.mark.slow)])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-QUICK = ["games", "onion_soup", "scoring", "gpu"]
+QUICK = ["games", "onion_soup", "scoring", "trunk", "gpu"]
 WITH_RAY = ["update", "value_decomposition", "env_runners", "phases", "messages", "partners"]
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 

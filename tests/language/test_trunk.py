@@ -82,6 +82,7 @@ STEPS = st.lists(
         st.sampled_from(ROLES),
         st.lists(st.sampled_from(TEXTS), min_size=1, max_size=6),
         st.booleans(),
+        st.sampled_from([(1, 0, 0), (0, 1, 1), (1, 1, 1)]),
     ),
     min_size=2, max_size=6,
 )  # fmt: skip
@@ -89,12 +90,12 @@ STEPS = st.lists(
 BYTES = st.sampled_from([2**24, 16_384, 2048, 0])
 
 
-def check(model, what, role, texts, left):
+def check(model, what, role, texts, left, allowed):
     """Compares one computation with the plain engine, which knows of no trunk."""
     base = model.base
     heads, tails = arrays(base, texts, left)
-    mask = torch.ones(tails.shape[:2], dtype=torch.bool)
-    mask[::2, 1] = False
+    mask = torch.tensor([allowed] * len(heads), dtype=torch.bool)
+    mask[::2, 2] = True
     if what == "scores":
         with torch.no_grad():
             close(score_candidates(model, heads, tails, mask, role=role), plain_scores(model, heads, tails, mask,
@@ -135,6 +136,16 @@ def test_everything_is_as_the_plain_engine_has_it(deep_base, steps, size, large)
     for step in steps:
         check(model, *step)
         assert model.trunk.nbytes <= size
+
+
+@torch.no_grad()
+def test_candidates_that_come_later_do_not_see_those_that_are_kept(deep_base):
+    model = adapted(deep_base)
+    model.forget()
+    heads, tails = arrays(deep_base, TEXTS[:2])
+    for allowed in ([1, 0, 0], [1, 1, 0], [1, 1, 1]):
+        mask = torch.tensor([allowed] * 2)
+        close(score_candidates(model, heads, tails, mask), plain_scores(model, heads, tails, mask))
 
 
 @torch.no_grad()

@@ -1,0 +1,178 @@
+"""A shared trunk against adapters on all layers: roll-out, update and both, on a model of SmolLM2-135M's shape.
+
+    python benchmarks/trunk.py --json docs/results/benchmarks/trunk.json
+
+The model has SmolLM2-135M's exact shape, random weights and the embedded model's tokenizer: speed does not ask what the
+weights know. Rows of its vocabulary behind the tokenizer's words are zero, so that messages are words. Texts, actions
+and their number come from the middle of a recorded roll-out of the main job's kitchen. Both sides get the same ones and
+take turns part by part, and the clock counts CPU seconds: other jobs were busy on the machine. What RLlib and the game
+do themselves, milliseconds per decision, is not in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from harness import Row, main
+from rllib_llm_comm.agents.encoding import CRITIC_IDS, ObservationEncoder
+from rllib_llm_comm.agents.language_agent import LLMCommCore
+from rllib_llm_comm.agents.settings import LanguageModelSettings
+from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
+from rllib_llm_comm.language.plain_scoring import plain_scores
+from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.learners.losses import policy_loss, value_loss
+from rllib_llm_comm.learners.optimizers import adamw
+from stream import Ask, record_stream, to_batch
+
+SMOLLM2 = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "num_attention_heads": 9,
+           "num_key_value_heads": 3, "vocab_size": 49152}  # fmt: skip
+TINY = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 5, "num_attention_heads": 3,
+        "num_key_value_heads": 1, "vocab_size": 4096}  # fmt: skip
+GOALS = {"roll-out": 1.5, "update": 4.0, "whole iteration": 2.5}
+EPOCHS, CLIP, ENTROPY_WEIGHT, VALUE_WEIGHT = 2, 0.2, 0.01, 0.5
+
+Parts = Iterator[tuple[str, float]]
+
+
+def build(sizes: dict[str, int]) -> BaseModel:
+    """A LLaMA of random weights that says words."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    tokenizer = load_base_model().tokenizer
+    config = LlamaConfig(**sizes, max_position_embeddings=2048, tie_word_embeddings=True,
+                         pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id)  # fmt: skip
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[len(tokenizer) :] = 0
+    return wrap_base_model("random SmolLM2-135M", model, tokenizer)
+
+
+def new_core(base: BaseModel, layers: int | str) -> LLMCommCore:
+    """A network with adapters that are not the identity, ready for PPO."""
+    core = LLMCommCore(LanguageModelSettings(lora_layers=layers, temperature=1.5, init_seed=0), base)
+    torch.manual_seed(1)
+    for _, parameter in core.lm.named_adapter_parameters():
+        parameter.data.normal_(std=0.02)
+    for _, parameter in core.lm.named_adapter_parameters("action"):
+        parameter.requires_grad_(True)
+    return core
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """CPU seconds of some work: beside other jobs the wall clock tells how busy they are."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def iteration(core: LLMCommCore, steps: Sequence[Sequence[Ask]], minibatch_size: int) -> Parts:
+    """Seconds of each step of a roll-out and of each minibatch of the update behind it."""
+    core.forget()  # what a round has read is new to the next one
+    encoder = ObservationEncoder(core.lm.base, core.settings)
+    batches = [to_batch(encoder, list(step)) for step in steps]
+
+    @torch.no_grad()
+    def act(step: Sequence[Ask], batch: dict[str, torch.Tensor]) -> None:
+        """Messages, scores and values."""
+        core.write_messages([message_prompt(ask.seen.text) for ask in step])
+        core.remembered_logits(batch)
+        core.values(batch)
+
+    for step, batch in zip(steps, batches, strict=True):
+        yield "roll-out", timed(lambda step=step, batch=batch: act(step, batch))  # type: ignore[misc]
+    yield from update(core, {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]},
+                      minibatch_size)  # fmt: skip
+
+
+def update(core: LLMCommCore, batch: dict[str, torch.Tensor], minibatch_size: int) -> Parts:
+    """Seconds of each minibatch, with made-up advantages and targets."""
+    actor = [parameter for _, parameter in core.lm.named_adapter_parameters("action")]
+    optimizers = [adamw(actor, 1e-5), adamw(core.critic.parameters(), 1e-4)]
+    random = torch.Generator().manual_seed(0)
+    count = len(batch[CRITIC_IDS])
+    advantages, targets = (torch.randn(count, generator=random) for _ in range(2))
+    with torch.no_grad():
+        before = torch.distributions.Categorical(logits=core.remembered_logits(batch))
+        old_values = core.values(batch)
+    actions = before.probs.argmax(1)
+    old = before.log_prob(actions)
+
+    def learn(rows: torch.Tensor) -> None:
+        """A step of both optimizers."""
+        part = {name: array[rows] for name, array in batch.items()}
+        distribution = torch.distributions.Categorical(logits=core.logits(part))
+        ratio = (distribution.log_prob(actions[rows]) - old[rows]).exp()
+        loss = policy_loss(ratio, advantages[rows], CLIP) - ENTROPY_WEIGHT * distribution.entropy().mean()
+        loss = loss + VALUE_WEIGHT * value_loss(core.values(part), old_values[rows], targets[rows], CLIP)
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+    for _ in range(EPOCHS):
+        for rows in torch.randperm(count, generator=random).split(minibatch_size):
+            yield "update", timed(lambda rows=rows: learn(rows))  # type: ignore[misc]
+
+
+def in_turn(
+    cores: Sequence[LLMCommCore], steps: Sequence[Sequence[Ask]], minibatch_size: int
+) -> list[dict[str, float]]:
+    """Seconds of roll-out, update and both of each core; they take turns part by part."""
+    totals = [{"roll-out": 0.0, "update": 0.0} for _ in cores]
+    for parts in zip(*(iteration(core, steps, minibatch_size) for core in cores), strict=True):
+        for total, (name, seconds) in zip(totals, parts, strict=True):
+            total[name] += seconds
+    return [{**total, "whole iteration": sum(total.values())} for total in totals]
+
+
+@torch.no_grad()
+def largest_difference(core: LLMCommCore, step: Sequence[Ask]) -> float:
+    """Between the scores of some rows and those of the plain engine."""
+    batch = to_batch(ObservationEncoder(core.lm.base, core.settings), list(step))
+    arrays = [batch[name] for name in ("prompt_ids", "candidate_ids", "action_mask")]
+    plain = plain_scores(core.lm, *arrays) / core.settings.temperature
+    return float((core.logits(batch) - plain).abs().max())
+
+
+def memory(core: LLMCommCore, decisions: int, settings: dict[str, Any]) -> list[Row]:
+    """Kilobytes per decision that the trunk keeps after a roll-out."""
+    assert core.lm.trunk is not None
+    kept = core.lm.trunk.kept_bytes
+    return [Row(f"trunk/memory of {name}", size / decisions / 1e3, None, "kB/decision", None, settings)
+            for name, size in kept.items()]  # fmt: skip
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    """All rows."""
+    sizes, layers = (TINY, 2) if options.smoke else (SMOLLM2, 6)
+    base = build(sizes)
+    steps = record_stream(40 if options.smoke else 160, 4 if options.smoke else 16)[-1:]  # the kitchens differ by then
+    decisions = sum(map(len, steps))
+    ours, today = new_core(base, layers), new_core(base, "all")
+    difference = largest_difference(ours, steps[0][:2])
+    assert difference < 1e-3, f"scores differ by {difference}"
+    minibatch = -(-decisions // 2)
+    in_turn([ours, today], [steps[0][:2]], 2)
+    rounds = [in_turn([ours, today], steps, minibatch) for _ in range(min(options.rounds, 2))]
+    settings = {"clock": "CPU seconds of the process", "decisions": decisions, "minibatch_size": minibatch,
+                "epochs": EPOCHS, "num_envs": 16, "lora_layers": layers, "reference": "lora_layers: all",
+                "largest_difference_to_plain": difference,
+                "weights": "random (no pretrained ones), SmolLM2-135M's shape", **sizes}  # fmt: skip
+    rows = []
+    for name, goal in GOALS.items():
+        ratio = statistics.median(theirs[name] / own[name] for own, theirs in rounds)
+        seconds = statistics.median(own[name] for own, _ in rounds) / decisions
+        rows.append(Row(f"trunk/{name}", seconds, seconds * ratio, "s/decision", goal, settings, lower_is_better=True))
+    return rows + memory(ours, decisions, settings)
+
+
+if __name__ == "__main__":
+    main(__doc__.splitlines()[0], measure)
