@@ -44,6 +44,15 @@ MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL, MAX_MANUAL = 1000, 100, 300, 10_000
 _CHARACTERS = frozenset(map(chr, range(32, 127)))  # printable ASCII
 
 
+def parts_of(observation: Any) -> Mapping[str, Any]:
+    """The parts of an observation that is a dict; none of other ones, such as arrays of games of users.
+
+    Args:
+        observation: Any observation.
+    """
+    return observation if isinstance(observation, Mapping) else {}
+
+
 def require_gone(agents: Iterable[Any], *ends: Mapping[Any, bool]) -> None:
     """Refuses games that keep agents which have ended, since such an episode would never be over.
 

@@ -23,7 +23,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     Returns:
         `" Did you mean 'x'?"` with the closest known name, or the empty string when none is close.
     """
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    names = list(known)
+    equal = [one for one in names if one.lower() == name.lower()]
+    close = equal or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -84,7 +84,7 @@ class SessionMoment(_Part):
     def _require_parts(self) -> Self:
         for card in self.agents.values():
             _Card.model_validate(card)
-        if not {*self.people, *self.actions} <= {*self.agents}:
+        if not {*self.actions} <= {*self.agents}:  # a person keeps the seat of an agent that left
             raise ValueError("somebody acts in it who has no part in it")
         return self
 

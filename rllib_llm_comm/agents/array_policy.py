@@ -14,7 +14,7 @@ from rllib_llm_comm.agents.decision import Decision, choose
 from rllib_llm_comm.agents.policy_env import make_environment
 from rllib_llm_comm.agents.policy_folder import PolicyManifest
 from rllib_llm_comm.agents.publish import Publishable
-from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
 
 Observation = Mapping[str, Any]
 
@@ -111,7 +111,7 @@ class ArrayPolicy(Publishable, ABC):
             own = own / own.sum()
             action = choose(own, memory.rng, explore)
             self.keep(str(agent), memory, action)
-            phrases = seen.get("candidates") if isinstance(seen, Mapping) else None
+            phrases = parts_of(seen).get("candidates")
             answers[number][agent] = Decision(
                 action=action,
                 said="",
@@ -165,7 +165,9 @@ class ArrayPolicy(Publishable, ABC):
     def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
         """int8 (B, K): which actions are allowed; all where an observation says nothing."""
         free = np.ones(int(self.manifest.model_config["actions"]))
-        return torch.from_numpy(np.stack([np.asarray(seen.get(ACTION_MASK, free), np.int8) for _, _, seen in asked]))
+        return torch.from_numpy(
+            np.stack([np.asarray(parts_of(seen).get(ACTION_MASK, free), np.int8) for _, _, seen in asked])
+        )
 
     def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
         """Makes the PettingZoo environment that the policy was trained on.

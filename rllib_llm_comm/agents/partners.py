@@ -16,7 +16,7 @@ from rllib_llm_comm.agents.own_actions import decide, own_actions
 from rllib_llm_comm.agents.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY, PartnerSettings
 from rllib_llm_comm.agents.stuck_rule import StuckRule, pose_of
 from rllib_llm_comm.envs.games import game_of
-from rllib_llm_comm.envs.interface import ACTION_MASK, teacher_state
+from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of, teacher_state
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.lazy import load
 from rllib_llm_comm.teachers.base import TeacherRequest
@@ -237,7 +237,7 @@ class Partner:
                     f"from 0 to {len(allowed) - 1}."
                 )
             chances = np.eye(len(allowed))[int(action)]
-        names = [str(phrase) for phrase in seen.get("candidates", range(len(allowed)))]
+        names = [str(phrase) for phrase in parts_of(seen).get("candidates", range(len(allowed)))]
         return Decision(int(chances.argmax()), said, {}, names, chances, np.nan, "")
 
     def _player(self, memory: PartnerMemory, agent: Any) -> Player:
@@ -273,7 +273,9 @@ class Partner:
         noise, pauses = self.settings.noise, self.settings.pauses
         mixed = (1.0 - noise - pauses) * chances
         if noise:
-            allowed = np.asarray(seen.get(ACTION_MASK, np.ones(len(chances))), bool)
+            own = allowed_actions(env, agent, seen)
+            allowed = np.zeros(len(chances), bool)  # teams may have a width for the agent with the most actions
+            allowed[: len(own)] = own
             mixed = mixed + noise * allowed / allowed.sum()
         if pauses:
             mixed[require_wait(env, agent, "pauses")] += pauses
@@ -348,7 +350,7 @@ def allowed_actions(env: Any, agent: Any, seen: Mapping[str, Any]) -> np.ndarray
             f"the action space of {agent!r} is {env.action_space(agent)} but partners need Discrete actions; choose an "
             "action level with numbered actions."
         )
-    return np.asarray(seen.get(ACTION_MASK, np.ones(int(count))), bool)
+    return np.asarray(parts_of(seen).get(ACTION_MASK, np.ones(int(count))), bool)
 
 
 def require_wait(env: Any, agent: Any, wanted: str) -> int:

@@ -12,7 +12,7 @@ from rllib_llm_comm.agents.array_policy import ArrayMemory, ArrayPolicy, Asked
 from rllib_llm_comm.agents.observation_forms import flat
 from rllib_llm_comm.agents.q_network import agent_inputs, open_values
 from rllib_llm_comm.agents.q_settings import LDSA, ROMA
-from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
 from rllib_llm_comm.errors import UserError
 
 MEMORY, LAST, VALUES = "memory", "last_actions", "values"
@@ -92,7 +92,7 @@ class QPolicy(ArrayPolicy):
         width = int(self.manifest.model_config["actions"])
         rows = np.zeros((len(asked), width), np.int8)
         for row, (_, _, seen) in enumerate(asked):
-            told: Any = seen.get(ACTION_MASK) if isinstance(seen, Mapping) else None
+            told: Any = parts_of(seen).get(ACTION_MASK)
             mask = np.ones(width, np.int8) if told is None else np.asarray(told, np.int8).reshape(-1)
             rows[row, : mask.size] = mask != 0
         return torch.from_numpy(rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from ray.rllib.utils import force_list
 from ray.tune.result import TRIAL_INFO
 from ray.util.debug import log_once
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError, did_you_mean, shown
 
 if TYPE_CHECKING:
     from ray.rllib.callbacks.callbacks import RLlibCallback
@@ -25,6 +26,30 @@ _SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_s
 def shared_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
     """Maps every agent to the one shared policy, as Verco does."""
     return SHARED_POLICY
+
+
+def require_schedule(setting: str, value: Any, high: float) -> None:
+    """Raises a `UserError` unless a setting is a number from 0 on, or a schedule of such numbers over game steps.
+
+    Args:
+        setting: Its name.
+        value: A number, or pairs of a step and a number; the first step is 0, and steps rise.
+        high: The largest number that is allowed.
+    """
+    pairs = list(value) if isinstance(value, list | tuple) else [(0, value), (1, value)]
+    if (
+        len(pairs) < 2
+        or any(not isinstance(pair, list | tuple) or len(pair) != 2 for pair in pairs)
+        or any(isinstance(one, bool) or not isinstance(one, int | float) for pair in pairs for one in pair)
+        or pairs[0][0] != 0
+        or any(before[0] >= after[0] for before, after in itertools.pairwise(pairs))
+        or not all(0.0 <= number <= high and math.isfinite(number) for _, number in pairs)
+    ):
+        numbers = "numbers of at least 0" if math.isinf(high) else f"numbers from 0 to {high:g}"
+        raise UserError(
+            f"`{setting}` is {shown(value)} but must be a number or a schedule of pairs [step, number] such as "
+            f"[[0, 1.0], [50000, 0.05]], with {numbers} and at least two steps that rise from 0."
+        )
 
 
 class StrictConfigMixin(AlgorithmConfig):

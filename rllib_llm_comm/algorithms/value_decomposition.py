@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.algorithms.algorithm import Algorithm
@@ -24,7 +25,7 @@ from ray.rllib.utils.metrics import (
 from rllib_llm_comm.agents.q_settings import PLAIN, QSettings
 from rllib_llm_comm.algorithms.env_registration import ensure_registered
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
+from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin, require_schedule
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
 from rllib_llm_comm.env_runners.joint import JointEnvRunner, make_joint_game
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 REPLAY = "replay_buffer"
+# Settings of stock DQN for parts that are not here: heads, losses, steps, priorities.
+_NOT_HERE = (
+    "num_atoms", "v_min", "v_max", "noisy", "sigma0", "dueling", "hiddens", "double_q", "n_step", "training_intensity",
+    "td_error_loss_fn", "categorical_distribution_temperature", "burn_in_len", "before_learn_on_batch",
+    "replay_buffer_config",
+)  # fmt: skip
 _ARRAY_ENV = {
     "observe": ["vector"],
     "vector": "planes",
@@ -144,7 +151,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
                 `grad_clip` 10 over all weights together, `epsilon` from 1 to 0.05 in 50,000 game steps (PyMARL2:
                 100,000), `train_batch_size_per_learner` 32 **episodes** (PyMARL2: 128), `target_network_update_freq`
                 10,000 game steps (ours; PyMARL: 200 episodes), `store_buffer_in_checkpoints` no. Those of distributions
-                over values, duelling, noise and n steps mean nothing here.
+                over values, duelling, noise and n steps mean nothing here and are refused.
 
         Returns:
             This config.
@@ -242,6 +249,29 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
             )
         if self.num_learners > 1:
             raise UserError(f"`num_learners` is {self.num_learners} but value decomposition learns with 0 or 1.")
+        self._validate_steps()
+        stock = type(self)()
+        for name in _NOT_HERE:
+            if getattr(self, name) != getattr(stock, name):
+                raise UserError(
+                    f"`{name}` is {getattr(self, name)!r}, a setting of stock DQN that means nothing for "
+                    f"{self.algo_class.__name__}; leave it away."
+                )
+
+    def _validate_steps(self) -> None:
+        """Checks schedules and what belongs to single updates."""
+        require_schedule("epsilon", self.epsilon, 1.0)
+        require_schedule("lr", self.lr, math.inf)
+        require_whole("target_network_update_freq", self.target_network_update_freq, 1)
+        self.require_numbers(["tau"])
+        if not 0.0 < self.tau <= 1.0:
+            raise UserError(f"`tau` is {self.tau!r} but must be larger than 0 and at most 1.")
+        if self.grad_clip is not None:
+            self.require_numbers(["grad_clip"])
+            if not self.grad_clip > 0.0:
+                raise UserError(
+                    f"`grad_clip` is {self.grad_clip!r} but must be larger than 0, or null to clip nothing."
+                )
 
 
 class ValueDecomposition(PolicyCheckpointMixin, DQN):

@@ -14,7 +14,7 @@ import numpy as np
 
 from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs.base_env import Game
-from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, secret_of, words_of
+from rllib_llm_comm.envs.interface import ACTION_MASK, PRIVATE, parts_of, secret_of, words_of
 from rllib_llm_comm.evaluation.information import (
     MutualInformation,
     causal_influence,
@@ -356,7 +356,7 @@ def _followed(turn: Turn, nexts: Sequence[Turn], heard: Mapping[str, str], reque
 
 
 def _offered(turn: Turn) -> list[str]:
-    mask = turn.observation.get(ACTION_MASK, [1] * len(turn.decision.candidates))
+    mask = parts_of(turn.observation).get(ACTION_MASK, [1] * len(turn.decision.candidates))
     return [phrase for phrase, allowed in zip(turn.decision.candidates, mask, strict=True) if allowed]
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE, parts_of
 from rllib_llm_comm.evaluation.replay_schema import AgentFrame, Frame
 
 
@@ -26,7 +26,7 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
     cards: dict[str, AgentFrame] = {}
     secret = any(info.get(PRIVATE, "") is None for info in infos.values())
     for agent, seen in observations.items():
-        observation = seen if isinstance(seen, Mapping) else {}
+        observation = parts_of(seen)
         card: AgentFrame = {
             "text": str(observation.get("text", "")),
             "subgoal": str(observation.get("subgoal", "")),

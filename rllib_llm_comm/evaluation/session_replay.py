@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.envs.interface import asked
+from rllib_llm_comm.envs.interface import asked, parts_of
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.replay import write_replay
@@ -86,7 +86,7 @@ def _card(moment: SessionMoment, agent: str) -> Any:
 
 def _require_same(env: Any, observations: Any, moment: SessionMoment, number: int) -> None:
     for agent, card in moment.agents.items():
-        text = str(observations.get(agent, {}).get("text", ""))
+        text = str(parts_of(observations.get(agent)).get("text", ""))
         if not env.agents or text != card.get("text", ""):
             raise UserError(
                 f"moment {number} of episode {moment.episode} does not come out as it was recorded ({agent} sees "

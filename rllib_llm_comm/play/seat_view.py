@@ -5,17 +5,19 @@ from __future__ import annotations
 import base64
 import io
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rllib_llm_comm.envs.games import game_of
-from rllib_llm_comm.envs.interface import PRIVATE
+from rllib_llm_comm.envs.interface import PRIVATE, parts_of
 from rllib_llm_comm.evaluation.frames import ansi_of, image_of
 from rllib_llm_comm.evaluation.replay import headline
 from rllib_llm_comm.lazy import load
 from rllib_llm_comm.play.table import Table
 
+_MOST_NUMBERS = 256
 _SHOWN = ("said", "heard", "candidates", "probabilities", "action", "value", "silent", "influence", "changed")
 
 
@@ -92,8 +94,9 @@ class SeatViews:
         """An agent's observation in words."""
         game = self._table.game
         seen = game.observations.get(agent, {})
-        fact = game.infos.get(agent, {}).get(PRIVATE)
-        return {"text": str(seen.get("text", "")), "subgoal": str(seen.get("subgoal", "")), "told": str(fact or "")}
+        parts, fact = parts_of(seen), game.infos.get(agent, {}).get(PRIVATE)
+        text = str(parts["text"]) if "text" in parts else _numbers(parts.get("observation", seen))
+        return {"text": text, "subgoal": str(parts.get("subgoal", "")), "told": str(fact or "")}
 
     def _seat(self, agent: str) -> dict[str, Any]:
         table = self._table
@@ -145,6 +148,13 @@ class SeatViews:
             return None
         pixels: np.ndarray = load(record.picture)(game, seat)
         return pixels
+
+
+def _numbers(seen: Any) -> str:
+    """Observations of games without words: their numbers, if a person can read so many."""
+    if isinstance(seen, Mapping) or np.size(seen) > _MOST_NUMBERS:
+        return ""
+    return np.array2string(np.asarray(seen), precision=3, separator=", ", suppress_small=True)
 
 
 def _rounded(number: float) -> float | str:

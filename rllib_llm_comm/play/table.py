@@ -13,7 +13,7 @@ from rllib_llm_comm.agents.load_policy import Spoken
 from rllib_llm_comm.agents.message_protocol import heard_by
 from rllib_llm_comm.agents.partners import allowed_actions, require_wait
 from rllib_llm_comm.agents.seated_policy import SeatedPolicy
-from rllib_llm_comm.envs.interface import asked
+from rllib_llm_comm.envs.interface import asked, parts_of
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.frames import frame_of, phrases_of
@@ -255,7 +255,7 @@ class Table:
 
     def phrases(self, agent: str) -> list[str]:
         """The actions of a seat in words."""
-        seen = self.game.observations[agent]
+        seen = parts_of(self.game.observations[agent])
         numbered = [str(phrase) for phrase in seen.get("candidates", range(len(self.allowed(agent))))]
         return phrases_of(self.env.unwrapped, agent, seen, numbered)
 

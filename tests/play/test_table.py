@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.agents.partner_settings import PartnerSettings
 from rllib_llm_comm.agents.partners import make_partner
@@ -13,7 +15,10 @@ from rllib_llm_comm.agents.seated_policy import SeatedPolicy
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.play.seat_view import SeatViews
+from rllib_llm_comm.play.session_log import SessionLog
 from rllib_llm_comm.play.table import Table
+from rllib_llm_comm.sessions import read_session
+from rllib_llm_comm.teachers.people_teacher import PeopleTeacher
 from rllib_llm_comm.teachers.scripted_teacher import ScriptedTeacher
 
 SALADS = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": ["alice"], "max_game_steps": 40}
@@ -36,6 +41,59 @@ def play_as_taught(table, agent, most=200):
         if agent in table.thinking():
             table.choose(agent, teacher.advise(table.env.unwrapped, agent))
         table.advance()
+
+
+class Countdown(ParallelEnv):
+    """A stranger's game: numbers in place of words, other shapes and numbers of actions, one agent leaves early."""
+
+    metadata = {"name": "countdown"}
+
+    def __init__(self, names=("near", "far")):
+        self.possible_agents, self.agents = list(names), []
+
+    def observation_space(self, agent):
+        return gym.spaces.Box(0, 9, (2,) if agent == self.possible_agents[0] else (1, 3))
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(2 if agent == self.possible_agents[0] else 4)
+
+    def _told(self, agents):
+        return {agent: np.full(self.observation_space(agent).shape, self.left, np.float32) for agent in agents}
+
+    def reset(self, seed=None, options=None):
+        self.left, self.agents = 3, list(self.possible_agents)
+        return self._told(self.agents), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        agents, self.left = self.agents, self.left - 1
+        ends = {agent: self.left == 0 or (agent == "far" and self.left == 1) for agent in agents}
+        self.agents = [agent for agent in agents if not ends[agent]]
+        rewards, cuts = {agent: float(actions[agent]) for agent in agents}, dict.fromkeys(agents, False)
+        return self._told(agents), rewards, ends, cuts, {agent: {} for agent in agents}
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_game_of_a_stranger_has_seats(both, tmp_path):
+    partner = make_partner(PartnerSettings("random", noise=0.5), lambda path: None)
+    table = Table(SeatedPolicy(dict.fromkeys(("near", "far"), partner), Countdown), Countdown)
+    log = SessionLog(tmp_path / "session", table)
+    table.sit("near", "Zo\u00eb")
+    if both:
+        table.sit("far", "Ben")
+        table.say("far", "I leave early")
+    table.say("near", "h\u00e4llo \u4f60\u597d")
+    view = SeatViews(table).view("near")
+    assert view["text"] == "[3., 3.]" and [one["action"] for one in view["options"]] == [0, 1]
+    while not table.over:
+        for seat in table.thinking():
+            table.choose(seat, 1)
+        table.advance()
+    log.close()
+    (episode,) = read_session(tmp_path / "session").episodes
+    assert not list(PeopleTeacher(str(tmp_path / "session")).recorded("", {})), "it saw no words"
+    assert episode.returns["near"] == 3.0 and len(episode.moments) == 3
+    assert episode.moments[0].agents["near"]["said"] == "h\u00e4llo \u4f60\u597d"
+    assert episode.moments[0].people["near"].name == "Zo\u00eb"
 
 
 def test_a_person_serves_a_salad_with_a_scripted_cook():
