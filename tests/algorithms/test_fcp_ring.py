@@ -1,0 +1,91 @@
+"""FCP in coordination_ring against self-play, with partners that neither has met.
+
+9,200,000 game steps: five seeds of self-play, of which three are the pool, and two best responses. Set FCP_RING_FOLDER
+to keep what was trained: a test that was interrupted goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rllib_llm_comm import BestResponsePPOConfig, SelfPlayPPOConfig
+from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+MEMBER, LEARNER, EPISODES = 160, 160, 10  # iterations: 1,024,000 and 2,048,000 game steps
+POOL, HELD_OUT = (0, 1, 2), (100, 101)
+LEAST_GAIN = 20
+"""Points that past checkpoints are worth with half-trained partners, at least (ours)."""
+
+
+def trained(kind, folder, seed, iterations, **options):
+    """The checkpoint of a run; the one of an earlier, interrupted test is taken."""
+    where = folder / f"{kind.__name__}_{seed}_{'_'.join(options)}"
+    if where.exists():
+        return where
+    config = (
+        kind()
+        .environment(env_config={"layout": "coordination_ring", "dynamics": "old"})
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=32)
+        .training(
+            train_batch_size_per_learner=12800, minibatch_size=1600, num_epochs=4, lr=0.001, shaping_horizon=10**6,
+            entropy_coeff=0.01,
+        )
+        .debugging(seed=seed)
+    )  # fmt: skip
+    if "pool" in options:
+        config.partners(pool=options["pool"])
+    else:
+        config.training(keep_policy_every=4)
+    algo = config.build_algo()
+    try:
+        for _ in range(iterations):
+            algo.train()
+        algo.save_to_path(str(where))
+    finally:
+        algo.stop()
+    return where
+
+
+def ages(checkpoint: Path) -> list[str]:
+    return [str(checkpoint), str(checkpoint / "past" / "initial"), str(checkpoint / "past" / "half_way")]
+
+
+def figures(folder: Path, member: int, learner: int, episodes: int):
+    """Cross-play of self-play's seeds, and of both best responses with those that they have not met."""
+    cooks = {seed: trained(SelfPlayPPOConfig, folder, seed, member) for seed in (*POOL, *HELD_OUT)}
+    every = [{"policy": one, "name": f"{seed} {place}"} for seed in POOL for place, one in enumerate(ages(cooks[seed]))]
+    final = [{"policy": str(cooks[seed]), "name": f"{seed}"} for seed in POOL]
+    responses = {
+        "fcp": trained(BestResponsePPOConfig, folder / "every", 10, learner, pool=every),
+        "final": trained(BestResponsePPOConfig, folder / "final", 10, learner, pool=final),
+    }
+    held_out = {
+        "best": [{"policy": str(cooks[seed]), "name": f"best {seed}"} for seed in HELD_OUT],
+        "half": [{"policy": ages(cooks[seed])[2], "name": f"half {seed}"} for seed in HELD_OUT],
+    }
+    how = CrossPlaySettings(episodes=episodes, metric="score")
+    alone = CrossPlay([{"policy": str(one), "name": f"cook {seed}"} for seed, one in cooks.items()], None, how).play()
+    beside = {
+        name: CrossPlay([{"policy": str(one), "name": name}], held_out, how).play() for name, one in responses.items()
+    }
+    return {
+        "self_play": alone.self_play(),
+        "cross_play": alone.cross_play(),
+        **{f"{name}, {group}": one.with_group(group) for name, one in beside.items() for group in held_out},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
+def test_fcp_meets_strangers_better_than_self_play(tmp_path):
+    folder = Path(os.environ.get("FCP_RING_FOLDER", tmp_path))
+    found = figures(folder, MEMBER, LEARNER, EPISODES)
+    print(json.dumps({name: [round(value, 1) for value in one] for name, one in found.items()}))
+    strangers = found["cross_play"]
+    assert found["fcp, best"].value > strangers.value + 2 * strangers.standard_error
+    assert found["fcp, half"].value > found["final, half"].value + LEAST_GAIN
