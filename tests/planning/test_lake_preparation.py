@@ -13,15 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_llm_comm.chat.cassettes import Cassette, MissingAnswerError
-from rllib_llm_comm.envs.frozen_lake import ENV_ID
+from rllib_llm_comm.envs.frozen_lake import ENV_ID, parallel_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.planning.planners import make_planner
+from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import PlanRequest
 from rllib_llm_comm.planning.preparation import open_game, preparation_of
 from rllib_llm_comm.planning.proposed_states import propose_states
+from rllib_llm_comm.planning.reflection import ReflectivePlay
 from rllib_llm_comm.planning.rewards.reward_agreement import measure_agreement
 from rllib_llm_comm.planning.rewards.reward_code import CodeReward
 from rllib_llm_comm.planning.shipped_cassettes import recording
@@ -169,6 +171,23 @@ def test_all_stages_ask_a_server_and_record_what_it_answers(tmp_path):
         told = json.loads((tmp_path / "lake" / stage / "stage.json").read_text())["summary"]
         assert told["answers_from"] == "tiny" and told["requests"] > 0
         assert len(Cassette(tmp_path / "lake" / stage / "answers.jsonl")) >= told["requests"]
+
+
+@pytest.mark.parametrize(("slip", "points"), [(0.0, (0.0, 1.0)), (0.3, None)])
+def test_the_recording_answers_whole_games_with_reflection(prepared, slip, points):
+    """Scripted walkers in place of trained ones; who slips comes anywhere."""
+    how = yaml.safe_load(FILE.read_text())["trials_0"]["config"]["planner"]
+    how |= {
+        "manual": str(prepared / "manual/manual.md"),
+        "translation": str(prepared / "translation/translation.json"),
+    }
+    reached = []
+    for trials in (0, 1):
+        env = parallel_env(layout=["1.2", ".H.", "b.a"], slip=slip, observe=["text"])
+        play = ReflectivePlay(env, planning_game(env).player(), make_planner(how), trials=trials, patience=12)
+        games = [play.play(seed=seed).to_json() for seed in range(1000, 1008)]
+        reached.append(sum(sum(game["returns"].values()) for game in games) / len(games))
+    assert points is None or tuple(reached) == points
 
 
 def test_a_planner_draws_from_the_data_set_alone(prepared):
