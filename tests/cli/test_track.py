@@ -15,7 +15,7 @@ from rllib_llm_comm.experiments import trackers
 from rllib_llm_comm.experiments.console import out
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.stages import Stage
-from rllib_llm_comm.experiments.trackers import TRACKERS, check_trackers, mlflow_uri, open_trackers, show_command
+from rllib_llm_comm.experiments.trackers import TRACKERS, check_trackers, mlflow_uri, open_trackers
 from tests.cli.command import rllib
 from tests.examples.test_examples import scalars
 
@@ -53,9 +53,7 @@ def written(run):
 
 
 def test_tensorboard(run):
-    assert f"Follow it: {show_command('tensorboard', run.folder / 'results/small')}" in run.said.replace(
-        "results/small", str(run.folder / "results/small")
-    )
+    assert "Follow it: tensorboard --logdir results/small" in run.said
     (events,) = run.trial.glob("events.out.tfevents.*")
     numbers = [value for value in written(run) if isinstance(value, float) and math.isfinite(value)]
     assert numbers and list(scalars(events, f"ray/tune/{FIGURE}")) == pytest.approx(numbers)
