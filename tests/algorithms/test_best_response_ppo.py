@@ -256,18 +256,36 @@ def test_another_pool_begins_all_games_anew(checkpoint):
 
 
 @pytest.mark.slow
-def test_remote_runners_seat_the_same_partners(checkpoint):
+def test_remote_runners_seat_the_same_partners(checkpoint, tmp_path):
+    """Two remote EnvRunners: the rows of a batch, the pool from Ray's store, another pool, and a restored run."""
     settings = config(rows=2 * 3 * 40).partners(pool=[str(checkpoint)]).env_runners(num_env_runners=2)
+
+    def seated(algo):
+        return algo.env_runner_group.foreach_env_runner(
+            lambda runner: [runner._seated.name(game) for game in range(3)], local_env_runner=False
+        )
+
     algo = settings.build_algo()
     try:
         results = algo.train()
-        names = algo.env_runner_group.foreach_env_runner(
-            lambda runner: [runner._seated.name(game) for game in range(3)], local_env_runner=False
-        )
+        first = seated(algo)
+        algo.set_pool(uniform_pool({"late": exported(checkpoint)}))
+        results = algo.train()
+        assert seated(algo) == [["late"] * 3] * 2
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
     finally:
         algo.stop()
-    assert results["env_runners"]["num_module_steps_sampled"]["shared"] == 240
-    assert len(names) == 2 and all(name is not None for own in names for name in own)
+    found = results["env_runners"]
+    assert found["num_module_steps_sampled"]["shared"] == 240 and found["num_env_steps_sampled"] == 240
+    assert found["num_env_steps_sampled_lifetime"] == 480
+    assert len(first) == 2 and all(name is not None and name != "late" for own in first for name in own)
+    again = type(algo).from_checkpoint(path)
+    try:
+        results = again.train()
+        assert seated(again) == first, "a run that goes on has the pool of its config"
+    finally:
+        again.stop()
+    assert results["env_runners"]["num_env_steps_sampled_lifetime"] == 720
 
 
 @pytest.mark.parametrize(
