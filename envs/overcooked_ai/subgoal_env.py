@@ -83,7 +83,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -107,6 +107,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     can_be_fed,
     completed,
     holdable,
+    parse_subgoal,
     possible_subgoals,
     subgoal_number,
     subgoal_text,
@@ -186,6 +187,22 @@ class SubgoalKitchen(OvercookedAI):
             self.level.reset(self._rng)  # it remembers where the cooks stood
         self._assign(range(2))
         return self._observations(), self._infos([[], []], [[], []])
+
+    def draw_also(self, texts: Iterable[str]) -> None:
+        """Draws further subgoals from now on, beside those of `subgoal_file`.
+
+        Args:
+            texts: Subgoals of this kitchen in words.
+
+        Raises:
+            UserError: If one is none.
+        """
+        layout = self.kitchen.layout
+        found = {text: parse_subgoal(layout, text) for text in texts}
+        if unknown := [text for text, subgoal in found.items() if subgoal is None]:
+            raise UserError(f"{unknown[0]!r} is no subgoal of {layout.name!r}, so it cannot be drawn; leave it away.")
+        if self._drawn is not None:
+            self._drawn |= {subgoal for subgoal in found.values() if subgoal is not None}
 
     def _clear(self) -> None:
         super()._clear()

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.envs.overcooked_ai.manual import manual as manual_of
-from rllib_llm_comm.envs.overcooked_ai.manual import map_facts
-from rllib_llm_comm.envs.overcooked_ai.names import COOKS
-from rllib_llm_comm.envs.overcooked_ai.plain_state import plain_state
 from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_ai.subgoal_file import read_subgoal_file
-from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, library, subgoal_text
+from rllib_llm_comm.envs.overcooked_ai.subgoals import subgoal_text
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps, measure_agreement
-from rllib_llm_comm.planning.manuals.manual import read_manual
-from rllib_llm_comm.planning.rewards.reward_code import write_reward
-from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
+from rllib_llm_comm.planning.kitchen.checked_rewards import checked_reward, told_manual
+from rllib_llm_comm.planning.kitchen.reward_agreement import Agreement, kitchen_steps
 from rllib_llm_comm.planning.rewards.subgoal_rewards import file_name
 
 AGREEMENT, SUBGOALS = "agreement.json", "subgoals.json"
@@ -64,20 +56,17 @@ def run_rewards(
     kitchen = Kitchen(record["kitchen"]["layout"])
     known = read_subgoal_file(subgoals, kitchen.layout)
     wanted = dict(sorted((subgoal_text(kitchen.layout, subgoal), subgoal) for subgoal in known))
-    told = " ".join(manual_of(kitchen.layout))
-    if manual:
-        told = f"{read_manual(manual)} {' '.join(map_facts(kitchen.layout))}"
+    told = told_manual(kitchen, manual)
     transitions = list(kitchen_steps(kitchen.layout.name, steps, seed))
     rows: list[dict[str, Any]] = []
     with counting_bar("writing rewards") as progress:
         for text, subgoal in wanted.items():
-            reward, why = _reward(model, kitchen, subgoal, text, told)
-            found = None if reward is None else measure_agreement(reward, subgoal, transitions)
-            rows.append(_row(text, found, why, least_agreement))
+            source, row = checked_reward(model, kitchen, text, subgoal, told, transitions, least_agreement)
+            rows.append(row)
             path = folder / f"{file_name(text)}.py"
-            if reward is not None and rows[-1]["kept"]:
+            if source:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, f"# {text}\n{reward.source.strip()}\n")
+                write_atomically(path, f"# {text}\n{source.strip()}\n")
             else:
                 path.unlink(missing_ok=True)
             progress(len(rows), len(wanted))
@@ -97,24 +86,6 @@ def run_rewards(
         f"in {figures['share']:.1%} of {figures['judgements']} judgements. Code: {short_path(folder)}"
     )
     return figures
-
-
-def _reward(model: ChatModel, kitchen: Kitchen, subgoal: Subgoal, text: str, manual: str) -> tuple[Any, str]:
-    """Reward code of a subgoal, and why there is none."""
-    agent = COOKS[0] if subgoal in library(kitchen.layout, 0) else COOKS[1]
-    try:
-        return write_reward(model, text, plain_state(kitchen), agent=agent, manual=manual), ""
-    except (AnswerError, RefusedCodeError) as error:
-        return None, str(error)
-
-
-def _row(text: str, found: Agreement | None, why: str, least: float) -> dict[str, Any]:
-    """The outcome of a subgoal's code."""
-    if found is None:
-        return {"subgoal": text, "kept": False, "why": why}
-    kept = found.share >= least and not found.refused
-    reason = "" if kept else f"it was refused in {found.refused} steps" if found.refused else "it agrees too little"
-    return {"subgoal": text, "kept": kept, "why": reason, "share": round(found.share, 4), "agreement": asdict(found)}
 
 
 def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -61,7 +61,9 @@ class ProposedStates(BaseModel):
     states: list[ProposedState]
 
 
-def propose_states(model: ChatModel, game: Any, count: int, *, manual: str, seed: int = 0) -> list[State]:
+def propose_states(
+    model: ChatModel, game: Any, count: int, *, manual: str, seed: int = 0, known: Sequence[str] = ()
+) -> list[State]:
     """States that a chat model proposes; where cooks stand is drawn. It is asked again where one is impossible.
 
     Args:
@@ -70,6 +72,7 @@ def propose_states(model: ChatModel, game: Any, count: int, *, manual: str, seed
         count: Number of states that are asked for.
         manual: The game in words.
         seed: Of the places where cooks stand.
+        known: States of before in words, from which the new ones are to differ.
 
     Raises:
         AnswerError: If both answers hold impossible states.
@@ -94,6 +97,9 @@ def propose_states(model: ChatModel, game: Any, count: int, *, manual: str, seed
         things=", ".join([_NOTHING, *sorted(kinds[0] | kinds[1])]),
         pots=", ".join(pots),
         count=count,
+        known="".join(["\n\nThese are there already; propose others:", *(f"\n- {words}" for words in known)])
+        if known
+        else "",
     )
     answer = ask_for(model, prompt, with_entries(ProposedStates, "states", count), check=check, purpose=MANUAL)
     rng, found = np.random.default_rng(seed), []
@@ -134,29 +140,34 @@ def _tick(pot: PotContent) -> int:
 
 
 def distinct(
-    states: Sequence[State], words: Callable[[State], str], apart: float, text_encoder: str = "embedded"
+    states: Sequence[State],
+    words: Callable[[State], str],
+    apart: float,
+    text_encoder: str = "embedded",
+    known: Sequence[str] = (),
 ) -> dict[str, State]:
     """States whose words differ: of those nearer to an earlier one than allowed, none is kept.
 
     Args:
-        states: At least one.
+        states: The states.
         words: Gives a state in words.
         apart: Least distance to all that are kept, as 1 minus the cosine of mean token vectors, in [0, 2]; 0 keeps all
             that differ in their words.
         text_encoder: See `rllib_llm_comm.language.text_encoder.load_text_encoder`.
+        known: States of before in words, which count as kept.
 
     Returns:
         The states by a digest of their words, in their order.
     """
-    texts = [words(state) for state in states]
-    vectors = directions(texts, text_encoder)
-    kept: dict[str, int] = {}
-    for number, text in enumerate(texts):
+    texts = [*known, *map(words, states)]
+    vectors = directions(texts, text_encoder) if apart and texts else None
+    kept = {digest_of(text): number for number, text in enumerate(known)}
+    for number, text in enumerate(texts[len(known) :], len(known)):
         digest = digest_of(text)
-        near = max((float(vectors[number] @ vectors[other]) for other in kept.values()), default=-1.0)
-        if digest not in kept and (not apart or 1 - near >= apart):
+        far = vectors is None or not kept or 1 - float((vectors[list(kept.values())] @ vectors[number]).max()) >= apart
+        if digest not in kept and far:
             kept[digest] = number
-    return {digest: states[number] for digest, number in kept.items()}
+    return {digest: states[number - len(known)] for digest, number in kept.items() if number >= len(known)}
 
 
 def words_of(game: PlanningGame, state: State) -> str:
