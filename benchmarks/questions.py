@@ -123,7 +123,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     """All rows."""
     if options.smoke:
         return [row(0.05, 2, 20, options.rounds)]
-    return [row(delay, 8, 60, min(options.rounds, 2)) for delay in (0.25, 1.0)]
+    return [row(delay, 4, 40, min(options.rounds, 2)) for delay in (0.25, 1.0)]
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, requi
 from rllib_llm_comm.language.text_encoder import check_text_encoder
 from rllib_llm_comm.planning.kitchen.checked_rewards import checked_reward, told_manual
 from rllib_llm_comm.planning.kitchen.proposed_states import distinct, propose_states, words_of
-from rllib_llm_comm.planning.kitchen.reward_agreement import kitchen_steps
+from rllib_llm_comm.planning.kitchen.reward_agreement import Transition, kitchen_steps
 from rllib_llm_comm.planning.kitchen.subgoal_dataset import SubgoalDataset, digest_of
 from rllib_llm_comm.planning.manuals.manual import read_manual
 from rllib_llm_comm.planning.planners import WITH_MODEL, make_planner, planner_model
@@ -241,10 +242,9 @@ class NewSubgoals:
         layout, how = self._kitchen.layout, self.settings
         subgoal = parse_subgoal(layout, text)
         assert subgoal is not None and self._model is not None
-        transitions = list(kitchen_steps(layout.name, how.steps, self._seed))
         told = told_manual(self._fresh_kitchen(), how.manual)
         source, row = checked_reward(
-            self._model, self._fresh_kitchen(), text, subgoal, told, transitions, how.least_agreement
+            self._model, self._fresh_kitchen(), text, subgoal, told, self._transitions, how.least_agreement
         )
         if source:
             self.sources[text] = source
@@ -252,6 +252,10 @@ class NewSubgoals:
             self.left_out.append(text)
             logger.warning("The new subgoal %r is left out: %s.", text, str(row["why"]).rstrip("."))
         return bool(source)
+
+    @cached_property
+    def _transitions(self) -> list[Transition]:
+        return list(kitchen_steps(self._kitchen.layout.name, self.settings.steps, self._seed))
 
     def _fresh_kitchen(self) -> Any:
         from rllib_llm_comm.envs.overcooked_ai.rules import Kitchen
