@@ -25,7 +25,7 @@ MODEL = {"model": "gpt-4o", "max_concurrent": 4}
 PLAIN = {"name": "sama", "chat": {"cassette": "sama"}, "examples": 0, "history": False, "memory": "round"}
 # Parts of a question that only one row has, or that all but one have.
 ONLY = {
-    "game_words": "alice is on floor",
+    "game_words": "steps are left",
     "menu_possible": "Take subgoals from this list",
     "menu_library": "Take subgoals from this list",
     "irrelevant_examples": "library",
