@@ -27,7 +27,8 @@ has one more part:
 new one, drawn among those that are possible now: first the verb, then one with this verb, each as likely as the others,
 so that the many cells to go to and counters do not crowd out pots. One of the verbs is to wait, which says to "go"
 where the cook is and is done by a game step in which it stays as it is. With `subgoal_file` only subgoals of that data
-set are drawn, in the same way; a cook for which none of them is possible now is told to wait.
+set are drawn, in the same way; a cook for which none of them is possible now is told to wait, and the game's own test
+says when that is done, whoever judges the others.
 
 `subgoals="planner"`: what the scripted planner wants now, asked at each game step. A subgoal changes when it is done or
 when the planner wants something else. To wait is to "go" to a cell, where the cook may be already. For
@@ -217,7 +218,9 @@ class SubgoalKitchen(OvercookedAI):
         super()._game_step(rewards, events)
         after, due = self.kitchen.state.copy(), []
         for player in range(2):
-            done = self.subgoal_test(before, after, player, self.subgoals[player])
+            # Who waits, as nothing of the data set is possible, has a subgoal that no other judge was made for.
+            test = self.subgoal_test if self._draws(self.subgoals[player]) else completed
+            done = test(before, after, player, self.subgoals[player])
             if self._sampled:
                 done = done or waited(before, after, player, self.subgoals[player])
             self._completed += done
