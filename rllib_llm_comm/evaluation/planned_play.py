@@ -123,13 +123,14 @@ class _GamesInRounds:
         self._settings, self._rounds = settings, {"in_vector": bool(by.get("in_vector")), **rounds}
         self._silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
         planner = make_planner(by["planner"], model)
-        # Who learns from earlier games, or is recorded frame by frame, plays them in their order.
-        self._one = planner if self._silence is not None or remembers_games(thinker(planner)) else None
+        self._one = planner if remembers_games(thinker(planner)) else None
         self._done = 0
 
     def play(self, seeds: Sequence[int], progress: Progress | None) -> list[Episode]:
         """The episodes of seeds, in their order."""
-        at_once = 1 if self._one is not None else min(len(seeds), concurrent_questions(self._model))
+        # Games of which earlier ones are told, or that are recorded frame by frame, are played in their order.
+        in_order = self._one is not None or self._silence is not None
+        at_once = 1 if in_order else min(len(seeds), concurrent_questions(self._model))
         if at_once == 1:
             env = self._env()
             return [self._played(env, seed, len(seeds), progress) for seed in seeds]
