@@ -28,6 +28,7 @@ from rllib_llm_comm.planning.manuals.manual import make_manual
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import PlanningGame, planning_game
 from rllib_llm_comm.planning.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
+from rllib_llm_comm.planning.recorded_questions import ANSWERS_TO, asked_with
 from rllib_llm_comm.planning.reflectors import ChatReflector
 from rllib_llm_comm.planning.sama_planner import SamaPlanner
 from rllib_llm_comm.planning.shipped_cassettes import recording
@@ -267,7 +268,8 @@ def record(target: Path, scratch: Path) -> int:
         _put(env, hands, pot)
         _ask(planner, planning_game(env))
     lines = tape.read_text(encoding="utf-8").splitlines()
-    head = {**json.loads(lines[0]), "with": INCLUDED}
+    assert isinstance(planner, SamaPlanner)
+    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.sama)}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
     return len(lines) - 1

@@ -27,7 +27,8 @@ has one more part:
 new one, drawn among those that are possible now: first the verb, then one with this verb, each as likely as the others,
 so that the many cells to go to and counters do not crowd out pots. One of the verbs is to wait, which says to "go"
 where the cook is and is done by a game step in which it stays as it is. With `subgoal_file` only subgoals of that data
-set are drawn, in the same way; a cook for which none of them is possible now is told to wait.
+set are drawn, in the same way; a cook for which none of them is possible now is told to wait, and the game's own test
+says when that is done, whoever judges the others.
 
 `subgoals="planner"`: what the scripted planner wants now, asked at each game step. A subgoal changes when it is done or
 when the planner wants something else. To wait is to "go" to a cell, where the cook may be already. For
@@ -83,7 +84,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -107,6 +108,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoals import (
     can_be_fed,
     completed,
     holdable,
+    parse_subgoal,
     possible_subgoals,
     subgoal_number,
     subgoal_text,
@@ -187,6 +189,22 @@ class SubgoalKitchen(OvercookedAI):
         self._assign(range(2))
         return self._observations(), self._infos([[], []], [[], []])
 
+    def draw_also(self, texts: Iterable[str]) -> None:
+        """Draws further subgoals from now on, beside those of `subgoal_file`.
+
+        Args:
+            texts: Subgoals of this kitchen in words.
+
+        Raises:
+            UserError: If one is none.
+        """
+        layout = self.kitchen.layout
+        found = {text: parse_subgoal(layout, text) for text in texts}
+        if unknown := [text for text, subgoal in found.items() if subgoal is None]:
+            raise UserError(f"{unknown[0]!r} is no subgoal of {layout.name!r}, so it cannot be drawn; leave it away.")
+        if self._drawn is not None:
+            self._drawn |= {subgoal for subgoal in found.values() if subgoal is not None}
+
     def _clear(self) -> None:
         super()._clear()
         self._given, self._completed = 0, 0
@@ -200,7 +218,9 @@ class SubgoalKitchen(OvercookedAI):
         super()._game_step(rewards, events)
         after, due = self.kitchen.state.copy(), []
         for player in range(2):
-            done = self.subgoal_test(before, after, player, self.subgoals[player])
+            # Who waits, as nothing of the data set is possible, has a subgoal that no other judge was made for.
+            test = self.subgoal_test if self._draws(self.subgoals[player]) else completed
+            done = test(before, after, player, self.subgoals[player])
             if self._sampled:
                 done = done or waited(before, after, player, self.subgoals[player])
             self._completed += done

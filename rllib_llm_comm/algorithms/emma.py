@@ -12,6 +12,7 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.agents.emma_settings import EmmaSettings
 from rllib_llm_comm.algorithms.mappo import MAPPOConfig
+from rllib_llm_comm.algorithms.new_subgoals import NewSubgoalsConfigMixin, NewSubgoalsMixin
 from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.connectors.emma_observations import EmmaObservations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _ENV = {"observe": ["entities", "state"], "action_level": "goal_cell", "commit": True}
 
 
-class EMMAConfig(MAPPOConfig):
+class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
     """Settings of `EMMA`.
 
     .. testcode::
@@ -46,6 +47,7 @@ class EMMAConfig(MAPPOConfig):
         super().__init__(algo_class=algo_class or EMMA)
         self.env = SUBGOAL_ENV_ID
         self.env_config = dict(_ENV)
+        self._set_new_subgoals_defaults()
         self.text_encoder = "embedded"
         self.width = 32
         self.frames = 3
@@ -131,10 +133,11 @@ class EMMAConfig(MAPPOConfig):
         if self.env == SUBGOAL_ENV_ID:
             self.env_config = {**_ENV, **(self.env_config or {})}
         super().validate()
+        self._validate_new_subgoals()
         check_text_encoder(self.text_encoder)
 
 
-class EMMA(PolicyCheckpointMixin, PPO):
+class EMMA(NewSubgoalsMixin, PolicyCheckpointMixin, PPO):
     """MAPPO with a network that reads a manual and a subgoal; settings: `EMMAConfig`."""
 
     @classmethod

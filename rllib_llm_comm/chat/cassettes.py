@@ -27,6 +27,7 @@ from rllib_llm_comm.chat.client import ChatClient
 from rllib_llm_comm.chat.local_chat import LocalChat, make_local_chat
 from rllib_llm_comm.chat.purposes import cut_too_early
 from rllib_llm_comm.chat.settings import ChatSettings
+from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
 from rllib_llm_comm.errors import UserError, did_you_mean
 
@@ -78,6 +79,7 @@ class Cassette:
         self.last = ""
         self._answers: dict[Question, ChatAnswer] = {}
         self._authors: dict[Question, str] = {}
+        self._questions = QuestionLocks()
         if self.path.exists() and (client is None or not self._torn_at_once()):
             self._read()
         elif client is None:
@@ -90,6 +92,13 @@ class Cassette:
     def __len__(self) -> int:
         """Number of recorded questions."""
         return len(self._answers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_questions"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._questions = QuestionLocks()
 
     def __bool__(self) -> bool:
         """True for a new one, too: a chat model without answers so far is one."""
@@ -109,15 +118,21 @@ class Cassette:
         answer = self.recall(prompt, system)
         if answer is not None:
             return answer
-        if self.client is None:
-            raise MissingAnswerError(
-                f"The cassette {str(self.path)!r} has no answer to the question {_shown(prompt)!r}; either it was "
-                "recorded with other settings (such as kitchen, horizon, seed or examples; the `note` in its first "
-                "line tells which), so give those, or the questions have changed since it was recorded, so record it "
-                "anew by giving a chat `model`."
-            )
-        answer = self.client.complete(prompt, system)
-        self._record(prompt, system, answer)
+        if self.client is not None:
+            return self._asked(self.client, prompt, system)
+        raise MissingAnswerError(
+            f"The cassette {str(self.path)!r} has no answer to the question {_shown(prompt)!r}; either it was recorded "
+            "with other settings (such as kitchen, horizon, seed or examples; the `note` in its first line tells "
+            "which), so give those, or the questions have changed since it was recorded, so record it anew by giving a "
+            "chat `model`."
+        )
+
+    def _asked(self, client: ChatModel, prompt: str, system: str) -> str:
+        with others_go_on(), self._questions.hold((system, prompt)):
+            answer = self.recall(prompt, system)  # another thread may just have asked it
+            if answer is None:
+                answer = client.complete(prompt, system)
+                self._record(prompt, system, answer)
         return answer
 
     def recall(self, prompt: str, system: str = "") -> str | None:

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.chat.cache import AnswerCache, SpendingLedger, request_key
@@ -16,6 +17,7 @@ from rllib_llm_comm.chat.dialect import Dialect
 from rllib_llm_comm.chat.endpoint import read_key, shown
 from rllib_llm_comm.chat.purposes import asking, cut_too_early, tokens_for
 from rllib_llm_comm.chat.settings import ChatSettings
+from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
 from rllib_llm_comm.errors import UserError
 
@@ -28,7 +30,7 @@ _MAX_CHARACTERS_PER_TOKEN = 16
 _HINTS = {401: "is the key right?", 403: "is the key allowed this?", 404: "is the model's name right?"}
 # Errors that no other question would change: an address that is left, a wrong key, an empty account, an unknown model.
 _HOPELESS = frozenset({301, 302, 307, 308, 401, 402, 404})
-_OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_lock", "_next_start", "_breaker")
+_OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_lock", "_slots", "_questions", "_next_start", "_breaker")
 
 
 class ChatError(RuntimeError):
@@ -71,6 +73,7 @@ class ChatClient:
         self.model, self.base_url, self.api_key_env = given.model, given.base_url, given.api_key_env
         self.timeout, self.max_retries = given.timeout, given.max_retries
         self.requests_per_minute, self.budget = given.requests_per_minute, given.budget
+        self.max_concurrent = given.max_concurrent
         self.prices = (given.price_per_million_input / 1e6, given.price_per_million_output / 1e6)
         self.temperature, self.max_tokens, self.cache_dir = given.temperature, given.max_tokens, given.cache_dir
         self.extra_body = dict(given.extra_body or {})
@@ -86,6 +89,7 @@ class ChatClient:
         self._wire: Wire | None = None
         self._secret = ""
         self._lock = threading.RLock()
+        self._slots, self._questions = threading.Semaphore(self.max_concurrent), QuestionLocks()
         self._next_start = 0.0
         self._breaker = Breaker()
 
@@ -96,7 +100,7 @@ class ChatClient:
         return {k: v for k, v in self.__dict__.items() if k not in _OWN_STATE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update({"max_concurrent": 1, **state})
         self._begin()
 
     def keep_answers(self, folder: str | os.PathLike[str]) -> None:
@@ -110,7 +114,7 @@ class ChatClient:
             self._cache, self._ledger = AnswerCache(folder), SpendingLedger(folder)
 
     def complete(self, prompt: str, system: str = "") -> str:
-        """The model's answer; calls from several threads take turns.
+        """The model's answer; of calls from several threads `max_concurrent` are under way, the others take turns.
 
         Args:
             prompt: The user's text.
@@ -125,7 +129,7 @@ class ChatClient:
             ChatError: If no answer came after all repetitions.
         """
         messages, key = self._request(prompt, system)
-        with self._lock:
+        with others_go_on(), self._alone(key), self._slots:
             answer = self._kept(key)
             if answer is None:
                 with self._cache.claim(key):
@@ -134,6 +138,10 @@ class ChatClient:
                         return self._pay(messages, key)
             self._count(cached=1)
             return answer
+
+    def _alone(self, key: str) -> AbstractContextManager[None]:
+        """Holds a question whose answer is kept, so that it is paid for once."""
+        return self._questions.hold(key) if self.cache_dir else nullcontext()
 
     def recall(self, prompt: str, system: str = "") -> str | None:
         """The answer to a question if it is kept, else `None`; nothing is sent.
@@ -182,13 +190,15 @@ class ChatClient:
 
     def _pay(self, messages: list[dict[str, str]], key: str) -> ChatAnswer:
         try:
-            if self._breaker.open:
-                raise self._down()
+            with self._lock:
+                if self._breaker.open:
+                    raise self._down()
             answer = self._ask(messages)
         except ChatError:
             self._count(failures=1)
             raise
-        self._breaker.answered()
+        with self._lock:
+            self._breaker.answered()
         self._cache.put(key, answer)
         return answer
 
@@ -206,12 +216,16 @@ class ChatClient:
             except LostError as lost:
                 failure = self._lost(lost)
             except RefusedError as refused:
-                changed = self._dialect.learn(refused.status, refused.text, sent)
-                if changed:
-                    continue
+                with self._lock:
+                    # A question beside this one may have learnt it by now.
+                    learnt = sent != self._dialect.parameters(tokens, self.temperature, asking(), self.extra_body)
+                    if learnt or self._dialect.learn(refused.status, refused.text, sent):
+                        continue
                 failure = self._refused(refused)
             else:
-                if found := self._dialect.accepted(sent):
+                with self._lock:
+                    found = self._dialect.accepted(sent)
+                if found:
                     logger.warning("Chat model %s: %s", self.model, found)
                 return self._answer(completion, tokens)
             raise failure
@@ -232,9 +246,10 @@ class ChatClient:
 
     def _lost(self, lost: LostError) -> ChatError:
         why = shown(str(lost), self._secret)
-        self._breaker.lose(why)
-        if self._breaker.tripped:
-            return self._down()
+        with self._lock:
+            self._breaker.lose(why)
+            if self._breaker.tripped:
+                return self._down()
         asked = "1 request" if lost.requests == 1 else f"{lost.requests} requests"
         return ChatError(f"The chat model {self.model!r} gave no answer after {asked} ({why}).")
 
@@ -244,8 +259,9 @@ class ChatClient:
         hint = f"; {_HINTS[refused.status]}" if refused.status in _HINTS else ""
         why = f"HTTP {refused.status}: {shown(refused.text, self._secret)}{hint}"
         if refused.status in _HOPELESS or refused.code == QUOTA:
-            self._breaker.lose(why, at_once=True)
-            return self._down()
+            with self._lock:
+                self._breaker.lose(why, at_once=True)
+                return self._down()
         return ChatError(f"The chat model {self.model!r} refused the request: {why}")
 
     def _down(self) -> ChatDownError:
@@ -261,16 +277,17 @@ class ChatClient:
         )
 
     def _connect(self) -> Wire:
-        self._secret = read_key(self.api_key_env, self.base_url)
-        if self._wire is None:
-            from rllib_llm_comm.chat.request_retries import Wire
+        with self._lock:
+            self._secret = read_key(self.api_key_env, self.base_url)
+            if self._wire is None:
+                from rllib_llm_comm.chat.request_retries import Wire
 
-            self._wire = Wire(self._secret, self.base_url, self.timeout, self.max_retries)
-        return self._wire
+                self._wire = Wire(self._secret, self.base_url, self.timeout, self.max_retries)
+            return self._wire
 
     def _reserve(self, most: float) -> None:
         """Books a request's highest cost before it is sent, so that a killed process cannot overspend."""
-        with self._ledger.claim():
+        with self._lock, self._ledger.claim():
             spent = 0.0 if self.budget is None else self._ledger.spent
             if self.budget is not None and spent + most > self.budget:
                 raise UserError(
@@ -280,10 +297,12 @@ class ChatClient:
             self._ledger.add(most)
 
     def _wait_for_turn(self) -> None:
-        now = time.monotonic()
-        if self._next_start > now:
-            time.sleep(self._next_start - now)
-        self._next_start = max(now, self._next_start) + 60.0 / self.requests_per_minute
+        with self._lock:
+            now = time.monotonic()
+            start = max(now, self._next_start)
+            self._next_start = start + 60.0 / self.requests_per_minute
+        if start > now:
+            time.sleep(start - now)
 
 
 class _Meter:
@@ -316,10 +335,21 @@ class _Meter:
             client._count(input_tokens=sent, output_tokens=received)
             cost = self._price(sent, received)
         client._count(cost=cost)
-        client._ledger.add(cost - self._most)
+        with client._lock:
+            client._ledger.add(cost - self._most)
 
 
 def _bytes(messages: list[dict[str, str]], sent: Mapping[str, Any]) -> int:
     """Bytes that a model may be shown: the messages, their frames and a form."""
     form = len(str(sent["response_format"]).encode()) if "response_format" in sent else 0
     return form + sum(len(message["content"].encode("utf-8", "replace")) + 16 for message in messages)
+
+
+def concurrent_questions(model: Any) -> int:
+    """The number of questions that a chat model answers at once: that of a client, also behind a recording.
+
+    Args:
+        model: The chat model, or `None`.
+    """
+    client = getattr(model, "client", None) or model
+    return int(getattr(client, "max_concurrent", 1))

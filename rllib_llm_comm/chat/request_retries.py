@@ -135,7 +135,7 @@ class Wire:
             LostError: If no usable answer came.
             UserError: From the meter.
         """
-        exchange = self._http.exchange = _Exchange(meter, self._timeout)
+        exchange = self._http.own.exchange = _Exchange(meter, self._timeout)
         rest = {name: value for name, value in body.items() if name not in ("model", "messages")}
         failure: Exception | None = None
         try:
@@ -155,12 +155,14 @@ class Wire:
 
 
 class _Http(openai.DefaultHttpxClient):
-    """The package's own HTTP client, whose requests belong to an exchange."""
+    """The package's own HTTP client, whose requests belong to the exchange of their thread."""
 
-    exchange: _Exchange
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.own = threading.local()
 
     def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
-        return self.exchange.run(
+        return self.own.exchange.run(
             request, lambda: super(_Http, self).send(request, **{**options, "stream": True, "follow_redirects": False})
         )
 

@@ -12,7 +12,9 @@ from typing import Any, Literal
 from rllib_llm_comm.chat.dialect import check_extra_body
 from rllib_llm_comm.chat.endpoint import check_address
 from rllib_llm_comm.chat.purposes import check_tokens
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, require_whole
+
+MOST_CONCURRENT = 64
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class ChatSettings:
         max_retries: Repetitions after 408, 409, 429, 5xx, time-outs, broken connections, and answers that are no chat
             completion, >= 0. Default 5.
         requests_per_minute: Requests are spread evenly so that no more are sent, > 0. Default 60.
+        max_concurrent: Questions that are under way at once, from 1 to 64, within one rate and one budget; games in
+            rounds are played as many side by side. Default 1.
         budget: Money that may be spent, all clients of the `cache_dir` together, > 0; `None` (default) for no bound.
         price_per_million_input: Price of a million tokens sent, >= 0. Default 0.
         price_per_million_output: Price of a million tokens received, >= 0. Default 0.
@@ -51,6 +55,7 @@ class ChatSettings:
     timeout: float = 30.0
     max_retries: int = 5
     requests_per_minute: float = 60
+    max_concurrent: int = 1
     budget: float | None = None
     price_per_million_input: float = 0.0
     price_per_million_output: float = 0.0
@@ -104,6 +109,7 @@ class ChatSettings:
                 raise UserError(
                     f"`{name}` is {value!r} but must be {kind} {'above' if open_ else 'from'} {low:g}{upper}."
                 )
+        require_whole("max_concurrent", self.max_concurrent, 1, MOST_CONCURRENT)
         if self.budget is not None and self.price_per_million_input == 0 and self.price_per_million_output == 0:
             raise UserError(
                 f"`budget` is {self.budget!r} but no price is known; give `price_per_million_input` and "

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
+
+_counting = threading.Lock()  # one for all: counters are copied and pickled
 
 
 @dataclass
@@ -39,8 +42,9 @@ class ChatCounters:
         Args:
             **amounts: Amounts to add to the counters of these names.
         """
-        for name, amount in amounts.items():
-            setattr(self, name, getattr(self, name) + amount)
+        with _counting:
+            for name, amount in amounts.items():
+                setattr(self, name, getattr(self, name) + amount)
 
     def to_json(self) -> dict[str, float]:
         """The counters as plain values."""

@@ -110,11 +110,9 @@ def random_commands(
 def objects(settings: ComparisonSettings) -> None:
     """With and without the things that matter in the prompts.
 
-    Without a planner that asks a language model the prompts are answered by rules.
+    The planner has to ask a language model, or to play its recording: rules answer all prompts alike.
 
-    Examples:
-
-        rllib planning objects
+    Example:
 
         rllib planning objects --planner '{"name": "chat", "chat": {"model": "gpt-4o", "cassette": "plans.jsonl"}}'
     """
@@ -126,11 +124,9 @@ def objects(settings: ComparisonSettings) -> None:
 def examples(settings: ComparisonSettings) -> None:
     """No, one or three worked examples in the prompts.
 
-    Without a planner that asks a language model the prompts are answered by rules.
+    The planner has to ask a language model, or to play its recording: rules answer all prompts alike.
 
-    Examples:
-
-        rllib planning examples
+    Example:
 
         rllib planning examples --planner '{"name": "chat", "chat": {"model": "gpt-4o", "cassette": "plans.jsonl"}}'
     """
@@ -142,11 +138,9 @@ def examples(settings: ComparisonSettings) -> None:
 def irrelevant_examples(settings: ComparisonSettings) -> None:
     """Examples of the game, of something else, or none in the prompts.
 
-    Without a planner that asks a language model the prompts are answered by rules.
+    The planner has to ask a language model, or to play its recording: rules answer all prompts alike.
 
-    Examples:
-
-        rllib planning irrelevant-examples
+    Example:
 
         rllib planning irrelevant-examples --planner '{"name": "chat", "chat": {"model": "gpt-4o"}}'
     """

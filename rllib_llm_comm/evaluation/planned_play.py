@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +14,8 @@ import numpy as np
 from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.agents.policy_env import planning_of
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.client import ChatError, concurrent_questions
+from rllib_llm_comm.chat.turns import StoppedError, Turns
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.attempt_recorder import AttemptRecorder
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
@@ -22,9 +25,10 @@ from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.plans import Planner, no_plan
 from rllib_llm_comm.planning.player import Player
-from rllib_llm_comm.planning.random_planners import DisturbedPlanner
+from rllib_llm_comm.planning.random_planners import DisturbedPlanner, thinker
 from rllib_llm_comm.planning.reflection import ReflectedEpisode, ReflectivePlay
 from rllib_llm_comm.planning.rounds import SNAPSHOT, check_recovery
+from rllib_llm_comm.planning.sama_planner import remembers_games
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 
@@ -64,6 +68,9 @@ def play_planned(
     Returns:
         The episodes; `rounds` holds the plans, all figures are those of the attempts that stood.
 
+    Games in rounds are played one after the other, or as many side by side as the planner's chat model answers at once
+    (`max_concurrent`); their course is the same.
+
     Raises:
         UserError: If a setting is not allowed, reflection lacks a planner, or an episode has no plan.
     """
@@ -76,16 +83,9 @@ def play_planned(
         return record(policy, env=make_env(), counterfactuals=counterfactuals, **common)
     if by is None or trials is None:
         return play(policy, env=make_env, num_envs=num_envs, progress=progress, watch=watch, **common)
-    env = policy.env(planning={"planner": None}, **settings)
-    silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
     rounds = {"trials": trials, "recover": recover or SNAPSHOT, "patience": by.get("patience", PATIENCE)}
-    played = []
-    for number in range(episodes):
-        recorder = AttemptRecorder(policy, env, seed + number, explore, silence)
-        planner, more = make_planner(by["planner"], model), {"in_vector": bool(by.get("in_vector")), **rounds}
-        told = _play_rounds(env, recorder, planner, seed + number, watch=recorder.watch, **more)
-        played.append(counted(recorder.finished(told), number + 1, episodes, progress))
-    return played
+    games = _GamesInRounds(policy, by, model, settings, rounds, explore, keep_frames, counterfactuals)
+    return games.play(range(seed, seed + episodes), progress)
 
 
 def env_maker(
@@ -103,6 +103,69 @@ def env_maker(
     """
     by = planning_of(policy.manifest, planning)
     return _maker(policy, planning, by, dict(env_config or {}))[1]
+
+
+class _GamesInRounds:
+    """Episodes in rounds, one after the other or side by side; its arguments are those of `play_planned`."""
+
+    def __init__(
+        self,
+        policy: Any,
+        by: Mapping[str, Any],
+        model: ChatModel | None,
+        settings: Mapping[str, Any],
+        rounds: Mapping[str, Any],
+        explore: bool,
+        keep_frames: bool,
+        counterfactuals: bool,
+    ) -> None:
+        self._policy, self._by, self._model, self._explore = policy, by, model, explore
+        self._settings, self._rounds = settings, {"in_vector": bool(by.get("in_vector")), **rounds}
+        self._silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
+        planner = make_planner(by["planner"], model)
+        self._one = planner if remembers_games(thinker(planner)) else None
+        self._done = 0
+
+    def play(self, seeds: Sequence[int], progress: Progress | None) -> list[Episode]:
+        """The episodes of seeds, in their order."""
+        # Games of which earlier ones are told, or that are recorded frame by frame, are played in their order.
+        in_order = self._one is not None or self._silence is not None
+        at_once = 1 if in_order else min(len(seeds), concurrent_questions(self._model))
+        if at_once == 1:
+            env = self._env()
+            return [self._played(env, seed, len(seeds), progress) for seed in seeds]
+        turns = Turns()
+
+        def side_by_side(seed: int) -> Episode:
+            with turns.take():
+                try:
+                    return self._played(self._env(), seed, len(seeds), progress)
+                except BaseException:
+                    turns.stop()
+                    raise
+
+        with ThreadPoolExecutor(at_once, thread_name_prefix="game") as threads:
+            games = [threads.submit(copy_context().run, side_by_side, seed) for seed in seeds]
+            try:
+                wait(games, return_when=FIRST_EXCEPTION)
+            finally:
+                if any(game.done() and game.exception() for game in games) or not all(game.done() for game in games):
+                    turns.stop()
+        failed = [error for game in games if (error := game.exception()) is not None]
+        for error in failed:
+            if not isinstance(error, StoppedError):
+                raise error
+        return [game.result() for game in games]
+
+    def _env(self) -> Any:
+        return self._policy.env(planning={"planner": None}, **self._settings)
+
+    def _played(self, env: Any, seed: int, games: int, progress: Progress | None) -> Episode:
+        recorder = AttemptRecorder(self._policy, env, seed, self._explore, self._silence)
+        planner = self._one or make_planner(self._by["planner"], self._model)
+        told = _play_rounds(env, recorder, planner, seed, watch=recorder.watch, **self._rounds)
+        self._done += 1
+        return counted(recorder.finished(told), self._done, games, progress)
 
 
 def _maker(

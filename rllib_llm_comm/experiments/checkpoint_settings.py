@@ -36,6 +36,8 @@ class CheckpointStageSettings(BaseModel):
         communication: Measures talk, too; of `run: evaluate` alone, and without `trials`.
         reference: The checkpoint whose message adapter the drift of messages is measured from, if not the one that is
             carried; with `communication`.
+        curve: Plays all checkpoints that the run of `checkpoint` kept, from the earliest to the last: a learning curve
+            under the planner (SAMA's Figure 5); of `run: evaluate` alone.
         counterfactuals: Shows what listeners would have weighed in silence; of `run: replay` alone.
         animation: Writes the first episode as an animated picture, too; of `run: replay` alone.
     """
@@ -57,6 +59,7 @@ class CheckpointStageSettings(BaseModel):
     recover: str | None = None
     communication: bool = False
     reference: str | None = None
+    curve: bool = False
     counterfactuals: bool = True
     animation: bool = False
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.evaluation_table import print_figures, print_talk
 from rllib_llm_comm.experiments.progress import counting_bar
@@ -27,6 +28,7 @@ def run_evaluation(
     communication: bool = False,
     json_path: Path | None = None,
     log_path: Path | None = None,
+    curve: bool = False,
 ) -> dict[str, Any]:
     """Evaluates checkpoints, prints tables and writes files.
 
@@ -38,6 +40,7 @@ def run_evaluation(
         communication: True to measure communication, too.
         json_path: File of the figures; `None` for none.
         log_path: File of all plans, attempts and reflections, a line of JSON per episode; `None` for none.
+        curve: True to add `training_iteration` to the figures of each checkpoint.
 
     Returns:
         The figures of the checkpoint; of several, a list of them under `checkpoints`.
@@ -45,6 +48,8 @@ def run_evaluation(
     Raises:
         UserError: If a checkpoint cannot be loaded or played.
     """
+    from rllib_llm_comm.agents.policy_folder import find_policy
+    from rllib_llm_comm.agents.policy_manifest import read_manifest
     from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
 
     rows: list[dict[str, Any]] = []
@@ -60,6 +65,10 @@ def run_evaluation(
                 progress=progress,
             )
         row = {**evaluated.to_json(), "checkpoint": short_path(evaluated.checkpoint)}
+        if curve:
+            row["training_iteration"] = read_manifest(find_policy(evaluated.checkpoint)).provenance.get(
+                "training_iteration"
+            )
         log += [log_line(row["checkpoint"], episode) for episode in evaluated.episodes if episode.rounds]
         _tell_missing_reference(evaluated)
         rows.append(row)
@@ -72,6 +81,27 @@ def run_evaluation(
         write_atomically(log_path, "".join(log))
         say(f"All plans are in {short_path(log_path)}")
     return figures
+
+
+def kept_checkpoints(path: str | Path) -> list[Path]:
+    """All checkpoints that the run behind a path kept, from the earliest to the last.
+
+    Args:
+        path: As of `find_checkpoint`.
+
+    Raises:
+        UserError: If nothing is there, or it kept one alone, which is no curve.
+    """
+    from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
+
+    found = find_checkpoint(path)
+    kept = sorted(one for one in found.parent.glob("checkpoint_*") if one.is_dir())
+    if len(kept) < 2:
+        raise UserError(
+            f"`curve` is true but {short_path(found.parent)!r} holds {len(kept)} checkpoints; train with "
+            "`checkpoint_config: {checkpoint_frequency: N, num_to_keep: null}`, or leave `curve` away."
+        )
+    return kept
 
 
 def log_line(checkpoint: str, episode: Episode) -> str:

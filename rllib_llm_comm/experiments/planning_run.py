@@ -17,7 +17,7 @@ from rllib_llm_comm.experiments.planner_comparison import (
     have_skills,
     play_and_tell,
     require_different_prompts,
-    require_prompts,
+    require_model,
     with_settings,
 )
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
@@ -26,7 +26,6 @@ from rllib_llm_comm.files import write_atomically
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planner_scores import PlannerScores
 
-_PROMPTED_RULES: Mapping[str, Any] = {"name": "chat", "chat": {"local": "rules"}}
 PROMPT_ABLATIONS: dict[str, tuple[str, list[tuple[Mapping[str, Any], Mapping[str, Any]]]]] = {
     "objects": (
         "what it brings to name the things that matter",
@@ -114,24 +113,19 @@ def compare_random_commands(settings: ComparisonSettings, shares: Sequence[float
 
 
 def compare_prompts(name: str, settings: ComparisonSettings) -> None:
-    """Compares prompts of a planner that asks a language model; rules read the prompts if no planner is given.
+    """Compares prompts of a planner that asks a language model.
 
     Args:
         name: One of `PROMPT_ABLATIONS`.
         settings: The planner, the executors, the scenarios and the files.
 
     Raises:
-        UserError: If the planner reads no prompts, or all variants have the same.
+        UserError: If no language model reads the prompts, or all variants have the same.
     """
     _begin(settings)
     measures, variants = PROMPT_ABLATIONS[name]
-    planner = _PROMPTED_RULES if settings.planner is None else settings.one_planner()
-    require_prompts(planner, name.replace("-", " "))
-    if settings.planner is None:
-        say(
-            "No --planner is given: rules read the prompts and answer them, no language model does. What differs tells "
-            "what the prompts do to rules, which need no examples; for a model's sake give --planner."
-        )
+    planner = settings.one_planner()
+    require_model(planner, name)
     played: list[Variant] = [
         (labels, with_settings(planner, **changes), settings.trials) for labels, changes in variants
     ]

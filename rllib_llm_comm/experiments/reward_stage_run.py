@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
-from rllib_llm_comm.planning.manuals.manual import read_manual
-from rllib_llm_comm.planning.planning_game import PlanningGame
 from rllib_llm_comm.planning.preparation import preparation_of
-from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, measure_agreement
-from rllib_llm_comm.planning.rewards.reward_code import write_reward
-from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError
+from rllib_llm_comm.planning.rewards.checked_rewards import checked_reward, told_manual
+from rllib_llm_comm.planning.rewards.reward_agreement import Agreement
 from rllib_llm_comm.planning.rewards.subgoal_rewards import file_name
 from rllib_llm_comm.planning.subgoal_dataset import read_subgoals
 
@@ -58,19 +53,18 @@ def run_rewards(
         UserError: If the data set cannot be read, or no code is left.
     """
     record, game, wanted = read_subgoals(subgoals)
-    told = f"{read_manual(manual)} {game.scenario()}" if manual else game.manual()
+    told = told_manual(game, manual)
     transitions = list(preparation_of(game).steps(steps, seed))
     game.env.reset(seed=seed)
     rows: list[dict[str, Any]] = []
     with counting_bar("writing rewards") as progress:
         for text in wanted:
-            reward, why = _reward(model, game, text, told)
-            found = None if reward is None else measure_agreement(reward, game, text, transitions)
-            rows.append(_row(text, found, why, least_agreement))
+            source, row = checked_reward(model, game, text, told, transitions, least_agreement)
+            rows.append(row)
             path = folder / f"{file_name(text)}.py"
-            if reward is not None and rows[-1]["kept"]:
+            if source:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, f"# {text}\n{reward.source.strip()}\n")
+                write_atomically(path, f"# {text}\n{source.strip()}\n")
             else:
                 path.unlink(missing_ok=True)
             progress(len(rows), len(wanted))
@@ -91,25 +85,6 @@ def run_rewards(
         f"none of the steps. Code: {short_path(folder)}"
     )
     return figures
-
-
-def _reward(model: ChatModel, game: PlanningGame, subgoal: str, manual: str) -> tuple[Any, str]:
-    """Reward code of a subgoal, and why there is none."""
-    agent = next(agent for agent in game.agents if subgoal in game.library(agent))
-    try:
-        how: dict[str, Any] = {"agent": agent, "manual": manual, "since": game.counts_since}
-        return write_reward(model, subgoal, game.plain(game.state()), **how), ""
-    except (AnswerError, RefusedCodeError) as error:
-        return None, str(error)
-
-
-def _row(text: str, found: Agreement | None, why: str, least: float) -> dict[str, Any]:
-    """The outcome of a subgoal's code."""
-    if found is None:
-        return {"subgoal": text, "kept": False, "why": why}
-    kept = found.share >= least and not found.refused
-    reason = "" if kept else f"it was refused in {found.refused} steps" if found.refused else "it agrees too little"
-    return {"subgoal": text, "kept": kept, "why": reason, "share": round(found.share, 4), "agreement": asdict(found)}
 
 
 def _figures(rows: list[dict[str, Any]]) -> dict[str, Any]:

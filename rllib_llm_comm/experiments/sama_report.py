@@ -79,11 +79,11 @@ def summarise(title: str, stages: Sequence[tuple[StageRecord, Path]]) -> dict[st
         stages: The records of the stages, and their folders.
     """
     records = [record for record, _ in stages]
-    evaluations = [_evaluation(record) for record in records if record.run == "evaluate"]
+    evaluations = [row for record in records if record.run == "evaluate" for row in _evaluations(record)]
     played = [name for name in _PLAYED if any(name in row["metrics"] for row in evaluations)]
     for row in evaluations:
         row["metrics"] = {name: _figure(row["metrics"].get(name, "")) for name in played}
-    sources = [f"{record.stage}: {record.summary['answers_from']}" for record in records if _asked(record)]
+    sources = [f"{record.stage}: {_answers_from(record)}" for record in records if _answers_from(record)]
     return {
         "title": title,
         "sources": sources or ["No language model and no recording was asked."],
@@ -112,32 +112,44 @@ def _stage_of(path: str, stage: str) -> tuple[StageRecord, Path]:
     )
 
 
-def _asked(record: StageRecord) -> bool:
-    return bool(record.summary.get("answers_from"))
+def _told(record: StageRecord) -> list[Mapping[str, Any]]:
+    """The figures of a stage: one mapping, or one for each checkpoint of a learning curve."""
+    found: list[Mapping[str, Any]] = record.summary.get("checkpoints", [record.summary])
+    return found
+
+
+def _answers_from(record: StageRecord) -> str:
+    return ", ".join(dict.fromkeys(str(told["answers_from"]) for told in _told(record) if told.get("answers_from")))
+
+
+def _sum(record: StageRecord, name: str) -> float:
+    """The sum of a figure over all games of a stage."""
+    return float(sum(told.get("metrics", {}).get(name, 0.0) * told.get("episodes", 0) for told in _told(record)))
 
 
 def _row(record: StageRecord) -> dict[str, Any]:
     counts = {name: _figure(record.summary.get(name, "")) for name in _COUNTS}
     if record.run == "evaluate":  # counted per game
-        games, metrics = record.summary.get("episodes", 0), record.summary.get("metrics", {})
-        counts["requests"] = _figure(metrics.get("plan_requests", 0.0) * games)
-        counts["cost"] = _figure(metrics.get("plan_cost", 0.0) * games)
-    answers = str(record.summary.get("answers_from", ""))
+        counts["requests"], counts["cost"] = _figure(_sum(record, "plan_requests")), _figure(_sum(record, "plan_cost"))
+    answers = _answers_from(record)
     return {"name": record.stage, "run": record.run, "seconds": record.seconds, **counts, "answers_from": answers}
 
 
-def _evaluation(record: StageRecord) -> dict[str, Any]:
-    config, summary = record.settings.get("config", {}), record.summary
+def _evaluations(record: StageRecord) -> list[dict[str, Any]]:
+    """The rows of a stage: one, or one for each checkpoint of a learning curve."""
+    config = record.settings.get("config", {})
     planner = config.get("planner") or "as in training"
-    return {
-        "name": record.stage,
+    same = {
         "planner": planner.get("name") if isinstance(planner, Mapping) else planner,
         "trials": "no rounds" if config.get("trials") is None else config["trials"],
-        "episodes": summary.get("episodes", 0),
-        "return_mean": summary.get("return_mean", 0.0),
-        "return_std": summary.get("return_std", 0.0),
-        "metrics": dict(summary.get("metrics", {})),
     }
+    rows = []
+    for told in _told(record):
+        iteration = told.get("training_iteration")
+        name = record.stage if iteration is None else f"{record.stage}, iteration {iteration}"
+        figures = {key: told.get(key, 0) for key in ("episodes", "return_mean", "return_std")}
+        rows.append({"name": name, **same, **figures, "metrics": dict(told.get("metrics", {}))})
+    return rows
 
 
 def _manual(record: StageRecord, folder: Path) -> dict[str, Any]:

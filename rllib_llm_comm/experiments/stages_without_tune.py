@@ -16,7 +16,7 @@ from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.checkpoint_settings import CheckpointStageSettings
 from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
-from rllib_llm_comm.experiments.evaluation_run import run_evaluation
+from rllib_llm_comm.experiments.evaluation_run import kept_checkpoints, run_evaluation
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.language_stages import CollectSubgoals, MakeManual, Translate, WriteRewards
 from rllib_llm_comm.experiments.plain_stage import PlainStage
@@ -169,6 +169,8 @@ class Evaluate(_OnCheckpoint):
         settings = self.settings(stage, keeps=True)
         path = stage.folder / "evaluation.json"
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
+        if settings.curve:
+            paths = [str(found) for path in paths for found in kept_checkpoints(path)]
         log = stage.folder / "plans.jsonl"
         figures = run_evaluation(
             paths,
@@ -178,6 +180,7 @@ class Evaluate(_OnCheckpoint):
             communication=settings.communication,
             json_path=path,
             log_path=log,
+            curve=settings.curve,
         )
         return StageResult([path], {"plans": log} if log.exists() else {}, summary=figures)
 
@@ -186,7 +189,7 @@ class Replay(_OnCheckpoint):
     """`run: replay`: episodes of a checkpoint as a page to open in a browser."""
 
     name = "replay"
-    of_others = {"communication": "evaluate", "reference": "evaluate"}
+    of_others = {"communication": "evaluate", "reference": "evaluate", "curve": "evaluate"}
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes one page per checkpoint."""

@@ -50,6 +50,9 @@ class JudgedSubgoals(BaseParallelWrapper):
         env: The game; changed.
         rewards: Judge of the subgoals. Its code for a subgoal is made when it first occurs, and the game waits for it.
 
+    Attributes:
+        learn: Takes code for subgoals that had none, as `SubgoalRewards.learn`.
+
     Raises:
         UserError: If the game gives no subgoals.
     """
@@ -57,6 +60,7 @@ class JudgedSubgoals(BaseParallelWrapper):
     def __init__(self, env: Any, rewards: SubgoalRewards) -> None:
         super().__init__(env)
         self._rewards, self._counts = rewards, RewardCounts(rewards)
+        self.learn = rewards.learn
         game = planning_game(env)
 
         def done(before: State, after: State, agent: str, subgoal: str) -> bool:

@@ -18,6 +18,7 @@ from rllib_llm_comm.planning.matching import assigned, made_possible
 from rllib_llm_comm.planning.nearest import NearestByEmbedding
 from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
 from rllib_llm_comm.planning.random_planners import DisturbedPlanner, RandomPlanner
+from rllib_llm_comm.planning.recorded_questions import require_recorded
 from rllib_llm_comm.planning.sama_planner import SamaPlanner, SamaPlanSettings
 from rllib_llm_comm.planning.shipped_cassettes import find_recording
 from rllib_llm_comm.planning.skill_graph import share_out
@@ -94,7 +95,9 @@ class _AskingModel:
 
     def __call__(self, model: ChatModel | None = None, **given: Any) -> Planner:
         asked = self.open(given) if model is None else model
-        made = self.planner(asked, self.settings(**{k: v for k, v in given.items() if k not in _SOURCES}))
+        settings = self.settings(**{k: v for k, v in given.items() if k not in _SOURCES})
+        require_recorded(asked, settings)
+        made = self.planner(asked, settings)
         if self.name == "cassette":
             made.name, made.slow = self.name, False
         return made

@@ -24,7 +24,9 @@ from rllib_llm_comm.planning.preparation import GamePreparation, preparation_of
 from rllib_llm_comm.planning.subgoal_dataset import digest_of
 
 
-def propose_states(model: ChatModel, game: PlanningGame, count: int, *, manual: str, seed: int = 0) -> list[State]:
+def propose_states(
+    model: ChatModel, game: PlanningGame, count: int, *, manual: str, seed: int = 0, known: Sequence[str] = ()
+) -> list[State]:
     """States that a chat model proposes; what it leaves open is drawn. It is asked again where one is impossible.
 
     Args:
@@ -33,6 +35,7 @@ def propose_states(model: ChatModel, game: PlanningGame, count: int, *, manual: 
         count: Number of states that are asked for.
         manual: The game in words.
         seed: Of what is drawn, such as the places where cooks stand.
+        known: States of before in words, from which the new ones are to differ.
 
     Raises:
         AnswerError: If both answers hold impossible states.
@@ -47,7 +50,9 @@ def propose_states(model: ChatModel, game: PlanningGame, count: int, *, manual: 
         if problems:
             raise UnusableError(*dict.fromkeys(problems))
 
-    prompt = fill(__package__, "propose_states", manual=manual, parts=how.parts(), count=count, course=how.course)
+    others = ["\n\nThese are there already; propose others:", *(f"\n- {words}" for words in known)] if known else []
+    told = {"manual": manual, "parts": how.parts(), "course": how.course, "known": "".join(others)}
+    prompt = fill(__package__, "propose_states", count=count, **told)
     answer: Any = ask_for(model, prompt, with_entries(form, "states", count), check=check, purpose=MANUAL)
     rng = np.random.default_rng(seed)
     return [how.put(state, rng) for state in answer.states]
@@ -72,36 +77,31 @@ def require_form(how: GamePreparation) -> type[BaseModel]:
 
 
 def distinct(
-    states: Sequence[State], words: Callable[[State], str], apart: float, text_encoder: str = "embedded"
+    states: Sequence[State],
+    words: Callable[[State], str],
+    apart: float,
+    text_encoder: str = "embedded",
+    known: Sequence[str] = (),
 ) -> dict[str, State]:
     """States whose words differ: of those nearer to an earlier one than allowed, none is kept.
 
     Args:
-        states: At least one.
+        states: The states.
         words: Gives a state in words.
         apart: Least distance to all that are kept, as 1 minus the cosine of mean token vectors, in [0, 2]; 0 keeps all
             that differ in their words.
         text_encoder: See `rllib_llm_comm.language.text_encoder.load_text_encoder`.
+        known: States of before in words, which count as kept.
 
     Returns:
         The states by a digest of their words, in their order.
     """
-    texts = [words(state) for state in states]
-    vectors = directions(texts, text_encoder)
-    kept: dict[str, int] = {}
-    for number, text in enumerate(texts):
+    texts = [*known, *map(words, states)]
+    vectors = directions(texts, text_encoder) if apart and texts else None
+    kept = {digest_of(text): number for number, text in enumerate(known)}
+    for number, text in enumerate(texts[len(known) :], len(known)):
         digest = digest_of(text)
-        near = max((float(vectors[number] @ vectors[other]) for other in kept.values()), default=-1.0)
-        if digest not in kept and (not apart or 1 - near >= apart):
+        far = vectors is None or not kept or 1 - float((vectors[list(kept.values())] @ vectors[number]).max()) >= apart
+        if digest not in kept and far:
             kept[digest] = number
-    return {digest: states[number] for digest, number in kept.items()}
-
-
-def words_of(game: PlanningGame, state: State) -> str:
-    """A state in the game's own words, agents included.
-
-    Args:
-        game: The game.
-        state: The state.
-    """
-    return "\n".join([game.situation(state), *(game.situation_of(state, agent) for agent in game.agents)])
+    return {digest: states[number - len(known)] for digest, number in kept.items() if number >= len(known)}

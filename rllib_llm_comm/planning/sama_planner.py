@@ -29,6 +29,7 @@ from rllib_llm_comm.planning.plans import (
     Outcome,
     Phase,
     Plan,
+    Planner,
     PlanRequest,
     Refusal,
     told_failures,
@@ -318,3 +319,12 @@ class SamaPlanner(ChatPlanner):
             if way not in failed:
                 found.append(list(order))
         return found
+
+
+def remembers_games(planner: Planner) -> bool:
+    """True if a planner tells of earlier games, so that these have to be played one after the other.
+
+    Args:
+        planner: The planner.
+    """
+    return isinstance(planner, SamaPlanner) and planner.sama.experience > 0

@@ -12,11 +12,11 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 QUICK = ["games", "onion_soup", "scoring", "trunk", "gpu"]
-WITH_RAY = ["update", "value_decomposition", "env_runners", "phases", "messages", "partners"]
+SLOW = ["questions", "update", "value_decomposition", "env_runners", "phases", "messages", "partners"]
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in WITH_RAY)])
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_command(name, tmp_path):
     target = tmp_path / "rows.json"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0"}

@@ -16,6 +16,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.reward_code_scores import code_path
+from rllib_llm_comm.planning.rules_chat import RulesChat
 from tests.cli.command import rllib
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
@@ -125,12 +126,13 @@ def test_prompts_are_compared_by_a_model_and_from_its_recording(tmp_path):
     assert any(cell["summary"]["metrics"]["plan_requests"] > 0 for cell in first["cells"])
 
 
-def test_prompts_are_answered_by_rules_where_no_planner_is_given(tmp_path):
-    told = planning("examples", *SHORT, "--episodes", "1", "--json", "f.json")
-    cells = record(tmp_path / "f.json")["cells"]
-    assert "no language model does" in told and [cell["labels"]["examples"] for cell in cells] == [0, 1, 3]
-    assert all(cell["made_with"]["planner"]["chat"] == {"local": "rules"} for cell in cells)
-    assert all(cell["summary"]["metrics"]["plan_requests"] > 0 for cell in cells)
+@pytest.mark.parametrize("command", ["objects", "examples", "irrelevant-examples"])
+def test_prompts_are_not_compared_without_a_language_model(command):
+    by_rules = json.dumps({"name": "chat", "chat": {"local": "rules"}})
+    with pytest.raises(UserError, match="rules, which answer them here, do so alike; give --planner a language model"):
+        planning(command, *SHORT, "--episodes", "1", "--planner", by_rules)
+    with pytest.raises(UserError, match="'scripted', which asks no language model"):
+        planning(command, *SHORT, "--episodes", "1")
 
 
 @pytest.mark.parametrize(
@@ -151,8 +153,12 @@ def test_identical_prompts_are_not_compared(command, game, match):
 
 
 def test_other_prompts_are_compared_in_games_without_examples():
-    short = ["--env", "rllib_llm_comm/minirts-v0", "--env-config", '{"max_tick": 100}', "--episodes", "1"]
-    assert "score" in planning("objects", *short, "--layouts", "simple")
+    rules = RulesChat()
+    with ChatServer(rules.complete) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        asked = ["--planner", json.dumps({"name": "chat", "chat": chat})]
+        short = ["--env", "rllib_llm_comm/minirts-v0", "--env-config", '{"max_tick": 100}', "--episodes", "1"]
+        assert "score" in planning("objects", *short, *asked, "--layouts", "simple")
 
 
 def test_reward_code_is_compared_with_the_tests(tmp_path):

@@ -260,6 +260,23 @@ def test_only_subgoals_of_a_data_set_are_drawn(tmp_path):
     assert given > set(WANTED) and idle > 0
 
 
+def test_other_judges_are_not_asked_about_waiting_for_want_of_a_subgoal(tmp_path):
+    """Reward code is written for the subgoals of a data set: nobody wrote any for the places where cooks wait."""
+    env = subgoal_env(action_level="goal_cell", observe=["text"], subgoal_file=data_set(tmp_path / "d.json", WANTED))
+    judged, layout = set(), env.kitchen.layout
+
+    def judge(before, after, player, subgoal):
+        judged.add(subgoal_text(layout, subgoal))
+        return False
+
+    env.subgoal_test = judge
+    idle = 0
+    for seed in range(4):
+        for observations, *_ in walk(env, seed):
+            idle += sum(seen["subgoal"] not in WANTED for seen in observations.values())
+    assert judged == set(WANTED) and idle > 0
+
+
 def test_with_the_whole_library_a_data_set_changes_nothing(tmp_path):
     layout = get_layout("cramped_room")
     texts = [subgoal_text(layout, subgoal) for subgoal in all_subgoals(layout)]

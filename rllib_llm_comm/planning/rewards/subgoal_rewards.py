@@ -85,6 +85,14 @@ class SubgoalRewards:
         """
         return
 
+    def learn(self, sources: Mapping[str, str]) -> None:
+        """Takes code for subgoals that had none; who needs none leaves it.
+
+        Args:
+            sources: Code by subgoal.
+        """
+        return
+
     def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
         """True if an agent has done a subgoal in one game step.
 
@@ -218,6 +226,11 @@ class CodeRewards(_ByState):
         super().__init__(CODE, fallback)
         self.path = Path(path).expanduser()
         self._sources = _read_sources(self.path)
+
+    def learn(self, sources: Mapping[str, str]) -> None:
+        """Takes code for subgoals that had none."""
+        for subgoal, source in sources.items():
+            self._sources.setdefault(file_name(subgoal), source)
 
     def prepare(self, game: PlanningGame, state: State, agent: str, subgoal: str) -> None:
         """Loads the code of a subgoal, once."""
