@@ -100,6 +100,7 @@ class Model:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_all_rows_with_a_local_server(tmp_path):
     with ChatServer(Model()) as server:
         chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_retries": 0}
