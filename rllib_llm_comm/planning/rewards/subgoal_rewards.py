@@ -229,8 +229,7 @@ class CodeRewards(_ByState):
 
     def learn(self, sources: Mapping[str, str]) -> None:
         """Takes code for subgoals that had none."""
-        for subgoal, source in sources.items():
-            self._sources.setdefault(file_name(subgoal), source)
+        self._sources = {file_name(subgoal): source for subgoal, source in sources.items()} | self._sources
 
     def prepare(self, game: PlanningGame, state: State, agent: str, subgoal: str) -> None:
         """Loads the code of a subgoal, once."""

@@ -123,6 +123,7 @@ def test_games_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path
     [
         (lambda c: c.environment(env_config={"subgoal_file": None}), "`env_config.subgoal_file` is not"),
         (lambda c: c.planning(planner="scripted"), "`planner` is 'scripted'"),
+        (lambda c: c.environment("rllib_llm_comm/frozen_lake-v0", env_config={}), "`env` is 'rllib_llm_comm"),
         (lambda c: c.subgoal_data(new_subgoals={"every": 1}), "`new_subgoals.planner` is missing"),
     ],
 )
