@@ -220,7 +220,7 @@ def test_a_data_set_of_subgoals_goes_on_and_is_what_the_game_draws_from(tmp_path
     env = subgoal_env(subgoal_file=path, observe=["text"])
     observations, _ = env.reset(seed=0)
     assert observations["alice"]["subgoal"]
-    with pytest.raises(UserError, match="of another planner, kitchen or --seed"):
+    with pytest.raises(UserError, match="of another planner, game or --seed"):
         planning("subgoals", *how, "--seed", "1")
 
 
