@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, AdaptedModel
-from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.language.generation import as_written
 from rllib_llm_comm.language.scoring import encode_candidates
 
 
@@ -78,5 +78,5 @@ class TwosomeReference:
                 input_ids=ids, attention_mask=mask, max_new_tokens=4 * max_words, do_sample=False,
                 eos_token_id=base.eos_id, pad_token_id=base.pad_id,
             )  # fmt: skip
-        texts = [base.decode([token for token in row if token != base.pad_id]) for row in written[:, width:].tolist()]
-        return [limit_words(text, max_words) for text in texts]
+        drawn = [[token for token in row if token != base.pad_id] for row in written[:, width:].tolist()]
+        return [as_written(base, row, max_words).text for row in drawn]
