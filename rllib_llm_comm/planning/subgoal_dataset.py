@@ -33,7 +33,7 @@ _FORMAT = 1
 _DRAWS_IN_VAIN = 2000
 _WITHOUT_EFFECT = frozenset(
     {
-        "api_key_env", "budget", "cache_dir", "max_retries", "note", "price_per_million_input",
+        "api_key_env", "budget", "cache_dir", "max_concurrent", "max_retries", "note", "price_per_million_input",
         "price_per_million_output", "requests_per_minute", "timeout",
     }
 )  # fmt: skip

@@ -115,8 +115,8 @@ def test_a_stopped_data_set_goes_on_without_asking_twice():
         with pytest.raises(KeyboardInterrupt):
             data.ask(5, kept.append, stop)
         asked = len(server.requests)
-        # A larger budget is no other planner.
-        again = data_set("cramped_room", {**how, "chat": {**chat, "budget": 9.0}})
+        # A larger budget, or more questions at once, is no other planner.
+        again = data_set("cramped_room", {**how, "chat": {**chat, "budget": 9.0, "max_concurrent": 2}})
         again.take_over(kept[-1])
         assert again.plans == data.plans and len(again.plans) == 2
         again.ask(5, kept.append)
