@@ -61,7 +61,9 @@ def write_stage(folder, values, iterations=4, status="finished", search=None, **
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(out, "file", None)  # the stream that pytest captures
+    # The stream that pytest captures, and room for all columns; `out.file` would stay bound to this test.
+    monkeypatch.setattr(out, "_file", None)
+    monkeypatch.setattr(out, "_width", 180)
     folder = tmp_path / "results"
     write_stage(folder / "first" / "verco", [0.5, 0.6, 0.7, 0.8], lr=0.001)
     write_stage(folder / "second" / "verco", [1.0, 1.1, 1.2, 1.3], lr=0.01, messages="none")
@@ -71,7 +73,6 @@ def results(tmp_path, monkeypatch):
 def command(monkeypatch, capsys, *arguments):
     """Exit code, output and errors of `rllib runs`."""
     monkeypatch.setattr(sys, "argv", ["rllib", "runs", *arguments])
-    monkeypatch.setenv("COLUMNS", "180")
     code = 0
     try:
         app()

@@ -91,9 +91,13 @@ def test_the_weight_holds_messages_near_the_reference():
 
 
 def test_the_entropy_bonus_keeps_messages_open():
-    closed = drift_after(updates=5, message_kl_coeff=0.0)["message_entropy"]
-    opened = drift_after(updates=5, message_kl_coeff=0.0, message_entropy_coeff=1.0)["message_entropy"]
-    assert opened > closed + 1e-3
+    entropies = []
+    for bonus in (0.0, 1.0):
+        loop = Loop(config(message_kl_coeff=0.0, message_entropy_coeff=bonus))
+        # The entropy of a batch of 64 rows varies by about 1 from update to update: the mean of several counts.
+        entropies.append(sum(float(loop.update()["message_entropy"]) for _ in range(8)) / 8)
+    closed, opened = entropies
+    assert opened > closed + 0.5
 
 
 def test_adapted_weight():
