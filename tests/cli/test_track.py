@@ -133,7 +133,7 @@ def test_a_tracker_that_fails_is_told_once_and_the_training_goes_on(monkeypatch,
             self.asked += 1
             raise ConnectionError("nobody answers")
 
-    monkeypatch.setattr(out, "file", None)
+    monkeypatch.setattr(out, "_file", None)
     gone = Gone(Stage("tiny", make_experiment("tiny", TINY), tmp_path))
     trial = SimpleNamespace(trial_id="ab_00000")
     for iteration in (1, 2):
