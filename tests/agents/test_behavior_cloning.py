@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +18,7 @@ from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate, play
+from tests.cli.command import rllib
 
 AI = "rllib_llm_comm/overcooked_ai-v0"
 WAYS = ([0, -1], [0, 1], [1, 0], [-1, 0], [0, 0], "interact")
@@ -136,9 +135,8 @@ def test_settings_out_of_their_range(settings):
 
 
 def test_the_command(recorded, tmp_path):
-    command = [sys.executable, "-m", "rllib_llm_comm.cli.main", "clone", str(recorded)]
     done = [
-        subprocess.run([*command, folder, *options], cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        rllib("clone", str(recorded), folder, *options, cwd=tmp_path)
         for folder, options in (("clone", ["--epochs", "1", "--players", "1"]), (".", []))
     ]
     assert done[0].returncode == 0, done[0].stderr

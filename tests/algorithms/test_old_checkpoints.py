@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from safetensors.torch import load_file
 from toys import TESTS
 
 from rllib_llm_comm import load_policy
+from tests import forked
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +32,7 @@ def old(tmp_path_factory):
     ],
 )
 def test_an_old_checkpoint_is_restored_and_trained_on(old, name, restored_with, classes):
-    run = subprocess.run(
-        [sys.executable, f"{TESTS}/algorithms/restore_old_checkpoint.py", old / name, restored_with],
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    run = forked.run(f"{TESTS}/algorithms/restore_old_checkpoint.py", str(old / name), restored_with, cwd=old)
     assert "RESULT" in run.stdout, run.stderr[-3000:]
     found = json.loads(run.stdout.split("RESULT")[1].splitlines()[0])
     assert [found["algorithm"], found["learner"], found["module"]] == classes

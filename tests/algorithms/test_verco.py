@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,6 +13,7 @@ from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 from rllib_llm_comm.phases import PHASES
+from tests import forked
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -172,14 +170,8 @@ def test_restore_in_a_fresh_process_continues(message_source, tmp_path):
     steps = [int(next(iter(o.state.values()))["step"]) for o in learner._named_optimizers.values()]
     algo.stop()
     policy = load_policy(path)
-    run = subprocess.run(
-        [sys.executable, f"{TESTS}/algorithms/restore_and_train.py", path],
-        env={**os.environ, "PYTHONPATH": TESTS},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    env = {**forked.environment(), "PYTHONPATH": TESTS}
+    run = forked.run(f"{TESTS}/algorithms/restore_and_train.py", path, cwd=tmp_path, env=env)
     assert "RESULT" in run.stdout, run.stderr[-3000:]
     restored = json.loads(run.stdout.split("RESULT")[1].splitlines()[0])
     assert restored["iteration"] == 2 and restored["after"]["iteration"] == 3

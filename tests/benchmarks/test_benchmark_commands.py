@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 QUICK = ["games", "onion_soup", "scoring", "trunk", "gpu"]
@@ -19,11 +18,9 @@ KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_command(name, tmp_path):
     target = tmp_path / "rows.json"
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), "--smoke", "--json", str(target)],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+    environment = {**forked.environment(), "HF_HUB_OFFLINE": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    script = FOLDER / f"{name}.py"
+    done = forked.run(script, "--smoke", "--json", str(target), cwd=tmp_path, env=environment, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     rows = json.loads(target.read_text())
     assert rows and all(set(row) == KEYS and row["name"].startswith(name) for row in rows)
@@ -34,7 +31,5 @@ def test_the_7b_benchmark_says_why_it_measures_nothing(tmp_path):
 
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "gpu.py")], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
+    done = forked.run(FOLDER / "gpu.py", cwd=tmp_path)
     assert done.returncode == 0 and "no GPU" in done.stdout

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from argparse import Namespace
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from rllib_llm_comm.agents.policy_folder import GROUNDED, NUMERIC, PolicyManifes
 from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.language.text_encoder import load_text_encoder
+from tests import forked
 
 KITCHEN = {"layout": "cramped_room", "horizon": 20, "observe": ["vector"], "vector": "planes"}
 SIZE = 26 * 5 * 4
@@ -74,7 +73,7 @@ def study(tmp_path_factory):
 def test_the_script_on_a_study_that_still_runs(study, tmp_path):
     page = tmp_path / "partners.md"
     words = [str(study), "--json", str(tmp_path / "figures"), "--page", str(page), "--episodes", "2"]
-    done = subprocess.run([sys.executable, str(SCRIPT), *words], capture_output=True, text=True, timeout=300)
+    done = forked.run(SCRIPT, *words, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     text = page.read_text()
     assert (

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -18,6 +15,7 @@ from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.cross_play_figures import write_cross_play
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.statistics import jackknife
+from tests.cli.command import rllib
 
 DOOR = "rllib_llm_comm/door-v0"
 KITCHEN = "rllib_llm_comm/overcooked_ai-v0"
@@ -149,10 +147,7 @@ def test_the_command(tmp_path):
     (tmp_path / "partners.yaml").write_text("idle: [stay]\nhalf asleep: [{policy: scripted, pauses: 0.5}]\n")
     words = f"crossplay one=scripted two=scripted --env {DOOR} --partners partners.yaml --episodes 3 --json cross.json"
     words += " --html cross.html --replay one,2 --replay-out replay.html"
-    done = subprocess.run(
-        [sys.executable, "-m", "rllib_llm_comm.cli.main", *words.split()],
-        cwd=tmp_path, capture_output=True, text=True, timeout=240, env=os.environ | {"PYTHONPATH": TESTS},
-    )  # fmt: skip
+    done = rllib(*words.split(), cwd=tmp_path, PYTHONPATH=TESTS)
     assert done.returncode == 0, done.stdout + done.stderr
     told = json.loads((tmp_path / "cross.json").read_text())
     assert told["groups"]["idle"]["matrix"]["alice"] == [[0.0], [0.0]] and told["gap"]["mean"] == 0.0

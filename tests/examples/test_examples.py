@@ -5,10 +5,8 @@ from __future__ import annotations
 import glob
 import importlib.util
 import json
-import os
 import re
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rllib_llm_comm.errors import UserError
+from tests import forked
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SAYS = {
@@ -44,26 +43,17 @@ def test_smoke(name, tmp_path):
 
 def run_smoke(name: str, folder: Path, *arguments: str) -> str:
     """What an example prints when it is run in `folder`."""
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), "--smoke", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=480, check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    done = forked.run(FOLDER / f"{name}.py", "--smoke", *arguments, cwd=folder, timeout=480)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
 def test_plain_peft_says_the_same(tmp_path):
     """The figures that `adapters_in_plain_peft` prints side by side agree."""
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / "adapters_in_plain_peft.py"), "--smoke"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=480, check=True,
-    )  # fmt: skip
-    said = [
-        line.split(":", 1)[1].strip() for line in done.stdout.splitlines() if " says: " in line and "bob" not in line
-    ]
+    shown = run_smoke("adapters_in_plain_peft", tmp_path).splitlines()
+    said = [line.split(":", 1)[1].strip() for line in shown if " says: " in line and "bob" not in line]
     assert said[0] == said[1]
-    pairs = [line.split("PEFT")[1].split("load_policy") for line in done.stdout.splitlines() if line.startswith("  ")]
+    pairs = [line.split("PEFT")[1].split("load_policy") for line in shown if line.startswith("  ")]
     assert len(pairs) > 2
     for by_peft, own in pairs:
         assert float(by_peft) == pytest.approx(float(own), abs=1e-4)

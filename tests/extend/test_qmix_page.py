@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+from tests import forked
 from tests.cli.command import rllib
 from tests.extend.test_templates import templates
 
@@ -27,7 +26,7 @@ def test_qmix_trains_a_game_from_outside_by_its_name(mine):
     trained = rllib("train", "--run", "QMIX", "--env", "mine/two_step-v0", *options, cwd=mine)
     assert trained.returncode == 0, trained.stderr
     checkpoint = max(mine.glob("**/checkpoint_*"))
-    played = subprocess.run([sys.executable, "act.py", str(checkpoint)], cwd=mine, capture_output=True, text=True)
+    played = forked.run("act.py", str(checkpoint), cwd=mine)
     assert float(played.stdout) in (0, 1, 7, 8), played.stderr
     shown = rllib("replay", str(checkpoint), "--import", "two_step", "--episodes", "1", cwd=mine)
     assert shown.returncode == 0 and list(mine.glob("**/*.html")), shown.stderr

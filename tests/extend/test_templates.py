@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from rllib_llm_comm.errors import UserError
+from tests import forked
 from tests.cli.command import rllib
 
 PAGES = Path(__file__).parents[2] / "docs" / "extend"
@@ -127,7 +127,7 @@ def test_the_teacher_labels(mine):
 
 
 def test_the_planner_plans_in_the_game(mine):
-    done = subprocess.run([sys.executable, "plan_once.py"], cwd=mine, capture_output=True, text=True, timeout=120)
+    done = forked.run("plan_once.py", cwd=mine)
     assert done.stdout.strip() == "{'ann': 'wait', 'bob': 'say heads'}", done.stderr
 
 
