@@ -34,7 +34,7 @@ def learned(algo):
 
 
 @pytest.mark.parametrize(
-    ("runners", "learners"), [(0, 0), (1, 2), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((1, 0), (0, 1)))]
+    ("runners", "learners"), [(0, 0), *(pytest.param(*n, marks=pytest.mark.slow) for n in ((1, 2), (1, 0), (0, 1)))]
 )
 def test_runners_learners_and_checkpoints(runners, learners, tmp_path):
     algo = (

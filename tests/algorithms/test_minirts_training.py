@@ -65,6 +65,7 @@ def test_the_scripted_teacher_speaks_and_advises():
 TOLD = {**SETTINGS, "opponent": "medium", "told_to": ["alice"], "producers": "bob", "max_tick": 200}
 
 
+@pytest.mark.slow
 def test_told_commanders_from_labels_to_measured_talk(tmp_path):
     """Messages of the teacher tell the fact, a tiny model is trained on them, and its talk is measured."""
     collect_labels("rllib_llm_comm/minirts-v0", tmp_path / "labels", env_config=TOLD, target_labels=80, policy="random")

@@ -26,7 +26,11 @@ def config(kind=CommNetConfig, **training):
 
 @pytest.mark.parametrize(
     ("kind", "runners", "learners"),
-    [(SymbolicPPOConfig, 0, 0), (CommNetConfig, 0, 1), pytest.param(CommNetConfig, 2, 0, marks=pytest.mark.slow)],
+    [
+        (SymbolicPPOConfig, 0, 0),
+        (CommNetConfig, 0, 0),
+        *(pytest.param(CommNetConfig, *n, marks=pytest.mark.slow) for n in ((0, 1), (2, 0))),
+    ],
 )
 def test_runners_learners_and_checkpoints(kind, runners, learners, tmp_path):
     algo = (

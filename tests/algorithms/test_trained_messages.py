@@ -31,7 +31,9 @@ def weights(algo):
     return {name: p.detach().clone() for name, p in module.core.lm.named_adapter_parameters()}
 
 
-@pytest.mark.parametrize(("kind", "runners", "epochs"), [("free", 0, 1), ("menu", 0, 1), ("menu", 1, 2)])
+@pytest.mark.parametrize(
+    ("kind", "runners", "epochs"), [("free", 0, 1), ("menu", 0, 1), pytest.param("menu", 1, 2, marks=pytest.mark.slow)]
+)
 def test_both_adapters_learn(kind, runners, epochs, tmp_path):
     algo = config(kind, num_epochs=epochs).env_runners(num_env_runners=runners).build_algo()
     try:

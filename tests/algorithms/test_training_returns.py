@@ -16,8 +16,8 @@ LENGTH, TOLL = 40, -1.5
 
 @pytest.mark.parametrize(
     ("runners", "gamma"),
-    [(0, 0.0), (0, 0.5), (0, 0.99), (0, 1.0), (2, 0.5), pytest.param(1, 0.5, marks=pytest.mark.slow), *(
-        pytest.param(runners, gamma, marks=pytest.mark.slow) for runners in (1, 2) for gamma in (0.0, 0.99, 1.0)
+    [(0, 0.0), (0, 0.5), (0, 0.99), (0, 1.0), *(
+        pytest.param(runners, gamma, marks=pytest.mark.slow) for runners in (1, 2) for gamma in (0.0, 0.5, 0.99, 1.0)
     )],
 )  # fmt: skip
 def test_a_game_that_always_pays_the_same_reports_exactly_its_return(runners, gamma):

@@ -10,8 +10,8 @@ import pytest
 from tests import forked
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-QUICK = ["games", "onion_soup", "scoring", "trunk", "gpu"]
-SLOW = ["questions", "update", "value_decomposition", "env_runners", "phases", "messages", "partners"]
+QUICK = ["games", "onion_soup", "trunk", "gpu"]
+SLOW = ["scoring", "questions", "update", "value_decomposition", "env_runners", "phases", "messages", "partners"]
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 
 

@@ -28,6 +28,7 @@ register_planner("wrong", Wrong)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_what_train_wrote_of_a_stock_ppo_is_played(tmp_path):
     done = rllib("train", "file", str(PPO), "--ray-num-cpus", "2", cwd=tmp_path)

@@ -49,6 +49,7 @@ STUDY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_study_with_a_planner_of_ones_own(tmp_path):
     """The folder has a space in its name, which the printed commands quote."""

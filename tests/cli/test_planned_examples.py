@@ -59,6 +59,7 @@ def check_alone(stage: Path) -> None:
     assert "plans" not in figures(stage) and not (stage / "plans.jsonl").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_sama_rules(tmp_path):
     results = run("sama_rules", tmp_path)

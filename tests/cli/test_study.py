@@ -157,6 +157,31 @@ def test_bad_files(tmp_path):
 
 
 @pytest.mark.timeout(300)
+def test_a_study_is_skipped_where_done_and_its_report_says_what_it_lacks(tmp_path):
+    study = yaml.safe_load(SMOKE.read_text())
+    del study["shared"], study["systems"]["constant"]
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(study))
+    command = ["study", "file", "small.yaml", "--ray-num-cpus", "4"]
+    done = rllib(*command, cwd=tmp_path)
+    assert done.returncode == 0 and done.stderr == "", done.stderr + done.stdout
+    folder = tmp_path / "results/small"
+    report = json.loads((folder / "report/report.json").read_text())
+    system = report["scenarios"]["B"]["systems"]["symbolic_ppo"]
+    assert report["missing"] == [] and system["seeds"] == [0, 1] and len(system["evaluations"]["sampled"]["runs"]) == 2
+    assert "data:image/png" in (folder / "report/report.html").read_text()
+
+    shutil.rmtree(folder / "B.symbolic_ppo.sampled")
+    for weights in (folder / "B.symbolic_ppo").rglob("policy/**/*.safetensors"):
+        weights.write_bytes(b"broken")
+    broken = rllib(*command, cwd=tmp_path)
+    assert broken.returncode == 1 and broken.stdout.count("already there, skipped") == 1, broken.stdout
+    assert "B.symbolic_ppo.sampled failed: " in broken.stdout
+    assert "The report lacks B.symbolic_ppo.sampled, which failed" in " ".join(broken.stderr.split())
+    assert json.loads((folder / "report/report.json").read_text())["missing"] == ["B.symbolic_ppo.sampled"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_from_file_to_report(tmp_path):
     command = ["study", "file", str(SMOKE), "-n", "smoke", "--ray-num-cpus", "6"]
     done = rllib(*command, cwd=tmp_path, timeout=280)

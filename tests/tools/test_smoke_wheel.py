@@ -7,9 +7,12 @@ import subprocess
 import sys
 import zipfile
 
+import pytest
+
 from tools.smoke_wheel import FAILS, MISSING, ROOT, build_wheel, smoke
 
 
+@pytest.mark.slow
 def test_a_missing_interpreter_and_a_wheel_that_cannot_be_installed(tmp_path):
     missing = smoke("python3.99", tmp_path / "none.whl", tmp_path, None)
     assert (missing.outcome, str(missing)) == (MISSING, "python3.99: not to be had")
@@ -18,6 +21,7 @@ def test_a_missing_interpreter_and_a_wheel_that_cannot_be_installed(tmp_path):
     assert list(tmp_path.iterdir()) == []  # the environment is gone
 
 
+@pytest.mark.slow
 def test_the_command_fails_where_no_interpreter_is(tmp_path):
     command = [sys.executable, ROOT / "tools" / "smoke_wheel.py", "python3.99", "--out", tmp_path / "out.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
