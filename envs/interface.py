@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -136,6 +138,13 @@ def entity_spaces(shape: tuple[int, int, int], num_symbols: int) -> dict[str, sp
 
 
 def _words(longest: int) -> spaces.Text:
+    """A space of texts; each is a copy, so that it has random numbers of its own."""
+    return copy.copy(_made_words(longest))
+
+
+@cache
+def _made_words(longest: int) -> spaces.Text:
+    """The same, made once: Gymnasium numbers all characters of a space anew."""
     return spaces.Text(max_length=longest, min_length=0, charset=_CHARACTERS)
 
 
@@ -195,6 +204,11 @@ def telling_words(facts: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted({word for own in words for word in own if not all(word in other for other in words)}))
 
 
+@cache
+def _setting_names(env_class: type) -> list[str]:
+    return [name for name in inspect.signature(env_class).parameters if name != "self"]
+
+
 def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any]) -> None:
     """Refuses settings that an environment does not have, or that have a wrong type.
 
@@ -206,7 +220,7 @@ def check_settings(env_class: type, env_id: str, settings: Mapping[str, Any]) ->
     Raises:
         UserError: If one is unknown, or of a wrong type.
     """
-    known = [name for name in inspect.signature(env_class).parameters if name != "self"]
+    known = _setting_names(env_class)
     for name in settings:
         if name not in known:
             hint = did_you_mean(name, known)

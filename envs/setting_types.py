@@ -6,6 +6,7 @@ import inspect
 import numbers
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -41,6 +42,7 @@ def check_types(env_class: type, settings: Mapping[str, Any]) -> None:
             raise UserError(f"`{name}` is {value!r} but must be {kind}{such_as}.")
 
 
+@cache
 def _arguments(env_class: type) -> dict[str, tuple[Any, Any]]:
     """Type and default of each argument by name."""
     known: dict[str, tuple[Any, Any]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,14 +40,14 @@ def observation_space(kitchen: Kitchen, parts: tuple[str, ...], vector: str, num
         size = (layout.width, layout.height, NUM_CHANNELS + wanted_pot.NUM_PLANES)
         length = NUM_FEATURES + wanted_pot.count_numbers(layout) if vector == "features" else int(np.prod(size))
         slots, symbols = slots + 1, symbols + wanted_pot.count_symbols(layout)
-    all_parts: dict[str, dict[str, spaces.Space[Any]]] = {
-        "vector": {"vector": spaces.Box(-largest, largest, (length,), np.float32)},
-        "text": text_spaces(num_actions),
-        "planes": {"planes": spaces.Box(0, largest, size, np.uint8)},
-        "state": {"state": spaces.Box(0, largest, (int(np.prod(size)),), np.float32)},
-        "entities": entity_spaces((layout.height, layout.width, slots), symbols),
+    make: dict[str, Callable[[], dict[str, spaces.Space[Any]]]] = {
+        "vector": lambda: {"vector": spaces.Box(-largest, largest, (length,), np.float32)},
+        "text": lambda: text_spaces(num_actions),
+        "planes": lambda: {"planes": spaces.Box(0, largest, size, np.uint8)},
+        "state": lambda: {"state": spaces.Box(0, largest, (int(np.prod(size)),), np.float32)},
+        "entities": lambda: entity_spaces((layout.height, layout.width, slots), symbols),
     }
-    chosen = {name: space for part in parts for name, space in all_parts[part].items()}
+    chosen = {name: space for part in parts for name, space in make[part]().items()}
     return spaces.Dict({**chosen, "action_mask": spaces.Box(0, 1, (num_actions,), np.int8)})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rllib_llm_comm.envs import frozen_lake
-from rllib_llm_comm.envs.interface import solved
+from rllib_llm_comm.envs.interface import solved, text_spaces
 
 DOWN = 2
 
@@ -30,3 +30,16 @@ def test_who_falls_has_not_solved_the_lake():
     env.reset(seed=0)
     _, _, terminations, _, infos = env.step(dict.fromkeys(env.agents, DOWN))
     assert all(terminations.values()) and not solved(True, infos)
+
+
+def test_spaces_of_texts_draw_from_random_numbers_of_their_own():
+    """Their characters are numbered once for all."""
+    one, other = (text_spaces(2)["text"] for _ in range(2))
+    assert one == other
+    one.seed(3)
+    drawn = one.sample()
+    other.seed(4)
+    other.sample()
+    one.seed(3)
+    assert one.sample() == drawn
+    assert one.np_random is not other.np_random
