@@ -69,12 +69,13 @@ class TellingGame(Game):
         require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         require_choice("reward", settings["reward"], REWARDS)
         told_to = settings["told_to"]
-        names = [told_to] if isinstance(told_to, str) else told_to
-        if told_to != ALL and not (isinstance(names, Sequence) and names and all(name in AGENTS for name in names)):
-            raise UserError(f"`told_to` is {told_to!r} but must be {ALL!r} or a list of {', '.join(AGENTS)}.")
+        listed = not isinstance(told_to, str) and isinstance(told_to, Sequence) and told_to
+        if told_to != ALL and not (listed and all(name in AGENTS for name in told_to)):
+            write = f"; write [{told_to!r}]" if told_to in AGENTS else ""
+            raise UserError(f"`told_to` is {told_to!r} but must be {ALL!r} or a list of {', '.join(AGENTS)}{write}.")
         if told_to != ALL:
-            check_each_once("told_to", names)
-        self._told = set(AGENTS if told_to == ALL else names)
+            check_each_once("told_to", told_to)
+        self._told = set(AGENTS if told_to == ALL else told_to)
         self.settings = {**settings, "told_to": told_to if isinstance(told_to, str) else list(told_to)}
         self.render_mode = render_mode
         self.possible_agents = list(AGENTS)

@@ -8,18 +8,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.utils import force_list
 from ray.tune.result import TRIAL_INFO
 from ray.util.debug import log_once
 
-from rllib_llm_comm.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.errors import UserError, did_you_mean, require_whole, shown
 
 if TYPE_CHECKING:
     from ray.rllib.callbacks.callbacks import RLlibCallback
     from typing_extensions import Self
 
 SHARED_POLICY = "shared"
+_LARGEST_SEED = 2**31 - 1  # NumPy takes twice that, and RLlib adds to it for every runner
 _SPECIAL_KEYS = ("multiagent", "class", "optimizer", "model", "_enable_new_api_stack", TRIAL_INFO)
 
 
@@ -91,6 +93,10 @@ class StrictConfigMixin(AlgorithmConfig):
 
         RLlib tells them once per process, to `RLModule`'s own use of an old class, too.
         """
+        if self.seed is not None:
+            # Tune's own draws are NumPy's numbers.
+            seed = self.seed.item() if isinstance(self.seed, np.integer) else self.seed
+            require_whole("seed", seed, 0, _LARGEST_SEED)
         for line in (f"{self.algo_class.__name__}_on_new_api_stack", "RLModule(config=[RLModuleConfig object])"):
             log_once(line)
         super().validate()

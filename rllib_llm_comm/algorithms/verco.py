@@ -157,6 +157,11 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
 
     def _validate_messages(self) -> None:
         require_choice("message_credit", self.message_credit, CREDITS)
+        if self.message_credit != SPEAKER and not self.train_messages:
+            raise UserError(
+                f"`message_credit` is {self.message_credit!r}, but messages are not trained; set `train_messages` to "
+                "true, or leave `message_credit` out."
+            )
         given = [name for name in _MAY_BE_NONE if getattr(self, name) is not None]
         adapted = [name for name in given if name == "message_kl_target"]
         self.require_numbers(["message_lr", *given])

@@ -131,3 +131,8 @@ def test_only_the_listener_is_paid_and_a_speaker_with_its_own_advantage_does_not
 def test_settings(values, says):
     with pytest.raises(UserError, match=says):
         config("speaker").training(**values).validate()
+
+
+def test_credit_for_messages_that_are_not_trained_is_refused():
+    with pytest.raises(UserError, match="`message_credit` is 'team', but messages are not trained"):
+        config("team").communication(train_messages=False).validate()
