@@ -1,4 +1,4 @@
-"""A real headless Chromium that tests drive by its own protocol."""
+"""A real headless Chromium, driven by its own protocol as a person drives it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 _SECONDS = 90.0
 
@@ -100,12 +98,19 @@ class Browser:
         return Page(wire)
 
 
+def find_chromium() -> str | None:
+    """Path of the Chromium of this machine; `None` if it has none."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
 @contextlib.contextmanager
-def browser(profile: Path) -> Iterator[Browser]:
-    """Starts Chromium with a profile of its own; tests are skipped where there is none."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
-        pytest.skip("no Chromium on this machine, so the page is not opened in a browser")
+def browser(chromium: str, profile: Path) -> Iterator[Browser]:
+    """Starts Chromium with a profile of its own.
+
+    Args:
+        chromium: Its path.
+        profile: A folder that is not there.
+    """
     process = subprocess.Popen(
         [
             chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
