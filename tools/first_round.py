@@ -51,7 +51,7 @@ class FirstRound:
         end: The round is over.
         moments: Decisions of the person.
         outcome: The page's word for the end, such as "served".
-        asked: What the person wrote to the agent.
+        asked: The message of the person to the agent.
         python: Version of Python.
         cpus: Processors of the machine.
         load: Processes that ran or waited on the machine just before, as `os.getloadavg` tells of the last minute.

@@ -17,6 +17,7 @@ COMMAND = [sys.executable, "-m", "rllib_llm_comm.cli.main"]
 MOST_SECONDS = 120
 
 
+@pytest.mark.slow  # `tests/play` has the parts of it: the command, and a person's round in the browser
 def test_the_first_round_is_over_in_two_minutes():
     chromium = find_chromium()
     if chromium is None:
@@ -27,5 +28,6 @@ def test_the_first_round_is_over_in_two_minutes():
 
 
 def test_a_command_that_serves_nothing_is_told_with_its_reason(tmp_path):
-    with pytest.raises(RuntimeError, match="there is no shipped policy"), serving(COMMAND, "zoo:nobody", tmp_path):
+    command = [sys.executable, "-c", "import sys; sys.exit(f'nobody knows {sys.argv[2]}')"]
+    with pytest.raises(RuntimeError, match="nobody knows zoo:nobody"), serving(command, "zoo:nobody", tmp_path):
         pass
