@@ -87,7 +87,10 @@ def mlflow_server(tmp_path):
     store = f"sqlite:///{tmp_path / 'server.db'}"
     places = ["--backend-store-uri", store, "--default-artifact-root", str(tmp_path / "artifacts")]
     server = [sys.executable, "-m", "mlflow", "server", *places, "--port", str(port), "--workers", "1"]
-    process = subprocess.Popen(server, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        server, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+    )  # fmt: skip
     try:
         last = time.monotonic() + 240
         while not answers(f"http://127.0.0.1:{port}/health"):
