@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -41,7 +41,12 @@ class ArrayPolicy(Publishable, ABC):
     Args:
         network: The network, with `logits` and `values`.
         manifest: Origin of the policy.
+
+    Attributes:
+        draws: True if actions can be sampled; a policy that always takes the best one has no chances.
     """
+
+    draws: ClassVar[bool] = True
 
     def __init__(self, network: Any, manifest: PolicyManifest) -> None:
         self.network = network

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -41,3 +42,13 @@ def choose(chances: np.ndarray, rng: np.random.Generator, explore: bool) -> int:
         explore: True to draw; otherwise the most likely action is taken.
     """
     return int(rng.choice(len(chances), p=chances) if explore else chances.argmax())
+
+
+def draws_actions(policy: Any, explore: bool) -> bool:
+    """True if a policy samples its actions: it is wanted, and it has chances at all.
+
+    Args:
+        policy: A policy, also one of the reader's own.
+        explore: True if actions are to be sampled.
+    """
+    return explore and getattr(policy, "draws", True)

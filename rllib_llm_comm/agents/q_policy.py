@@ -24,6 +24,8 @@ class QPolicy(ArrayPolicy):
     An agent that is asked needs nothing of the others: policies of a team may act in different processes.
     """
 
+    draws = False
+
     def batch(self, asked: Sequence[Asked]) -> dict[str, torch.Tensor]:
         """Values of all rows' actions and what is remembered behind them, which goes into the episodes' memories.
 

@@ -28,6 +28,13 @@ def command(
     seed: Annotated[int, Option(min=0, help="Seed of the first episode.")] = 0,
     watch: Annotated[bool, Option("--watch", help="Begin at once; without it the game waits for a person.")] = False,
     why: Annotated[bool, Option("--why/--no-why", help="Whether people may ask why agents did what they did.")] = True,
+    spectators: Annotated[
+        bool,
+        Option(
+            "--spectators/--no-spectators",
+            help="Whether browsers without a seat are shown the game, with what every seat alone is told.",
+        ),
+    ] = True,
     host: Annotated[str, Option(help="Address to listen on; others than 127.0.0.1 open the page to a network.")] = (
         "127.0.0.1"
     ),
@@ -56,7 +63,9 @@ def command(
     from rllib_llm_comm.play.host import Hosting, host_table, read_consent
 
     text = "" if consent is None else read_consent(consent)
-    chosen = Hosting(host=host, port=port, watch=watch, why=why, browser=browser, record=record, consent=text)
+    chosen = Hosting(
+        host=host, port=port, watch=watch, why=why, spectators=spectators, browser=browser, record=record, consent=text
+    )
     host_table(
         checkpoint, partners=partners or (), settings=settings.settings(), seed=seed, hosting=chosen, tell=say
     )  # fmt: skip

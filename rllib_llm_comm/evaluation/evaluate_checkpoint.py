@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rllib_llm_comm.agents.decision import draws_actions
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.communication import CommunicationFigures, TurnRecorder, measure
@@ -80,7 +81,8 @@ def evaluate_checkpoint(
     played = settings.play(policy, episodes=episodes, seed=seed, progress=progress, watch=turns)
     talk = None if turns is None else _measured(policy, turns, seed)
     lacks = talk is not None and talk.drift is None and bool(talk.messages) and _trained_messages(policy)
-    return CheckpointEvaluation(found, figures_of(played, not settings.greedy), played, talk, lacks)
+    figures = figures_of(played, draws_actions(policy, not settings.greedy))
+    return CheckpointEvaluation(found, figures, played, talk, lacks)
 
 
 def require_measured(reference: str | None, communication: bool) -> None:

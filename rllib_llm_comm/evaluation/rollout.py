@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.agents.decision import Decision
+from rllib_llm_comm.agents.decision import Decision, draws_actions
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, asked, secret_of, solved, success_words
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.frames import frame_of
@@ -136,7 +136,7 @@ def evaluate(
         progress: Called with the number of finished episodes and `episodes`.
     """
     played = play(policy, episodes=episodes, seed=seed, explore=explore, env=env, num_envs=num_envs, progress=progress)
-    return figures_of(played, explore)
+    return figures_of(played, draws_actions(policy, explore))
 
 
 def play(

@@ -21,7 +21,7 @@ from ray.tune.utils import flatten_dict
 
 from rllib_llm_comm.evaluation.curve_rows import ITERATION
 from rllib_llm_comm.experiments.console import one_line, say
-from rllib_llm_comm.experiments.trackers import mlflow_uri, open_mlflow, wandb_mode
+from rllib_llm_comm.experiments.trackers import mlflow_uri, open_mlflow, wandb_mode, without_passwords
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
@@ -136,7 +136,7 @@ class RunLogger(LoggerCallback):
             self._lost = True
             say(
                 f"`--track {self.tracker}` failed and is left out from here on; the training goes on, and its figures "
-                f"are in result.json: {one_line(str(error), 200)}",
+                f"are in result.json: {one_line(without_passwords(str(error)), 200)}",
                 "red",
             )
 

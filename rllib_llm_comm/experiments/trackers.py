@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
@@ -35,6 +36,7 @@ TRACKERS = {
 }
 _WANDB_MODES = ("offline", "online", "disabled")
 _MLFLOW_DATABASE = "mlflow.db"
+_USER = re.compile(r"://[^/\s]*@")
 
 
 def check_trackers(names: Sequence[str], *, any_training: bool) -> None:
@@ -80,25 +82,36 @@ def open_trackers(names: Sequence[str], folders: Iterable[Path]) -> None:
         except UserError:
             raise
         except Exception as error:  # a database's or a server's, of whatever library it uses
-            reason = one_line(str(error), 200)
+            reason = one_line(without_passwords(str(error)), 200)
             raise UserError(f"`--track {name}`: {_place(name, folder)} cannot be opened ({reason}).") from error
         say(f"Follow it: {show_command(name, folder)}")
 
 
 def show_command(name: str, folder: Path) -> str:
-    """The command that shows what a tracker has.
+    """The command or the page that shows what a tracker has.
 
     Args:
         name: The tracker.
         folder: Folder of the results, above the stages.
     """
     here = shlex.quote(short_path(folder))
+    if name == "mlflow" and mlflow_uri(folder).startswith(("http://", "https://")):
+        return without_passwords(mlflow_uri(folder))  # a server shows its runs itself
     if name == "mlflow":
-        return f"mlflow ui --backend-store-uri {shlex.quote(mlflow_uri(folder))}"
+        return f"mlflow ui --backend-store-uri {shlex.quote(without_passwords(mlflow_uri(folder)))}"
     if name == "wandb":
         return "on the page that it prints" if wandb_mode() == "online" else f"wandb sync {here}/wandb/offline-run-*"
     hint = "" if find_spec("tensorboard") else " (after `pip install tensorboard`)"
     return f"tensorboard --logdir {here}{hint}"
+
+
+def without_passwords(text: str) -> str:
+    """A text in which addresses have lost the user and the password before their host, so that it can be shown.
+
+    Args:
+        text: An address, or a message that quotes one.
+    """
+    return _USER.sub("://", text)
 
 
 def mlflow_uri(folder: Path) -> str:
@@ -140,4 +153,4 @@ def _require_login() -> None:
 
 
 def _place(name: str, folder: Path) -> str:
-    return mlflow_uri(folder) if name == "mlflow" else name
+    return without_passwords(mlflow_uri(folder)) if name == "mlflow" else name

@@ -29,6 +29,7 @@ class Hosting:
         port: Port; 0 for a free one.
         watch: True if the game begins at once.
         why: True if people may ask why agents did what they did.
+        spectators: True if browsers without a seat are shown the game with the private facts of all seats.
         browser: True to open the page in a browser of this machine.
         record: A new folder for the session; `None` to record nothing.
         consent: A text to which people have to agree before they sit down; empty for none.
@@ -39,6 +40,7 @@ class Hosting:
     port: int = 0
     watch: bool = False
     why: bool = True
+    spectators: bool = True
     browser: bool = True
     record: Path | None = None
     consent: str = ""
@@ -65,10 +67,12 @@ def host_table(
         tell: Takes sentences for the person who started it, the page's address among them.
 
     Raises:
-        UserError: If a library, the checkpoint or the port cannot be had.
+        UserError: If a library, the checkpoint or the port cannot be had, or nobody would see the game.
     """
     require_libraries()
     how = hosting or Hosting()
+    if how.watch and not how.spectators:
+        raise UserError("--watch and --no-spectators were given, so nobody would see the game; leave one of them away.")
     if how.record is not None:
         require_new(how.record)
     listening = listen(how.host, how.port)
@@ -76,8 +80,8 @@ def host_table(
         table = set_table(checkpoint, partners=partners, settings=settings, seed=seed, silence=how.why)
         log = None if how.record is None else SessionLog(how.record, table, how.consent)
         room = Room(
-            table, how.limits, title=f"Play with {checkpoint}", why=how.why, consent=how.consent,
-            recorded=log is not None, watch=how.watch,
+            table, how.limits, title=f"Play with {checkpoint}", why=how.why, spectators=how.spectators,
+            consent=how.consent, recorded=log is not None, watch=how.watch,
         )  # fmt: skip
         door = Door(how.host, listening.getsockname()[1])
         tell(f"Open {door.url}")

@@ -103,6 +103,7 @@ class Room:
         limits: Bounds.
         title: Heading of the page.
         why: True if people may ask why agents did what they did.
+        spectators: True if browsers without a seat are shown the game with the private facts of all seats.
         consent: A text to which people have to agree before they sit down; empty for none.
         recorded: True if the session is recorded, which the page tells.
         watch: True if the game runs at once.
@@ -115,6 +116,7 @@ class Room:
         *,
         title: str = "Play",
         why: bool = True,
+        spectators: bool = True,
         consent: str = "",
         recorded: bool = False,
         watch: bool = False,
@@ -123,7 +125,7 @@ class Room:
         self.clock = Clock(paused=not watch)
         self.guests: list[Guest] = []
         self._consent, self._recorded = consent, recorded
-        self._views = SeatViews(table, why)
+        self._views = SeatViews(table, why, spectators)
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._commands: dict[str, Callable[[Guest, Mapping[str, Any]], None]] = {

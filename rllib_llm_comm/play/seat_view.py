@@ -27,10 +27,12 @@ class SeatViews:
     Args:
         table: The table.
         why: True if people may ask why agents did what they did.
+        spectators: True if browsers without a seat are shown the game with the private facts of all seats; otherwise
+            they are shown who sits where, and returns.
     """
 
-    def __init__(self, table: Table, why: bool = True) -> None:
-        self._table, self._why = table, why
+    def __init__(self, table: Table, why: bool = True, spectators: bool = True) -> None:
+        self._table, self._why, self._spectators = table, why, spectators
         self._pictures: dict[str, str] = {}
         self._made = (-1, -1)
 
@@ -38,9 +40,10 @@ class SeatViews:
         """The view of a seat, or of somebody who watches.
 
         Args:
-            seat: The agent's name; `None` to watch, which shows everything.
+            seat: The agent's name; `None` to watch, which shows everything where there may be spectators.
         """
         table = self._table
+        shown = seat is not None or self._spectators
         told: dict[str, Any] = {
             "episode": table.episodes,
             "moment": table.moments,
@@ -52,11 +55,14 @@ class SeatViews:
             "seats": [self._seat(agent) for agent in table.agents],
             "notice": table.notice,
             "you": seat,
-            "picture": self._picture(seat),
+            "picture": self._picture(seat) if shown else None,
             "ansi": "",
-            "why": self._weighed(),
-            "log": self._log(seat),
+            "why": self._weighed() if shown else {},
+            "log": self._log(seat) if shown else [],
+            "hidden": not shown,
         }
+        if not shown:
+            return told
         if seat is None:
             told["ansi"] = "" if told["picture"] else ansi_of(table.env.unwrapped)
             told["texts"] = {agent: self._read(agent) for agent in table.agents}

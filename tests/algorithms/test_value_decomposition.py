@@ -102,6 +102,7 @@ def test_each_learns_saves_and_acts_without_ray_as_in_rllib(kind, tmp_path):
     # Nothing but ROMA's roles is drawn, and draws of actions would move those.
     alone = evaluate(load_policy(path), episodes=3, num_envs=1, explore=kind is ROMAConfig)
     assert result.length_mean == 6 and result.returns == alone.returns
+    assert not result.sampled, "the best action is taken, whatever was asked for"
     if kind is not ROMAConfig:  # whose roles are drawn
         assert_acts_as(policy, module)
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
+import socket
 import struct
+import subprocess
+import sys
+import time
+import urllib.request
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -71,6 +78,56 @@ def test_mlflow(run):
     assert not list(run.folder.rglob("mlruns"))
 
 
+@pytest.fixture
+def mlflow_server(tmp_path):
+    """The address of an MLflow server on this machine."""
+    require("mlflow")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    store = f"sqlite:///{tmp_path / 'server.db'}"
+    places = ["--backend-store-uri", store, "--default-artifact-root", str(tmp_path / "artifacts")]
+    server = [sys.executable, "-m", "mlflow", "server", *places, "--port", str(port), "--workers", "1"]
+    process = subprocess.Popen(
+        server, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+    )  # fmt: skip
+    try:
+        last = time.monotonic() + 240
+        while not answers(f"http://127.0.0.1:{port}/health"):
+            assert process.poll() is None and time.monotonic() < last, "the server did not start"
+            time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def answers(address):
+    """True if somebody answers at an address."""
+    try:
+        with urllib.request.urlopen(address, timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
+@pytest.mark.slow
+def test_a_server_of_mlflow(mlflow_server, tmp_path):
+    (tmp_path / "small.json").write_text(json.dumps({"tiny": TINY}))
+    done = rllib(
+        "train", "file", "small.json", "--track", "mlflow", "--ray-num-cpus", "2", cwd=tmp_path, timeout=540,
+        MLFLOW_TRACKING_URI=mlflow_server,
+    )  # fmt: skip
+    assert done.returncode == 0 and "failed and is left out" not in done.stdout, done.stdout + done.stderr
+    assert f"Follow it: mlflow ui --backend-store-uri {mlflow_server}" not in done.stdout, "the server shows it itself"
+    assert f"Follow it: {mlflow_server}" in done.stdout
+    client = trackers.open_mlflow(mlflow_server)
+    (one,) = client.search_runs([client.get_experiment_by_name("small").experiment_id])
+    history = client.get_metric_history(one.info.run_id, FIGURE)
+    assert one.info.status == "FINISHED" and [metric.step for metric in history] == [1, 2]
+    assert not (tmp_path / "results/mlflow.db").exists()
+
+
 def test_wandb(run):
     require("wandb")
     (path,) = (run.folder / "results/small/wandb").glob("offline-run-*/run-*.wandb")
@@ -131,7 +188,7 @@ def test_a_tracker_that_fails_is_told_once_and_the_training_goes_on(monkeypatch,
 
         def write(self, run, step, numbers):
             self.asked += 1
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("nobody answers at https://ann:p4ss@lab.example:5000/api")
 
     monkeypatch.setattr(out, "_file", None)
     gone = Gone(Stage("tiny", make_experiment("tiny", TINY), tmp_path))
@@ -140,7 +197,9 @@ def test_a_tracker_that_fails_is_told_once_and_the_training_goes_on(monkeypatch,
         gone.log_trial_result(iteration, trial, {"training_iteration": iteration, "config": {}})
     gone.log_trial_end(trial)
     assert gone.asked == 1
-    assert capsys.readouterr().out.count("`--track gone` failed and is left out") == 1
+    said = capsys.readouterr().out
+    assert said.count("`--track gone` failed and is left out") == 1
+    assert "https://lab.example:5000/api" in "".join(said.split("\n")) and "p4ss" not in said
 
 
 def test_only_numbers_are_figures():
@@ -174,6 +233,19 @@ def test_a_place_that_cannot_be_opened_is_one_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(UserError, match="`--track mlflow`: http://127.0.0.1:9 cannot be opened"):
         open_trackers(["mlflow"], [tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("https://ann:p4ss@lab.example:5000", "https://lab.example:5000"),
+        ("postgresql://ann:p4ss%40@lab.example/runs", "mlflow ui --backend-store-uri postgresql://lab.example/runs"),
+        ("sqlite:////data/runs@home.db", "mlflow ui --backend-store-uri sqlite:////data/runs@home.db"),
+    ],
+)
+def test_passwords_of_a_server_are_not_shown(uri, shown, monkeypatch, tmp_path):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert trackers.show_command("mlflow", tmp_path) == shown
 
 
 def test_nothing_leaves_the_machine_unasked(monkeypatch):

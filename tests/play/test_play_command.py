@@ -107,6 +107,7 @@ def test_a_stranger_plays_a_round_with_a_shipped_agent(tmp_path):
         (["zoo:doors", "--record", "."], "which is not empty"),
         (["zoo:door", "--record", "something"], "which is no folder"),
         (["zoo:door", "--partner", "carol=scripted"], "there is no seat 'carol'; the seats are alice, bob"),
+        (["zoo:door", "--watch", "--no-spectators"], "so nobody would see the game"),
         (["zoo:door", "--host", "300.1.2.3"], "nobody can listen"),
         (["zoo:door", "--trials", "2"], "`trials` is 2 but nobody puts a game with people back"),
     ],
