@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.algorithms.algorithm_config import NotProvided
@@ -14,12 +14,13 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.planned_env import check_planning
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.rewards.subgoal_rewards import EXACT, make_rewards
+from rllib_llm_comm.planning.subgoal_observations import ALL
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_NAMES = ("planner", "subgoal_reward", "subgoal_rewards", "patience", "replan", "wait")
+_NAMES = ("planner", "subgoal_reward", "subgoal_rewards", "patience", "replan", "wait", "subgoals_to")
 
 
 class PlanningConfigMixin(StrictConfigMixin):
@@ -40,6 +41,7 @@ class PlanningConfigMixin(StrictConfigMixin):
         self.patience = PATIENCE
         self.replan = "any"
         self.wait: bool | None = None
+        self.subgoals_to: str | Sequence[str] = ALL
 
     def planning(
         self,
@@ -50,6 +52,7 @@ class PlanningConfigMixin(StrictConfigMixin):
         patience: int = NotProvided,
         replan: str = NotProvided,
         wait: bool | None = NotProvided,
+        subgoals_to: str | Sequence[str] = NotProvided,
     ) -> Self:
         """Lets a planner say what the agents shall do, as SAMA does; agents that read words find it in `subgoal`.
 
@@ -67,6 +70,8 @@ class PlanningConfigMixin(StrictConfigMixin):
             replan: `"any"` (default, ours): plans when any agent's subgoal has ended. `"all"`: when those of all have
                 (SAMA).
             wait: True if the games wait for the plan; `None` (default): unless the planner asks a server.
+            subgoals_to: Agents that are told their subgoals: `"all"` (default, as in SAMA) or a list of names (ours).
+                The planner plans for all; who is not told reads no subgoal and is not paid for one.
 
         Returns:
             This config.
@@ -81,7 +86,7 @@ class PlanningConfigMixin(StrictConfigMixin):
         if self.planner is None and self.subgoal_rewards == EXACT:
             return
         self.require_numbers(["subgoal_reward"])
-        check_planning(self.subgoal_reward, self.patience, self.replan, self.wait)
+        check_planning(self.subgoal_reward, self.patience, self.replan, self.wait, self.subgoals_to)
         if self.planner is not None:
             make_planner(self.planner)
         make_rewards(self.subgoal_rewards)
