@@ -10,6 +10,7 @@ from ray.rllib.utils import force_list
 
 from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
 from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
+from rllib_llm_comm.envs.games import without_subgoals
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.planned_env import check_planning
 from rllib_llm_comm.planning.planners import make_planner
@@ -56,6 +57,9 @@ class PlanningConfigMixin(StrictConfigMixin):
     ) -> Self:
         """Lets a planner say what the agents shall do, as SAMA does; agents that read words find it in `subgoal`.
 
+        In `evaluation_config` these settings are those of the periodic evaluation; where the training games give
+        subgoals themselves it plays the same game without them.
+
         Args:
             planner: `None` (default): nobody plans. `"scripted"` (the game's rules), `"plan4mc"`, or a dict with `name`
                 (`"chat"`, `"cassette"`, `"deps"`, ...) and the planner's arguments, as of
@@ -90,6 +94,10 @@ class PlanningConfigMixin(StrictConfigMixin):
         if self.planner is not None:
             make_planner(self.planner)
         make_rewards(self.subgoal_rewards)
+        config: Any = self
+        if self.planner is not None and config.in_evaluation and isinstance(config.env, str):
+            # Agents that learn on sampled subgoals are evaluated in whole games.
+            config.env, config.env_config = without_subgoals(config.env, dict(config.env_config or {}))
         present: list[Any] = force_list(getattr(self, "callbacks_class"))  # noqa: B009  (untyped in RLlib)
         if any(isinstance(one, type) and issubclass(one, AddPlannedSubgoals) and one.planner for one in present):
             raise UserError(

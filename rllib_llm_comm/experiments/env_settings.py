@@ -38,7 +38,9 @@ def check_environment(stage: str, env: Any, env_config: Mapping[str, Any]) -> No
 
 
 def check_planned_environment(stage: str, config: Any) -> None:
-    """Checks that a planner knows the game and finds a place for its subgoals, if the config has one.
+    """Checks that a planner knows the game and finds a place for its subgoals, if the config has one for training.
+
+    Likewise for the periodic evaluation (`evaluation_config`).
 
     Args:
         stage: Name of the experiment, for messages.
@@ -47,6 +49,14 @@ def check_planned_environment(stage: str, config: Any) -> None:
     Raises:
         UserError: If it does not.
     """
+    _check_planned(f"{stage}.config", config)
+    if getattr(config, "evaluation_config", None):
+        evaluated = config.get_evaluation_config_object()
+        evaluated.validate()
+        _check_planned(f"{stage}.config.evaluation_config", evaluated)
+
+
+def _check_planned(place: str, config: Any) -> None:
     from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 
     if getattr(config, "planner", None) is None or not isinstance(config.env, str) or not is_parallel(config.env):
@@ -54,7 +64,7 @@ def check_planned_environment(stage: str, config: Any) -> None:
     try:
         PlannedSubgoals(make_env(config.env, **config.env_config), **planning_to_check(config)).close()
     except UserError as error:
-        raise UserError(f"In `{stage}.config`: {error}") from None
+        raise UserError(f"In `{place}`: {error}") from None
 
 
 def planning_to_check(config: Any) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def test_agents_are_evaluated_under_a_planner_while_they_learn():
             evaluation_interval=2,
             evaluation_duration=2,
             evaluation_num_env_runners=0,
-            evaluation_config={"env": ENV_ID, "planner": "scripted", "subgoal_reward": 0.0},
+            evaluation_config={"planner": "scripted", "subgoal_reward": 0.0},
         )
         .debugging(seed=0)
         .build_algo()
@@ -119,6 +119,7 @@ def test_agents_are_evaluated_under_a_planner_while_they_learn():
     try:
         assert "evaluation" not in algo.train()
         result = algo.train()
+        assert algo.eval_env_runner.config.env == ENV_ID != algo.config.env
     finally:
         algo.stop()
     played = result["evaluation"]["env_runners"]
