@@ -91,13 +91,13 @@ def check_subgoals_to(to: object, agents: Sequence[str] | None = None) -> None:
     """
     if to == ALL:
         return
-    fitting = isinstance(to, list | tuple) and bool(to) and all(isinstance(name, str) for name in to)
-    if not fitting or len(set(to)) < len(to):  # type: ignore[call-overload,arg-type]
+    names: Sequence[object] = to if isinstance(to, list | tuple) else ()
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise UserError(
             f"`subgoals_to` is {to!r} but must be 'all' or a list of different agents that are told their subgoals; "
             "leave `planner` away if nobody is."
         )
-    for name in to if agents is not None else ():  # type: ignore[attr-defined]
+    for name in names if agents is not None else ():
         require_choice("subgoals_to", name, agents or ())
 
 
