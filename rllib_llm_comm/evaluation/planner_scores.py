@@ -214,7 +214,7 @@ def _summary(scenarios: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]
     all_episodes = [one for episodes in scenarios for one in episodes]
     names = [name for name in all_episodes[0]["metrics"] if all(name in one["metrics"] for one in all_episodes)]
     metrics = {name: float(np.mean([one["metrics"][name] for one in all_episodes])) for name in names}
-    seconds = [one.get("seconds") for one in all_episodes]  # files of earlier versions have none
+    seconds = [float(one["seconds"]) for one in all_episodes if "seconds" in one]  # earlier versions have none
     return _rounded(
         {
             "episodes": len(all_episodes),
@@ -222,7 +222,7 @@ def _summary(scenarios: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]
             **found._asdict(),
             "mean": float(scores.mean()),
             "metrics": metrics,
-            **({"seconds": float(np.mean(seconds))} if all(one is not None for one in seconds) else {}),
+            **({"seconds": float(np.mean(seconds))} if len(seconds) == len(all_episodes) else {}),
         }
     )
 
