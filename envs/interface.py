@@ -39,6 +39,9 @@ PRIVATE = "private"
 """Key of an agent's info: what it is told at the moment and others may not know (an order, a place), as a short text;
 None for an agent that is told nothing. Games in which nobody is told anything leave the key out. Measures of
 communication compare it with what the agent says, which a game's `meaning(message)` reduces to the same texts."""
+HIDDEN = "hidden"
+"""Key of an agent's info: a fact that no agent is told, spelt as `private`; left out where somebody is told it. It is
+for measures and controls, never for agents."""
 CRITIC_TEXT = "critic_text"
 """Key of an observation: what the critic of language agents reads in place of `text` (a centralised critic)."""
 MAX_TEXT, MAX_PHRASE, MAX_SUBGOAL, MAX_MANUAL = 1000, 100, 300, 10_000
@@ -180,12 +183,12 @@ def success_words(env: Any) -> tuple[str, str]:
 
 
 def secret_of(infos: Mapping[Any, Mapping[str, Any]]) -> str:
-    """All that is told to anybody at the moment, as one text; equal in episodes with the same private facts.
+    """All private and hidden facts of the moment, as one text; equal in episodes with the same ones.
 
     Args:
         infos: The latest infos, by agent.
     """
-    facts = {str(info[PRIVATE]) for info in infos.values() if info.get(PRIVATE)}
+    facts = {str(info[key]) for info in infos.values() for key in (PRIVATE, HIDDEN) if info.get(key)}
     return " ".join(sorted(facts))
 
 

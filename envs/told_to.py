@@ -8,16 +8,19 @@ import numpy as np
 
 from rllib_llm_comm.errors import UserError, require_choice
 
-ALL, ONE = "all", "one"
+ALL, ONE, PLANNER = "all", "one", "planner"
 
 
-def check_told_to(told_to: str | Sequence[str], names: Sequence[str], fact: str) -> str | tuple[str, ...]:
+def check_told_to(
+    told_to: str | Sequence[str], names: Sequence[str], fact: str, planner: bool = False
+) -> str | tuple[str, ...]:
     """Checks the setting.
 
     Args:
-        told_to: "all", "one" (drawn for each episode), or names.
+        told_to: "all", "one" (drawn for each episode), names, or "planner" (no agent).
         names: Names of the agents.
         fact: The thing that is told, in messages, such as "order".
+        planner: Whether "planner" is allowed: planners of this game see what is told.
 
     Returns:
         The setting, names in the order of the agents.
@@ -28,7 +31,7 @@ def check_told_to(told_to: str | Sequence[str], names: Sequence[str], fact: str)
     if isinstance(told_to, str):
         if told_to in names:
             raise UserError(f"`told_to` is {told_to!r} but must be 'all', 'one' or a list; write [{told_to!r}].")
-        require_choice("told_to", told_to, (ALL, ONE))
+        require_choice("told_to", told_to, (ALL, ONE, PLANNER) if planner else (ALL, ONE))
         return told_to
     if not isinstance(told_to, (list, tuple)) or not told_to:
         raise UserError(
@@ -79,6 +82,8 @@ def draw_told(told_to: str | Sequence[str], names: Sequence[str], rng: np.random
     """
     if told_to == ALL:
         return (True,) * len(names)
+    if told_to == PLANNER:
+        return (False,) * len(names)
     if told_to == ONE:
         chosen = int(rng.integers(len(names)))
         return tuple(k == chosen for k in range(len(names)))

@@ -32,6 +32,7 @@ from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import PlanningGame
 from rllib_llm_comm.planning.plans import DONE, STUCK, FailedAttempt, Outcome, Plan, Planner, PlanRequest
 from rllib_llm_comm.planning.preparation import open_game, preparation_of
+from rllib_llm_comm.planning.recorded_questions import ANSWERS_TO, asked_with
 from rllib_llm_comm.planning.reflectors import ChatReflector
 from rllib_llm_comm.planning.sama_planner import SamaPlanner
 from rllib_llm_comm.planning.shipped_cassettes import recording
@@ -242,7 +243,8 @@ def record(target: Path, scratch: Path) -> int:
         _put(lake, situation)
         _ask(planner, lake)
     lines = tape.read_text(encoding="utf-8").splitlines()
-    head = {**json.loads(lines[0]), "with": INCLUDED}
+    assert isinstance(planner, SamaPlanner)
+    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.sama)}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
     return len(lines) - 1

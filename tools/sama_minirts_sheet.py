@@ -24,6 +24,9 @@ from rllib_llm_comm.experiments.subgoal_stage_run import run_subgoals
 from rllib_llm_comm.experiments.translation_run import run_translation
 from rllib_llm_comm.planning.manuals.latex import find_paper, read_latex, split_latex
 from rllib_llm_comm.planning.manuals.manual import make_manual
+from rllib_llm_comm.planning.planners import make_planner
+from rllib_llm_comm.planning.recorded_questions import ANSWERS_TO, asked_with
+from rllib_llm_comm.planning.sama_planner import SamaPlanner
 from rllib_llm_comm.planning.shipped_cassettes import recording
 from tools.sama_sheet import AUTHOR, HOW
 
@@ -208,7 +211,9 @@ def record(target: Path, scratch: Path) -> int:
     data = str(scratch / "subgoals.json")
     run_rewards(model, scratch / "rewards", "rewards", subgoals=data, manual=str(manual), steps=STEPS)
     lines = tape.read_text(encoding="utf-8").splitlines()
-    head = {**json.loads(lines[0]), "with": INCLUDED}
+    planner = make_planner(how, model)
+    assert isinstance(planner, SamaPlanner)
+    head = {**json.loads(lines[0]), "with": INCLUDED, ANSWERS_TO: asked_with(planner.sama)}
     text = "\n".join([json.dumps(head), *lines[1:]]) + "\n"
     target.write_bytes(gzip.compress(text.encode(), mtime=0))
     return len(lines) - 1

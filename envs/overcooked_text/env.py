@@ -60,8 +60,8 @@ truncated, never terminated.
 
 `needs_action` (bool), `step_rewards` (the reward of each game step of this `step`), `game_step` (int),
 `events` (list of texts such as "chopped tomato"), `blocked` (bool: at least one collision), `task_success`
-(bool: all orders served), `private` (the order that the agent is told, such as "tomato salad", or None), and with
-several orders `episode_metrics` (`orders_served`).
+(bool: all orders served), `private` (the order that the agent is told, such as "tomato salad", or None), with
+`told_to="planner"` `hidden` (the order, for measures), and with several orders `episode_metrics` (`orders_served`).
 
 `env.meaning(message)` gives the food or dish that a message names, in the spelling of `private`.
 
@@ -113,8 +113,9 @@ another one do something. Always 1 with `legacy`.
 `blocked_steps`: a macro-action ends when its cook was in another one's way for so many game steps in a row; None for
 never. Never with `legacy`.
 
-`told_to`: who is told the order: "all", a list of agents, or "one" (drawn for each episode). The others do not find it
-in their text, vector, phrases, mask, nor (language agents) in their critic's prompt.
+`told_to`: who is told the order: "all", a list of agents, "one" (drawn for each episode), or "planner" (no agent;
+planners see it in any case). The others do not find it in their text, vector, phrases, mask, nor (language agents) in
+their critic's prompt.
 
 `orders`: number of orders of an episode. After a correct delivery with orders left, the bowl and its foods go back to
 their start (foods raw, the bowl empty; to the nearest free counter along the walls if something lies there), the next
@@ -146,6 +147,7 @@ from rllib_llm_comm.envs.base_env import Game, Observation, Reset, Step, constru
 from rllib_llm_comm.envs.interface import (
     CRITIC_TEXT,
     EPISODE_METRICS,
+    HIDDEN,
     PRIVATE,
     check_actions,
 )
@@ -154,6 +156,7 @@ from rllib_llm_comm.envs.overcooked_text.advance import advance
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
 from rllib_llm_comm.envs.overcooked_text.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
+from rllib_llm_comm.envs.overcooked_text.moments import Moment
 from rllib_llm_comm.envs.overcooked_text.observation_space import PARTS, observation_space
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
@@ -161,7 +164,7 @@ from rllib_llm_comm.envs.overcooked_text.sayings import meaning, understand
 from rllib_llm_comm.envs.overcooked_text.setting_checks import check_values
 from rllib_llm_comm.envs.overcooked_text.snapshots import whole_vector
 from rllib_llm_comm.envs.overcooked_text.text_cache import wording
-from rllib_llm_comm.envs.told_to import ALL
+from rllib_llm_comm.envs.told_to import ALL, PLANNER
 from rllib_llm_comm.errors import require_choice
 
 
@@ -175,6 +178,8 @@ class OvercookedText(Game):
         runner: Runner of the actions; offers `names`, `preview(agent, action)` and `snapshot()`.
         task: The goal in words.
         brief: The game in a few sentences.
+        watched: True if `passed` is kept; planners set it, as it takes time.
+        passed: Moment before the last `step` and those after each of its game steps; empty after `reset`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -239,6 +244,8 @@ class OvercookedText(Game):
         self.task = text.task(self._draws.recipes, orders)
         self.brief = text.brief(self.kitchen, self._draws.recipes, told_to)
         self.agents: list[str] = []
+        self.watched = False
+        self.passed: list[Moment] = []
         self._index = {name: i for i, name in enumerate(self.possible_agents)}
         self._vectors: list[list[float]] = [[] for _ in self.possible_agents]
         count = self.runner.num_actions
@@ -261,6 +268,7 @@ class OvercookedText(Game):
         self._rng = self._rng if seed is None else np.random.default_rng(seed)
         self.runner.reset(self._draws.draw(int(self._rng.integers(2**31)) if seed is None else seed))
         self.agents = list(self.possible_agents)
+        self.passed = []
         self._vectors = [[] for _ in self.agents]
         infos = {agent: self._info(i, [], [], False) for i, agent in enumerate(self.agents)}
         return self._observations(), infos
@@ -280,7 +288,8 @@ class OvercookedText(Game):
         if not self.agents:
             return {}, {}, {}, {}, {}
         chosen = check_actions(actions, self.possible_agents, self.runner.finished, self.runner.num_actions)
-        passed = advance(self.runner, chosen, self.settings["advance"], self.max_game_steps)
+        passed = advance(self.runner, chosen, self.settings["advance"], self.max_game_steps, self.watched)
+        self.passed = passed.moments
         names = self.agents
         rewards = {agent: float(sum(passed.rewards[i])) for i, agent in enumerate(names)}
         infos = {
@@ -332,6 +341,7 @@ class OvercookedText(Game):
             "blocked": blocked,
             "task_success": self.kitchen.delivered,
             PRIVATE: self.kitchen.told(i),
+            **({HIDDEN: self.kitchen.recipe} if self.settings["told_to"] == PLANNER else {}),
             **({EPISODE_METRICS: served} if self.settings["orders"] > 1 else {}),
         }
 

@@ -70,7 +70,7 @@ class Draws:
             layout: "full", "oneplate" or "tomato".
             names: Names of the cooks.
             recipe: A dish, or several.
-            told_to: "all", "one" (drawn for each episode), or names.
+            told_to: "all", "one" (drawn for each episode), "planner" (no cook), or names.
             orders: Number of orders of an episode.
             start: "map" or "random".
 
@@ -79,7 +79,7 @@ class Draws:
         """
         self._start = start_state(map_name, layout, len(names))
         self.recipes = _recipes(recipe, layout, self._start)
-        self._names, self._told_to = tuple(names), check_told_to(told_to, names, "order")
+        self._names, self._told_to = tuple(names), check_told_to(told_to, names, "order", planner=True)
         require_whole("orders", orders, 1, MOST_ORDERS)
         require_choice("start", start, (MAP, RANDOM))
         self._orders, self._random_start, self._map_name = orders, start == RANDOM, map_name

@@ -24,7 +24,7 @@ from rllib_llm_comm.envs.overcooked_text.view import (
 )
 from rllib_llm_comm.envs.overcooked_text.view_sentences import describe as describe_view
 from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name, phrase
-from rllib_llm_comm.envs.told_to import ALL, ONE
+from rllib_llm_comm.envs.told_to import ALL, ONE, PLANNER
 
 NAMES = ("alice", "bob", "carol")
 _WALL_COLUMN = 3  # where the counter between the rooms of maps B and C stands
@@ -242,6 +242,8 @@ def _secrecy(recipes: Sequence[str], told_to: str | Sequence[str]) -> str:
     drawn = f" The order is one of these: {among}." if len(recipes) > 1 else ""
     if told_to == ALL:
         return drawn
+    if told_to == PLANNER:
+        return f"{drawn} No cook is told the order, only a planner is, if there is one."
     some = f"Only {' and '.join(told_to)} {'is' if len(told_to) == 1 else 'are'}"
     knows = "One cook, drawn for each episode, is" if told_to == ONE else some
     return f"{drawn} {knows} told the order; who is not told has to learn it from the others."

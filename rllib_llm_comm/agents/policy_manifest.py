@@ -33,7 +33,7 @@ _MOST_PATIENCE = 10**6
 _MAPPINGS = ("model_config", "communication", "env_config", "provenance")
 _TEXTS = ("algorithm", "base_model_digest")
 _AGENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_PLANNING = ("planner", "patience", "replan", "in_vector")
+_PLANNING = ("planner", "patience", "replan", "subgoals_to", "in_vector")
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,9 @@ def _check_planning(planning: Any) -> None:
         raise UserError(f"`planning.planner` is {shown(planning['planner'])} but must be a name or a mapping.")
     require_whole("planning.patience", planning.get("patience", 1), 1, _MOST_PATIENCE)
     require_choice("planning.replan", planning.get("replan", "any"), ("any", "all"))
+    told = planning.get("subgoals_to", "all")
+    if not isinstance(told, str | list | tuple) or not all(isinstance(name, str) for name in told):
+        raise UserError(f"`planning.subgoals_to` is {shown(told)} but must be 'all' or a list of names.")
     require_choice("planning.in_vector", planning.get("in_vector", False), (False, True))
 
 

@@ -123,9 +123,9 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
-        ensure_registered(self.env)
         self._validate_training()
         self._validate_planning()
+        ensure_registered(self.env)
         self._validate_partners()
         self._add_callback(EpisodeMetrics)
         self._add_callback(PhaseSeconds)

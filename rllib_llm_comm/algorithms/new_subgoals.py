@@ -40,7 +40,7 @@ class NewSubgoalsConfigMixin(StrictConfigMixin):
         return self._assign(locals())
 
     def _validate_new_subgoals(self) -> None:
-        if self.new_subgoals is None:
+        if self.new_subgoals is None or self._evaluates_whole_games():
             return
         NewSubgoalSettings.from_mapping(self.new_subgoals)
         config: Any = self
@@ -57,6 +57,11 @@ class NewSubgoalsConfigMixin(StrictConfigMixin):
         if not game.get("subgoal_file"):
             raise UserError("`new_subgoals` is set but `env_config.subgoal_file` is not; give the data set to add to.")
         self._add_callback(DrawNewSubgoals)
+
+    def _evaluates_whole_games(self) -> bool:
+        """True for settings of a periodic evaluation under a planner, whose games draw no subgoals."""
+        config: Any = self
+        return bool(config.in_evaluation and config.planner is not None)
 
 
 class NewSubgoalsMixin(Algorithm):

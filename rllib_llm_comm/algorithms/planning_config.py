@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.algorithms.algorithm_config import NotProvided
@@ -10,16 +10,18 @@ from ray.rllib.utils import force_list
 
 from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
 from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
+from rllib_llm_comm.envs.games import without_subgoals
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.planned_env import check_planning
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.rewards.subgoal_rewards import EXACT, make_rewards
+from rllib_llm_comm.planning.subgoal_observations import ALL
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_NAMES = ("planner", "subgoal_reward", "subgoal_rewards", "patience", "replan", "wait")
+_NAMES = ("planner", "subgoal_reward", "subgoal_rewards", "patience", "replan", "wait", "subgoals_to")
 
 
 class PlanningConfigMixin(StrictConfigMixin):
@@ -40,6 +42,7 @@ class PlanningConfigMixin(StrictConfigMixin):
         self.patience = PATIENCE
         self.replan = "any"
         self.wait: bool | None = None
+        self.subgoals_to: str | Sequence[str] = ALL
 
     def planning(
         self,
@@ -50,8 +53,12 @@ class PlanningConfigMixin(StrictConfigMixin):
         patience: int = NotProvided,
         replan: str = NotProvided,
         wait: bool | None = NotProvided,
+        subgoals_to: str | Sequence[str] = NotProvided,
     ) -> Self:
         """Lets a planner say what the agents shall do, as SAMA does; agents that read words find it in `subgoal`.
+
+        In `evaluation_config` these settings are those of the periodic evaluation; where the training games give
+        subgoals themselves it plays the same game without them.
 
         Args:
             planner: `None` (default): nobody plans. `"scripted"` (the game's rules), `"plan4mc"`, or a dict with `name`
@@ -67,6 +74,8 @@ class PlanningConfigMixin(StrictConfigMixin):
             replan: `"any"` (default, ours): plans when any agent's subgoal has ended. `"all"`: when those of all have
                 (SAMA).
             wait: True if the games wait for the plan; `None` (default): unless the planner asks a server.
+            subgoals_to: Agents that are told their subgoals: `"all"` (default, as in SAMA) or a list of names (ours).
+                The planner plans for all; who is not told reads no subgoal and is not paid for one.
 
         Returns:
             This config.
@@ -81,10 +90,14 @@ class PlanningConfigMixin(StrictConfigMixin):
         if self.planner is None and self.subgoal_rewards == EXACT:
             return
         self.require_numbers(["subgoal_reward"])
-        check_planning(self.subgoal_reward, self.patience, self.replan, self.wait)
+        check_planning(self.subgoal_reward, self.patience, self.replan, self.wait, self.subgoals_to)
         if self.planner is not None:
             make_planner(self.planner)
         make_rewards(self.subgoal_rewards)
+        config: Any = self
+        if self.planner is not None and config.in_evaluation and isinstance(config.env, str):
+            # Agents that learn on sampled subgoals are evaluated in whole games.
+            config.env, config.env_config = without_subgoals(config.env, dict(config.env_config or {}))
         present: list[Any] = force_list(getattr(self, "callbacks_class"))  # noqa: B009  (untyped in RLlib)
         if any(isinstance(one, type) and issubclass(one, AddPlannedSubgoals) and one.planner for one in present):
             raise UserError(

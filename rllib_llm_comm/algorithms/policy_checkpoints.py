@@ -159,7 +159,7 @@ def _planning(config: Any) -> dict[str, Any] | None:
     if not isinstance(getattr(config, "planner", None), str | Mapping):
         return None
     settings = config.planning_settings()
-    return {name: settings[name] for name in ("planner", "patience", "replan", "in_vector")}
+    return {name: settings[name] for name in ("planner", "patience", "replan", "subgoals_to", "in_vector")}
 
 
 def _export(learner: Learner, agents: Sequence[str]) -> dict[str, PolicyExport]:

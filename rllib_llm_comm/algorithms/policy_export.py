@@ -21,6 +21,7 @@ from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.planning.subgoal_observations import ALL
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 logger = logging.getLogger(__name__)
@@ -217,5 +218,5 @@ def _planning(algo: Algorithm) -> dict[str, Any] | None:
     if not isinstance(planner, str | Mapping):
         return None
     given = _callback_setting(algo, AddPlannedSubgoals, "settings")
-    defaults = {"patience": PATIENCE, "replan": "any", "in_vector": False}
+    defaults = {"patience": PATIENCE, "replan": "any", "subgoals_to": ALL, "in_vector": False}
     return {"planner": planner, **{name: given.get(name, default) for name, default in defaults.items()}}

@@ -195,7 +195,7 @@ def communication_figures(
         listening=_listening(others, turns, judge, rng),
         listening_told=_listening(informed, turns, judge, rng) if others is not informed else None,
         decisions=sum(bool(turn.decision.heard) for turn in others),
-        first_choice=None if meaning is None or others is informed else _first_choice(turns, meaning),
+        first_choice=None if meaning is None else _first_choice(turns, meaning),
         consistency=_information([(_meant(t.decision.said, meaning), _chosen(t)) for t in said]),
         coordination=_information([(_meant(m, meaning), _chosen(t)) for t in turns for m in t.decision.heard.values()]),
         obeyed=_mean([own for own, _ in obeyed]),
@@ -240,7 +240,7 @@ def _signalling(said: Sequence[Turn], read: Callable[[str], str]) -> MutualInfor
 
 def _first_choice(turns: Sequence[Turn], meaning: Meaning) -> MutualInformation | None:
     """Information of the first telling choice of each uninformed agent, per episode and order."""
-    facts = {word for turn in turns for word in words_of(turn.private)}
+    facts = {word for turn in turns for word in words_of(turn.secret)}
     first: dict[tuple[int, str, str], str] = {}
     for turn in turns:
         if turn.secret and not turn.private:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ class CheckpointEvaluation:
         figures: Returns, success, lengths and metrics.
         episodes: The episodes without their frames; under a planner their `rounds` hold all plans.
         communication: Measures of communication; `None` where they are not wanted or agents have no language model.
+        seconds: Wall-clock time of all episodes; games that are played side by side share it. `None` if not measured.
         lacks_reference: True if PPO trained the messages but the checkpoint carries no adapter to measure their drift
             from; only with `communication`.
     """
@@ -32,11 +34,14 @@ class CheckpointEvaluation:
     figures: EvaluationResult
     episodes: list[Episode] = field(repr=False)
     communication: CommunicationFigures | None = None
+    seconds: float | None = None
     lacks_reference: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """The figures as plain values; of planners that ask a language model with `fallback` and `answers_from`."""
         told: dict[str, Any] = {"checkpoint": str(self.checkpoint), **self.figures.to_json()}
+        if self.seconds is not None:
+            told["seconds_per_game"] = round(self.seconds / len(self.episodes), 3)
         if fallback := _told_once(self.episodes, "fallback"):
             told["fallback"] = fallback
         if sources := _told_once(self.episodes, "source"):
@@ -78,11 +83,13 @@ def evaluate_checkpoint(
     found = find_checkpoint(checkpoint)
     policy = settings.loading.load(found)
     turns = TurnRecorder() if communication else None
+    begun = time.perf_counter()
     played = settings.play(policy, episodes=episodes, seed=seed, progress=progress, watch=turns)
+    seconds = time.perf_counter() - begun
     talk = None if turns is None else _measured(policy, turns, seed)
     lacks = talk is not None and talk.drift is None and bool(talk.messages) and _trained_messages(policy)
     figures = figures_of(played, draws_actions(policy, not settings.greedy))
-    return CheckpointEvaluation(found, figures, played, talk, lacks)
+    return CheckpointEvaluation(found, figures, played, talk, seconds, lacks)
 
 
 def require_measured(reference: str | None, communication: bool) -> None:

@@ -29,6 +29,7 @@ from rllib_llm_comm.planning.random_planners import DisturbedPlanner, thinker
 from rllib_llm_comm.planning.reflection import ReflectedEpisode, ReflectivePlay
 from rllib_llm_comm.planning.rounds import SNAPSHOT, check_recovery
 from rllib_llm_comm.planning.sama_planner import remembers_games
+from rllib_llm_comm.planning.subgoal_observations import ALL
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 
@@ -120,7 +121,14 @@ class _GamesInRounds:
         counterfactuals: bool,
     ) -> None:
         self._policy, self._by, self._model, self._explore = policy, by, model, explore
-        self._settings, self._rounds = settings, {"in_vector": bool(by.get("in_vector")), **rounds}
+        self._settings, self._rounds = (
+            settings,
+            {
+                "in_vector": bool(by.get("in_vector")),
+                "subgoals_to": by.get("subgoals_to", ALL),
+                **rounds,
+            },
+        )
         self._silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
         planner = make_planner(by["planner"], model)
         self._one = planner if remembers_games(thinker(planner)) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -65,7 +66,7 @@ def _recording(planner: str | Mapping[str, Any]) -> dict[str, str]:
     """`sha256` and `model` of the recording that a planner plays back; empty for planners that play none back."""
     if not isinstance(planner, Mapping):
         return {}
-    if planner.get("name") == "disturbed":
+    if planner.get("name") in ("disturbed", "guessing"):
         return _recording(planner.get("planner", SCRIPTED))
     if planner.get("name") != "cassette":
         return {}
@@ -131,7 +132,9 @@ class PlannerScores:
             for seed in self.seeds:
                 if seed not in episodes:
                     games = games or PlannedGames(cell.executor, cell.settings, cell.setup)
+                    begun = time.perf_counter()
                     episodes[seed] = _rounded(games.play(seed))
+                    episodes[seed]["seconds"] = round(time.perf_counter() - begun, _DIGITS)
                     keep(self.to_json())
                 done += 1
                 if progress is not None:
@@ -211,6 +214,7 @@ def _summary(scenarios: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]
     all_episodes = [one for episodes in scenarios for one in episodes]
     names = [name for name in all_episodes[0]["metrics"] if all(name in one["metrics"] for one in all_episodes)]
     metrics = {name: float(np.mean([one["metrics"][name] for one in all_episodes])) for name in names}
+    seconds = [float(one["seconds"]) for one in all_episodes if "seconds" in one]  # earlier versions have none
     return _rounded(
         {
             "episodes": len(all_episodes),
@@ -218,6 +222,7 @@ def _summary(scenarios: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]
             **found._asdict(),
             "mean": float(scores.mean()),
             "metrics": metrics,
+            **({"seconds": float(np.mean(seconds))} if len(seconds) == len(all_episodes) else {}),
         }
     )
 
@@ -243,6 +248,7 @@ _SHOWN = {
     "cost": "plan_cost",
 }
 """Columns after the score, and the metric of each; those that are zero everywhere are left out."""
+_SECONDS = "seconds"
 _PLANNED_BY = "planned by"
 _AUTHORS = {
     _PLANNED_BY: "plans", "assigned by": "assignments", "subgoals by": "subgoals", "blamed by": "reflections"
@@ -272,9 +278,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
             }
             shown |= {name: _figure(name, metric, summary["metrics"]) for name, metric in _SHOWN.items()}
             shown |= {name: _authors(summary["metrics"], what) for name, what in _AUTHORS.items()}
+            shown[_SECONDS] = f"{summary['seconds']:.3g}" if "seconds" in summary else ""
             shown["fallback"] = row.get("fallback", "")
         cells.append({**shown, "episodes": str(summary["episodes"])})
-    optional = ["score", "95 % interval", *_SHOWN, *_AUTHORS, "fallback"]
+    optional = ["score", "95 % interval", *_SHOWN, _SECONDS, *_AUTHORS, "fallback"]
     told = [name for name in optional if any(cell.get(name, "") not in ("", "0") for cell in cells)]
     for name in ("assigned by", "subgoals by"):
         if name in told and all(cell.get(name) == cell.get(_PLANNED_BY) for cell in cells):

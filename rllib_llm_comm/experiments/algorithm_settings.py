@@ -117,17 +117,24 @@ def check_config(
         UserError: At the first unknown key or impossible value.
     """
     default = algorithm.get_default_config()
+    _check_settings(f"{stage}.config", algorithm.__name__, config, default)
+    if isinstance(evaluated := config.get("evaluation_config"), Mapping):
+        _check_settings(f"{stage}.config.evaluation_config", algorithm.__name__, evaluated, default)
+    check_by_seed(f"{stage}.config", config, seeds_of(config))
+    return _build(stage, default, first_point(dict(config)), list(unresolved))
+
+
+def _check_settings(place: str, algorithm: str, config: Mapping[str, Any], default: AlgorithmConfig) -> None:
+    """Checks each key and value by itself; `place` is where they stand, for messages."""
     known = _settings(default)
     annotations = _annotations(type(default))
     for key, value in config.items():
-        _check_key(stage, algorithm.__name__, key, known, default)
+        setting = f"{place}.{key}"
+        _check_key(setting, algorithm, key, known, default)
         if key in _STACK_SWITCHES and value is not True:
-            raise UserError(
-                f"`{stage}.config.{key}` is {value!r} but must be true: only the new API stack is supported."
-            )
+            raise UserError(f"`{setting}` is {value!r} but must be true: only the new API stack is supported.")
         if key == "framework" and value not in ("torch", None):
-            raise UserError(f"`{stage}.config.framework` is {value!r} but must be 'torch'.")
-        setting = f"{stage}.config.{key}"
+            raise UserError(f"`{setting}` is {value!r} but must be 'torch'.")
         values = check_search(setting, value) if search_kind(value) else [value]
         attribute = default._translate_special_keys(key, warn_deprecated=False)
         annotation = annotations.get(attribute)
@@ -137,8 +144,6 @@ def check_config(
         for single in values:
             check_type(setting, single, annotation)
             _check_range(setting, attribute, single)
-    check_by_seed(f"{stage}.config", config, seeds_of(config))
-    return _build(stage, default, first_point(dict(config)), list(unresolved))
 
 
 def _settings(default: AlgorithmConfig) -> list[str]:
@@ -160,23 +165,23 @@ def _settings(default: AlgorithmConfig) -> list[str]:
     return [*attributes, *properties, *_ALIASES]
 
 
-def _check_key(stage: str, algorithm: str, key: str, known: list[str], default: AlgorithmConfig) -> None:
+def _check_key(setting: str, algorithm: str, key: str, known: list[str], default: AlgorithmConfig) -> None:
     if key in _RENAMED and _RENAMED[key] in known:
-        raise UserError(
-            f"`{stage}.config.{key}` is a setting of RLlib's old API stack. Did you mean {_RENAMED[key]!r}?"
-        )
+        raise UserError(f"`{setting}` is a setting of RLlib's old API stack. Did you mean {_RENAMED[key]!r}?")
     if key in known or default._translate_special_keys(key, warn_deprecated=False) in known:
         return
     if key in vars(default):
-        raise UserError(f"`{stage}.config.{key}` is not for users (or of RLlib's old API stack); remove it.")
+        raise UserError(f"`{setting}` is not for users (or of RLlib's old API stack); remove it.")
     hint = did_you_mean(str(key), known)
-    raise UserError(f"`{stage}.config.{key}` is no setting of {algorithm}.{hint}")
+    raise UserError(f"`{setting}` is no setting of {algorithm}.{hint}")
 
 
 def _build(stage: str, config: AlgorithmConfig, values: dict[str, Any], unresolved: list[str]) -> AlgorithmConfig:
     try:
         config.update_from_dict(values)
         config.validate()
+        if config.evaluation_config:  # RLlib itself looks at it when the algorithm is built
+            config.get_evaluation_config_object().validate()
     except Exception as error:
         if any(text in str(error) for text in unresolved):
             return config

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rllib_llm_comm.envs.games import env_ids, make_env
+from rllib_llm_comm.envs.games import env_ids, make_env, without_subgoals
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.search_space import check_search, first_point, search_kind
@@ -38,7 +38,9 @@ def check_environment(stage: str, env: Any, env_config: Mapping[str, Any]) -> No
 
 
 def check_planned_environment(stage: str, config: Any) -> None:
-    """Checks that a planner knows the game and finds a place for its subgoals, if the config has one.
+    """Checks that a planner knows the game and finds a place for its subgoals, if the config has one for training.
+
+    Likewise for the periodic evaluation (`evaluation_config`).
 
     Args:
         stage: Name of the experiment, for messages.
@@ -47,14 +49,23 @@ def check_planned_environment(stage: str, config: Any) -> None:
     Raises:
         UserError: If it does not.
     """
+    _check_planned(f"{stage}.config", config)
+    if getattr(config, "evaluation_config", None):
+        _check_planned(f"{stage}.config.evaluation_config", config.get_evaluation_config_object())
+
+
+def _check_planned(place: str, config: Any) -> None:
     from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 
     if getattr(config, "planner", None) is None or not isinstance(config.env, str) or not is_parallel(config.env):
         return
+    env, settings = config.env, dict(config.env_config)
+    if config.in_evaluation:  # as its own validation does, which is too early where results are still to come
+        env, settings = without_subgoals(env, settings)
     try:
-        PlannedSubgoals(make_env(config.env, **config.env_config), **planning_to_check(config)).close()
+        PlannedSubgoals(make_env(env, **settings), **planning_to_check(config)).close()
     except UserError as error:
-        raise UserError(f"In `{stage}.config`: {error}") from None
+        raise UserError(f"In `{place}`: {error}") from None
 
 
 def planning_to_check(config: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ _SHOWN = (
     "success_rate",
     "length_mean",
     "episodes",
+    "seconds_per_game",
     "sampled",
     "fallback",
     "answers_from",

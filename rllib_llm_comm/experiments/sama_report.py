@@ -148,6 +148,7 @@ def _evaluations(record: StageRecord) -> list[dict[str, Any]]:
         iteration = told.get("training_iteration")
         name = record.stage if iteration is None else f"{record.stage}, iteration {iteration}"
         figures = {key: told.get(key, 0) for key in ("episodes", "return_mean", "return_std")}
+        figures["seconds_per_game"] = _figure(told.get("seconds_per_game", ""))
         rows.append({"name": name, **same, **figures, "metrics": dict(told.get("metrics", {}))})
     return rows
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
@@ -23,7 +23,7 @@ from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import State, planning_game
 from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Outcome, Plan, Planner, PlanRequest, no_plan
 from rllib_llm_comm.planning.rewards.subgoal_rewards import EXACT, SubgoalRewards, make_rewards
-from rllib_llm_comm.planning.subgoal_observations import SubgoalTeller
+from rllib_llm_comm.planning.subgoal_observations import ALL, SubgoalTeller, check_subgoals_to
 from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker, check_patience
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,8 @@ class PlannedSubgoals(BaseParallelWrapper):
         patience: Game steps after which a subgoal that is not done ends.
         replan: "any": plans when any agent's subgoal has ended; "all": when those of all have (SAMA's rounds).
         wait: Whether the game waits for the plan; `None`: unless the planner is slow.
+        subgoals_to: Agents that are told their subgoals: "all", or names. The planner plans for all of them; who is not
+            told reads none and is not paid for it.
         in_vector: Whether agents read numbers: their subgoals then stand behind `vector`, too; see
             `rllib_llm_comm.planning.subgoal_observations.SubgoalTeller`.
         threads: Threads of slow planners; by default one thread of this environment.
@@ -71,13 +73,14 @@ class PlannedSubgoals(BaseParallelWrapper):
         patience: int = PATIENCE,
         replan: str = "any",
         wait: bool | None = None,
+        subgoals_to: str | Sequence[str] = ALL,
         in_vector: bool = False,
         threads: Executor | None = None,
     ) -> None:
-        check_planning(subgoal_reward, patience, replan, wait)
+        check_planning(subgoal_reward, patience, replan, wait, subgoals_to)
         super().__init__(env)
         self.game = planning_game(env)
-        self._teller = SubgoalTeller(self.game, in_vector)
+        self._teller = SubgoalTeller(self.game, in_vector, subgoals_to)
         self.planner = make_planner(planner)
         self.rewards = make_rewards(subgoal_rewards)
         self.tracker = SubgoalTracker(self.game, patience, self._done)
@@ -230,14 +233,14 @@ class PlannedSubgoals(BaseParallelWrapper):
 
     def _told(self, observations: Mapping[Any, Any]) -> dict[Any, Any]:
         told = self.tracker.told
-        return {agent: self._teller.told(seen, told[str(agent)]) for agent, seen in observations.items()}
+        return {agent: self._teller.told(agent, seen, told[str(agent)]) for agent, seen in observations.items()}
 
     def _rewarded(
         self, outcomes: list[Outcome], rewards: Mapping[Any, float], infos: Mapping[Any, dict[str, Any]]
     ) -> tuple[dict[Any, float], dict[Any, dict[str, Any]]]:
         """Rewards with those for subgoals, in the game step in which they were done."""
         earned, told = dict(rewards), {agent: dict(info) for agent, info in infos.items()}
-        for agent in earned:
+        for agent in filter(self._teller.tells, earned):
             done = [one.game_step for one in outcomes if one.agent == str(agent) and one.how == DONE]
             earned[agent] = earned[agent] + self._reward * len(done)
             if STEP_REWARDS in told.get(agent, {}):
@@ -268,7 +271,9 @@ class PlannedSubgoals(BaseParallelWrapper):
         }
 
 
-def check_planning(subgoal_reward: object, patience: object, replan: object, wait: object) -> None:
+def check_planning(
+    subgoal_reward: object, patience: object, replan: object, wait: object, subgoals_to: object = ALL
+) -> None:
     """Refuses settings of `PlannedSubgoals` that are not allowed.
 
     Args:
@@ -276,6 +281,7 @@ def check_planning(subgoal_reward: object, patience: object, replan: object, wai
         patience: Game steps.
         replan: One of `REPLAN`.
         wait: `None` or a bool.
+        subgoals_to: "all", or a list of names.
 
     Raises:
         UserError: At the first that is not.
@@ -283,5 +289,6 @@ def check_planning(subgoal_reward: object, patience: object, replan: object, wai
     require_choice("replan", replan, REPLAN)
     require_choice("wait", wait, (None, False, True))
     check_patience(patience)
+    check_subgoals_to(subgoals_to)
     if isinstance(subgoal_reward, bool) or not isinstance(subgoal_reward, int | float):
         raise UserError(f"`subgoal_reward` is {subgoal_reward!r} but must be a number.")

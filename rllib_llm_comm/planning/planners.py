@@ -17,7 +17,7 @@ from rllib_llm_comm.planning.deps_planner import DepsPlanner
 from rllib_llm_comm.planning.matching import assigned, made_possible
 from rllib_llm_comm.planning.nearest import NearestByEmbedding
 from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
-from rllib_llm_comm.planning.random_planners import DisturbedPlanner, RandomPlanner
+from rllib_llm_comm.planning.random_planners import DisturbedPlanner, GuessingPlanner, RandomPlanner
 from rllib_llm_comm.planning.recorded_questions import require_recorded
 from rllib_llm_comm.planning.sama_planner import SamaPlanner, SamaPlanSettings
 from rllib_llm_comm.planning.shipped_cassettes import find_recording
@@ -116,6 +116,12 @@ def _disturbed(
     return DisturbedPlanner(make_planner(planner, model), share, seed)
 
 
+def _guessing(
+    planner: str | Mapping[str, Any] | Planner = "scripted", seed: int = 0, model: ChatModel | None = None
+) -> Planner:
+    return GuessingPlanner(make_planner(planner, model), seed)
+
+
 _ASKING = (
     _AskingModel("chat", ChatPlanner),
     _AskingModel("cassette", ChatPlanner),
@@ -131,6 +137,7 @@ PLANNERS: Registry[Callable[..., Planner]] = Registry(
         Plan4MCPlanner.name: Plan4MCPlanner,
         RandomPlanner.name: RandomPlanner,
         DisturbedPlanner.name: _disturbed,
+        GuessingPlanner.name: _guessing,
         **{maker.name: maker for maker in _ASKING},
     },
 )
@@ -154,7 +161,8 @@ def make_planner(settings: str | Mapping[str, Any] | Planner, model: ChatModel |
         settings: A name, or a dict with `name` and the planner's arguments: `chat`, the chat model's settings for
             `open_chat`, and those of `ChatPlanSettings`. "cassette" takes `cassette`, a path or the name of a
             recording that comes with the package, in place of `chat`; "random" takes `seed`; "disturbed" takes
-            `planner` (settings again), `share` and `seed`. A planner is given back as it is.
+            `planner` (settings again), `share` and `seed`, "guessing" `planner` and
+            `seed`. A planner is given back as it is.
         model: The chat model, in place of `chat`: one client for the planners of many environments.
 
     Raises:
@@ -201,7 +209,8 @@ def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | No
 def _undisturbed(settings: str | Mapping[str, Any] | Planner) -> dict[str, Any]:
     """Settings of the planner that makes the plans, below those that disturb it, with its name."""
     given = dict(settings) if isinstance(settings, Mapping) else {"name": settings}
-    return _undisturbed(given.get("planner", "scripted")) if given.get("name") == DisturbedPlanner.name else given
+    wraps = given.get("name") in (DisturbedPlanner.name, GuessingPlanner.name)
+    return _undisturbed(given.get("planner", "scripted")) if wraps else given
 
 
 def _model(name: str, given: Mapping[str, Any]) -> ChatModel:

@@ -176,6 +176,16 @@ class PlanningGame(ABC):
             "`planner`, or use an environment such as 'rllib_llm_comm/overcooked_ai_subgoals-v0'."
         )
 
+    def supposed(self, state: State) -> Sequence[State]:
+        """Moments that this one may be, all as likely, for who knows nothing of what agents are not told.
+
+        It is alone where nothing is hidden from an agent.
+
+        Args:
+            state: The moment.
+        """
+        return [state]
+
     # ---- planners without language models ----------------------------------------------------------------
 
     def scripted(self, state: State) -> tuple[str, dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -123,13 +124,67 @@ class DisturbedPlanner(Planner):
         return made.model_copy(update={"subgoals": subgoals})
 
 
+class GuessingPlanner(Planner):
+    """Another planner that is not shown what the game hides from agents, but guesses it: the control of what it knows.
+
+    The guess is drawn for each episode among all that may be, each as likely, and independent of the truth; subgoals
+    are as sensible as those of the other planner otherwise.
+
+    Args:
+        planner: The other planner.
+        seed: Of the draws, until `reseed`.
+
+    Attributes:
+        planner: The other planner.
+
+    Raises:
+        UserError: If the seed is not allowed.
+    """
+
+    name = "guessing"
+
+    def __init__(self, planner: Planner, seed: int = 0) -> None:
+        self.planner, self.slow, self.answerers = planner, planner.slow, planner.answerers
+        self._rng = np.random.default_rng(_checked(seed))
+        self._guess = 0.0
+
+    def begin(self) -> None:
+        """Begins an episode, with a new guess."""
+        self.planner.begin()
+        self._guess = float(self._rng.random())
+
+    def reseed(self, seed: int) -> None:
+        """Begins a new series of draws, here and in the other planner."""
+        self.planner.reseed(seed)
+        self._rng = np.random.default_rng(seed)
+
+    def settings(self) -> dict[str, Any]:
+        """Settings of this planner and of the other one, JSON-able."""
+        return {"name": self.name, "planner": self.planner.settings()}
+
+    def plan(self, request: PlanRequest) -> Plan:
+        """Plan of the other planner for the moment with the guess in place of the truth.
+
+        Raises:
+            UserError: If the game hides nothing from its agents.
+        """
+        moments = request.game.supposed(request.state)
+        if len(moments) < 2:
+            raise UserError(
+                f"`planner` is {self.name!r} but the game hides nothing from its agents that could be guessed; let it, "
+                "such as by `told_to: planner` in the textual kitchen, or use another planner."
+            )
+        made = made_plan(self.planner, replace(request, state=moments[int(self._guess * len(moments))]))
+        return made.model_copy(update={"planner": self.name})
+
+
 def thinker(planner: Planner) -> Planner:
-    """The planner that makes the plans, below those that disturb it.
+    """The planner that makes the plans, below those that disturb it or guess.
 
     Args:
         planner: Any planner.
     """
-    return thinker(planner.planner) if isinstance(planner, DisturbedPlanner) else planner
+    return thinker(planner.planner) if isinstance(planner, DisturbedPlanner | GuessingPlanner) else planner
 
 
 def _drawn(agent: str, subgoal: str) -> AssignedSubgoal:

@@ -7,6 +7,7 @@ told of all that failed there. Attempts that were put back count for nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,6 +31,7 @@ from rllib_llm_comm.planning.player import Player
 from rllib_llm_comm.planning.random_planners import thinker
 from rllib_llm_comm.planning.reflectors import ChatReflector, Reflector, reflect_by_rules
 from rllib_llm_comm.planning.rounds import SNAPSHOT, Rounds, Watch
+from rllib_llm_comm.planning.subgoal_observations import ALL
 from rllib_llm_comm.planning.tracking import PATIENCE
 
 MOST_TRIALS = 3
@@ -117,6 +119,7 @@ class ReflectivePlay:
         trials: Most reflections per round, 0 (none) or more. The attempt after the last one stands as it is; so does a
             failed one for which a language model makes no other plan.
         patience: Game steps after which a subgoal counts as not done.
+        subgoals_to: As of `Rounds`.
         in_vector: As of `Rounds`.
         watch: As of `Rounds`.
         recover: As of `Rounds`.
@@ -135,11 +138,20 @@ class ReflectivePlay:
         trials: int = MOST_TRIALS,
         patience: int = PATIENCE,
         recover: str = SNAPSHOT,
+        subgoals_to: str | Sequence[str] = ALL,
         in_vector: bool = False,
         watch: Watch | None = None,
     ) -> None:
         check_trials(trials)
-        self._rounds = Rounds(env, player, patience=patience, recover=recover, in_vector=in_vector, watch=watch)
+        self._rounds = Rounds(
+            env,
+            player,
+            patience=patience,
+            recover=recover,
+            subgoals_to=subgoals_to,
+            in_vector=in_vector,
+            watch=watch,
+        )
         self.planner = planner
         thinks = thinker(planner)
         by_model = ChatReflector(thinks) if isinstance(thinks, ChatPlanner) else reflect_by_rules

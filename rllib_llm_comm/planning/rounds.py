@@ -7,7 +7,7 @@ seed and a replay of the actions so far.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import LOST, STUCK, Outcome, Plan
 from rllib_llm_comm.planning.player import Player
-from rllib_llm_comm.planning.subgoal_observations import SubgoalTeller
+from rllib_llm_comm.planning.subgoal_observations import ALL, SubgoalTeller
 from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker
 
 RECOVERIES = SNAPSHOT, REPLAY = ("snapshot", "replay")
@@ -76,6 +76,7 @@ class Rounds:
         patience: Game steps after which a subgoal counts as not done.
         recover: "snapshot": the game is put back exactly; "replay": it is reset with the same seed and the actions
             so far are played again (SAMA), which must lead to the same state.
+        subgoals_to: Agents that are told their subgoals: "all", or names.
         in_vector: True if agents read numbers, see `rllib_llm_comm.planning.subgoal_observations.SubgoalTeller`.
         watch: Called before each step of an attempt and once at its end.
 
@@ -94,6 +95,7 @@ class Rounds:
         *,
         patience: int = PATIENCE,
         recover: str = SNAPSHOT,
+        subgoals_to: str | Sequence[str] = ALL,
         in_vector: bool = False,
         watch: Watch | None = None,
     ) -> None:
@@ -101,7 +103,7 @@ class Rounds:
         self._env, self._player = env, player
         self.game = planning_game(env)
         self.tracker = SubgoalTracker(self.game, patience)
-        self._teller = SubgoalTeller(self.game, in_vector)
+        self._teller = SubgoalTeller(self.game, in_vector, subgoals_to)
         self._recover, self._watch = recover, watch
 
     def begin(self, seed: int) -> None:
@@ -170,7 +172,7 @@ class Rounds:
 
     def _seen(self) -> dict[Any, Any]:
         told = self.tracker.told
-        return {agent: self._teller.told(seen, told[str(agent)]) for agent, seen in self._observations.items()}
+        return {agent: self._teller.told(agent, seen, told[str(agent)]) for agent, seen in self._observations.items()}
 
     def save(self) -> RoundStart:
         """All that an attempt changes."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from rllib_llm_comm.envs.interface import MAX_SUBGOAL, SUBGOAL
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.planning.planning_game import PlanningGame
 
 VECTOR = "vector"
+ALL = "all"
 
 
 class SubgoalTeller:
@@ -21,13 +22,17 @@ class SubgoalTeller:
     Args:
         game: The game; its observations have the text `subgoal`, or for `in_vector` the Box `vector`.
         in_vector: Whether `vector` gets one number more per subgoal of the game: 1 for the agent's own, else 0.
+        to: Agents that are told their subgoals: "all", or a list of names.
 
     Raises:
-        UserError: If the observations have no place for subgoals, or have subgoals of the game's own.
+        UserError: If `to` is not allowed, or the observations have no place for subgoals, or have subgoals of the
+            game's own.
     """
 
-    def __init__(self, game: PlanningGame, in_vector: bool = False) -> None:
+    def __init__(self, game: PlanningGame, in_vector: bool = False, to: str | Sequence[str] = ALL) -> None:
+        check_subgoals_to(to, game.agents)
         self._env, self._in_vector = game.env, in_vector
+        self._to = frozenset(game.agents if to == ALL else to)
         known = [subgoal for agent in game.agents for subgoal in game.library(agent)] if in_vector else []
         self._numbers = {subgoal: number for number, subgoal in enumerate(dict.fromkeys(known))}
         for agent in self._env.possible_agents:
@@ -47,14 +52,23 @@ class SubgoalTeller:
         longer = gym.spaces.Box(low.astype(box.dtype), high.astype(box.dtype), dtype=box.dtype)
         return gym.spaces.Dict({**space.spaces, VECTOR: longer})
 
-    def told(self, seen: Mapping[str, Any], subgoal: str) -> dict[str, Any]:
-        """Observation of an agent with its subgoal.
+    def tells(self, agent: Any) -> bool:
+        """True if an agent is told its subgoals.
 
         Args:
-            seen: Its observation.
-            subgoal: Its subgoal; empty for none.
+            agent: Its name.
         """
-        said = dict(seen)
+        return str(agent) in self._to
+
+    def told(self, agent: Any, seen: Mapping[str, Any], planned: str) -> dict[str, Any]:
+        """Observation of an agent with its subgoal, if it is told it.
+
+        Args:
+            agent: Its name.
+            seen: Its observation.
+            planned: Its subgoal; empty for none.
+        """
+        said, subgoal = dict(seen), planned if self.tells(agent) else ""
         if SUBGOAL in said:
             said[SUBGOAL] = subgoal[:MAX_SUBGOAL]
         if self._in_vector:
@@ -63,6 +77,28 @@ class SubgoalTeller:
                 own[self._numbers[subgoal]] = 1
             said[VECTOR] = np.append(said[VECTOR], own)
         return said
+
+
+def check_subgoals_to(to: object, agents: Sequence[str] | None = None) -> None:
+    """Refuses what names no agents.
+
+    Args:
+        to: "all", or a list of different names.
+        agents: Names of the agents, where they are known.
+
+    Raises:
+        UserError: If it is not allowed.
+    """
+    if to == ALL:
+        return
+    names: Sequence[object] = to if isinstance(to, list | tuple) else ()
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise UserError(
+            f"`subgoals_to` is {to!r} but must be 'all' or a list of different agents that are told their subgoals; "
+            "leave `planner` away if nobody is."
+        )
+    for name in names if agents is not None else ():
+        require_choice("subgoals_to", name, agents or ())
 
 
 def _check(agent: Any, space: gym.Space, in_vector: bool) -> None:

@@ -118,6 +118,16 @@ def test_games_under_reward_code_get_the_code_of_new_subgoals(data_set, tmp_path
             algo.stop()
 
 
+def test_a_growing_data_set_goes_with_an_evaluation_in_whole_games(data_set):
+    made = config(data_set, {"model": "x", "base_url": "http://127.0.0.1:1/v1"})
+    made.evaluation(evaluation_interval=1, evaluation_config={"planner": "scripted", "subgoal_reward": 0.0})
+    made.validate()
+    evaluated = made.get_evaluation_config_object()
+    evaluated.validate()
+    assert evaluated.env == "rllib_llm_comm/overcooked_ai-v0" and "subgoal_file" not in evaluated.env_config
+    assert made.env.endswith("subgoals-v0") and made.env_config["subgoal_file"] == data_set
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

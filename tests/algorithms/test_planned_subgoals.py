@@ -67,6 +67,65 @@ def test_the_subgoal_joins_the_prompt(algorithm):
         assert observations[agent]["subgoal"] and observations[agent]["subgoal"] in decision.prompt
 
 
+def test_a_planner_that_reaches_one_agent_does_so_in_training_and_behind_the_checkpoint():
+    kitchen = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": "planner", "max_game_steps": 6}
+    algo = (
+        VercoConfig()
+        .environment("rllib_llm_comm/overcooked_text-v0", env_config=kitchen)
+        .language_model(**language_model(max_prompt_tokens=1024, max_candidate_tokens=64))
+        .communication(
+            messages="menu", message_menu=["i wait", "bring it"], train_messages=True, message_temperature=1.0
+        )
+        .planning(planner={"name": "guessing"}, subgoals_to=["alice"], subgoal_reward=0.0)
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=32, num_epochs=1)
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        assert algo.train()["env_runners"]["plans"] >= 1
+        trained = algo.env_runner.env.envs[0].unwrapped.env
+        assert trained.planner.name == "guessing" and not trained._teller.tells("bob")
+        policy = load_policy(algo.save_to_path())
+    finally:
+        algo.stop()
+    observations, _ = policy.env().reset(seed=0)
+    assert observations["alice"]["subgoal"].startswith("chop the") and observations["bob"]["subgoal"] == ""
+    policy.reset(seed=0)
+    prompts = {agent: decision.prompt for agent, decision in policy.act(observations).items()}
+    assert "my subgoal: chop the" in prompts["alice"] and "my subgoal" not in prompts["bob"]
+    observations, _ = policy.env(planning={"subgoals_to": "all"}).reset(seed=0)
+    assert observations["bob"]["subgoal"]
+
+
+def test_agents_are_evaluated_under_a_planner_while_they_learn():
+    """SAMA's learning curves: training on sampled subgoals, evaluation in whole games under the planner."""
+    game = {"layout": "cramped_room", "horizon": 20}
+    algo = (
+        EMMAConfig()
+        .environment(env_config=game)
+        .policy_network(width=8, filters=8, hiddens=[16])
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=80, minibatch_size=40, num_epochs=1)
+        .evaluation(
+            evaluation_interval=2,
+            evaluation_duration=2,
+            evaluation_num_env_runners=0,
+            evaluation_config={"planner": "scripted", "subgoal_reward": 0.0},
+        )
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        assert "evaluation" not in algo.train()
+        result = algo.train()
+        assert algo.eval_env_runner.config.env == ENV_ID != algo.config.env
+    finally:
+        algo.stop()
+    played = result["evaluation"]["env_runners"]
+    assert played["plans"] >= 1 and played["num_episodes"] == 2 and "plans" not in result["env_runners"]
+
+
 def test_environments_that_no_planner_knows_are_told():
     with pytest.raises(Exception, match="gives subgoals itself"):
         train(EMMAConfig())

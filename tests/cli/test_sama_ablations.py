@@ -74,6 +74,13 @@ def test_a_switch_that_a_recording_cannot_answer_demands_a_model(change, said):
     assert said in str(caught.value) and "demands a model" in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["sama", "sama_frozen_lake", "sama_minirts"])
+def test_each_recording_of_the_package_tells_what_it_answers_to(name):
+    there = {"manual": "results/manual.md", "translation": "results/translation.json"}
+    with pytest.raises(UserError, match=f"`menu` is 'possible' but the recording '{name}.jsonl.gz' answers"):
+        make_planner({**PLAIN, **there, "chat": {"cassette": name}, "menu": "possible"})
+
+
 def test_a_model_behind_a_recording_may_be_asked_in_any_way(tmp_path):
     chat = {"model": "tiny", "base_url": "http://127.0.0.1:1/v1", "cassette": str(tmp_path / "own.jsonl")}
     assert make_planner({"name": "sama", "menu": "library", "chat": chat}).name == "sama"

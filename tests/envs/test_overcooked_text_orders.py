@@ -34,6 +34,7 @@ VARIANTS = [
     {"recipe": list(RECIPES), "told_to": "one", "orders": 3, "start": "random", "map_name": "A"},
     {"recipe": ONE_FOOD, "told_to": ["bob", "carol"], "num_agents": 3, "map_name": "C", "central_critic": True},
     {"told_to": ["alice"], "start": "random", "action_level": "primitive", "orders": 2, "max_game_steps": 60},
+    {"recipe": ONE_FOOD, "told_to": "planner", "orders": 2, "central_critic": True, "max_game_steps": 60},
 ]
 
 

@@ -92,6 +92,8 @@ def test_the_first_choice_of_who_is_not_told(listen, seen, nats, is_cue):
     found = communication_figures(turns, judge, meaning).first_choice
     assert found.corrected == pytest.approx(nats, abs=0.04)
     assert (found.p_value < 0.01) == is_cue
+    untold = [replace(turn, private="") for turn in turns if turn.agent == "bob"]  # only a planner knows the dish
+    assert communication_figures(untold, judge, meaning).first_choice.corrected == pytest.approx(nats, abs=0.04)
     informed = [replace(turn, private=turn.secret) for turn in turns]
     assert communication_figures(informed, judge, meaning).first_choice is None
 

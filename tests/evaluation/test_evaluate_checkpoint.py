@@ -41,9 +41,11 @@ def test_the_function_gives_the_figures_of_the_command_and_prints_nothing(checkp
     options = ["--episodes", "2", "--seed", "3", "--greedy", "--env-config", '{"map_name": "B"}', "--messages", "none"]
     done = CliRunner().invoke(cli, ["evaluate", str(checkpoint), *options, "--json", str(told)])
     assert done.exit_code == 0, done.exception
-    assert {**json.loads(told.read_text()), "checkpoint": None} == {
-        **json.loads(json.dumps(found.to_json())), "checkpoint": None
-    }  # fmt: skip
+    of_command, of_function = json.loads(told.read_text()), json.loads(json.dumps(found.to_json()))
+    for figures in (of_command, of_function):
+        assert figures.pop("checkpoint") and 0 < figures.pop("seconds_per_game") < 60
+    assert of_command == of_function
+    assert found.seconds == pytest.approx(2 * found.to_json()["seconds_per_game"], abs=0.002)
 
 
 def test_communication_is_measured_on_demand(checkpoint):

@@ -145,7 +145,7 @@ def test_another_game_is_evaluated_as_well():
     ("env", "match"),
     [
         ("toys/nowhere-v0", "is not in PettingZoo.s registry"),
-        ("rllib_llm_comm/overcooked_text-v0", "do not know the game"),
+        ("rllib_llm_comm/door-v0", "do not know the game"),
     ],
 )
 def test_games_that_cannot_be_played_are_told(env, match):
@@ -183,11 +183,30 @@ def test_episodes_are_kept_one_by_one_and_played_once():
     again.play(more.append)
     assert len(more) == 11
     assert json.loads(more[-1])["cells"][1]["episodes"][0]["return"] == 99.0
-    assert json.loads(more[-1])["cells"][3] == json.loads(kept[-1])["cells"][3]
+    assert without_seconds(json.loads(more[-1])["cells"][3]) == without_seconds(json.loads(kept[-1])["cells"][3])
     fewer = study(seeds=range(2))
     fewer.take_over(kept[-1])
     fewer.play(more.append)
     assert [row["summary"]["episodes"] for row in fewer.figures()] == [2, 2, 2, 2, 4, 4]
+
+
+def without_seconds(cell):
+    assert cell["summary"].pop("seconds") >= 0 and all(one.pop("seconds") >= 0 for one in cell["episodes"])
+    return cell
+
+
+def test_seconds_per_game_are_told_and_files_without_them_go_on():
+    kept, slow = [], study(planners=("scripted",))
+    slow.play(kept.append)
+    old = json.loads(kept[-1])
+    for episode in old["cells"][0]["episodes"]:
+        del episode["seconds"]
+    for episode in old["cells"][1]["episodes"]:
+        episode["seconds"] = 2.5
+    again = study(planners=("scripted",))
+    again.take_over(json.dumps(old))
+    columns, rows = table(again.figures())
+    assert [row[columns.index("seconds")] for row in rows] == ["", "2.5", ""]
 
 
 def test_other_settings_are_played_anew_and_the_old_figures_stay():
@@ -219,6 +238,8 @@ def test_the_table_tells_scores_and_leaves_out_what_is_zero():
     assert empty[0] == ["scenario", "planner", "episodes"] and empty[1][0] == ["short", "scripted", "0"]
     played.play(lambda text: None)
     columns, rows = table(played.figures())
+    timed = columns.index("seconds")
+    assert all(0 < float(row.pop(timed)) < 60 for row in rows) and columns.pop(timed)
     told = ["score", "95 % interval", "plans", "subgoals done", "planned by"]
     assert columns == ["scenario", "planner", *told, "episodes"]
     assert {row[1]: row[-2] for row in rows} == {"scripted": "rules", "random": "random"}

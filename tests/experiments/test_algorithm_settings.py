@@ -6,7 +6,7 @@ import pytest
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
-from rllib_llm_comm.experiments.env_settings import check_environment
+from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.search_space import first_point, grid_points, has_search, to_tune
@@ -54,6 +54,8 @@ def test_settings_reach_the_config(ppo):
         ({"enable_rl_module_and_learner": False}, ["new API stack"]),
         ({"train_batch_size_per_learner": 10, "minibatch_size": 20}, ["minibatch_size", "(20)"]),
         ({"worker_cls": 1}, ["remove it"]),
+        ({"evaluation_config": {"exploar": 1}}, ["`a.config.evaluation_config.exploar`", "'explore'"]),
+        ({"evaluation_config": {"gamma": 2}}, ["`a.config.evaluation_config.gamma` is 2", "[0, 1]"]),
         ({"_is_online": False}, ["`a.config._is_online`"]),
     ],
 )
@@ -63,6 +65,20 @@ def test_wrong_settings_are_named(ppo, settings, words):
     message = str(caught.value)
     assert all(word in message for word in words), message
     assert "\n" not in message
+
+
+def test_the_planner_of_the_periodic_evaluation_is_checked_before_anything_runs():
+    emma, played = find_algorithm("EMMA"), {"planner": "scripted"}
+    config = check_config("a", emma, {"evaluation_config": played})
+    check_planned_environment("a", config)
+    assert config.planner is None
+    with pytest.raises(UserError, match="In `a.config`: .*`planner` is 'scriptde'"):
+        check_config("a", emma, {"evaluation_config": {**played, "planner": "scriptde"}})
+    later = {**played, "planner": {"name": "random", "subgoals": "/to/come/subgoals.json"}}
+    check_planned_environment("a", check_config("a", emma, {"evaluation_config": later}, ["/to/come"]))
+    lost = check_config("a", emma, {"evaluation_config": {**played, "subgoals_to": ["carol"]}})
+    with pytest.raises(UserError, match="In `a.config.evaluation_config`: .*`subgoals_to` is 'carol'"):
+        check_planned_environment("a", lost)
 
 
 def test_complaints_about_results_to_come_are_ignored():

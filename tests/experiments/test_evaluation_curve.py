@@ -39,6 +39,10 @@ def test_each_kept_checkpoint_is_played_and_reported_with_its_iteration(tmp_path
     report = json.loads((tmp_path / "out/file/report/report.json").read_text())
     assert [row["name"] for row in report["evaluations"]] == ["curve, iteration 4", "curve, iteration 8"]
     assert [row["episodes"] for row in report["evaluations"]] == [1, 1]
+    seconds = [f"{row['seconds_per_game']:.4g}" for row in rows]
+    assert [row["seconds_per_game"] for row in report["evaluations"]] == seconds
+    page = (tmp_path / "out/file/report/report.html").read_text()
+    assert "<th>Seconds per game</th>" in page and all(f"<td>{one}</td>" in page for one in seconds)
 
 
 def test_one_checkpoint_is_no_curve(tmp_path):
