@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rllib_llm_comm.envs.overcooked_text.cook_view import BOWL, LEFT, ONE_ROOM, RIGHT, Item, Option, View
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, order, ordered_foods
-from rllib_llm_comm.envs.overcooked_text.view import BOWL, LEFT, ONE_ROOM, RIGHT, Item, Option, View
 
 
 def missing(view: View) -> list[str]:

@@ -151,7 +151,7 @@ from rllib_llm_comm.envs.interface import (
     PRIVATE,
     check_actions,
 )
-from rllib_llm_comm.envs.overcooked_text import render, text
+from rllib_llm_comm.envs.overcooked_text import observation_text, render
 from rllib_llm_comm.envs.overcooked_text.advance import advance
 from rllib_llm_comm.envs.overcooked_text.episodes import MAP, Draws
 from rllib_llm_comm.envs.overcooked_text.game import ENV_ID
@@ -225,8 +225,8 @@ class OvercookedText(Game):
         settings = {name: value for name, value in locals().items() if name not in ("self", "render_mode")}
         require_choice("render_mode", render_mode, (None, *self.metadata["render_modes"]))
         check_values(settings)
-        require_choice("num_agents", num_agents, range(1, len(text.NAMES) + 1))
-        self.possible_agents = list(text.NAMES[:num_agents])
+        require_choice("num_agents", num_agents, range(1, len(observation_text.NAMES) + 1))
+        self.possible_agents = list(observation_text.NAMES[:num_agents])
         self._draws = Draws(map_name, layout, self.possible_agents, recipe, told_to, orders, start)
         self._rng = np.random.default_rng()
         self.kitchen = Kitchen(
@@ -241,8 +241,8 @@ class OvercookedText(Game):
         self.settings = {**settings, "rewards": dict(self.kitchen.rewards), "observe": list(observe)}
         self.render_mode = render_mode
         self.max_game_steps, self.mask_useless = max_game_steps, mask_useless
-        self.task = text.task(self._draws.recipes, orders)
-        self.brief = text.brief(self.kitchen, self._draws.recipes, told_to)
+        self.task = observation_text.task(self._draws.recipes, orders)
+        self.brief = observation_text.brief(self.kitchen, self._draws.recipes, told_to)
         self.agents: list[str] = []
         self.watched = False
         self.passed: list[Moment] = []
@@ -314,7 +314,7 @@ class OvercookedText(Game):
         words, parts = wording(self.runner, i), self.settings["observe"]
         seen: Observation = {}
         if self.settings["central_critic"]:
-            seen[CRITIC_TEXT] = text.describe(self.kitchen, i, order=True)
+            seen[CRITIC_TEXT] = observation_text.describe(self.kitchen, i, order=True)
         if "vector" in parts:
             seen["vector"] = np.asarray(self._vector(i), np.float32)
         if "text" in parts:

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rllib_llm_comm.envs.overcooked_text.effects import Effect, Food, Plate
-from rllib_llm_comm.envs.overcooked_text.effects import Item as Thing
-from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
-from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.view import (
+from rllib_llm_comm.envs.overcooked_text.cook_view import (
     BOARDS,
     BOWL,
     COUNTER,
@@ -22,6 +18,10 @@ from rllib_llm_comm.envs.overcooked_text.view import (
     Partner,
     View,
 )
+from rllib_llm_comm.envs.overcooked_text.effects import Effect, Food, Plate
+from rllib_llm_comm.envs.overcooked_text.effects import Item as Thing
+from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
+from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 from rllib_llm_comm.envs.overcooked_text.view_sentences import describe as describe_view
 from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name, phrase
 from rllib_llm_comm.envs.told_to import ALL, ONE, PLANNER

@@ -9,8 +9,8 @@ from rllib_llm_comm.envs.drawing import INK
 from rllib_llm_comm.envs.overcooked_text import sprites
 from rllib_llm_comm.envs.overcooked_text.effects import CHOPS_NEEDED, Food, Item, Plate
 from rllib_llm_comm.envs.overcooked_text.layouts import COUNTER, SIZE
+from rllib_llm_comm.envs.overcooked_text.observation_text import NAMES
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
-from rllib_llm_comm.envs.overcooked_text.text import NAMES
 
 CELL = 64
 _WIDTH = 7

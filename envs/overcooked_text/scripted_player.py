@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_text import text
+from rllib_llm_comm.envs.overcooked_text import observation_text
 from rllib_llm_comm.envs.overcooked_text.cook_rules import choose, say
 from rllib_llm_comm.envs.overcooked_text.sayings import word
 
@@ -22,7 +22,7 @@ def messages(state: Any, agents: Sequence[str], rng: np.random.Generator) -> dic
         agents: Names of the cooks, in the order of the game.
         rng: Chooses the wording.
     """
-    return {agent: word(say(text.view(state, i, everything=True)), rng) for i, agent in enumerate(agents)}
+    return {agent: word(say(observation_text.view(state, i, everything=True)), rng) for i, agent in enumerate(agents)}
 
 
 def advise(env: Any, agent: str) -> int | None:
@@ -36,10 +36,10 @@ def advise(env: Any, agent: str) -> int | None:
     if runner.level != "macro":
         return None
     index = env.possible_agents.index(agent)
-    _, mask = text.candidates(runner, index)
-    found = text.options(runner, index)
+    _, mask = observation_text.candidates(runner, index)
+    found = observation_text.options(runner, index)
     allowed = [action for action, offered in enumerate(mask) if offered]
-    view = text.view(runner, index, everything=True, order=True)
+    view = observation_text.view(runner, index, everything=True, order=True)
     return allowed[choose(view, [found[action] for action in allowed])]
 
 

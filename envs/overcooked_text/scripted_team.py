@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.interface import asked
-from rllib_llm_comm.envs.overcooked_text import text
+from rllib_llm_comm.envs.overcooked_text import observation_text
 from rllib_llm_comm.envs.overcooked_text.cook_rules import choose, say
+from rllib_llm_comm.envs.overcooked_text.cook_view import BOARDS, COUNTER, ONE_ROOM, SHELF, Item, Option, View
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, ordered_foods, understand, word
-from rllib_llm_comm.envs.overcooked_text.view import BOARDS, COUNTER, ONE_ROOM, SHELF, Item, Option, View
 
 _OFTEN = 3
 _STRAY = 0.5
@@ -80,7 +80,9 @@ class ScriptedTeam:
 
     def _view(self, agent: str) -> View:
         """View of a cook, with the dish that it was told of last if the game does not tell it."""
-        view = text.view(self._env.runner, self._env.possible_agents.index(agent), everything=self._everything)
+        view = observation_text.view(
+            self._env.runner, self._env.possible_agents.index(agent), everything=self._everything
+        )
         return view if view.dish else replace(view, dish=self._believed.get(agent, ()))
 
     def _choose(self, agent: str) -> int:
@@ -108,10 +110,10 @@ class ScriptedTeam:
         """Effect of each action, and the indices of those that leave the others' work alone."""
         runner, agents = self._env.runner, self._env.possible_agents
         index = agents.index(agent)
-        _, mask = text.candidates(runner, index)
-        found = text.options(runner, index)
+        _, mask = observation_text.candidates(runner, index)
+        found = observation_text.options(runner, index)
         offered = [action for action, flag in enumerate(mask) if flag]
-        view = text.view(runner, index, everything=True)
+        view = observation_text.view(runner, index, everything=True)
         if view.room != ONE_ROOM:
             return found, offered
         busy = [a for k, a in enumerate(agents) if k != index and (a in self._decided or not runner.finished[k])]

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rllib_llm_comm.envs.overcooked_text import text
+from rllib_llm_comm.envs.overcooked_text import observation_text
 from rllib_llm_comm.envs.overcooked_text.effects import Item
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Wording(NamedTuple):
 
 
 def wording(runner: Any, index: int) -> Wording:
-    """Text, phrases and mask of one cook, as `text.describe` and `text.candidates` make them.
+    """Text, phrases and mask of one cook, as `observation_text.describe` and `observation_text.candidates` make them.
 
     A test plays at random and compares.
 
@@ -47,8 +47,8 @@ def wording(runner: Any, index: int) -> Wording:
     if found is None:
         if len(known) >= _limit:
             known.clear()
-        phrases, mask = text.candidates(runner, index)
-        found = known[key] = Wording(text.describe(runner, index), tuple(phrases), tuple(mask))
+        phrases, mask = observation_text.candidates(runner, index)
+        found = known[key] = Wording(observation_text.describe(runner, index), tuple(phrases), tuple(mask))
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rllib_llm_comm.envs.overcooked_text.view import COUNTER, LEFT, ONE_ROOM, RIGHT, Item, Option, View
+from rllib_llm_comm.envs.overcooked_text.cook_view import COUNTER, LEFT, ONE_ROOM, RIGHT, Item, Option, View
 
 
 def dish_name(dish: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.original_games import read_games
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.sessions import is_session
+from rllib_llm_comm.session_files import is_session
 
 PLAYERS = ("both", "0", "1")
 _NO_CRITIC = 1  # no state has this length, so that values stay unknown (`NumericPolicy.values`)

@@ -11,7 +11,7 @@ import numpy as np
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.sessions import read_session
+from rllib_llm_comm.session_files import read_session
 
 
 @dataclass(frozen=True)

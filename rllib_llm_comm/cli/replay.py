@@ -13,7 +13,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
-from rllib_llm_comm.sessions import is_session
+from rllib_llm_comm.session_files import is_session
 
 
 @takes_play_options

@@ -11,7 +11,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.rollout import Episode
-from rllib_llm_comm.sessions import Session, SessionEpisode, SessionMoment, read_session
+from rllib_llm_comm.session_files import Session, SessionEpisode, SessionMoment, read_session
 
 
 def replay_session(path: str | Path, page: str | Path, *, first: int = 1, episodes: int | None = None) -> Path:

@@ -14,7 +14,7 @@ from rllib_llm_comm.play.limits import Limits
 from rllib_llm_comm.play.room import Room
 from rllib_llm_comm.play.seating import set_table
 from rllib_llm_comm.play.server import Door, listen, make_app, make_server, require_libraries
-from rllib_llm_comm.play.session_log import SessionLog, require_new
+from rllib_llm_comm.play.session_recorder import SessionLog, require_new
 
 logger = logging.getLogger(__name__)
 _MOST_CONSENT = 20_000

@@ -13,7 +13,7 @@ from typing import IO, Any
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import disk_fault, write_atomically
 from rllib_llm_comm.play.table import Moment, Table
-from rllib_llm_comm.sessions import COLUMNS, DECISIONS, FORMAT, SESSION, rows_of
+from rllib_llm_comm.session_files import COLUMNS, DECISIONS, FORMAT, SESSION, rows_of
 
 MOST_BYTES = 2**29
 """Longest record of one session."""
@@ -34,7 +34,7 @@ def require_new(folder: Path) -> None:
 
 
 class SessionLog:
-    """Records a table's moments as they are played (`rllib_llm_comm.sessions`).
+    """Records a table's moments as they are played (`rllib_llm_comm.session_files`).
 
     Each line is on disk before the next moment. The Parquet file is written anew when an episode has ended. After a
     fault of the disk nothing more is recorded, so that no moment is missing between others.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.sessions import Session, read_session
+from rllib_llm_comm.session_files import Session, read_session
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
 
 

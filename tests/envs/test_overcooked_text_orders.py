@@ -18,7 +18,7 @@ from random_play import play
 from test_overcooked_text_rules import check_invariants
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, PRIVATE
-from rllib_llm_comm.envs.overcooked_text import ENV_ID, parallel_env, text
+from rllib_llm_comm.envs.overcooked_text import ENV_ID, observation_text, parallel_env
 from rllib_llm_comm.envs.overcooked_text.layouts import AGENT, COUNTER, DELTAS, FLOOR, MAPS, RECIPES, SIZE
 from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
@@ -62,8 +62,8 @@ def test_remembered_words_are_those_of_the_state(settings):
     for number, _ in enumerate(play(env, np.random.default_rng(1), seed=4)):
         for index in range(len(env.possible_agents) if number % 5 == 0 and env.runner.level == "macro" else 0):
             words = wording(env.runner, index)
-            phrases, mask = text.candidates(env.runner, index)
-            assert (words.text, list(words.candidates)) == (text.describe(env.runner, index), phrases)
+            phrases, mask = observation_text.candidates(env.runner, index)
+            assert (words.text, list(words.candidates)) == (observation_text.describe(env.runner, index), phrases)
             assert list(words.mask) == mask
 
 
@@ -177,7 +177,7 @@ def test_what_an_untold_cook_observes_at_the_start_is_the_same_for_every_order(l
                 )  # fmt: skip
                 observations, infos = env.reset(seed=7)
                 for agent, observation in observations.items():
-                    fresh = text.describe(env.kitchen, env.possible_agents.index(agent))
+                    fresh = observation_text.describe(env.kitchen, env.possible_agents.index(agent))
                     assert fresh == observation["text"]  # not only what is remembered from another order
                     if agent in told:
                         assert infos[agent][PRIVATE] == recipe

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from random_play import play
 
 from rllib_llm_comm.envs.interface import PRIVATE
-from rllib_llm_comm.envs.overcooked_text import cook_rules, parallel_env, text
+from rllib_llm_comm.envs.overcooked_text import cook_rules, observation_text, parallel_env
+from rllib_llm_comm.envs.overcooked_text.cook_view import LEFT, RIGHT, Item, Option, View
 from rllib_llm_comm.envs.overcooked_text.layouts import RECIPES
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, meaning, order, ordered_foods, understand, word
 from rllib_llm_comm.envs.overcooked_text.scripted_team import ScriptedTeam
-from rllib_llm_comm.envs.overcooked_text.view import LEFT, RIGHT, Item, Option, View
 from rllib_llm_comm.teachers.collect_labels import collect_labels
 from tools.embedded_model.kitchens import options, random_view
 
@@ -145,7 +145,7 @@ def test_labels_tell_what_the_speaker_knows(told, map_name):
                 saying = understand(said[agent])
                 if env.kitchen.told(index) is None:
                     assert saying.kind in {"ask", "carry", "chop", "wait"}
-                    near = text.view(env.kitchen, index, everything=True)
+                    near = observation_text.view(env.kitchen, index, everything=True)
                     items = [near.holding, *(item for _, item in near.boards)]
                     assert saying.thing in {item.name for item in items if item} | {""}
                 elif first and saying.kind == "order":

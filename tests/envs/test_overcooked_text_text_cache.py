@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rllib_llm_comm.envs.overcooked_text import text
+from rllib_llm_comm.envs.overcooked_text import observation_text
 from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
@@ -18,8 +18,12 @@ STEPS = 600
 def compare(runner):
     for index in range(runner.kitchen.num_agents):
         words = wording(runner, index)
-        phrases, mask = text.candidates(runner, index)
-        assert (words.text, list(words.candidates), list(words.mask)) == (text.describe(runner, index), phrases, mask)
+        phrases, mask = observation_text.candidates(runner, index)
+        assert (words.text, list(words.candidates), list(words.mask)) == (
+            observation_text.describe(runner, index),
+            phrases,
+            mask,
+        )
 
 
 @pytest.mark.parametrize("map_name", "ABC")

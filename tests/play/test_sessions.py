@@ -16,8 +16,8 @@ from rllib_llm_comm.agents.load_policy import load_policy
 from rllib_llm_comm.cli.main import app
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.session_replay import played_again, replay_session
-from rllib_llm_comm.play.session_log import SessionLog
-from rllib_llm_comm.sessions import COLUMNS, DECISIONS, SESSION, read_session
+from rllib_llm_comm.play.session_recorder import SessionLog
+from rllib_llm_comm.session_files import COLUMNS, DECISIONS, SESSION, read_session
 from rllib_llm_comm.teachers.collect_labels import collect_labels
 
 TEXT = "rllib_llm_comm/overcooked_text-v0"

@@ -15,9 +15,9 @@ from rllib_llm_comm.agents.seated_policy import SeatedPolicy
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.play.seat_view import SeatViews
-from rllib_llm_comm.play.session_log import SessionLog
+from rllib_llm_comm.play.session_recorder import SessionLog
 from rllib_llm_comm.play.table import Table
-from rllib_llm_comm.sessions import read_session
+from rllib_llm_comm.session_files import read_session
 from rllib_llm_comm.teachers.people_teacher import PeopleTeacher
 from rllib_llm_comm.teachers.scripted_teacher import ScriptedTeacher
 

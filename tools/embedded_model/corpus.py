@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rllib_llm_comm.envs.overcooked_text.cook_rules import choose, say
+from rllib_llm_comm.envs.overcooked_text.cook_view import BOWL, LEFT, SHELF, Option, View
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, word
-from rllib_llm_comm.envs.overcooked_text.view import BOWL, LEFT, SHELF, Option, View
 from rllib_llm_comm.envs.overcooked_text.view_sentences import describe, dish_name, phrase
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from tools.embedded_model.kitchens import COOKS, FOODS, HELD_OUT_FOODS, options, random_view

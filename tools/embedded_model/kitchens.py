@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_llm_comm.envs.overcooked_text.view import (
+from rllib_llm_comm.envs.overcooked_text.cook_view import (
     BOARDS,
     BOWL,
     COUNTER,

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.envs.overcooked_text.cook_rules import choose, say
+from rllib_llm_comm.envs.overcooked_text.cook_view import RIGHT, SHELF, Option, View
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying, understand, word
-from rllib_llm_comm.envs.overcooked_text.view import RIGHT, SHELF, Option, View
 from rllib_llm_comm.envs.overcooked_text.view_sentences import describe, phrase
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from rllib_llm_comm.envs.overcooked_text import text
+from rllib_llm_comm.envs.overcooked_text import observation_text
+from rllib_llm_comm.envs.overcooked_text.cook_view import BOWL
 from rllib_llm_comm.envs.overcooked_text.layouts import SIZE, recipe_foods
 from rllib_llm_comm.envs.overcooked_text.moments import Moment, moment
-from rllib_llm_comm.envs.overcooked_text.view import BOWL
 from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name
 from rllib_llm_comm.envs.told_to import ALL, PLANNER
 from rllib_llm_comm.planning.games.overcooked_text_player import FollowingSaladCooks
@@ -229,7 +229,7 @@ class SaladPlanning(PlanningGame):
         return str(self.env.unwrapped.kitchen.map_name)
 
     def _number(self, agent: str) -> int:
-        return text.NAMES.index(agent)
+        return observation_text.NAMES.index(agent)
 
     def _foods(self, state: Moment) -> list[str]:
         return sorted(set(state.cells) - set(state.contents))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from rllib_llm_comm.envs.overcooked_text import text
+from rllib_llm_comm.envs.overcooked_text import observation_text
 from rllib_llm_comm.envs.overcooked_text.cook_rules import choose
 from rllib_llm_comm.envs.overcooked_text.sayings import Saying
 from rllib_llm_comm.errors import UserError
@@ -70,11 +70,11 @@ class FollowingSaladCooks:
         verb, things = self.game.meant(subgoal) if subgoal else (_WAIT, ())
         if verb == _WAIT:
             return 0
-        runner, i = self.game.env.unwrapped.runner, text.NAMES.index(agent)
-        _, mask = text.candidates(runner, i)
-        found = text.options(runner, i)
+        runner, i = self.game.env.unwrapped.runner, observation_text.NAMES.index(agent)
+        _, mask = observation_text.candidates(runner, i)
+        found = observation_text.options(runner, i)
         allowed = [action for action, offered in enumerate(mask) if offered]
-        view = text.view(runner, i, everything=True)
+        view = observation_text.view(runner, i, everything=True)
         done = [name for name, food in runner.kitchen.foods.items() if food.chopped]
         view = replace(view, dish=tuple(sorted({*things, *done})) if verb == _CHOP else things)
         asked = [Saying(_BRING, thing) for thing in things] if verb == _BRING else []
