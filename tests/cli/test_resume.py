@@ -161,6 +161,7 @@ def test_a_torn_state_costs_no_trial(cut_off):
     assert all(rows(trial) == [1, 2, 3, 4, 5, 6] for trial in before)
 
 
+@pytest.mark.slow
 def test_without_any_state_checkpoints_are_kept_and_named(cut_off):
     stage = cut_off / "results/tiny/cartpole"
     for state in [*stage.glob("*state*.json"), stage / "tune_state.json.gz"]:
