@@ -8,22 +8,26 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save
 
 from rllib_llm_comm.agents.load_options import Loading
 from rllib_llm_comm.agents.policy_folder import find_policy
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
-from rllib_llm_comm.checkpoints.zoo import CARD, FOLDER, write_card
+from rllib_llm_comm.checkpoints.zoo import CARD, FOLDER, ModelCard, write_card
 from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
+from rllib_llm_comm.files import replace_folder, write_atomically
 
 SEED = 1000
 CARDS = Path(__file__).with_name("zoo_cards.yaml")
+_HALVED = "The weights are shipped in half precision."
 
 
 def copy_policy(checkpoint: str, target: Path, env_config: dict[str, Any]) -> None:
@@ -39,7 +43,8 @@ def copy_policy(checkpoint: str, target: Path, env_config: dict[str, Any]) -> No
     shutil.copytree(found, target, ignore=shutil.ignore_patterns(CARD))
     told = {name: value for name, value in manifest.provenance.items() if name != "message_checkpoint"}
     if env_config:
-        told["trained_with"] = {name: without_place(value) for name, value in manifest.env_config.items()}
+        trained_with = {name: without_place(value) for name, value in manifest.env_config.items()}
+        told.setdefault("trained_with", trained_with)  # a policy of the zoo knows it already
     changed = dataclasses.replace(
         manifest, provenance=told, env_config={**manifest.env_config, **env_config}, agents=tuple(manifest.agents)
     )
@@ -60,10 +65,18 @@ def halve(folder: Path) -> None:
 
     Args:
         folder: The policy's folder.
+
+    Raises:
+        ValueError: If a weight is beyond the range of half precision.
     """
-    for path in folder.rglob("*.safetensors"):
+    for path in sorted(folder.rglob("*.safetensors")):
         weights = load_file(path)
-        save_file({name: one.half() if one.dtype == torch.float32 else one for name, one in weights.items()}, path)
+        halves = {name: one.half() if one.dtype == torch.float32 else one for name, one in weights.items()}
+        if lost := [name for name, one in halves.items() if one.isfinite().all() != weights[name].isfinite().all()]:
+            raise ValueError(f"{path.name}: {lost[0]} holds weights beyond {torch.finfo(torch.half).max:g}")
+        with safe_open(path, "pt") as file:
+            about = file.metadata()
+        write_atomically(path, save(halves, about))
 
 
 def measure(folder: Path, messages: str | None, planner: str | None, episodes: int) -> dict[str, Any]:
@@ -80,7 +93,7 @@ def measure(folder: Path, messages: str | None, planner: str | None, episodes: i
     return {
         "seed": SEED,
         "episodes": episodes,
-        "sampled": True,
+        "sampled": found.sampled,
         "messages": messages,
         "planner": planner,
         "return_mean": found.return_mean,
@@ -98,27 +111,40 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=100)
     given = parser.parse_args()
     told = yaml.safe_load(CARDS.read_text(encoding="utf-8"))[given.name]
-    target = FOLDER / given.name
-    shutil.rmtree(target, ignore_errors=True)
-    copy_policy(given.checkpoint, target, told.pop("env_config", {}))
-    if told.pop("half", False):
-        halve(target)
+    with tempfile.TemporaryDirectory(dir=FOLDER, prefix=".making-") as scratch:
+        made = Path(scratch) / given.name
+        card = make(made, given.checkpoint, told, given.episodes)
+        replace_folder(made, FOLDER / given.name)
+    for one in card.figures:
+        print(given.name, one.played, one.return_mean, one.success_rate, one.metrics)
+
+
+def make(target: Path, checkpoint: str, told: dict[str, Any], episodes: int) -> ModelCard:
+    """Makes the folder of a shipped policy.
+
+    Args:
+        target: The folder, which must not be there.
+        checkpoint: The checkpoint; a policy of the zoo, too, to measure it anew.
+        told: The card's words.
+        episodes: Number of episodes of each figure.
+    """
+    copy_policy(checkpoint, target, told.pop("env_config", {}))
+    halve(target)
     ways = [(None, None), *((mode, None) for mode in told.pop("controls", []))]
     ways += [(None, planner) for planner in told.pop("planners", [])]
     manifest = read_manifest(target)
-    card = write_card(
+    return write_card(
         target,
         {
             **told,
+            "trained": f"{told['trained']} {_HALVED}",
             "game": str(manifest.env),
             "algorithm": manifest.algorithm,
             "talks": manifest.kind == "language",
             "licence": "Apache-2.0",
-            "figures": [measure(target, *way, given.episodes) for way in ways],
+            "figures": [measure(target, *way, episodes) for way in ways],
         },
     )
-    for one in card.figures:
-        print(given.name, one.played, one.return_mean, one.success_rate, one.metrics)
 
 
 if __name__ == "__main__":

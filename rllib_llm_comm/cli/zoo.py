@@ -26,7 +26,8 @@ def list_policies() -> None:
         for name, card in shipped_policies().items()
     ]
     heading = ["policy", "game", "return", "solved", "talks"]
-    print_table([heading, *rows], "`rllib zoo show NAME` tells more")
+    # A name that is broken over two lines cannot be copied.
+    print_table([heading, *rows], "`rllib zoo show NAME` tells more", ["talks", "solved", "game"])
 
 
 @app.command("show")

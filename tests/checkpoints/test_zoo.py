@@ -23,12 +23,22 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
+from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
+from rllib_llm_comm.play.seat_view import SeatViews
+from rllib_llm_comm.play.seating import set_table
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(zoo.shipped_policies())
 FEW = 6
 EPISODES = {"emma_cramped_room": 20}
+SHORT = {
+    "overcooked_ai-v0": {"horizon": 20}, "overcooked_ai_subgoals-v0": {"horizon": 20}, "minirts-v0": {"max_tick": 500},
+}  # fmt: skip
 _MOST_BYTES = 5 * 10**6
+
+
+def shipped(name):
+    return zoo.shipped_policies()[name]
 
 
 def played(name, figures, episodes):
@@ -123,6 +133,26 @@ def test_a_shipped_policy_is_a_partner_and_a_player():
     assert with_absolute_paths([partner])[0].policy == "zoo:told_salad"
     cross = CrossPlay(["zoo:door", "scripted"], settings=CrossPlaySettings(episodes=2))
     assert cross.names == ["zoo:door", "scripted"]
+    assert np.isfinite(cross.play().matrix(0)).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_policy_has_a_seat_beside_it_a_replay_and_a_match(name, tmp_path):
+    game = shipped(name).game.rpartition("/")[2]
+    settings = PlaySettings(env_config=SHORT.get(game, {}))
+    table = set_table(f"zoo:{name}", settings=settings, seed=1)
+    seat = table.agents[-1]
+    table.sit(seat)
+    for _ in range(30):
+        if table.thinking():
+            assert SeatViews(table).view(seat)["options"], "a person can choose"
+            table.choose(seat, int(np.flatnonzero(table.allowed(seat))[0]))
+        if not table.advance():
+            break
+    assert table.moments and np.isfinite(list(table.game.episode.returns.values())).all()
+    page = replay_checkpoint(f"zoo:{name}", tmp_path / "replay.html", settings=settings)
+    assert all(agent in page.read_text() for agent in table.agents)
+    cross = CrossPlay([f"zoo:{name}", "random"], settings=CrossPlaySettings(episodes=1, env_config=settings.env_config))
     assert np.isfinite(cross.play().matrix(0)).all()
 
 

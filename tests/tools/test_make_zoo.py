@@ -1,0 +1,74 @@
+"""Shipped policies are made of checkpoints: their weights are halved, and a half-made one never stays."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from rllib_llm_comm import load_policy
+from rllib_llm_comm.checkpoints.zoo import shipped_policies
+from rllib_llm_comm.errors import UserError
+from tools import make_zoo
+
+
+def test_weights_are_halved_and_all_else_stays(tmp_path):
+    path = tmp_path / "adapters" / "network.safetensors"
+    path.parent.mkdir()
+    weights = {"wide": torch.tensor([1.0, 1 / 3, -65504.0]), "count": torch.tensor(70000)}
+    save_file(weights, path, {"format": "pt"})
+    make_zoo.halve(tmp_path)
+    halved = load_file(path)
+    assert halved["wide"].dtype == torch.float16 and halved["count"] == 70000
+    torch.testing.assert_close(halved["wide"].float(), weights["wide"], rtol=5e-4, atol=0)
+    with safe_open(path, "pt") as file:
+        assert file.metadata() == {"format": "pt"}
+    before = path.read_bytes()
+    make_zoo.halve(tmp_path)
+    assert path.read_bytes() == before, "halving twice changes nothing"
+
+
+def test_weights_that_half_precision_cannot_hold_are_refused(tmp_path):
+    path = tmp_path / "network.safetensors"
+    save_file({"small": torch.ones(2), "big": torch.tensor([1e5])}, path)
+    with pytest.raises(ValueError, match="big holds weights beyond 65504"):
+        make_zoo.halve(tmp_path)
+    assert load_file(path)["small"].dtype == torch.float32
+
+
+@pytest.fixture
+def zoo(tmp_path, monkeypatch):
+    """An empty zoo."""
+    folder = tmp_path / "zoo_policies"
+    folder.mkdir()
+    monkeypatch.setattr(make_zoo, "FOLDER", folder)
+    return folder
+
+
+def make(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["make_zoo", *arguments])
+    make_zoo.main()
+
+
+def test_a_policy_of_the_zoo_can_be_made_again(zoo, monkeypatch):
+    make(monkeypatch, "door", "zoo:door", "--episodes", "3")
+    card, old = json.loads((zoo / "door" / "card.json").read_text()), shipped_policies()["door"]
+    assert card["files"] == old.files and card["trained"] == old.trained
+    for one, known in zip(card["figures"], old.figures, strict=True):
+        assert one["messages"] == known.messages and np.isclose(one["returns"], known.returns[:3]).sum() >= 2
+    assert [path.name for path in zoo.iterdir()] == ["door"]
+    parameters = load_policy(zoo / "door").core.lm.peft_model.parameters()
+    assert {parameter.dtype for parameter in parameters} == {torch.float32}, "halves are computed with in 32 bits"
+
+
+def test_what_cannot_be_made_leaves_the_old_one(zoo, monkeypatch):
+    (zoo / "door").mkdir()
+    (zoo / "door" / "card.json").write_text("{}")
+    with pytest.raises(UserError, match="no checkpoint"):
+        make(monkeypatch, "door", str(zoo / "nowhere"))
+    assert [path.relative_to(zoo).as_posix() for path in sorted(zoo.rglob("*"))] == ["door", "door/card.json"]
