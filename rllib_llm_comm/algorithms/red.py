@@ -74,6 +74,7 @@ class REDConfig(MAPPOConfig):
         self.clone_grad_clip = 0.5
         self.held_out = 0.1
         self.won_ratio = 1.0
+        self.nll_limit: float | None = 1.1
         self.joint_coeff = 1.0
         self.use_value_norm = False
         self.huber_delta = None
@@ -137,6 +138,7 @@ class REDConfig(MAPPOConfig):
         clone_grad_clip: float = NotProvided,
         held_out: float = NotProvided,
         won_ratio: float = NotProvided,
+        nll_limit: float | None = NotProvided,
         joint_coeff: float = NotProvided,
         **kwargs: Any,
     ) -> Self:
@@ -160,6 +162,8 @@ class REDConfig(MAPPOConfig):
             clone_grad_clip: Gradient norm allowed in the cloning phase, > 0. Default 0.5.
             held_out: Share of the demonstrated games that is held out, in [0.01, 0.5]. Default 0.1 (ours).
             won_ratio: |D_k| : |D|, >= 0; 0 for an empty D_k. Default 1 (RED).
+            nll_limit: A cloning phase goes on, up to three times `clone_steps`, while the held-out loss is more than so
+                many times that of `officer`, > 0; or `None`. Default 1.1 (RED).
             joint_coeff: Weight of the cloning loss with `"joint"`, >= 0. Default 1 (ours).
             **kwargs: Other training settings, as of `MAPPOConfig.training`; of these `gamma` is 0.999 by default
                 (SAMA), `lr` 5e-5 (SAMA), `vf_loss_coeff` and `grad_clip` 0.5 (RED).
@@ -209,6 +213,8 @@ class REDConfig(MAPPOConfig):
             ("held_out", 0.01, 0.5), ("won_ratio", 0.0, 1e3), ("joint_coeff", 0.0, 1e6),
         ):  # fmt: skip
             require_number(name, getattr(self, name), low, high)
+        if self.nll_limit is not None:
+            require_number("nll_limit", self.nll_limit, 1e-3, 1e3)
         if self.method != RL and (self.demonstrations is None or not (Path(self.demonstrations) / INDEX).is_file()):
             raise UserError(
                 f"`demonstrations` is {self.demonstrations!r} but must be a folder of `rllib officer demonstrations` "
@@ -234,8 +240,8 @@ class REDConfig(MAPPOConfig):
 class RED(PolicyCheckpointMixin, PPO):
     """PPO under no command, in turns with cloning on demonstrations and won games; settings: `REDConfig`.
 
-    Results of an iteration with a cloning phase, under `red`: `clone_loss`, `won_games`, `won_decisions`, and
-    `held_out_nll` of the demonstrations.
+    Results of an iteration with a cloning phase, under `red`: `clone_loss`, `clone_steps`, `won_games`,
+    `won_decisions`, and `held_out_nll` of the demonstrations.
     """
 
     @classmethod
@@ -253,6 +259,8 @@ class RED(PolicyCheckpointMixin, PPO):
             weights = {name: tensor.clone() for name, tensor in load_officer(officer).state_dict().items()}
             on_first_learner(self, _load_weights, everywhere=True, weights=weights)
             self._sync_runners()
+            if getattr(self.config, "method", RL) == BOTH_PHASES:
+                on_first_learner(self, _note_first_nll)
 
     @override(PPO)
     def training_step(self) -> None:
@@ -279,6 +287,10 @@ class RED(PolicyCheckpointMixin, PPO):
 
 def _clone(learner: REDLearner) -> dict[str, float]:
     return learner.clone()
+
+
+def _note_first_nll(learner: REDLearner) -> None:
+    learner.note_first_nll()
 
 
 def _load_weights(learner: Learner, weights: Mapping[str, Any]) -> None:

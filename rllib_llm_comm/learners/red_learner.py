@@ -14,6 +14,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType, ModuleID, TensorType
 
+from rllib_llm_comm.agents import won_games
 from rllib_llm_comm.agents.officer_cloning import SEEN, drawn_decisions, mean_nll, split
 from rllib_llm_comm.agents.officer_demonstrations import ACTION, OfficerRows, read_demonstrations
 from rllib_llm_comm.agents.officer_network import OfficerNetwork
@@ -25,6 +26,7 @@ WEIGHT = "weight"
 RED_STATE = "rllib_llm_comm_red"
 RED, RL, JOINT = "red", "rl", "joint"
 METHODS = (RED, RL, JOINT)
+_MOST_ROUNDS = 3
 
 
 class KeepWonGames(ConnectorV2):
@@ -59,7 +61,7 @@ class REDLearner(MAPPOLearner):
 
     Settings read from the config, beside those of `MAPPOLearner`: `method`, `demonstrations`, `held_out`,
     `critic_first`, `warm_up`, `clone_steps`, `clone_batch_size`, `clone_lr`, `clone_rows`, `clone_idle`,
-    `clone_grad_clip`, `won_ratio`, `joint_coeff`.
+    `clone_grad_clip`, `won_ratio`, `nll_limit`, `joint_coeff`.
     """
 
     @override(MultiAgentPPOLearner)
@@ -72,6 +74,7 @@ class REDLearner(MAPPOLearner):
         if self._learner_connector is not None:
             self._learner_connector.prepend(KeepWonGames(won=self._won))
         self._shown: OfficerRows | None = None
+        self._first_nll: float | None = None
         if config.method != RL:
             self._shown = read_demonstrations(config.demonstrations)
             self._learned, self._held_out = split(self._shown, config.held_out)
@@ -107,8 +110,15 @@ class REDLearner(MAPPOLearner):
 
     # ---- the cloning phase -------------------------------------------------------------------------------------
 
+    def note_first_nll(self) -> None:
+        """Keeps the held-out loss of the officer from which training starts, for `nll_limit`."""
+        self._first_nll = self.held_out_nll()
+
     def clone(self) -> dict[str, float]:
         """The cloning phase: `clone_steps` gradient steps on demonstrations and won games.
+
+        While the held-out loss is more than `nll_limit` times that of the first officer there are more, up to three
+        times as many.
 
         Returns:
             Figures of the phase: the mean `clone_loss`, the numbers of `won_games` and `won_decisions` in D_k, and the
@@ -116,20 +126,28 @@ class REDLearner(MAPPOLearner):
         """
         config: Any = self.config
         demonstrated, won = self._demonstrated(config.clone_rows), self._won_decisions()
-        losses = []
-        for _ in range(config.clone_steps):
-            loss = self._clone_loss(mixed_batch(demonstrated, won, *self._mixture()))
-            self._cloner.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(self._network().parameters(), config.clone_grad_clip)
-            self._cloner.step()
-            losses.append(float(loss.detach()))
+        losses, nll = list[float](), float("nan")
+        for _ in range(_MOST_ROUNDS):
+            losses += [self._clone_step(demonstrated, won) for _ in range(config.clone_steps)]
+            nll = self.held_out_nll()
+            if None in (config.nll_limit, self._first_nll) or nll <= config.nll_limit * self._first_nll:
+                break
         return {
             "clone_loss": float(np.mean(losses)),
+            "clone_steps": float(len(losses)),
             "won_games": float(len(self._won)),
             "won_decisions": float(self._won.count),
-            "held_out_nll": self.held_out_nll(),
+            "held_out_nll": nll,
         }
+
+    def _clone_step(self, demonstrated: won_games.Columns, won: won_games.Columns | None) -> float:
+        config: Any = self.config
+        loss = self._clone_loss(mixed_batch(demonstrated, won, *self._mixture()))
+        self._cloner.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._network().parameters(), config.clone_grad_clip)
+        self._cloner.step()
+        return float(loss.detach())
 
     def held_out_nll(self) -> float:
         """Mean negative log-likelihood of the held-out demonstrations, in nats; NaN without demonstrations."""
@@ -173,6 +191,7 @@ class REDLearner(MAPPOLearner):
                 "won": self._won.get_state(),
                 "cloner": self._cloner.state_dict(),
                 "draws": self._draws.bit_generator.state,
+                "first_nll": self._first_nll,
             }
         return state
 
@@ -184,6 +203,7 @@ class REDLearner(MAPPOLearner):
             self._won.set_state(kept["won"])
             self._cloner.load_state_dict(kept["cloner"])
             self._draws.bit_generator.state = kept["draws"]
+            self._first_nll = kept["first_nll"]
 
     @override(TorchLearner)
     def get_parameters(self, module: Any) -> list[torch.nn.Parameter]:

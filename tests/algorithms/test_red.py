@@ -72,13 +72,17 @@ def test_both_phases_and_a_checkpoint_that_goes_on(folders, tmp_path):
     learner(algo)._won.add({k: v[:5] for k, v in learner(algo)._shown.columns.items() if k != "game"})
     results = algo.train()
     assert results["red"]["won_games"] == 1 and np.isfinite(results["red"]["held_out_nll"])
+    near = results["red"]["held_out_nll"] <= 1.1 * learner(algo)._first_nll
+    assert near and results["red"]["clone_steps"] == 2
+    assert same(weights(algo), algo.env_runner.module["shared"].unwrapped().network.state_dict())
+    learner(algo)._first_nll = 1e-3  # out of reach
+    assert learner(algo).clone()["clone_steps"] == 6
+    learner(algo)._first_nll = 5.0
     path = algo.save_to_path(str(tmp_path / "checkpoint"))
     kept, moments = weights(algo), learner(algo)._cloner.state_dict()
-    runner = algo.env_runner.module["shared"].unwrapped().network.state_dict()
-    assert same(kept, runner)
     algo.stop()
     again = Algorithm.from_checkpoint(path)
-    assert same(kept, weights(again)) and learner(again)._won.count == 5
+    assert same(kept, weights(again)) and learner(again)._won.count == 5 and learner(again)._first_nll == 5.0
     restored = learner(again)._cloner.state_dict()["state"]
     assert restored and all(torch.equal(restored[n]["exp_avg"], one["exp_avg"]) for n, one in moments["state"].items())
     again.train()
