@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from rllib_llm_comm.algorithms.policy_export import export_policy as export_policy
     from rllib_llm_comm.algorithms.qmix import QMIX as QMIX
     from rllib_llm_comm.algorithms.qmix import QMIXConfig as QMIXConfig
+    from rllib_llm_comm.algorithms.red import RED as RED
+    from rllib_llm_comm.algorithms.red import REDConfig as REDConfig
     from rllib_llm_comm.algorithms.roma import ROMA as ROMA
     from rllib_llm_comm.algorithms.roma import ROMAConfig as ROMAConfig
     from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO as SelfPlayPPO
@@ -68,6 +70,7 @@ _HOMES = {
     "algorithms.ldsa": ("LDSA", "LDSAConfig"),
     "algorithms.mappo": ("MAPPO", "MAPPOConfig"),
     "algorithms.maser": ("MASER", "MASERConfig"),
+    "algorithms.red": ("RED", "REDConfig"),
     "algorithms.message_sft": ("MessageSFT", "MessageSFTConfig"),
     "algorithms.algorithms": ("register_algorithm", "register_all"),
     "algorithms.pbt": ("PBT", "PBTConfig"),

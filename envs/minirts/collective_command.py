@@ -36,10 +36,21 @@ from rllib_llm_comm.errors import UserError
 MOST_UNITS = 50
 """Own units, enemies and resources that are listed."""
 STAY, GATHER, ATTACK, BUILD, TRAIN, MOVE, GO_ON = range(7)
+KIND_WORDS = ("stay", "gather", "attack", "build", "train", "move", "go on")
+"""The kinds of commands in words."""
 HEADS = (7, MOST_UNITS, MOST_UNITS, NUM_TYPES, NUM_TYPES, CELLS, CELLS, 2)
 """Sizes of the command's parts: kind, resource, enemy, type to train, type to build, cell to build on, cell to move to,
 go on."""
+KIND_AT, RESOURCE_AT, ENEMY_AT, TRAIN_AT, BUILD_AT, SITE_AT, CELL_AT, GO_ON_AT = range(len(HEADS))
+"""Places of these parts in an action; the flags of the units come behind them."""
 SIZES = [*HEADS, *[2] * MOST_UNITS]
+
+
+def nothing_new() -> np.ndarray:
+    """The action of a commander whose units all keep their orders, int64 (58,)."""
+    action = np.zeros(len(SIZES), np.int64)
+    action[KIND_AT], action[GO_ON_AT] = GO_ON, 1
+    return action
 
 
 def listed_units(side: Side, commander: int) -> list[Unit]:
@@ -87,7 +98,7 @@ def orders_of(side: Side, actions: Sequence[np.ndarray | None]) -> list[Order]:
     given: list[Order] = []
     budget = side.money
     for commander, action in enumerate(actions):
-        if action is None or action[7] or action[0] in (STAY, GO_ON):
+        if action is None or action[GO_ON_AT] or action[KIND_AT] in (STAY, GO_ON):
             continue
         for flag, unit in zip(action[len(HEADS) :], listed_units(side, commander), strict=False):
             one = _order(side, unit, action) if flag else None

@@ -28,7 +28,8 @@ and two of three peasants at the start, bob the other peasant, and the first bui
   action) and `subgoal` (empty; wrappers may fill it). Only with `action_level="command"`.
 * `vector`: float32 (65,), with `told_to` (71,): the last six are 1 for each army type that the enemy trains, zeros for
   who is not told; `planes`: float32 (43, 32, 32), `lists`: `own` (50, 12), `enemies` (50, 5), `resources`
-  (50, 5); see `rllib_llm_comm.envs.minirts.view.observations`.
+  (50, 5); see `rllib_llm_comm.envs.minirts.view.observations`. `officer`: the same in small whole numbers, see
+  `rllib_llm_comm.envs.minirts.view.officer_view`.
 * `action_mask`: int8 (number of actions,) with "command"; `head_mask`: int8, the masks of the 58 parts one after the
   other, with "red".
 
@@ -62,7 +63,7 @@ trains, such as "spearmen" or "swordmen and archers", or None for who is not tol
 minirts.parallel_env(
     num_agents=2, opponent="medium", action_level="command", numbers=(1, 3, 5), max_buildings=1, money=500,
     unit_cap=50, max_tick=12800, fair=False, side=0, shaping=0.0, told_to=None, producers=None,
-    observe=None, render_mode=None,
+    executor="scripted", observe=None, render_mode=None,
 )
 ```
 
@@ -96,8 +97,11 @@ them out when they meet them. Not with "strong", which has no types of its own; 
 `producers`: None: buildings go round. The name of a commander: only this one puts up barracks, blacksmiths, stables and
 workshops, and all of them are its own; town halls alone go round. With "command" only.
 
-`observe`: parts of the observation: "text", "vector", "planes", "lists"; None is text and vector with "command", planes
-and lists with "red".
+`executor`: who carries out commands: "scripted" officers, or "trained:CHECKPOINT", a network that was trained to. With
+"command" only.
+
+`observe`: parts of the observation: "text", "vector", "planes", "lists", "officer"; None is text and vector with
+"command", planes and lists with "red".
 
 `render_mode`: None, "ansi", "rgb_array" or "human" (ANSI to the terminal).
 
@@ -121,6 +125,7 @@ from rllib_llm_comm.envs.interface import check_actions
 from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders import sayings
 from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
+from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, make_executor
 from rllib_llm_comm.envs.minirts.commanders.sayings import understand
 from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Snapshot
@@ -193,6 +198,7 @@ class MiniRTS(ParallelGame):
         shaping: float = 0.0,
         told_to: str | Sequence[str] | None = None,
         producers: str | None = None,
+        executor: str = SCRIPTED,
         observe: Sequence[str] | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -209,7 +215,7 @@ class MiniRTS(ParallelGame):
         self.render_mode = render_mode
         self.game = Game(0, rules_of(self.settings))
         self.team = Side(self.game, side, num_agents, told_army.number_of(producers))
-        self.executor = Executor(self.team, max_buildings)
+        self.executor = make_executor(executor, self.team, max_buildings)
         self.commands = all_commands(numbers)
         self.ended: list[Done] = []
         self.task, self.brief = text.task(), text.brief(num_agents, told_army.rules(told_to, producers, num_agents))
@@ -247,7 +253,7 @@ class MiniRTS(ParallelGame):
         if (told_to := self.settings["told_to"]) is not None:
             self.team.told = draw_told(told_to, self.possible_agents, np.random.default_rng([second, 1]))
         self.team.begin()
-        self.executor.begin()
+        self.executor.begin(second)
         self.agents = list(self.possible_agents)
         self.ended = []
         self._worth = self._balance()
@@ -306,12 +312,12 @@ class MiniRTS(ParallelGame):
         return infos_of(self.possible_agents, self.team, self.ended, rewards)
 
     def action_phrases(self, agent: str) -> list[str]:
-        """Each action in words; with "command" only.
+        """Each action in words; with "red" each kind of command.
 
         Args:
             agent: The agent that would act.
         """
-        return list(self._view.phrases)
+        return list(self._view.phrases if self._in_words else collective_command.KIND_WORDS)
 
     @property
     def facts(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_llm_comm.envs.interface import check_parts
+from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import MOST
 from rllib_llm_comm.envs.minirts.engine import opponents
 from rllib_llm_comm.envs.minirts.engine.mapgen import MapSettings
@@ -75,6 +76,12 @@ def check_values(settings: Mapping[str, Any]) -> None:
         raise UserError(f"`numbers` is {numbers!r} but must be a list of different whole numbers from 1 to {MOST}.")
     check_parts(observe, observations.PARTS)
     _check_secret(settings)
+    check_executor(settings["executor"])
+    if settings["executor"] != SCRIPTED and settings["action_level"] != "command":
+        raise UserError(
+            f"`executor` is {settings['executor']!r} but `action_level` is 'red', whose actions are orders already; "
+            "use `action_level='command'`, or leave `executor` away."
+        )
     if "text" in observe and settings["action_level"] != "command":
         raise UserError(
             "`observe` has 'text' but `action_level` is 'red', whose actions have no phrases; leave 'text' out or use "

@@ -11,7 +11,8 @@ from torch import nn
 from rllib_llm_comm.agents.emma_network import EmmaNetwork
 from rllib_llm_comm.agents.emma_settings import EmmaSettings
 from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
-from rllib_llm_comm.agents.policy_manifest import GROUNDED, NUMERIC, VALUED
+from rllib_llm_comm.agents.officer_settings import OfficerSettings
+from rllib_llm_comm.agents.policy_manifest import GROUNDED, NUMERIC, OFFICER, VALUED
 from rllib_llm_comm.agents.q_settings import QSettings
 from rllib_llm_comm.agents.q_team import QTeam
 from rllib_llm_comm.agents.recorded_settings import granted
@@ -101,8 +102,17 @@ def _valued(settings: dict[str, Any]) -> Callable[[], QTeam]:
     return lambda: QTeam(checked, **sizes)
 
 
+def _officer(settings: dict[str, Any]) -> Callable[[], nn.Module]:
+    # Late: it needs the compiled rules of its game, the others do not.
+    from rllib_llm_comm.agents.officer_network import OfficerNetwork
+
+    checked = OfficerSettings.from_mapping(settings)
+    return lambda: OfficerNetwork(checked)
+
+
 _BUILDERS: Mapping[str, Callable[[dict[str, Any]], Callable[[], Any]]] = {
     NUMERIC: _numeric,
     GROUNDED: _grounded,
     VALUED: _valued,
+    OFFICER: _officer,
 }

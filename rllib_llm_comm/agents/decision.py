@@ -13,7 +13,8 @@ class Decision:
     """Decision of one agent, with all that it knew.
 
     Attributes:
-        action: Index of the chosen candidate.
+        action: Index of the chosen candidate; of actions of several parts, such as RED's, all of them (P,), whose first
+            is that index.
         said: Its message; empty if it said nothing.
         heard: The others' latest messages, by speaker.
         candidates: The phrases that it chose among.
@@ -23,7 +24,7 @@ class Decision:
         replaced: Its own message, where messages are shuffled; else `None`.
     """
 
-    action: int
+    action: Any
     said: str
     heard: dict[str, str]
     candidates: list[str]
@@ -31,6 +32,11 @@ class Decision:
     value: float
     prompt: str
     replaced: str | None = None
+
+    @property
+    def choice(self) -> int:
+        """Index of the chosen candidate."""
+        return int(np.asarray(self.action).reshape(-1)[0])
 
 
 def choose(chances: np.ndarray, rng: np.random.Generator, explore: bool) -> int:

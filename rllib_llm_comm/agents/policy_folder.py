@@ -61,7 +61,7 @@ class PolicyExport:
     """A module's part of its policy folder.
 
     Attributes:
-        kind: `"language"`, `"numeric"`, `"grounded"` or `"valued"`.
+        kind: `"language"`, `"numeric"`, `"grounded"`, `"valued"` or `"officer"`.
         files: Contents by relative path.
         model_config: As of `PolicyManifest`.
         base_model_digest: As of `PolicyManifest`.

@@ -16,7 +16,7 @@ from rllib_llm_comm.registry import Registry
 
 MANIFEST = "policy.json"
 FORMAT = 1
-LANGUAGE, NUMERIC, GROUNDED, VALUED = "language", "numeric", "grounded", "valued"
+LANGUAGE, NUMERIC, GROUNDED, VALUED, OFFICER = "language", "numeric", "grounded", "valued", "officer"
 KINDS: Registry[Any] = Registry(
     "kind",
     {
@@ -24,6 +24,7 @@ KINDS: Registry[Any] = Registry(
         NUMERIC: "rllib_llm_comm.agents.numeric_policy:NumericPolicy",
         GROUNDED: "rllib_llm_comm.agents.emma_policy:GroundedPolicy",
         VALUED: "rllib_llm_comm.agents.q_policy:QPolicy",
+        OFFICER: "rllib_llm_comm.agents.officer_policy:OfficerPolicy",
     },
 )
 """The policy that each kind of policy folder is loaded as."""
@@ -44,7 +45,8 @@ class PolicyManifest:
         algorithm: Name of the algorithm that wrote it.
         model_config: Fields of `LanguageModelSettings`; of a numeric policy those of `NumericSettings`, `size`,
             `actions` and `critic_size`; of a grounded one those of `EmmaSettings` and the network's `sizes`; of a
-            valued one those of `QSettings`, the network's `sizes`, and the `team`'s names, `choices` and `forms`.
+            valued one those of `QSettings`, the network's `sizes`, and the `team`'s names, `choices` and `forms`; of an
+            officer those of `OfficerSettings`.
         communication: Fields of `CommunicationSettings`.
         env: Id of the environment it was trained on, if it has one.
         env_config: That environment's settings.
@@ -53,7 +55,7 @@ class PolicyManifest:
             if nobody did, or the environment itself.
         base_model_digest: Identifies the base model's weights.
         provenance: Origin (iteration, message checkpoint, ...).
-        kind: `"language"`, `"numeric"`, `"grounded"` or `"valued"`.
+        kind: `"language"`, `"numeric"`, `"grounded"`, `"valued"` or `"officer"`.
         format: Version of this format.
         agents: The agents that have a policy of their own, each in a folder of its name; empty where all share one.
     """

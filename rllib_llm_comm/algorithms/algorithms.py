@@ -30,6 +30,7 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
         "LDSA": f"{_PACKAGE}.ldsa:LDSA",
         "ROMA": f"{_PACKAGE}.roma:ROMA",
         "MASER": f"{_PACKAGE}.maser:MASER",
+        "RED": f"{_PACKAGE}.red:RED",
     },
     "`register_algorithm` adds one.",
 )

@@ -19,6 +19,7 @@ from rllib_llm_comm.cli import (
     example,
     export,
     manual,
+    officer,
     planning,
     play,
     replay,
@@ -51,6 +52,7 @@ cli.add_typer(study.app, name="study")
 cli.command("report")(report.command)
 cli.command("runs")(runs.command)
 cli.command("manual")(manual.command)
+cli.add_typer(officer.app, name="officer")
 cli.add_typer(planning.app, name="planning")
 cli.add_typer(example.app, name="example")
 cli.add_typer(check.app, name="check")

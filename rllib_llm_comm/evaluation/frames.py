@@ -43,8 +43,8 @@ def frame_of(env: Any, observations: Any, infos: Any, decisions: Any, rewards: A
             card["heard"] = dict(decision.heard)
             card["candidates"] = phrases
             card["probabilities"] = [round(float(p), 4) for p in decision.probabilities]
-            card["action"] = int(decision.action)
-            card["phrase"] = phrases[decision.action]
+            card["action"] = decision.choice
+            card["phrase"] = phrases[decision.choice]
             if np.isfinite(decision.value):  # JSON knows no NaN
                 card["value"] = round(float(decision.value), 4)
         cards[str(agent)] = card

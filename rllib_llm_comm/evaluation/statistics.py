@@ -33,6 +33,20 @@ class Interval(NamedTuple):
         return {name: round(value, 4) + 0.0 for name, value in self._asdict().items()}
 
 
+def wilson(successes: int, count: int, z: float = 1.96) -> Interval:
+    """A share with its 95 % confidence interval (Wilson 1927).
+
+    Args:
+        successes: Number of successes.
+        count: Number of attempts, >= 1.
+        z: Quantile of the normal distribution.
+    """
+    share, spread = successes / count, z * z / count
+    middle = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / count + spread / (4 * count)) / (1 + spread)
+    return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
+
+
 class Estimate(NamedTuple):
     """A figure with its standard error over runs; NaN where there are too few."""
 

@@ -19,6 +19,7 @@ from rllib_llm_comm.experiments.env_settings import check_environment, check_sho
 from rllib_llm_comm.experiments.evaluation_run import kept_checkpoints, run_evaluation
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.language_stages import CollectSubgoals, MakeManual, Translate, WriteRewards
+from rllib_llm_comm.experiments.officer_stages import CloneOfficer, DemonstrateOfficers, PlayOfficers
 from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.sama_report import SamaReport
@@ -306,6 +307,9 @@ KINDS: Registry[PlainStage] = Registry(
             Replay,
             ChatPlay,
             SamaReport,
+            DemonstrateOfficers,
+            CloneOfficer,
+            PlayOfficers,
         )  # fmt: skip
     },
 )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 # Settings that are paths of something that must be there.
-_PATH_SETTINGS = ("input", "input_", "message_checkpoint")
+_PATH_SETTINGS = ("input", "input_", "message_checkpoint", "demonstrations", "officer")
 # Names under which everybody knows them.
 _SCHEDULERS = {"asha": "asynchyperband"}
 

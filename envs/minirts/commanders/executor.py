@@ -80,8 +80,12 @@ class Executor:
         self.side, self.max_buildings = side, max_buildings
         self.begin()
 
-    def begin(self) -> None:
-        """Begins a game: nothing is in force but to defend."""
+    def begin(self, seed: int = 0) -> None:
+        """Begins a game: nothing is in force but to defend.
+
+        Args:
+            seed: Of what is drawn in the game; these officers draw nothing.
+        """
         self.orders = [Orders() for _ in range(self.side.size)]
         self._given = 0
         self._settled = [Counter(made) for made in self.side.made]

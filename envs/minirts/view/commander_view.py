@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.interface import text_spaces
 from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import Command
-from rllib_llm_comm.envs.minirts.view import observations, text
+from rllib_llm_comm.envs.minirts.view import observations, officer_view, text
 
 
 class CommanderView:
@@ -36,7 +36,7 @@ class CommanderView:
         """The observation space of every commander."""
         fields: dict[str, spaces.Space[Any]] = {}
         for part in self._parts:
-            fields |= text_spaces(len(self._commands)) if part == "text" else observations.spaces_of(part)
+            fields |= self._spaces_of(part)
         if "vector" in self._parts and self._told_to is not None:
             fields["vector"] = observations.vector_space(told_army.NUMBERS)
         if self._in_words:
@@ -44,6 +44,11 @@ class CommanderView:
         else:
             fields["head_mask"] = observations.head_mask_space()
         return spaces.Dict(fields)
+
+    def _spaces_of(self, part: str) -> dict[str, spaces.Space[Any]]:
+        if part == "text":
+            return text_spaces(len(self._commands))
+        return officer_view.officer_spaces() if part == "officer" else observations.spaces_of(part)
 
     def observe(self, commander: int, executor: Executor) -> dict[str, Any]:
         """Present observation of a commander.
@@ -66,6 +71,8 @@ class CommanderView:
             seen["planes"] = observations.planes(team, commander)
         if "lists" in self._parts:
             seen |= observations.lists(team, commander)
+        if "officer" in self._parts:
+            seen |= officer_view.observe(team, commander)
         if self._in_words:
             allowed = [not executor.refusal(commander, command) for command in self._commands]
             seen["action_mask"] = np.array(allowed, np.int8)

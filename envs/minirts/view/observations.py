@@ -20,7 +20,7 @@ from rllib_llm_comm.envs.minirts.engine.state import ORDER_NAMES
 from rllib_llm_comm.envs.minirts.engine.units import HP, NUM_TYPES, RESOURCE
 from rllib_llm_comm.envs.minirts.side import Side
 
-PARTS = ("text", "vector", "planes", "lists")
+PARTS = ("text", "vector", "planes", "lists", "officer")
 NUM_PLANES = 43
 _TERRAIN, _OWN, _ENEMY, _RESOURCE, _MINE = 5, 11, 26, 41, 42
 _FOG = 5
@@ -122,13 +122,13 @@ def planes(side: Side, commander: int) -> np.ndarray:
     water = (game.record["terrain"][0] == WATER).reshape(SIZE, SIZE)
     out[_TERRAIN], out[_TERRAIN + 1], out[_TERRAIN + _FOG] = ever & ~water, ever & water, ~ever
     for unit in side.own:
-        x, y = _inside(unit)
+        x, y = inside(unit)
         out[_OWN + unit.type - 1, y, x] += 1
         if side.owner(unit) == commander:
             out[_MINE, y, x] += 1
     for base, units in ((_ENEMY - 1, side.enemies), (_RESOURCE, side.resources)):
         for unit in units:
-            x, y = _inside(unit)
+            x, y = inside(unit)
             out[base + unit.type, y, x] += 1
     return out
 
@@ -161,7 +161,7 @@ def _own_row(side: Side, unit: Unit, mine: bool) -> list[float]:
 
 
 def _row(unit: Unit) -> list[float]:
-    x, y = _inside(unit)
+    x, y = inside(unit)
     return [1.0, unit.type / NUM_TYPES, unit.hp / float(HP[unit.type]), x / SIZE, y / SIZE]
 
 
@@ -172,7 +172,7 @@ def _rows(units: Sequence[Unit]) -> np.ndarray:
     return out
 
 
-def _inside(unit: Unit) -> tuple[int, int]:
-    """Its cell; units can stand slightly outside of the map."""
+def inside(unit: Unit) -> tuple[int, int]:
+    """(x, y) of a unit's cell; units can stand slightly outside of the map."""
     x, y = unit.cell
     return min(max(x, 0), SIZE - 1), min(max(y, 0), SIZE - 1)

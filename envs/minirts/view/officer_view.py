@@ -1,0 +1,102 @@
+"""Observations of an officer as small whole numbers: `planes` and `lists` hold the same, a hundred times as large."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rllib_llm_comm.envs.minirts.collective_command import MOST_UNITS
+from rllib_llm_comm.envs.minirts.commanders.instructions import MOST_SENTENCES, OLDEST, Instruction
+from rllib_llm_comm.envs.minirts.commanders.wordings import MOST_WORDS, NUM_WORDS, word_numbers
+from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
+from rllib_llm_comm.envs.minirts.engine.rts_game import Unit
+from rllib_llm_comm.envs.minirts.engine.state import CELLS, ORDER_NAMES
+from rllib_llm_comm.envs.minirts.engine.units import HP, NUM_TYPES
+from rllib_llm_comm.envs.minirts.side import Side
+from rllib_llm_comm.envs.minirts.view.observations import inside
+
+OWN, ENEMIES, RESOURCES, SIGHT, MONEY = "own_units", "enemy_units", "resource_units", "sight", "money"
+SENTENCES, AGES = "sentences", "ages"
+OWN_COLUMNS, OTHER_COLUMNS = 10, 4
+TYPE, HEALTH, COLUMN, ROW, ORDER, MAKING, TARGET_COLUMN, TARGET_ROW, IS_MINE, IS_SITE = range(OWN_COLUMNS)
+"""Columns of `OWN`; the first four are those of `ENEMIES` and `RESOURCES`, too."""
+_BYTES, _FULL, _MOST_MONEY = CELLS // 8, 255, 100.0
+_MONEY_UNIT = 1000.0
+
+
+def officer_spaces() -> dict[str, spaces.Space[Any]]:
+    """The spaces of `observe`, by part."""
+    others = np.array([NUM_TYPES, _FULL, SIZE - 1, SIZE - 1], np.uint8)
+    own = np.array([*others, len(ORDER_NAMES) - 1, NUM_TYPES, SIZE, SIZE, 1, 1], np.uint8)
+    return {
+        OWN: _bytes(np.tile(own, (MOST_UNITS, 1))),
+        ENEMIES: _bytes(np.tile(others, (MOST_UNITS, 1))),
+        RESOURCES: _bytes(np.tile(others, (MOST_UNITS, 1))),
+        SIGHT: _bytes(np.full((3, _BYTES), _FULL, np.uint8)),
+        MONEY: spaces.Box(0, _MOST_MONEY, (1,), np.float32),
+        SENTENCES: _bytes(np.full((MOST_SENTENCES, MOST_WORDS), NUM_WORDS - 1, np.uint8)),
+        AGES: _bytes(np.full(MOST_SENTENCES, OLDEST, np.uint8)),
+    }
+
+
+def observe(side: Side, commander: int, told: Sequence[Instruction] = ()) -> dict[str, np.ndarray]:
+    """Observation of an officer: its side as it sees it, and the sentences in force.
+
+    own_units, uint8 (50, 10): type + 1, hp as a share of 255, column and row of its cell, kind of order, type it makes
+    + 1, column + 1 and row + 1 of its target (0 for none), whether the commander commands it, whether it is a building
+    site. The commander's finished units come first, in the order of its flags. enemy_units and resource_units, uint8
+    (50, 4): the first four. sight, uint8 (3, 128): cells ever seen, seen now, and known as water, eight to a byte.
+    money, float32 (1,): in thousands. sentences, uint8 (6, 15), and ages, uint8 (6,): what is in force, the oldest
+    first. Rows of nothing are 0.
+
+    Args:
+        side: The side.
+        commander: Its number.
+        told: The sentences in force for it.
+    """
+    first = side.units_of(commander)
+    others = [unit for unit in (*side.own, *side.sites) if not unit.finished or side.owner(unit) != commander]
+    own = np.zeros((MOST_UNITS, OWN_COLUMNS), np.uint8)
+    for row, (number, unit) in zip(own, enumerate([*first, *others]), strict=False):
+        row[:] = _own_row(side, unit, number < len(first))
+    game = side.game
+    ever, water = game.explored(side.player).reshape(-1), game.record["terrain"][0] == WATER
+    cells = np.stack([ever, game.visible(side.player).reshape(-1), ever & water])
+    sentences, ages = np.zeros((MOST_SENTENCES, MOST_WORDS), np.uint8), np.zeros(MOST_SENTENCES, np.uint8)
+    for number, one in enumerate(told):
+        sentences[number], ages[number] = word_numbers(one.sentence), one.age
+    return {
+        OWN: own,
+        ENEMIES: _rows(side.enemies),
+        RESOURCES: _rows(side.resources),
+        SIGHT: np.packbits(cells, axis=1),
+        MONEY: np.array([min(side.money / _MONEY_UNIT, _MOST_MONEY)], np.float32),
+        SENTENCES: sentences,
+        AGES: ages,
+    }
+
+
+def _bytes(most: np.ndarray) -> spaces.Box:
+    return spaces.Box(np.zeros_like(most), most, dtype=np.uint8)
+
+
+def _own_row(side: Side, unit: Unit, mine: bool) -> list[int]:
+    target = side.game.unit(unit.target) if unit.target >= 0 else None
+    x, y = (-1, -1) if target is None else inside(target)
+    order = ORDER_NAMES.index(unit.order)
+    return [*_row(unit), order, unit.making + 1, x + 1, y + 1, int(mine), int(not unit.finished)]
+
+
+def _row(unit: Unit) -> list[int]:
+    share = min(max(unit.hp / float(HP[unit.type]), 0.0), 1.0)
+    return [unit.type + 1, round(share * _FULL), *inside(unit)]
+
+
+def _rows(units: Sequence[Unit]) -> np.ndarray:
+    out = np.zeros((MOST_UNITS, OTHER_COLUMNS), np.uint8)
+    for row, unit in zip(out, units, strict=False):
+        row[:] = _row(unit)
+    return out

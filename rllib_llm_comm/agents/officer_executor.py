@@ -1,0 +1,114 @@
+"""MiniRTS officers whose orders come from a trained network: `executor="trained:CHECKPOINT"` of the game."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllib_llm_comm.agents.officer_network import OfficerNetwork
+from rllib_llm_comm.agents.policy_folder import find_policy, load_network
+from rllib_llm_comm.agents.policy_manifest import MANIFEST, OFFICER, read_manifest
+from rllib_llm_comm.envs.minirts.collective_command import orders_of
+from rllib_llm_comm.envs.minirts.commanders.executor import Executor
+from rllib_llm_comm.envs.minirts.commanders.instructions import Instructions
+from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, Command
+from rllib_llm_comm.envs.minirts.engine.unit_order import Order
+from rllib_llm_comm.envs.minirts.side import Side
+from rllib_llm_comm.envs.minirts.view.officer_view import observe
+from rllib_llm_comm.errors import UserError
+
+
+def load_officer(checkpoint: str | os.PathLike[str]) -> OfficerNetwork:
+    """The network of a trained officer, shared by all that ask for it in this process. Safetensors and JSON only.
+
+    Args:
+        checkpoint: A checkpoint or policy folder, as of `load_policy`.
+
+    Raises:
+        UserError: If there is none, or it is not one of an officer.
+    """
+    folder = find_policy(checkpoint)
+    return _loaded(str(folder), (folder / MANIFEST).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _loaded(folder: str, changed: int) -> OfficerNetwork:
+    manifest = read_manifest(folder)
+    if manifest.kind != OFFICER:
+        raise UserError(
+            f"{folder!r} is a policy of {manifest.algorithm}, but `executor` wants an officer; write one with "
+            "`rllib officer clone`."
+        )
+    network: Any = load_network(folder, manifest)
+    return network.requires_grad_(False)  # type: ignore[no-any-return]
+
+
+class TrainedExecutor(Executor):
+    """Officers that choose RED's actions by what they see and what is in force; commands are kept as by the scripted.
+
+    What may be commanded, which jobs are open, and when they are done, are the rules of `Executor`. Who does them is up
+    to the network: actions are drawn, from the game's seed on.
+
+    Args:
+        side: The side.
+        max_buildings: As of `Executor`.
+        checkpoint: As of `load_officer`.
+    """
+
+    def __init__(self, side: Side, max_buildings: int, checkpoint: str) -> None:
+        self._network = load_officer(checkpoint)
+        self._generator = torch.Generator()
+        super().__init__(side, max_buildings)
+
+    def begin(self, seed: int = 0) -> None:
+        """Begins a game: nothing is in force, and nothing was said.
+
+        Args:
+            seed: Of the draws.
+        """
+        super().begin(seed)
+        self._told = Instructions(self.orders)
+        self._generator.manual_seed(seed)
+
+    def command(self, commander: int, command: Command) -> None:
+        """Puts a command in force and tells the officer; one that would do nothing is dropped.
+
+        Args:
+            commander: Its number.
+            command: The command.
+        """
+        if command.verb == WAIT or self.refusal(commander, command):
+            return
+        super().command(commander, command)
+        self._told.give(commander, command, self.orders[commander])
+
+    def give_orders(self) -> list[Order]:
+        """Orders for the next ticks, at most one per unit."""
+        seen = [
+            observe(self.side, commander, self._told.in_force(commander, orders))
+            for commander, orders in enumerate(self.orders)
+        ]
+        batch = {name: torch.from_numpy(np.stack([one[name] for one in seen])) for name in seen[0]}
+        with torch.no_grad():
+            actions = self._network(batch)[0].sample(self._generator)
+        self._told.pass_time()
+        return orders_of(self.side, list(actions.numpy()))
+
+    def snapshot(self) -> Any:
+        """All that is remembered besides what the side remembers."""
+        return super().snapshot(), self._told.snapshot(), self._generator.get_state()
+
+    def restore(self, snapshot: Any) -> None:
+        """Goes back.
+
+        Args:
+            snapshot: Result of `snapshot`.
+        """
+        kept, told, state = snapshot
+        super().restore(kept)
+        self._told.restore(told)
+        self._generator.set_state(state)

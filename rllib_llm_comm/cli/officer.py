@@ -1,0 +1,134 @@
+"""`rllib officer`: officers of MiniRTS that follow sentences, from demonstrations to win rates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import print_table, say, short_path
+from rllib_llm_comm.experiments.progress import counting_bar
+from rllib_llm_comm.experiments.ray_session import quiet_libraries
+
+app = typer.Typer(no_args_is_help=True, help="Officers of MiniRTS that follow sentences: demonstrate, clone, judge.")
+
+Opponent = Annotated[str, Option(help="The scripted opponent, as in the game's settings.")]
+Commanders = Annotated[int, Option("--num-agents", min=1, max=3, help="Commanders of the side.")]
+Ticks = Annotated[int, Option(min=100, help="Length of a game.")]
+
+
+@app.command("demonstrations")
+def demonstrations(
+    folder: Annotated[Path, Argument(help="Folder to write; one with the same settings gets more games.")],
+    games: Annotated[int, Option(min=1, help="Games in all.")] = 400,
+    opponent: Opponent = "medium2",
+    num_agents: Commanders = 2,
+    max_tick: Ticks = 12800,
+    oracle: Annotated[float, Option(min=0, help="Share of games under the oracle.")] = 0.4,
+    random: Annotated[float, Option(min=0, help="Share under random commands.")] = 0.4,
+    adversarial: Annotated[float, Option(min=0, help="Share under the adversary.")] = 0.2,
+    delay: Annotated[float, Option(help="Chance that an officer orders nothing at a decision.")] = 0.2,
+    wrong: Annotated[float, Option(help="Chance of a wrong target.")] = 0.15,
+    rule: Annotated[str, Option(help="Rule of the label: turns, same or majority.")] = "turns",
+    seed: Annotated[int, Option(min=0, help="Of everything that is drawn.")] = 0,
+) -> None:
+    """Record games of imperfect scripted officers as demonstrations to learn from.
+
+    Examples:
+
+        rllib officer demonstrations results/demonstrations --games 400
+    """
+    from rllib_llm_comm.agents.officer_demonstrations import (
+        DemonstrationSettings,
+        idle_share,
+        write_demonstrations,
+    )
+
+    shares = {"oracle": oracle, "random": random, "adversarial": adversarial}
+    settings = DemonstrationSettings(games, opponent, num_agents, max_tick, shares, delay, wrong, rule, seed)
+    with counting_bar("demonstrating") as progress:
+        rows = write_demonstrations(folder, settings, progress)
+    won = {name: [game["result"] == 1 for game in rows.games if game["commander"] == name] for name in shares}
+    told = ", ".join(f"{name} {sum(results)} of {len(results)}" for name, results in won.items() if results)
+    say(f"{len(rows.games)} games, {len(rows)} decisions, nothing ordered at {idle_share(rows):.1%}; won under {told}")
+    say(f"The demonstrations are {short_path(folder)}")
+
+
+@app.command("clone")
+def clone(
+    source: Annotated[Path, Argument(metavar="DEMONSTRATIONS", help="Folder of demonstrations.")],
+    folder: Annotated[Path, Argument(help="Policy folder to write; a new one, or an officer to replace.")],
+    epochs: Annotated[int, Option(min=1, help="Most passes over the decisions.")] = 8,
+    lr: Annotated[float, Option(help="Learning rate of Adamax.")] = 2e-3,
+    batch_size: Annotated[int, Option(min=1, help="Decisions per gradient step.")] = 128,
+    idle: Annotated[float, Option(help="Share of decisions without orders that a pass takes.")] = 0.3,
+    held_out: Annotated[float, Option(help="Share of games that is held out.")] = 0.1,
+    filters: Annotated[int, Option(min=1, help="Filters of the convolutions.")] = 32,
+    stride: Annotated[int, Option(min=1, max=2, help="Cells per step of the first convolution.")] = 2,
+    width: Annotated[int, Option(min=1, help="Length of the vectors of units.")] = 64,
+    seed: Annotated[int, Option(min=0, help="Of weights and batches.")] = 0,
+) -> None:
+    """Train an officer to order what was demonstrated, when told the same.
+
+    Examples:
+
+        rllib officer clone results/demonstrations results/officer
+
+        rllib officer clone results/demonstrations results/officer --epochs 50 --filters 64 --stride 1
+    """
+    quiet_libraries(0)
+    from rllib_llm_comm.agents.officer_cloning import OfficerCloningSettings, clone_into
+    from rllib_llm_comm.agents.officer_settings import OfficerSettings
+    from rllib_llm_comm.agents.policy_manifest import MANIFEST
+
+    network = OfficerSettings(filters=filters, stride=stride, width=width)
+    settings = OfficerCloningSettings(network, lr, epochs, batch_size, idle, held_out, seed)
+    if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{str(folder)!r} is there and is no policy folder; give a new one.")
+    with counting_bar("cloning") as progress:
+        found = clone_into(folder, source, settings, progress)
+    say(
+        f"{found.decisions[0]} decisions learned, {found.decisions[1]} held out, {len(found.nll)} passes: "
+        f"held-out loss {found.nll[0]:.3f} nats after the first, {min(found.nll):.3f} at best"
+    )
+    say(f"The officer is {short_path(folder)}")
+
+
+@app.command("play")
+def play(
+    executor: Annotated[str, Argument(help="scripted, or trained:CHECKPOINT.")] = "scripted",
+    commanders: Annotated[str, Option(help="Names, such as oracle,none,random:0.5,adversarial.")] = (
+        "oracle,none,random,adversarial"
+    ),
+    games: Annotated[int, Option(min=1, help="Games per commander.")] = 100,
+    seed: Annotated[int, Option(min=0, help="Seed of the first game.")] = 0,
+    opponent: Opponent = "medium2",
+    num_agents: Commanders = 2,
+    max_tick: Ticks = 12800,
+    json_file: Annotated[Path | None, Option("--json", help="File that keeps all games and their figures.")] = None,
+) -> None:
+    """Win rates of officers under scripted commanders.
+
+    Examples:
+
+        rllib officer play trained:results/officer --json officer.json
+
+        rllib officer play scripted --commanders oracle --games 300
+    """
+    quiet_libraries(0)
+    from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, officer_scores
+
+    named = [name.strip() for name in commanders.split(",") if name.strip()]
+    settings = OfficerScoreSettings(executor, named, games, seed, opponent, num_agents, max_tick)
+    with counting_bar("playing") as progress:
+        found = officer_scores(settings, json_file, progress)
+    rows = [["commander", "games", "won", "95 %", "drawn", "lost"]]
+    for name in named:
+        one = found["summary"][name]
+        low, high = one["won_95"]
+        shares = [f"{one['won']:.2f}", f"{low:.2f} to {high:.2f}", f"{one['drawn']:.2f}", f"{one['lost']:.2f}"]
+        rows.append([name, str(one["games"]), *shares])
+    print_table(rows, f"officers: {executor}, opponent: {opponent}")

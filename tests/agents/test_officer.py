@@ -1,0 +1,303 @@
+"""Officers that follow sentences: distribution and network, demonstrations, cloning, games under commanders."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from rllib_llm_comm.agents.collective_choice import PARTS, CollectiveChoice
+from rllib_llm_comm.agents.load_policy import load_policy
+from rllib_llm_comm.agents.numeric_network import FORBIDDEN
+from rllib_llm_comm.agents.officer_cloning import (
+    OfficerCloningSettings,
+    batch_of,
+    clone_officers,
+    drawn_decisions,
+    mean_nll,
+    provenance_of,
+    write_officer,
+)
+from rllib_llm_comm.agents.officer_demonstrations import (
+    INDEX,
+    DemonstrationSettings,
+    read_demonstrations,
+    write_demonstrations,
+)
+from rllib_llm_comm.agents.officer_inputs import allowed_values, planes_of
+from rllib_llm_comm.agents.officer_network import OfficerNetwork
+from rllib_llm_comm.agents.officer_settings import OfficerSettings
+from rllib_llm_comm.envs import minirts
+from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, HEADS, KIND_AT, SIZES, masks
+from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
+from rllib_llm_comm.envs.minirts.view.observations import planes
+from rllib_llm_comm.envs.minirts.view.officer_view import SENTENCES, observe
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
+from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
+
+SMALL = OfficerSettings(filters=8, width=16, words=8, keys=8, init_seed=0)
+SHORT = DemonstrationSettings(games=4, max_tick=1500, seed=1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("demonstrations") / "short"
+    write_demonstrations(root, SHORT)
+    return root
+
+
+@pytest.fixture(scope="module")
+def rows(folder):
+    return read_demonstrations(folder)
+
+
+@pytest.fixture(scope="module")
+def officer(rows, tmp_path_factory):
+    how = OfficerCloningSettings(network=SMALL, epochs=5, lr=1e-2, batch_size=32, idle=1.0)
+    found = clone_officers(rows, how)
+    target = tmp_path_factory.mktemp("officer") / "policy"
+    env_config = {"num_agents": 2, "opponent": "medium2", "max_tick": 1500}
+    write_officer(target, found.network, "BehaviorCloning", env_config, provenance_of(rows, how, found))
+    return target
+
+
+# ---- the distribution -----------------------------------------------------------------------------------------
+
+
+def random_choice(rows=1, units=3):
+    draw = torch.Generator().manual_seed(5)
+    shapes = {"go_on": (), "flags": (units,), "kind": (units, 7), "train": (units, 16), "build": (units, 16)}
+    shapes |= dict.fromkeys(("resource", "enemy", "site", "cell", "resource_keys", "enemy_keys"), (units, 4))
+    shapes |= {"cell_keys": (1024, 4)}
+    parts = {name: torch.randn(rows, *shape, generator=draw) for name, shape in shapes.items()}
+    return CollectiveChoice(**parts, allowed=torch.ones(rows, sum(HEADS[:5]), dtype=torch.bool))
+
+
+def test_log_probabilities_of_all_actions_sum_to_one():
+    choice = random_choice()
+    choice.allowed[:] = False
+    for part, values in ((0, (1, 4)), (1, (0, 2)), (3, (2, 5))):  # gather from two, or train one of two
+        choice.allowed[:, [sum(HEADS[:part]) + value for value in values]] = True
+    total = 0.0
+    for flags in np.ndindex(2, 2, 2):
+        for kind, part, value in ((1, 1, 0), (1, 1, 2), (4, 3, 2), (4, 3, 5)):
+            action = np.zeros((1, len(SIZES)), np.int64)
+            action[0, KIND_AT], action[0, part], action[0, len(HEADS) : len(HEADS) + 3] = kind, value, flags
+            total += float(choice.logp(torch.from_numpy(action)).exp())
+    goes_on = torch.zeros(1, len(SIZES), dtype=torch.int64)
+    goes_on[0, GO_ON_AT] = 1
+    assert total + float(choice.logp(goes_on).exp()) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_draws_are_as_frequent_as_their_probabilities():
+    choice = random_choice(rows=1)
+    many = CollectiveChoice(**{name: value.expand(20000, *value.shape[1:]) for name, value in vars(choice).items()})
+    drawn = many.sample(torch.Generator().manual_seed(0))
+    assert float(drawn[:, GO_ON_AT].double().mean()) == pytest.approx(float(choice.go_on.sigmoid()), abs=0.01)
+    acted = drawn[drawn[:, GO_ON_AT] == 0]
+    flagged = acted[:, len(HEADS) : len(HEADS) + 3].double().mean(0)
+    assert torch.allclose(flagged, choice.flags[0].sigmoid().double(), atol=0.015)
+    everybody = acted[(acted[:, len(HEADS) : len(HEADS) + 3] == 1).all(1)]
+    chances = choice.kind[0].mean(0).softmax(-1).double()
+    shares = torch.bincount(everybody[:, KIND_AT], minlength=7) / len(everybody)
+    assert torch.allclose(shares.double(), chances, atol=0.03)
+
+
+def test_parts_that_an_action_does_not_use_do_not_count():
+    choice = random_choice()
+    action = choice.sample(torch.Generator().manual_seed(1))
+    action[0, GO_ON_AT], action[0, KIND_AT] = 0, 4  # train
+    other = action.clone()
+    for part, kinds in PARTS.items():
+        if 4 not in kinds:
+            other[0, part] = 3 - action[0, part].clamp(max=2)
+    assert float(choice.logp(action)) == float(choice.logp(other))
+    other[0, 3] = (action[0, 3] + 1) % 16
+    assert float(choice.logp(action)) != float(choice.logp(other))
+
+
+def test_the_distribution_survives_as_one_array():
+    choice = random_choice(rows=6)
+    choice.flags[:, 2] = FORBIDDEN
+    actions, back = choice.sample(torch.Generator().manual_seed(2)), CollectiveChoice.from_flat(choice.flat())
+    assert torch.allclose(back.logp(actions), choice.logp(actions), atol=1e-5)
+    assert torch.allclose(back.entropy(), choice.entropy(), atol=1e-5)
+    assert not actions[:, len(HEADS) + 2 :].any()
+
+
+# ---- the network ----------------------------------------------------------------------------------------------
+
+
+def test_the_network_sees_what_planes_and_masks_say(rows):
+    env = SHORT.env()
+    env.reset(seed=2)
+    commander = make_commander("oracle", env.executor, minirts.parallel_env().commands)
+    checked = 0
+    while env.agents and checked < 60:
+        for number in range(2):
+            seen = {name: torch.from_numpy(part)[None] for name, part in observe(env.team, number).items()}
+            assert np.array_equal(allowed_values(seen)[0].numpy(), masks(env.team, number)[: sum(HEADS[:5])] > 0)
+            ours, theirs = planes_of(seen)[0].numpy(), planes(env.team, number)
+            assert np.array_equal(ours[[*range(7), 7]], theirs[[*range(7), 10]])
+            assert np.array_equal(ours[9:24], theirs[11:26]) and np.array_equal(ours[25:42], theirs[26:43])
+            env.executor.command(number, commander(number))
+            checked += 1
+        orders = env.executor.give_orders()
+        env.game.step(orders, 50)
+        env.team.look()
+        env.executor.settle()
+
+
+def test_possible_actions_only_and_the_same_log_probabilities_alone_and_in_a_batch(rows):
+    network = OfficerNetwork(SMALL).eval()
+    batch = batch_of(rows, np.arange(0, len(rows), 9))
+    with torch.no_grad():
+        choice, values = network(batch)
+        actions = choice.sample(torch.Generator().manual_seed(0))
+        alone = [network({k: v[i : i + 1] for k, v in batch.items()})[0].logp(actions[i : i + 1]) for i in range(8)]
+    assert torch.allclose(choice.logp(actions)[:8], torch.cat(alone), atol=1e-5)
+    assert values.shape == (len(actions),)
+    allowed = allowed_values(batch)
+    for part in (0, 1, 2, 3, 4):
+        used = (actions[:, GO_ON_AT] == 0) & torch.isin(actions[:, KIND_AT], torch.tensor(PARTS[part]))
+        assert allowed[used, sum(HEADS[:part]) + actions[used, part]].all()
+
+
+def test_what_is_said_changes_what_is_ordered_and_silence_is_possible(rows):
+    network, batch = OfficerNetwork(SMALL).eval(), batch_of(rows, np.arange(40, 60))
+    silent = {**batch, SENTENCES: torch.zeros_like(batch[SENTENCES])}
+    with torch.no_grad():
+        told, untold = (network(seen)[0].kind_chances() for seen in (batch, silent))
+    assert bool(batch[SENTENCES].any()) and not torch.allclose(told, untold) and bool(untold.isfinite().all())
+
+
+# ---- demonstrations -------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_demonstrations_and_a_cut_call_goes_on(rows, tmp_path):
+    fewer = DemonstrationSettings(**{**vars(SHORT), "games": 2})
+    write_demonstrations(tmp_path / "two", fewer)
+    grown = write_demonstrations(tmp_path / "two", SHORT)
+    assert list(grown.games) == list(rows.games)
+    assert all(np.array_equal(grown.columns[name], rows.columns[name]) for name in rows.columns)
+    assert {game["commander"] for game in rows.games} <= {"oracle", "random", "adversarial"}
+    assert rows.columns[SENTENCES].any()
+
+
+def test_other_settings_and_damaged_files_are_refused(folder, tmp_path):
+    with pytest.raises(UserError, match="demonstrations of other settings"):
+        write_demonstrations(folder, DemonstrationSettings(games=5, max_tick=1500, seed=2))
+    with pytest.raises(UserError, match="`rllib officer demonstrations`"):
+        read_demonstrations(tmp_path)
+    for name in (INDEX, "part-00000.npz"):
+        copy = tmp_path / name
+        copy.mkdir()
+        for path in folder.iterdir():
+            (copy / path.name).write_bytes(path.read_bytes())
+        (copy / name).write_bytes(b"{}")
+        with pytest.raises(UserError, match="cannot be read"):
+            read_demonstrations(copy)
+    with pytest.raises(UserError, match="`commanders` is {} but"):
+        DemonstrationSettings(commanders={})
+
+
+# ---- cloning --------------------------------------------------------------------------------------------------
+
+
+def test_idle_decisions_count_for_those_that_are_left_out(rows):
+    among = np.arange(len(rows))
+    drawn, weights = drawn_decisions(rows.columns["action"], among, 0.25, np.random.default_rng(0))
+    idle = rows.columns["action"][drawn, GO_ON_AT] == 1
+    busy = (rows.columns["action"][:, GO_ON_AT] == 0).sum()
+    assert (weights[idle] == 4.0).all() and (weights[~idle] == 1.0).all() and (~idle).sum() == busy
+    assert weights.sum() == pytest.approx(len(rows), rel=0.25)
+
+
+def test_cloning_learns_from_games_and_is_kept_as_a_policy(rows, officer):
+    network = load_policy(officer).network
+    untrained = mean_nll(OfficerNetwork(SMALL), rows, np.arange(len(rows)))
+    assert mean_nll(network, rows, np.arange(len(rows))) < 0.9 * untrained
+    told = json.loads((officer / "policy.json").read_text())
+    assert told["kind"] == "officer" and told["provenance"]["demonstrations"]["games"] == SHORT.games
+    assert all(path.suffix in (".json", ".safetensors") for path in officer.iterdir())
+
+
+# ---- games ----------------------------------------------------------------------------------------------------
+
+
+def played(env, seed, until=None):
+    env.reset(seed=seed)
+    commander = make_commander("oracle", env.executor, env.commands, seed)
+    return go_on(env, commander, until)
+
+
+def go_on(env, commander, until=None):
+    while env.agents and (until is None or env.game.tick < until):
+        env.step({agent: env.commands.index(commander(number)) for number, agent in enumerate(env.agents)})
+    return env.game.tick, env.whole()
+
+
+def test_trained_officers_play_under_commanders_reproducibly(officer):
+    env = minirts.parallel_env(executor=f"trained:{officer}", opponent="medium2", max_tick=1200, observe=["vector"])
+    first = played(env, 3)
+    assert played(env, 3) == first and played(env, 4) != first
+    played(env, 3, until=600)
+    middle = env.snapshot()
+    assert go_on(env, make_commander("oracle", env.executor, env.commands, 3)) == first
+    other = minirts.parallel_env(**env.settings)
+    other.reset(seed=9)
+    other.restore(middle)
+    assert go_on(other, make_commander("oracle", other.executor, other.commands, 3)) == first
+
+
+def test_planners_give_subgoals_to_trained_officers(officer):
+    executor = ScriptedExecutor(minirts.ENV_ID, {"executor": f"trained:{officer}", "max_tick": 600})
+    game = PlannedGames(executor, {"opponent": "simple"}, PlanningSetup(patience=40))
+    first = game.play(seed=1)
+    assert first["metrics"]["subgoals_refused"] == 0 and game.play(seed=1) == first
+    scripted = PlannedGames(
+        ScriptedExecutor(minirts.ENV_ID, {"max_tick": 600}), {"opponent": "simple"}, PlanningSetup()
+    )
+    assert scripted.play(seed=1)["metrics"] != first["metrics"]
+
+
+def test_a_recorded_officer_in_a_folder_is_used_and_others_are_withheld(officer, tmp_path):
+    folder = tmp_path / "policy"
+    folder.mkdir()
+    for path in officer.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    told = json.loads((folder / "policy.json").read_text())
+    for recorded, refused in ((f"trained:{officer}", False), ("scripted", False), ("trained:hf:some/body", True)):
+        told["env_config"] = {"executor": recorded, "max_tick": 300}
+        (folder / "policy.json").write_text(json.dumps(told))
+        policy = load_policy(folder)
+        if refused:
+            with pytest.raises(UserError, match=r"recorded `env_config.executor` \"trained:hf:some/body\""):
+                policy.env()
+        else:
+            assert policy.env().unwrapped.settings["executor"] == recorded
+
+
+def test_by_itself_the_policy_plays_at_the_level_red(officer):
+    policy = load_policy(officer)
+    env = policy.env(max_tick=400)
+    seen, _ = env.reset(seed=1)
+    policy.reset(seed=1)
+    while env.agents:
+        decisions = policy.act(seen)
+        assert all(decision.probabilities.sum() == pytest.approx(1.0) for decision in decisions.values())
+        seen, *_ = env.step({agent: decision.action for agent, decision in decisions.items()})
+    with pytest.raises(UserError, match="has no `own_units`"):
+        policy.act({"alice": {"vector": np.zeros(3)}})
+
+
+def test_executors_that_cannot_be_are_refused(tmp_path):
+    with pytest.raises(UserError, match="`executor` is 'trainde' but must be 'scripted', or 'trained:' and"):
+        minirts.parallel_env(executor="trainde")
+    with pytest.raises(UserError, match="There is no checkpoint at"):
+        minirts.parallel_env(executor=f"trained:{tmp_path / 'nothing'}")
+    with pytest.raises(UserError, match="`action_level` is 'red', whose actions are orders already"):
+        minirts.parallel_env(executor="trained:x", action_level="red")

@@ -1,0 +1,165 @@
+"""RED as an algorithm: both phases, ablations, checkpoints, won games, and RLlib's side of the masked distribution."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+from rllib_llm_comm import REDConfig, load_policy
+from rllib_llm_comm.agents.officer_cloning import SEEN, OfficerCloningSettings, clone_into
+from rllib_llm_comm.agents.officer_demonstrations import DemonstrationSettings, write_demonstrations
+from rllib_llm_comm.agents.officer_settings import OfficerSettings
+from rllib_llm_comm.agents.won_games import WonGames
+from rllib_llm_comm.envs import minirts
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.learners.red_learner import KeepWonGames
+from rllib_llm_comm.modules.officer import CollectiveDistribution
+
+pytestmark = pytest.mark.usefixtures("small_ray")
+
+SMALL = {"filters": 4, "width": 8, "words": 4, "keys": 4}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("red")
+    write_demonstrations(root / "shown", DemonstrationSettings(games=3, max_tick=600))
+    how = OfficerCloningSettings(OfficerSettings(**SMALL), epochs=1, batch_size=16)
+    clone_into(root / "officer", root / "shown", how)
+    return {"demonstrations": str(root / "shown"), "officer": str(root / "officer")}
+
+
+def red(folders, **training):
+    sizes = {"train_batch_size_per_learner": 40, "minibatch_size": 20, "num_epochs": 1, "lr": 1e-3}
+    phases = {"rl_updates": 2, "critic_first": 1, "warm_up": 0, "clone_steps": 2, "clone_batch_size": 8}
+    return (
+        REDConfig()
+        .environment(env_config={"opponent": "simple", "max_tick": 600})
+        .policy_network(**SMALL)
+        .training(**{**sizes, **phases, **folders, **training})
+        .env_runners(num_envs_per_env_runner=2)
+        .debugging(seed=0)
+    )
+
+
+def weights(algo):
+    return {k: v.clone() for k, v in learner(algo).module["shared"].unwrapped().network.state_dict().items()}
+
+
+def learner(algo):
+    return algo.learner_group._learner
+
+
+def same(one, other):
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_both_phases_and_a_checkpoint_that_goes_on(folders, tmp_path):
+    algo = red(folders).build_algo()
+    first = load_policy(folders["officer"]).network.state_dict()
+    assert same(first, weights(algo))
+    results = algo.train()
+    told = results["learners"]["shared"]
+    assert float(told["ratio_first_minibatch"]) < 1e-5 and "red" not in results
+    learned = weights(algo)
+    changed = {name for name in first if not torch.equal(first[name], learned[name])}
+    assert changed == {"value.weight", "value.bias"}  # the critic learns alone at first
+    learner(algo)._won.add({k: v[:5] for k, v in learner(algo)._shown.columns.items() if k != "game"})
+    results = algo.train()
+    assert results["red"]["won_games"] == 1 and np.isfinite(results["red"]["held_out_nll"])
+    near = results["red"]["held_out_nll"] <= 1.1 * learner(algo)._first_nll
+    assert near and results["red"]["clone_steps"] == 2
+    assert same(weights(algo), algo.env_runner.module["shared"].unwrapped().network.state_dict())
+    learner(algo)._first_nll = 1e-3  # out of reach
+    assert learner(algo).clone()["clone_steps"] == 6
+    learner(algo)._first_nll = 5.0
+    path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    kept, moments = weights(algo), learner(algo)._cloner.state_dict()
+    algo.stop()
+    again = Algorithm.from_checkpoint(path)
+    assert same(kept, weights(again)) and learner(again)._won.count == 5 and learner(again)._first_nll == 5.0
+    restored = learner(again)._cloner.state_dict()["state"]
+    assert restored and all(torch.equal(restored[n]["exp_avg"], one["exp_avg"]) for n, one in moments["state"].items())
+    again.train()
+    again.stop()
+    officer = minirts.parallel_env(executor=f"trained:{path}", max_tick=200, observe=["vector"])
+    officer.reset(seed=0)
+    while officer.agents:
+        officer.step(dict.fromkeys(officer.agents, 1))  # mine
+    assert load_policy(path).manifest.provenance["method"] == "red"
+
+
+def test_ablations_clone_with_ppo_or_not_at_all(folders):
+    joint = red(folders, method="joint", critic_first=0).build_algo()
+    result = joint.train()
+    assert np.isfinite(float(result["learners"]["shared"]["clone_loss"])) and "red" not in result
+    joint.stop()
+    alone = red({**folders, "demonstrations": None}, method="rl", rl_updates=1).build_algo()
+    assert "red" not in alone.train()
+    alone.stop()
+
+
+def test_won_games_are_kept_whole_and_lost_ones_are_not():
+    spaces = minirts.parallel_env(action_level="red", observe=["officer"]).observation_space("alice").spaces
+
+    def game(paid):
+        agents = {
+            agent: SingleAgentEpisode(
+                observations=[
+                    {name: np.full(space.shape, at, space.dtype) for name, space in spaces.items() if name in SEEN}
+                    for at in range(4)
+                ],
+                actions=[np.full(58, at) for at in range(3)],
+                rewards=[0.0, 0.0, paid],
+                terminated=True,
+                len_lookback_buffer=0,
+            )
+            for agent in ("alice", "bob")
+        }
+        return SimpleNamespace(agent_episodes=agents)
+
+    won = WonGames(100)
+    KeepWonGames(won=won)(rl_module=None, batch={}, episodes=[game(1.0), game(-1.0), game(0.0)])
+    assert len(won) == 1 and won.count == 6
+    assert won.columns()["action"][:, 0].tolist() == won.columns()["ages"][:, 0].tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_rllib_draws_and_judges_as_the_network_does(folders):
+    network = load_policy(folders["officer"]).network
+    env = minirts.parallel_env(action_level="red", observe=["officer"])
+    seen, _ = env.reset(seed=0)
+    batch = {
+        name: torch.from_numpy(np.stack([seen[agent][name] for agent in env.agents]))
+        for name in seen["alice"]
+        if name != "head_mask"
+    }
+    with torch.no_grad():
+        choice, _ = network(batch)
+        distribution = CollectiveDistribution.from_logits(choice.flat())
+        actions = distribution.sample()
+    assert torch.allclose(distribution.logp(actions), choice.logp(actions), atol=1e-5)
+    assert torch.equal(distribution.to_deterministic().sample(), choice.sample(greedy=True))
+
+
+@pytest.mark.parametrize(
+    ("training", "sentence"),
+    [
+        ({"method": "dagger"}, "`method` is 'dagger' but must be one of 'red', 'rl', 'joint'"),
+        ({"demonstrations": None}, "`demonstrations` is None but must be a folder of `rllib officer demonstrations`"),
+        ({"won_ratio": -1}, "`won_ratio` is -1 but must be a number from 0"),
+        ({"officer": "/nowhere/officer"}, "There is no checkpoint at '/nowhere/officer'"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(folders, training, sentence):
+    with pytest.raises(UserError, match=sentence):
+        red(folders, **training).validate()
+
+
+def test_another_network_than_the_officers_is_refused(folders):
+    with pytest.raises(UserError, match="`width` is 16 but the officer .* has 8; set the same"):
+        red(folders).policy_network(width=16).validate()

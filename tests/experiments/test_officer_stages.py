@@ -1,0 +1,57 @@
+"""Stages of MiniRTS officers: one file from demonstrations to win rates, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.pipeline import run_file
+from rllib_llm_comm.experiments.train_settings import TrainSettings
+
+SHOWN = {"run": "demonstrate_officers", "config": {"games": 3, "max_tick": 400}}
+CLONED = {
+    "run": "clone_officer",
+    "config": {"demonstrations": "${shown}", "epochs": 1, "network": {"filters": 4, "width": 8, "words": 4, "keys": 4}},
+}
+PLAYED = {
+    "run": "play_officers",
+    "config": {"executor": "trained:${cloned}", "commanders": ["oracle", "none"], "games": 1, "max_tick": 300},
+}
+
+
+def run(folder, **stages):
+    return run_file(ExperimentFile("officer", parse_experiments(stages, "f")), TrainSettings(storage_path=str(folder)))
+
+
+def test_one_file_goes_from_demonstrations_to_win_rates(tmp_path):
+    run(tmp_path, shown=SHOWN, cloned=CLONED, played=PLAYED)
+    told = {name: json.loads((tmp_path / "officer" / name / "stage.json").read_text()) for name in ("shown", "cloned")}
+    assert told["shown"]["summary"]["games"] == 3 and told["shown"]["summary"]["decisions"] == 48
+    assert told["cloned"]["outputs"] == ["policy"]
+    found = json.loads((tmp_path / "officer" / "played" / "officer.json").read_text())
+    assert found["settings"]["executor"].endswith("cloned/policy")
+    assert {name: one["games"] for name, one in found["summary"].items()} == {"oracle": 1, "none": 1}
+
+
+@pytest.mark.parametrize(
+    ("stage", "setting", "value", "sentence"),
+    [
+        ("shown", "game", 3, "`shown.config.game` is no setting of demonstrate_officers; known are games, opponent"),
+        ("shown", "games", "3", "`shown.config.games` is '3' but must be a whole number"),
+        ("shown", "opponent", "weak", "'weak'"),
+        ("cloned", "demonstrations", "nowhere", "`cloned.config.demonstrations` is 'nowhere' but no demonstrations"),
+        ("cloned", "network", {"stride": 3}, "`stride` is 3 but must be one of 1, 2"),
+        ("played", "commanders", ["oracle:0.5"], "only 'random' has a probability"),
+        ("played", "executor", "trained", "`executor` is 'trained' but must be 'scripted'"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(stage, setting, value, sentence, tmp_path):
+    stages = {"shown": SHOWN, "cloned": CLONED, "played": PLAYED}
+    stages[stage] = {**stages[stage], "config": {**stages[stage]["config"], setting: value}}
+    with pytest.raises(UserError) as error:
+        run(tmp_path, **stages)
+    assert sentence in str(error.value)
+    assert not (tmp_path / "officer" / "shown" / "demonstrations").exists()
