@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ HOMES = {"ALGORITHMS": "algorithms/algorithms.py", "PLANNERS": "planning/planner
 FRONT = "__init__.py"  # lists what a user imports from the package
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     """Path within the package -> syntax of all modules."""
     found = {}
