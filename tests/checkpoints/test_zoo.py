@@ -33,6 +33,7 @@ FEW = 6
 EPISODES = {"emma_cramped_room": 20}
 SHORT = {
     "overcooked_ai-v0": {"horizon": 20}, "overcooked_ai_subgoals-v0": {"horizon": 20}, "minirts-v0": {"max_tick": 500},
+    "overcooked_text-v0": {"max_game_steps": 10},
 }  # fmt: skip
 _MOST_BYTES = 5 * 10**6
 
