@@ -286,10 +286,15 @@ def test_by_itself_the_policy_plays_at_the_level_red(officer):
     env = policy.env(max_tick=400)
     seen, _ = env.reset(seed=1)
     policy.reset(seed=1)
+    told = set()
     while env.agents:
         decisions = policy.act(seen)
         assert all(decision.probabilities.sum() == pytest.approx(1.0) for decision in decisions.values())
+        words = {one.candidates[one.choice] for one in decisions.values() if one.action[GO_ON_AT]}
+        assert words <= {"go on"}
+        told |= words
         seen, *_ = env.step({agent: decision.action for agent, decision in decisions.items()})
+    assert told == {"go on"}
     with pytest.raises(UserError, match="has no `own_units`"):
         policy.act({"alice": {"vector": np.zeros(3)}})
 
