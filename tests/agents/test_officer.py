@@ -14,6 +14,7 @@ from rllib_llm_comm.agents.numeric_network import FORBIDDEN
 from rllib_llm_comm.agents.officer_cloning import (
     OfficerCloningSettings,
     batch_of,
+    clone_into,
     clone_officers,
     drawn_decisions,
     mean_nll,
@@ -223,6 +224,28 @@ def test_cloning_learns_from_games_and_is_kept_as_a_policy(rows, officer):
     told = json.loads((officer / "policy.json").read_text())
     assert told["kind"] == "officer" and told["provenance"]["demonstrations"]["games"] == SHORT.games
     assert all(path.suffix in (".json", ".safetensors") for path in officer.iterdir())
+
+
+def test_the_best_pass_so_far_is_kept_and_can_be_gone_on_from(folder, officer, tmp_path):
+    kept = []
+
+    def stop(done, total):
+        if (tmp_path / "cut" / "policy.json").exists():
+            raise KeyboardInterrupt
+
+    how = OfficerCloningSettings(network=SMALL, epochs=3, batch_size=64)
+    with pytest.raises(KeyboardInterrupt):
+        clone_into(tmp_path / "cut", folder, how, stop)
+    assert len(json.loads((tmp_path / "cut" / "policy.json").read_text())["provenance"]["held_out_nll"]) == 1
+    on = OfficerCloningSettings(network=SMALL, epochs=1, batch_size=64, lr=1e-9, start=str(tmp_path / "cut"))
+    found = clone_into(tmp_path / "more", folder, on, lambda done, total: kept.append(done))
+    assert kept and found.nll[0] == pytest.approx(load_nll(tmp_path / "cut"), abs=1e-3)
+    with pytest.raises(UserError, match="has the network"):
+        clone_into(tmp_path / "more", folder, OfficerCloningSettings(start=str(officer)))
+
+
+def load_nll(policy):
+    return json.loads((policy / "policy.json").read_text())["provenance"]["held_out_nll"][0]
 
 
 # ---- games ----------------------------------------------------------------------------------------------------
