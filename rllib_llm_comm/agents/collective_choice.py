@@ -107,7 +107,7 @@ class CollectiveChoice:
         return torch.where(goes_on, logp, logp + of_command)
 
     def sample(self, generator: torch.Generator | None = None, greedy: bool = False) -> torch.Tensor:
-        """Actions (B, 58), int64; parts that are not used are 0.
+        """Actions (B, 58), int64; parts that are not used are 0, but the kind of "go on" is "go on", too.
 
         Args:
             generator: Draws; `None` for torch's own.
@@ -115,7 +115,7 @@ class CollectiveChoice:
         """
         actions = torch.zeros(len(self.go_on), len(SIZES), dtype=torch.int64, device=self.go_on.device)
         goes_on = _drawn(self.go_on, generator, greedy)
-        actions[:, GO_ON_AT] = goes_on
+        actions[:, GO_ON_AT], actions[:, KIND_AT] = goes_on, GO_ON * goes_on
         flags = _drawn(self.flags, generator, greedy) * (1 - goes_on[:, None])
         actions[:, len(HEADS) : len(HEADS) + flags.shape[1]] = flags
         means, rows = self._weights(flags.float()), (goes_on == 0).nonzero()[:, 0]

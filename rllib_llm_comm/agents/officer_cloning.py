@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -41,6 +42,7 @@ class OfficerCloningSettings:
             many as are left out. Default 0.3 (ours).
         held_out: Share of the games that is held out, in [0.01, 0.5]. Default 0.1 (ours).
         seed: Seed of weights and batches.
+        start: Policy folder of an officer with the same network to go on from; `None` for fresh weights (ours).
     """
 
     network: OfficerSettings = field(default_factory=OfficerSettings)
@@ -50,6 +52,7 @@ class OfficerCloningSettings:
     idle: float = 0.3
     held_out: float = 0.1
     seed: int = 0
+    start: str | None = None
 
     def __post_init__(self) -> None:
         require_number("lr", self.lr, 1e-12, 1.0)
@@ -79,6 +82,7 @@ def clone_officers(
     rows: OfficerRows,
     settings: OfficerCloningSettings | None = None,
     progress: Callable[[int, int], None] | None = None,
+    keep: Callable[[OfficerCloningResult], None] | None = None,
 ) -> OfficerCloningResult:
     """Trains an officer until its passes are over, or the held-out loss has not fallen for two of them.
 
@@ -86,17 +90,17 @@ def clone_officers(
         rows: The demonstrations.
         settings: The settings; `None` for the defaults.
         progress: Called with the numbers of gradient steps that were done and of all.
+        keep: Called with the figures so far after each pass that is the best yet.
 
     Raises:
-        UserError: If there are too few games.
+        UserError: If there are too few games, or the officer to go on from has another network.
     """
     how = settings or OfficerCloningSettings()
     learned, held_out = split(rows, how.held_out)
-    sizes = {**how.network.to_dict(), "init_seed": how.seed}
-    network = OfficerNetwork(OfficerSettings.from_mapping(sizes))
+    network = _begun(how)
     optimizer = torch.optim.Adamax(network.parameters(), lr=how.lr)
     rng, found, best = np.random.default_rng(how.seed), list[float](), dict[str, torch.Tensor]()
-    done = 0
+    done, counts = 0, (len(learned), len(held_out))
     for _ in range(how.epochs):
         drawn, weights = drawn_decisions(rows.columns[ACTION], learned, how.idle, rng)
         steps = -(-len(drawn) // how.batch_size)
@@ -109,10 +113,28 @@ def clone_officers(
         found.append(mean_nll(network, rows, held_out))
         if found[-1] == min(found):
             best = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+            if keep:
+                keep(OfficerCloningResult(network, counts, tuple(found)))
         elif min(found[-_LOOK_AHEAD:]) > min(found):
             break
     network.load_state_dict(best)
-    return OfficerCloningResult(network.eval(), (len(learned), len(held_out)), tuple(found))
+    return OfficerCloningResult(network.eval(), counts, tuple(found))
+
+
+def _begun(how: OfficerCloningSettings) -> OfficerNetwork:
+    """The network that training starts from."""
+    network = OfficerNetwork(dataclasses.replace(how.network, init_seed=how.seed))
+    if how.start is not None:
+        from rllib_llm_comm.agents.officer_executor import load_officer
+
+        earlier = load_officer(how.start)
+        if dataclasses.replace(earlier.settings, init_seed=None) != dataclasses.replace(how.network, init_seed=None):
+            raise UserError(
+                f"the officer {how.start!r} has the network {earlier.settings.to_dict()}; set the same, or leave "
+                "`start` away."
+            )
+        network.load_state_dict(earlier.state_dict())
+    return network
 
 
 def split(rows: OfficerRows, held_out: float) -> tuple[np.ndarray, np.ndarray]:
@@ -213,7 +235,7 @@ def clone_into(
     settings: OfficerCloningSettings | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> OfficerCloningResult:
-    """Trains an officer on a folder of demonstrations and writes its policy folder.
+    """Trains an officer on a folder of demonstrations and writes its policy folder, anew after each better pass.
 
     Args:
         folder: The policy folder; one of that name is replaced.
@@ -225,9 +247,13 @@ def clone_into(
         UserError: If there are no demonstrations, or too few games.
     """
     how, rows = settings or OfficerCloningSettings(), read_demonstrations(demonstrations)
-    found = clone_officers(rows, how, progress)
     played = {name: rows.settings[name] for name in ("opponent", "num_agents", "max_tick")}
-    write_officer(folder, found.network, "BehaviorCloning", played, provenance_of(rows, how, found))
+
+    def keep(found: OfficerCloningResult) -> None:
+        write_officer(folder, found.network, "BehaviorCloning", played, provenance_of(rows, how, found))
+
+    found = clone_officers(rows, how, progress, keep)
+    keep(found)
     return found
 
 

@@ -70,8 +70,12 @@ def clone(
     stride: Annotated[int, Option(min=1, max=2, help="Cells per step of the first convolution.")] = 2,
     width: Annotated[int, Option(min=1, help="Length of the vectors of units.")] = 64,
     seed: Annotated[int, Option(min=0, help="Of weights and batches.")] = 0,
+    start: Annotated[str | None, Option(help="Officer to go on from.")] = None,
 ) -> None:
     """Train an officer to order what was demonstrated, when told the same.
+
+    The officer is written after each pass over the decisions that is the best yet, so that a call that is cut off
+    leaves one; with --start training goes on from it.
 
     Examples:
 
@@ -85,7 +89,7 @@ def clone(
     from rllib_llm_comm.agents.policy_manifest import MANIFEST
 
     network = OfficerSettings(filters=filters, stride=stride, width=width)
-    settings = OfficerCloningSettings(network, lr, epochs, batch_size, idle, held_out, seed)
+    settings = OfficerCloningSettings(network, lr, epochs, batch_size, idle, held_out, seed, start)
     if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{str(folder)!r} is there and is no policy folder; give a new one.")
     with counting_bar("cloning") as progress:

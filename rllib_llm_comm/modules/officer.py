@@ -23,6 +23,8 @@ from rllib_llm_comm.errors import UserError
 
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")
+_SEEN = tuple(officer_spaces())
+_ROWS = 256
 
 
 class CollectiveDistribution(TorchDistribution):
@@ -140,9 +142,10 @@ class OfficerModule(TorchRLModule, ValueFunctionAPI):
 
     @override(ValueFunctionAPI)
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
-        """Values (B,) of a batch's observations."""
-        values: torch.Tensor = self.network(batch[Columns.OBS])[1]
-        return values
+        """Values (B,) of a batch's observations; of a whole roll-out piece by piece, as maps take much memory."""
+        seen = batch[Columns.OBS]
+        pieces = zip(*(seen[name].split(_ROWS) for name in _SEEN), strict=True)
+        return torch.cat([self.network(dict(zip(_SEEN, piece, strict=True)))[1] for piece in pieces])
 
     def export_policy(self) -> PolicyExport:
         """Settings and weights of this module for a checkpoint's policy folder."""

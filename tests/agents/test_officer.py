@@ -14,6 +14,7 @@ from rllib_llm_comm.agents.numeric_network import FORBIDDEN
 from rllib_llm_comm.agents.officer_cloning import (
     OfficerCloningSettings,
     batch_of,
+    clone_into,
     clone_officers,
     drawn_decisions,
     mean_nll,
@@ -225,6 +226,28 @@ def test_cloning_learns_from_games_and_is_kept_as_a_policy(rows, officer):
     assert all(path.suffix in (".json", ".safetensors") for path in officer.iterdir())
 
 
+def test_the_best_pass_so_far_is_kept_and_can_be_gone_on_from(folder, officer, tmp_path):
+    kept = []
+
+    def stop(done, total):
+        if (tmp_path / "cut" / "policy.json").exists():
+            raise KeyboardInterrupt
+
+    how = OfficerCloningSettings(network=SMALL, epochs=3, batch_size=64)
+    with pytest.raises(KeyboardInterrupt):
+        clone_into(tmp_path / "cut", folder, how, stop)
+    assert len(json.loads((tmp_path / "cut" / "policy.json").read_text())["provenance"]["held_out_nll"]) == 1
+    on = OfficerCloningSettings(network=SMALL, epochs=1, batch_size=64, lr=1e-9, start=str(tmp_path / "cut"))
+    found = clone_into(tmp_path / "more", folder, on, lambda done, total: kept.append(done))
+    assert kept and found.nll[0] == pytest.approx(load_nll(tmp_path / "cut"), abs=1e-3)
+    with pytest.raises(UserError, match="has the network"):
+        clone_into(tmp_path / "more", folder, OfficerCloningSettings(start=str(officer)))
+
+
+def load_nll(policy):
+    return json.loads((policy / "policy.json").read_text())["provenance"]["held_out_nll"][0]
+
+
 # ---- games ----------------------------------------------------------------------------------------------------
 
 
@@ -286,10 +309,15 @@ def test_by_itself_the_policy_plays_at_the_level_red(officer):
     env = policy.env(max_tick=400)
     seen, _ = env.reset(seed=1)
     policy.reset(seed=1)
+    told = set()
     while env.agents:
         decisions = policy.act(seen)
         assert all(decision.probabilities.sum() == pytest.approx(1.0) for decision in decisions.values())
+        words = {one.candidates[one.choice] for one in decisions.values() if one.action[GO_ON_AT]}
+        assert words <= {"go on"}
+        told |= words
         seen, *_ = env.step({agent: decision.action for agent, decision in decisions.items()})
+    assert told == {"go on"}
     with pytest.raises(UserError, match="has no `own_units`"):
         policy.act({"alice": {"vector": np.zeros(3)}})
 

@@ -18,7 +18,7 @@ from rllib_llm_comm.agents.won_games import WonGames
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.red_learner import KeepWonGames
-from rllib_llm_comm.modules.officer import CollectiveDistribution
+from rllib_llm_comm.modules.officer import CollectiveDistribution, OfficerModule
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
@@ -143,6 +143,12 @@ def test_rllib_draws_and_judges_as_the_network_does(folders):
         distribution = CollectiveDistribution.from_logits(choice.flat())
         actions = distribution.sample()
     assert torch.allclose(distribution.logp(actions), choice.logp(actions), atol=1e-5)
+    many = {name: part.repeat(150, *[1] * (part.dim() - 1)) for name, part in batch.items()}
+    spaces = {"observation_space": env.observation_space("alice"), "action_space": env.action_space("alice")}
+    module = OfficerModule(**spaces, model_config=SMALL)
+    with torch.no_grad():
+        whole, pieces = module.network(many)[1], module.compute_values({"obs": many})
+    assert len(pieces) == 300 and torch.allclose(whole, pieces, atol=1e-5)
     assert torch.equal(distribution.to_deterministic().sample(), choice.sample(greedy=True))
 
 
