@@ -1,6 +1,6 @@
 """View of one cook as plain data: the form between the game's state and its words.
 
-The same form is filled by the game (`text.py`) and by the made-up kitchens on which the embedded language model is
+The same form is filled by the game (`observation_text.py`) and by the made-up kitchens on which the embedded language model is
 pre-trained, so both speak the same sentences.
 """
 
