@@ -1,7 +1,7 @@
 """View of one cook as plain data: the form between the game's state and its words.
 
-The same form is filled by the game (`observation_text.py`) and by the made-up kitchens on which the embedded language model is
-pre-trained, so both speak the same sentences.
+The same form is filled by the game (`observation_text.py`) and by the made-up kitchens on which the embedded language
+model is pre-trained, so both speak the same sentences.
 """
 
 from __future__ import annotations
