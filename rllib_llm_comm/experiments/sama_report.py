@@ -145,7 +145,7 @@ def _new_subgoals(record: StageRecord) -> Mapping[str, Any]:
 
 
 def _grown(record: StageRecord, folder: Path) -> Mapping[str, Any]:
-    """What a data set that grew in training cost, as the last result tells it."""
+    """Counts and cost of a data set that grew in training, as the last result tells them."""
     if not _new_subgoals(record) or "metrics" not in record.files:
         return {}
     lines = (folder / record.files["metrics"]).read_text(encoding="utf-8").splitlines()
