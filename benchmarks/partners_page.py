@@ -74,6 +74,9 @@ _TOLD = """
 both cooks; the partner knows nothing of its plans. With itself both cooks are told. EMMA chooses cells of the map, its
 partners single steps.
 """
+_NO_EMMA = """
+EMMA under a planner is not in these tables; `--emma` of the script adds it.
+"""
 _BUDGET = """\
 Game steps count those of a method's population and, in PBT and COLE, those of the games that judge it. Minutes are of
 the clock, beside other work on the machine.
@@ -93,7 +96,7 @@ def page(table: Mapping[str, Any]) -> str:
     Args:
         table: Of `partners_table.table_of`.
     """
-    told = _TOLD.format(planner=table["planner"]) if table["planner"] else ""
+    told = _TOLD.format(planner=table["planner"]) if table["planner"] else _NO_EMMA
     return _HEAD.format(episodes=table["episodes"]) + told + "\n" + tables(table)
 
 

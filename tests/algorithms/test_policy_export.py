@@ -101,8 +101,9 @@ def test_planners_and_settings_of_callbacks_are_recorded(tmp_path):
         told = load_policy(export_policy(built, tmp_path / "policy")).manifest
     finally:
         built.stop()
-    same = {"replan": "any", "subgoals_to": "all", "in_vector": False}
-    assert told.planning == {"planner": "scripted", "patience": 7, **same}
+    assert told.planning == {
+        "planner": "scripted", "patience": 7, "replan": "any", "in_vector": False, "subgoals_to": "all",
+    }  # fmt: skip
     assert (told.env, told.env_config) == (SOUPS, talking)
 
 
