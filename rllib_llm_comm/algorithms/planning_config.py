@@ -87,6 +87,9 @@ class PlanningConfigMixin(StrictConfigMixin):
         return {**{name: getattr(self, name) for name in _NAMES}, "in_vector": self.subgoals_in_vector}
 
     def _validate_planning(self) -> None:
+        config: Any = self
+        if self.planner is None and self.subgoals_to != ALL and not config.in_evaluation:
+            raise UserError(f"`subgoals_to` is {self.subgoals_to!r} but nobody plans; set `planner`, or leave it away.")
         if self.planner is None and self.subgoal_rewards == EXACT:
             return
         self.require_numbers(["subgoal_reward"])
@@ -94,7 +97,6 @@ class PlanningConfigMixin(StrictConfigMixin):
         if self.planner is not None:
             make_planner(self.planner)
         make_rewards(self.subgoal_rewards)
-        config: Any = self
         if self.planner is not None and config.in_evaluation and isinstance(config.env, str):
             # Agents that learn on sampled subgoals are evaluated in whole games.
             config.env, config.env_config = without_subgoals(config.env, dict(config.env_config or {}))

@@ -51,6 +51,21 @@ class ChatCounters:
         return asdict(self)
 
 
+def cost_of(counters: ChatCounters) -> dict[str, float]:
+    """The cost of questions under the names of reports; `kept_answers` are those that cost nothing.
+
+    Args:
+        counters: The counters.
+    """
+    return {
+        "requests": counters.requests,
+        "kept_answers": counters.cached,
+        "input_tokens": counters.input_tokens,
+        "output_tokens": counters.output_tokens,
+        "cost": counters.cost,
+    }
+
+
 _open_scopes: ContextVar[tuple[ChatCounters, ...]] = ContextVar("open_scopes", default=())
 
 

@@ -88,7 +88,7 @@ def summarise(title: str, stages: Sequence[tuple[StageRecord, Path]]) -> dict[st
         "title": title,
         "sources": sources or ["No language model and no recording was asked."],
         "notes": list(dict.fromkeys(str(one.summary.get("note", "")) for one in records if one.summary.get("note"))),
-        "stages": [_row(record) for record in records],
+        "stages": [_row(record, folder) for record, folder in stages],
         "evaluations": evaluations,
         "figures": played,
         "parts": [_PARTS[record.run](record, folder) for record, folder in stages if record.run in _PARTS],
@@ -119,7 +119,10 @@ def _told(record: StageRecord) -> list[Mapping[str, Any]]:
 
 
 def _answers_from(record: StageRecord) -> str:
-    return ", ".join(dict.fromkeys(str(told["answers_from"]) for told in _told(record) if told.get("answers_from")))
+    chat = _new_subgoals(record).get("planner", {}).get("chat", {})
+    asked = chat.get("model") or chat.get("local") or chat.get("cassette") and f"recording {chat['cassette']}"
+    found = [*([str(asked)] if asked else []), *(str(told.get("answers_from") or "") for told in _told(record))]
+    return ", ".join(dict.fromkeys(name for name in found if name))
 
 
 def _sum(record: StageRecord, name: str) -> float:
@@ -127,12 +130,27 @@ def _sum(record: StageRecord, name: str) -> float:
     return float(sum(told.get("metrics", {}).get(name, 0.0) * told.get("episodes", 0) for told in _told(record)))
 
 
-def _row(record: StageRecord) -> dict[str, Any]:
-    counts = {name: _figure(record.summary.get(name, "")) for name in _COUNTS}
-    if record.run == "evaluate":  # counted per game
+def _row(record: StageRecord, folder: Path) -> dict[str, Any]:
+    told = {**record.summary, **_grown(record, folder)}
+    counts = {name: _figure(told.get(name, "")) for name in _COUNTS}
+    if record.run == "evaluate" and "requests" not in told:  # of an earlier version: counted per game alone
         counts["requests"], counts["cost"] = _figure(_sum(record, "plan_requests")), _figure(_sum(record, "plan_cost"))
     answers = _answers_from(record)
     return {"name": record.stage, "run": record.run, "seconds": record.seconds, **counts, "answers_from": answers}
+
+
+def _new_subgoals(record: StageRecord) -> Mapping[str, Any]:
+    """The settings of a data set that grew in the training of a stage; empty if none did."""
+    return record.settings.get("config", {}).get("new_subgoals") or {}
+
+
+def _grown(record: StageRecord, folder: Path) -> Mapping[str, Any]:
+    """Counts and cost of a data set that grew in training, as the last result tells them."""
+    if not _new_subgoals(record) or "metrics" not in record.files:
+        return {}
+    lines = (folder / record.files["metrics"]).read_text(encoding="utf-8").splitlines()
+    found: Mapping[str, Any] = json.loads(lines[-1]).get("new_subgoals", {}) if lines else {}
+    return found
 
 
 def _evaluations(record: StageRecord) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.chat.usage import cost_of
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -108,16 +109,11 @@ def who_answered(model: ChatModel) -> dict[str, Any]:
     played = dict(model.played) if isinstance(model, Cassette) else {}
     recorded = isinstance(model, Cassette) and model.client is None
     name = str(getattr(model, "model", "") or getattr(getattr(model, "client", None), "model", ""))
-    counts = model.counters
     return {
         "answers_from": _recording_in_words(model) if recorded else name,
-        "answers": played if recorded else {name: counts.requests + counts.cached},
+        "answers": played if recorded else {name: model.counters.requests + model.counters.cached},
         "note": str(getattr(model, "header", {}).get("note", "")) if recorded else "",
-        "requests": counts.requests,
-        "kept_answers": counts.cached,
-        "input_tokens": counts.input_tokens,
-        "output_tokens": counts.output_tokens,
-        "cost": counts.cost,
+        **cost_of(model.counters),
     }
 
 

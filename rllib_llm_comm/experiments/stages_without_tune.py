@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from rllib_llm_comm.chat.usage import ChatCounters, cost_of, count_scope
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError, did_you_mean
@@ -173,17 +174,18 @@ class Evaluate(_OnCheckpoint):
         if settings.curve:
             paths = [str(found) for path in paths for found in kept_checkpoints(path)]
         log = stage.folder / "plans.jsonl"
-        figures = run_evaluation(
-            paths,
-            settings.play_settings(stage.trust),
-            episodes=settings.episodes,
-            seed=settings.seed,
-            communication=settings.communication,
-            json_path=path,
-            log_path=log,
-            curve=settings.curve,
-        )
-        return StageResult([path], {"plans": log} if log.exists() else {}, summary=figures)
+        with count_scope() as asked:
+            figures = run_evaluation(
+                paths,
+                settings.play_settings(stage.trust),
+                episodes=settings.episodes,
+                seed=settings.seed,
+                communication=settings.communication,
+                json_path=path,
+                log_path=log,
+                curve=settings.curve,
+            )
+        return StageResult([path], {"plans": log} if log.exists() else {}, summary={**figures, **cost_of(asked)})
 
 
 class Replay(_OnCheckpoint):
@@ -199,10 +201,11 @@ class Replay(_OnCheckpoint):
         settings = self.settings(stage, keeps=True)
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
         written: list[Path] = []
+        asked = ChatCounters()
         for number, checkpoint in enumerate(paths):
             page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
             picture = page.with_suffix(".gif") if settings.animation else None
-            with out.status("playing and drawing"):
+            with out.status("playing and drawing"), count_scope(asked):
                 replay_checkpoint(
                     checkpoint,
                     page,
@@ -214,7 +217,7 @@ class Replay(_OnCheckpoint):
                 )
             written += [page] if picture is None else [page, picture]
             say(f"Open {short_path(page)} in a browser.")
-        return StageResult(written)
+        return StageResult(written, summary=cost_of(asked))
 
 
 class ChatPlaySettings(BaseModel):

@@ -389,3 +389,16 @@ def test_states_are_plain_values(sandbox, state):
 def test_bad_limits_get_one_sentence(limits):
     with pytest.raises(UserError, match=f"`{next(iter(limits))}`"):
         Limits(**limits)
+
+
+def test_many_long_sentences_of_any_script_get_through(sandbox):
+    source = "def translate(state):\n    return [str(number) + 'é' * 190 for number in range(80)]\n"
+    assert [len(one) for one in sandbox.translate(source, {})] == [191] * 10 + [192] * 70
+
+
+def test_half_a_surrogate_pair_gets_out_neither_as_a_sentence_nor_in_a_reason(sandbox):
+    with pytest.raises(RefusedCodeError, match="half a surrogate pair"):
+        sandbox.translate('def translate(state):\n    return ["\\ud800"]\n', {})
+    with pytest.raises(RefusedCodeError, match="KeyError") as caught:
+        sandbox.run(body('return {}["\\ud800"]'), {})
+    assert caught.value.reason.encode()

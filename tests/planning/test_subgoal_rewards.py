@@ -215,3 +215,10 @@ def test_games_without_subgoals_of_their_own_are_told(tmp_path, codes):
     with pytest.raises(UserError, match="gives no subgoals itself"):
         JudgedSubgoals(parallel_env(observe=["entities"]), make_rewards(written(tmp_path, codes)))
     assert planning_game(sampled()).parse(ADD) == ADD
+
+
+def test_a_folder_with_code_that_is_no_text_is_refused_with_a_sentence(tmp_path):
+    (tmp_path / "wait.py").write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="which cannot be read") as caught:
+        make_rewards({"name": "code", "path": str(tmp_path)})
+    assert "\n" not in str(caught.value)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.usage import ChatCounters, cost_of
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, require_number, require_whole
 from rllib_llm_comm.language.text_encoder import check_text_encoder
@@ -141,6 +142,7 @@ class NewSubgoals:
         self.sources: dict[str, str] = {}
         self.left_out: list[str] = []
         self.failed = 0
+        self._cost_before: dict[str, float] = {}
 
     def ask(self, snapshots: Sequence[Mapping[str, Any]]) -> list[str]:
         """Asks in states that differ from all before, and adds what is new.
@@ -168,15 +170,20 @@ class NewSubgoals:
             return []
 
     def figures(self) -> dict[str, float]:
-        """Counts so far: `states` asked, `subgoals` added and `left_out`, `goals`, `requests` and `failed` times."""
+        """Counts so far: `states` asked, `subgoals` added and `left_out`, `goals`, `failed` times, and the cost."""
         return {
             "states": float(len(self._data.plans)),
             "subgoals": float(len(self.subgoals)),
             "left_out": float(len(self.left_out)),
             "goals": float(len(self._data.goals())),
-            "requests": float(self._model.counters.requests if self._model is not None else 0),
             "failed": float(self.failed),
+            **self._cost(),
         }
+
+    def _cost(self) -> dict[str, float]:
+        """The cost of all questions, those before a restart, too."""
+        now = cost_of(ChatCounters() if self._model is None else self._model.counters)
+        return {name: self._cost_before.get(name, 0.0) + float(amount) for name, amount in now.items()}
 
     def to_state(self) -> dict[str, Any]:
         """All that was asked and added, as plain values."""
@@ -187,6 +194,7 @@ class NewSubgoals:
             "sources": self.sources,
             "left_out": self.left_out,
             "failed": self.failed,
+            "cost": self._cost(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -196,6 +204,7 @@ class NewSubgoals:
         self._told = dict(state["told"])
         self.subgoals, self.left_out = list(state["subgoals"]), list(state["left_out"])
         self.sources, self.failed = dict(state["sources"]), int(state["failed"])
+        self._cost_before = dict(state.get("cost", {}))
 
     def _words(self, state: State) -> str:
         """A state as the planner reads it."""

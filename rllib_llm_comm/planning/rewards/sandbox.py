@@ -37,7 +37,7 @@ from rllib_llm_comm.errors import UserError
 
 _WORKER = Path(__file__).with_name("sandbox_worker.py")
 _MOST_STATE = 1 << 20
-_MOST_ANSWER = 1 << 16
+_MOST_ANSWER = 1 << 18  # the most sentences of any script, as JSON writes them
 _MOST_PROGRAMS = 1024
 _REWARD, _TRANSLATE = "reward", "translate"  # as in the worker, which is not imported
 _RETURNS = {

@@ -160,13 +160,20 @@ def _sentences(result: Any) -> list[str]:
     for sentence in result:
         if type(sentence) is not str or not 1 <= len(sentence) <= LONGEST_SENTENCE:
             raise Refused(f"it returned {_short(sentence)}, not a text of 1 to {LONGEST_SENTENCE} characters")
+        if _whole(sentence) != sentence:
+            raise Refused("it returned a text with half a surrogate pair, which is no character")
     return result
+
+
+def _whole(text: str) -> str:
+    """A text as files and servers take it: half a surrogate pair becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _short(thing: Any) -> str:
     """A thing in few words, whatever it is: numbers can be too long to be written, lists can hold themselves."""
     if isinstance(thing, BaseException):
-        return " ".join(argument[:80] for argument in thing.args[:2] if isinstance(argument, str))[:100]
+        return _whole(" ".join(argument[:80] for argument in thing.args[:2] if isinstance(argument, str))[:100])
     small = thing is None or isinstance(thing, bool | float) or (isinstance(thing, int) and abs(thing) < 10**9)
     return repr(thing) if small else f"a {type(thing).__name__}"
 

@@ -386,9 +386,9 @@ def make_rewards(settings: str | Mapping[str, Any] | SubgoalRewards = EXACT) -> 
 
 def _read_sources(path: Path) -> dict[str, str]:
     """Code by `file_name`."""
-    if path.is_dir():
-        return {file.stem: file.read_text(encoding="utf-8") for file in sorted(path.glob("*.py"))}
     try:
+        if path.is_dir():
+            return {file.stem: file.read_text(encoding="utf-8") for file in sorted(path.glob("*.py"))}
         document = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(document, dict) or not all(isinstance(source, str) for source in document.values()):
             raise ValueError("it is no JSON object of subgoals and code")
