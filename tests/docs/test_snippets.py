@@ -75,6 +75,8 @@ def home(tmp_path_factory) -> Iterator[Path]:
     folder = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        if ray.is_initialized():  # an algorithm that was built without it has started its own
+            ray.shutdown()
         ray.init(num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, log_to_driver=False)
     yield folder
     ray.shutdown()
