@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.communication import CommunicationFigures, TurnRecorder, measure
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.evaluation.rollout import Episode, EvaluationResult, Progress, figures_of
+from rllib_llm_comm.planning.answer_counts import authors_in
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,7 @@ class CheckpointEvaluation:
         told: dict[str, Any] = {"checkpoint": str(self.checkpoint), **self.figures.to_json()}
         if self.seconds is not None:
             told["seconds_per_game"] = round(self.seconds / len(self.episodes), 3)
-        if fallback := _told_once(self.episodes, "fallback"):
-            told["fallback"] = fallback
-        if sources := _told_once(self.episodes, "source"):
-            told["answers_from"] = sources
+        told |= answers_told(self.episodes)
         if self.communication is not None:
             told["communication"] = self.communication.to_json()
         return told
@@ -117,6 +116,28 @@ def _measured(policy: Any, turns: TurnRecorder, seed: int) -> CommunicationFigur
 def _trained_messages(policy: Any) -> bool:
     settings = getattr(policy, "communication", None)
     return settings is not None and bool(settings.train_messages)
+
+
+def answers_told(played: Sequence[Episode]) -> dict[str, str]:
+    """The `fallback` of the plans and whose `answers_from` they are; nothing for planners that ask no language model.
+
+    Args:
+        played: The episodes.
+    """
+    found = {"fallback": _told_once(played, "fallback"), "answers_from": _told_once(played, "source")}
+    return {name: words for name, words in found.items() if words}
+
+
+def planned_by(played: Sequence[Episode]) -> dict[str, Any]:
+    """All that records tell of who planned episodes: `answers_told`, and `plans`, their number by author.
+
+    Args:
+        played: The episodes.
+    """
+    counts: Counter[str] = Counter()
+    for episode in played:
+        counts.update({who: int(count) for who, count in authors_in(episode.metrics, "plans").items()})
+    return {**answers_told(played), **({"plans": dict(counts)} if counts else {})}
 
 
 def _told_once(played: Sequence[Episode], name: str) -> str:

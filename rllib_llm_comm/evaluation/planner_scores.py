@@ -16,10 +16,9 @@ from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.statistics import Interval, bootstrap, iqm, mean
-from rllib_llm_comm.evaluation.subgoal_executors import SCRIPTED, Executor
+from rllib_llm_comm.evaluation.subgoal_executors import Executor
 from rllib_llm_comm.planning.answer_counts import authors_in
-from rllib_llm_comm.planning.planners import fallback_of
-from rllib_llm_comm.planning.shipped_cassettes import find_recording
+from rllib_llm_comm.planning.planners import fallback_of, played_recording
 
 FORMAT = 1
 SCENARIO = "scenario"
@@ -64,14 +63,11 @@ class Cell:
 
 def _recording(planner: str | Mapping[str, Any]) -> dict[str, str]:
     """`sha256` and `model` of the recording that a planner plays back; empty for planners that play none back."""
-    if not isinstance(planner, Mapping):
+    path = played_recording(planner)
+    if path is None:
         return {}
-    if planner.get("name") in ("disturbed", "guessing"):
-        return _recording(planner.get("planner", SCRIPTED))
-    if planner.get("name") != "cassette":
-        return {}
-    tape = Cassette(path := find_recording(str(planner.get("cassette", ""))))
-    return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()[:16], "model": str(tape.header.get("model", ""))}
+    model = str(Cassette(path).header.get("model", ""))
+    return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()[:16], "model": model}
 
 
 @dataclass

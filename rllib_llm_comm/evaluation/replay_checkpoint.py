@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rllib_llm_comm.agents.load_options import Loading
@@ -23,6 +24,7 @@ def replay_checkpoint(
     beside: str | Path | None = None,
     counterfactuals: bool = True,
     animation: Path | None = None,
+    watch: Callable[[Sequence[Episode]], None] | None = None,
 ) -> Path:
     """Records episodes of a checkpoint as a self-contained HTML page. Needs no Ray.
 
@@ -36,6 +38,7 @@ def replay_checkpoint(
             mode.
         counterfactuals: True to score decisions of listeners also without what they heard.
         animation: File of an animated picture (GIF) of the first episode; `None` for none.
+        watch: Called with the checkpoint's episodes once they are played, such as to tell who planned them.
 
     Returns:
         The page's path.
@@ -51,6 +54,8 @@ def replay_checkpoint(
         )
 
     played = play(checkpoint, chosen.loading)
+    if watch is not None:
+        watch(played)
     if animation is not None:
         write_animation(played[0], animation)
     if beside is None:

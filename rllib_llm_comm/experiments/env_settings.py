@@ -63,9 +63,31 @@ def _check_planned(place: str, config: Any) -> None:
     if config.in_evaluation:  # as its own validation does, which is too early where results are still to come
         env, settings = without_subgoals(env, settings)
     try:
-        PlannedSubgoals(make_env(env, **settings), **planning_to_check(config)).close()
+        planned = PlannedSubgoals(make_env(env, **settings), **planning_to_check(config))
+        check_guesses(config.planner, planned.env)
+        planned.close()
     except UserError as error:
         raise UserError(f"In `{place}`: {error}") from None
+
+
+def check_guesses(planner: Any, env: Any) -> None:
+    """Refuses a planner that guesses what a game hides from its agents where it hides nothing.
+
+    Args:
+        planner: As of `make_planner`; `None`: nobody plans.
+        env: An environment that planners know.
+
+    Raises:
+        UserError: If it is such, and the game such a one.
+    """
+    from rllib_llm_comm.planning.planners import guesses
+    from rllib_llm_comm.planning.planning_game import planning_game
+    from rllib_llm_comm.planning.random_planners import hidden_moments
+
+    if guesses(planner):
+        env.reset(seed=0)
+        game = planning_game(env)
+        hidden_moments(game, game.state())
 
 
 def planning_to_check(config: Any) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import stages_without_tune, tune_stage
 from rllib_llm_comm.experiments.console import StoppedError, out, say, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
+from rllib_llm_comm.experiments.played_games import check_played_games
 from rllib_llm_comm.experiments.prerequisites import check_base_models
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
 from rllib_llm_comm.experiments.resume import unsigned_parts
@@ -203,6 +204,7 @@ def check_stages(
             outputs[stage.name] = [future] * max(1, len(seeds.get(stage.name, ())))
         else:
             outputs[stage.name] = _absolute(stage, finished[stage.name].outputs)
+    check_played_games(stages, finished)
     return cpus
 
 

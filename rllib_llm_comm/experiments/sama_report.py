@@ -16,6 +16,8 @@ from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import one_sentence
 from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.planning.answer_authors import OWN, RANDOM, RULES
+from rllib_llm_comm.planning.answer_counts import authors_in
 
 _COUNTS = ("requests", "kept_answers", "input_tokens", "output_tokens", "cost")
 _PLAYED = (
@@ -23,6 +25,7 @@ _PLAYED = (
     "plan_tokens", "plan_cost",
 )  # fmt: skip
 _SHOWN_TEXT = 6000
+_NO_MODEL = {RULES: "rules", RANDOM: "random draws", OWN: "a planner of one's own"}
 
 
 class SamaReportSettings(BaseModel):
@@ -135,8 +138,20 @@ def _row(record: StageRecord, folder: Path) -> dict[str, Any]:
     counts = {name: _figure(told.get(name, "")) for name in _COUNTS}
     if record.run == "evaluate" and "requests" not in told:  # of an earlier version: counted per game alone
         counts["requests"], counts["cost"] = _figure(_sum(record, "plan_requests")), _figure(_sum(record, "plan_cost"))
-    answers = _answers_from(record)
-    return {"name": record.stage, "run": record.run, "seconds": record.seconds, **counts, "answers_from": answers}
+    answers = [_answers_from(record), *_without_model(record)]
+    return {
+        "name": record.stage,
+        "run": record.run,
+        "seconds": record.seconds,
+        **counts,
+        "answers_from": ", ".join(filter(None, answers)),
+    }
+
+
+def _without_model(record: StageRecord) -> list[str]:
+    """Who planned games of a stage beside language models and their recordings, which `answers_from` names."""
+    told = [{**authors_in(one.get("metrics", {}), "plans"), **(one.get("plans") or {})} for one in _told(record)]
+    return [words for who, words in _NO_MODEL.items() if any(one.get(who) for one in told)]
 
 
 def _new_subgoals(record: StageRecord) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import json
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -29,6 +29,9 @@ from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import check_type, one_sentence
 from rllib_llm_comm.files import write_atomically
 from rllib_llm_comm.registry import Registry
+
+if TYPE_CHECKING:
+    from rllib_llm_comm.evaluation.rollout import Episode
 
 
 class CollectLabels(PlainStage):
@@ -196,11 +199,13 @@ class Replay(_OnCheckpoint):
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the episodes and writes one page per checkpoint."""
+        from rllib_llm_comm.evaluation.evaluate_checkpoint import planned_by
         from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
 
         settings = self.settings(stage, keeps=True)
         paths = [settings.checkpoint] if isinstance(settings.checkpoint, str) else settings.checkpoint
         written: list[Path] = []
+        played: list[Episode] = []
         asked = ChatCounters()
         for number, checkpoint in enumerate(paths):
             page = stage.folder / ("replay.html" if len(paths) == 1 else f"replay_{number}.html")
@@ -214,10 +219,11 @@ class Replay(_OnCheckpoint):
                     settings=settings.play_settings(stage.trust),
                     counterfactuals=settings.counterfactuals,
                     animation=picture,
+                    watch=played.extend,
                 )
             written += [page] if picture is None else [page, picture]
             say(f"Open {short_path(page)} in a browser.")
-        return StageResult(written, summary=cost_of(asked))
+        return StageResult(written, summary={**planned_by(played), **cost_of(asked)})
 
 
 class ChatPlaySettings(BaseModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import rllib_llm_comm.planning.rules_chat  # noqa: F401  (makes the chat model "rules" known)
@@ -204,6 +205,40 @@ def planner_model(settings: str | Mapping[str, Any] | Planner) -> ChatModel | No
     given = _undisturbed(settings)
     maker = PLANNERS.get(given.get("name"))
     return maker.open(given) if isinstance(maker, _AskingModel) else None
+
+
+def played_recording(settings: str | Mapping[str, Any] | Planner) -> Path | None:
+    """The recording from which a planner has all its answers; `None` for planners that ask somebody, or nobody.
+
+    Args:
+        settings: See `rllib_llm_comm.planning.planners.make_planner`.
+
+    Raises:
+        UserError: If there is no such recording.
+    """
+    given = _undisturbed(settings)
+    if not isinstance(PLANNERS.get(given.get("name")), _AskingModel):
+        return None
+    source = given if given.get("name") == "cassette" else given.get("chat")
+    if not isinstance(source, Mapping) or not source.get("cassette") or source.get("model") or source.get("local"):
+        return None
+    return find_recording(str(source["cassette"]))
+
+
+def guesses(settings: str | Mapping[str, Any] | Planner | None) -> bool:
+    """True if a planner guesses what a game hides from its agents, so that something has to be hidden.
+
+    Args:
+        settings: See `rllib_llm_comm.planning.planners.make_planner`; `None`: nobody plans.
+    """
+    if isinstance(settings, GuessingPlanner) or settings == GuessingPlanner.name:
+        return True
+    if isinstance(settings, DisturbedPlanner):
+        return guesses(settings.planner)
+    if not isinstance(settings, Mapping):
+        return False
+    name = settings.get("name")
+    return name == GuessingPlanner.name or name == DisturbedPlanner.name and guesses(settings.get("planner"))
 
 
 def _undisturbed(settings: str | Mapping[str, Any] | Planner) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.answer_authors import RANDOM, PhaseAnswers
 from rllib_llm_comm.planning.made_plan import made_plan
 from rllib_llm_comm.planning.matching import failed_assignments
+from rllib_llm_comm.planning.planning_game import PlanningGame, State
 from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner, PlanRequest
 from rllib_llm_comm.planning.subgoal_files import read_record
 
@@ -168,14 +169,28 @@ class GuessingPlanner(Planner):
         Raises:
             UserError: If the game hides nothing from its agents.
         """
-        moments = request.game.supposed(request.state)
-        if len(moments) < 2:
-            raise UserError(
-                f"`planner` is {self.name!r} but the game hides nothing from its agents that could be guessed; let it, "
-                "such as by `told_to: planner` in the textual kitchen, or use another planner."
-            )
+        moments = hidden_moments(request.game, request.state)
         made = made_plan(self.planner, replace(request, state=moments[int(self._guess * len(moments))]))
         return made.model_copy(update={"planner": self.name})
+
+
+def hidden_moments(game: PlanningGame, state: State) -> Sequence[State]:
+    """The moments that one may be for who knows nothing of what agents are not told, two or more.
+
+    Args:
+        game: The game.
+        state: The moment.
+
+    Raises:
+        UserError: If the game hides nothing from its agents.
+    """
+    moments = game.supposed(state)
+    if len(moments) < 2:
+        raise UserError(
+            f"`planner` is {GuessingPlanner.name!r} but the game hides nothing from its agents that could be guessed; "
+            "let it, such as by `told_to: planner` in the textual kitchen, or use another planner."
+        )
+    return moments
 
 
 def thinker(planner: Planner) -> Planner:

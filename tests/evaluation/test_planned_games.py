@@ -251,12 +251,24 @@ def test_the_table_tells_scores_and_leaves_out_what_is_zero():
     assert text.splitlines()[1] == "| --- | --- | --- | --- | --- | --- | --- | --- |" and len(text.splitlines()) == 8
 
 
-def test_a_recording_that_has_changed_counts_as_another_planner(tmp_path):
+@pytest.mark.parametrize("name", ["cassette", "chat", "deps", "sama"])
+def test_a_recording_that_has_changed_counts_as_another_planner(tmp_path, name):
     tape = tmp_path / "tape.jsonl"
     tape.write_text('{"cassette": 1, "model": "m", "made": "", "note": ""}\n')
-    planner = {"name": "disturbed", "planner": {"name": "cassette", "cassette": str(tape)}}
+    source = {"cassette": str(tape)}
+    planner = {"name": "disturbed", "planner": {"name": name, **(source if name == "cassette" else {"chat": source})}}
     cell = Cell({}, ScriptedExecutor(), {}, PlanningSetup(planner))
     before = cell.key()
     assert cell.made_with()["recording"]["model"] == "m" and cell.key() == before
     tape.write_text(tape.read_text() + '{"system": "", "prompt": "a", "answer": "b"}\n')
     assert cell.key() != before
+
+
+def test_a_recording_that_a_model_goes_on_with_is_part_of_its_settings(tmp_path):
+    """It grows while games are played; its figures are those of the model that the settings name."""
+    tape = tmp_path / "tape.jsonl"
+    chat = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "cassette": str(tape)}
+    cell = Cell({}, ScriptedExecutor(), {}, PlanningSetup({"name": "chat", "chat": chat}))
+    before = cell.key()
+    tape.write_text('{"cassette": 1, "model": "m", "made": "", "note": ""}\n')
+    assert cell.key() == before and "recording" not in cell.made_with()

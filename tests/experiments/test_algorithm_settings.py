@@ -83,6 +83,16 @@ def test_the_planner_of_the_periodic_evaluation_is_checked_before_anything_runs(
         check_planned_environment("a", lost)
 
 
+def test_a_guess_is_refused_where_nothing_is_hidden_before_anything_runs():
+    ppo, guessing = find_algorithm("SymbolicPPO"), {"name": "disturbed", "planner": {"name": "guessing"}}
+    game = {"env": "rllib_llm_comm/overcooked_text-v0", "planner": guessing}
+    hidden = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": "planner", "observe": ["vector"]}
+    check_planned_environment("a", check_config("a", ppo, {**game, "env_config": hidden}))
+    told = check_config("a", ppo, {**game, "env_config": {**hidden, "told_to": "all"}})
+    with pytest.raises(UserError, match="In `a.config`: `planner` is 'guessing' but the game hides nothing"):
+        check_planned_environment("a", told)
+
+
 def test_complaints_about_results_to_come_are_ignored():
     algorithm = find_algorithm("MessageSFT")
     check_config("a", algorithm, {"input_": "/labels/(not there yet)"}, ["/labels/(not there yet)"])

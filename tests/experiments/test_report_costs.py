@@ -37,6 +37,8 @@ def test_games_and_replays_tell_requests_tokens_and_money(tmp_path):
         run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
         asked = len(server.requests)
     report = json.loads((tmp_path / "f/report/report.json").read_text())
+    assert [row["answers_from"] for row in report["stages"]] == ["tiny", "tiny"]
+    assert report["sources"] == ["games: tiny", "replay: tiny"]
     games, replay = ({name: float(row[name]) for name in COUNTS} for row in report["stages"])
     assert games["requests"] + replay["requests"] == asked and replay["requests"] > 0
     for row in (games, replay):
@@ -44,6 +46,29 @@ def test_games_and_replays_tell_requests_tokens_and_money(tmp_path):
         assert row["cost"] == pytest.approx(row["input_tokens"] / 100)
     per_game = report["evaluations"][0]["metrics"]
     assert 2 * float(per_game["plan_requests"]) == games["requests"]
+
+
+@pytest.mark.parametrize(
+    ("planner", "author"), [("scripted", "rules"), ({"name": "random", "seed": 1}, "random draws")]
+)
+@pytest.mark.parametrize("trials", [None, 0])
+def test_games_and_replays_name_their_author_without_a_model(tmp_path, planner, author, trials):
+    played = {
+        "checkpoint": str(shipped_policy("zoo:emma_cramped_room")),
+        "env_config": {"commit": False, "horizon": 8},
+        "planner": planner,
+        "trials": trials,
+        "episodes": 1,
+    }
+    specs = {
+        "games": {"run": "evaluate", "config": played},
+        "replay": {"run": "replay", "config": played},
+        "report": {"run": "sama_report", "config": {"of": ["${games}", "${replay}"]}},
+    }
+    run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
+    report = json.loads((tmp_path / "f/report/report.json").read_text())
+    assert [row["answers_from"] for row in report["stages"]] == [author, author]
+    assert report["sources"] == ["No language model and no recording was asked."]
 
 
 def test_a_data_set_that_grew_in_training_names_who_was_asked_and_its_cost(tmp_path):

@@ -1,0 +1,53 @@
+"""Stages that play a checkpoint are checked against its game before anything runs, whoever trains it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rllib_llm_comm.checkpoints.zoo import shipped_policy
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.pipeline import run_file
+from rllib_llm_comm.experiments.train_settings import TrainSettings
+
+HIDDEN = {"map_name": "B", "recipe": ["tomato salad", "onion salad"], "told_to": "planner", "observe": ["vector"]}
+
+
+class BegunError(Exception):
+    """All settings were right."""
+
+
+def begin(specs, folder):
+    def begun():
+        raise BegunError
+
+    settings = TrainSettings(storage_path=str(folder))
+    run_file(ExperimentFile("f", parse_experiments(specs, "f")), settings, before=begun)
+
+
+def trained(**env_config):
+    return {
+        "run": "SymbolicPPO",
+        "env": "rllib_llm_comm/overcooked_text-v0",
+        "stop": {"training_iteration": 1},
+        "config": {"env_config": {**HIDDEN, **env_config}, "planner": "scripted", "num_env_runners": 0},
+    }
+
+
+@pytest.mark.parametrize("run", ["evaluate", "replay"])
+def test_a_guess_in_the_game_of_a_stage_to_come_is_refused_where_nothing_is_hidden(tmp_path, run):
+    played = {"run": run, "config": {"checkpoint": "${cooks}", "planner": {"name": "guessing"}}}
+    with pytest.raises(BegunError):
+        begin({"cooks": trained(), "games": played}, tmp_path)
+    with pytest.raises(UserError, match="In `games.config`: .*hides nothing.*`told_to: planner`"):
+        begin({"cooks": trained(told_to="all"), "games": played}, tmp_path)
+    own = {**played, "config": {**played["config"], "env_config": {"told_to": "all"}}}
+    with pytest.raises(UserError, match="hides nothing"):
+        begin({"cooks": trained(), "games": own}, tmp_path)
+    assert not list(tmp_path.rglob("stage.json"))
+
+
+def test_a_guess_in_the_game_of_a_checkpoint_is_refused_where_nothing_is_hidden(tmp_path):
+    cooks = str(shipped_policy("zoo:emma_cramped_room"))
+    with pytest.raises(UserError, match="In `games.config`: .*hides nothing"):
+        begin({"games": {"run": "evaluate", "config": {"checkpoint": cooks, "planner": "guessing"}}}, tmp_path)
