@@ -12,7 +12,7 @@ from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
 from rllib_llm_comm.callbacks.new_subgoals import DrawNewSubgoals, drawing
 from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.kitchen.new_subgoals import NewSubgoals, NewSubgoalSettings
+from rllib_llm_comm.planning.new_subgoals import NewSubgoals, NewSubgoalSettings
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,7 +32,7 @@ class NewSubgoalsConfigMixin(StrictConfigMixin):
         Args:
             new_subgoals: `None` (default): it stays as it is. SAMA adds to it "periodically". A mapping with `every`
                 (training iterations between two times) and `planner` (asks a chat model), and maybe other fields of
-                `rllib_llm_comm.planning.kitchen.new_subgoals.NewSubgoalSettings`. The training waits for the answers.
+                `rllib_llm_comm.planning.new_subgoals.NewSubgoalSettings`. The training waits for the answers.
 
         Returns:
             This config.
