@@ -12,7 +12,10 @@ from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
 from rllib_llm_comm.callbacks.new_subgoals import DrawNewSubgoals, drawing
 from rllib_llm_comm.envs.overcooked_ai.game import SUBGOAL_ENV_ID
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.new_subgoals import NewSubgoals, NewSubgoalSettings
+from rllib_llm_comm.planning.kitchen.new_subgoals import KitchenSubgoals
+from rllib_llm_comm.planning.new_subgoals import BY_MODEL, ENCOUNTERED, NewSubgoals, NewSubgoalSettings
+from rllib_llm_comm.planning.preparation import preparation_class
+from rllib_llm_comm.planning.random_planners import RandomPlanner
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -27,7 +30,9 @@ class NewSubgoalsConfigMixin(StrictConfigMixin):
         self.new_subgoals: Mapping[str, Any] | None = None
 
     def subgoal_data(self, *, new_subgoals: Mapping[str, Any] | None) -> Self:
-        """Lets the data set `subgoal_file` grow during training.
+        """Lets the data set of subgoals grow during training.
+
+        That is `subgoal_file` of kitchens that draw subgoals themselves; in other games that of the planner `random`.
 
         Args:
             new_subgoals: `None` (default): it stays as it is. SAMA adds to it "periodically". A mapping with `every`
@@ -42,26 +47,50 @@ class NewSubgoalsConfigMixin(StrictConfigMixin):
     def _validate_new_subgoals(self) -> None:
         if self.new_subgoals is None or self._evaluates_whole_games():
             return
-        NewSubgoalSettings.from_mapping(self.new_subgoals)
+        settings = NewSubgoalSettings.from_mapping(self.new_subgoals)
         config: Any = self
-        game = config.env_config or {}
-        wanted = (
-            ("env", config.env, SUBGOAL_ENV_ID, "train there"),
-            ("planner", config.planner, None, "leave one of them away"),
-            ("env_config.subgoals", game.get("subgoals", "sampled"), "sampled", "only sampled ones are drawn"),
-            ("env_config.dynamics", game.get("dynamics", "old"), "old", "planners know no other"),
-        )
-        for name, value, right, remedy in wanted:
-            if value != right:
-                raise UserError(f"`new_subgoals` is set but `{name}` is {value!r} and not {right!r}; {remedy}.")
-        if not game.get("subgoal_file"):
-            raise UserError("`new_subgoals` is set but `env_config.subgoal_file` is not; give the data set to add to.")
+        if config.env == SUBGOAL_ENV_ID:
+            _check_kitchen(config)
+        else:
+            _check_planned_game(config, settings)
         self._add_callback(DrawNewSubgoals)
 
     def _evaluates_whole_games(self) -> bool:
         """True for settings of a periodic evaluation under a planner, whose games draw no subgoals."""
         config: Any = self
         return bool(config.in_evaluation and config.planner is not None)
+
+
+def _check_kitchen(config: Any) -> None:
+    """Refuses settings with which a kitchen that gives subgoals itself does not draw those of a data set."""
+    game = config.env_config or {}
+    wanted = (
+        ("planner", config.planner, None, "leave one of them away"),
+        ("env_config.subgoals", game.get("subgoals", "sampled"), "sampled", "only sampled ones are drawn"),
+        ("env_config.dynamics", game.get("dynamics", "old"), "old", "planners know no other"),
+    )
+    for name, value, right, remedy in wanted:
+        if value != right:
+            raise UserError(f"`new_subgoals` is set but `{name}` is {value!r} and not {right!r}; {remedy}.")
+    if not game.get("subgoal_file"):
+        raise UserError("`new_subgoals` is set but `env_config.subgoal_file` is not; give the data set to add to.")
+
+
+def _check_planned_game(config: Any, settings: NewSubgoalSettings) -> None:
+    """Refuses other games that no language model can prepare, and planners that draw no data set."""
+    planner = config.planner
+    if not isinstance(planner, Mapping) or planner.get("name") != RandomPlanner.name or not planner.get("subgoals"):
+        raise UserError(
+            f"`new_subgoals` is set but `planner` is {planner!r}, which draws no data set that could grow; give "
+            "{name: random, subgoals: FILE}, or train in the onion-soup kitchens with subgoals "
+            f"({SUBGOAL_ENV_ID})."
+        )
+    how = preparation_class(config.env)
+    if settings.states_by == BY_MODEL and how.form is None:
+        raise UserError(
+            f"`new_subgoals.states_by` is {BY_MODEL!r}, but no model can propose states of {config.env!r}; set it to "
+            f"{ENCOUNTERED!r}."
+        )
 
 
 class NewSubgoalsMixin(Algorithm):
@@ -75,13 +104,14 @@ class NewSubgoalsMixin(Algorithm):
         super().setup(config)
         own = self.config
         if own.new_subgoals is not None:
-            self._new_subgoals = NewSubgoals(
-                NewSubgoalSettings.from_mapping(own.new_subgoals),
-                own.env_config.get("layout", "cramped_room"),
-                str(own.env_config["subgoal_file"]),
-                with_code=isinstance(own.subgoal_rewards, Mapping) and own.subgoal_rewards.get("name") == "code",
-                seed=own.seed or 0,
-            )
+            settings, game = NewSubgoalSettings.from_mapping(own.new_subgoals), dict(own.env_config or {})
+            coded = isinstance(own.subgoal_rewards, Mapping) and own.subgoal_rewards.get("name") == "code"
+            common: dict[str, Any] = {"with_code": coded, "seed": own.seed or 0}
+            if own.env == SUBGOAL_ENV_ID:
+                layout, path = game.get("layout", "cramped_room"), str(game["subgoal_file"])
+                self._new_subgoals = KitchenSubgoals(settings, layout, path, **common)
+            else:
+                self._new_subgoals = NewSubgoals(settings, own.env, game, str(own.planner["subgoals"]), **common)
 
     @override(Algorithm)
     def step(self) -> dict[str, Any]:
@@ -109,8 +139,8 @@ class NewSubgoalsMixin(Algorithm):
             if group is not None:
                 group.foreach_env_runner(learn)
 
-    def _encountered(self) -> list[dict[str, Any]]:
-        def snapshots(runner: Any) -> list[dict[str, Any]]:
+    def _encountered(self) -> list[Any]:
+        def snapshots(runner: Any) -> list[Any]:
             games = drawing(runner)
             return [] if games is None else games.snapshots()
 

@@ -7,11 +7,12 @@ from typing import ClassVar
 from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.algorithms.new_subgoals import NewSubgoalsConfigMixin, NewSubgoalsMixin
 from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 
 
-class SymbolicPPOConfig(NumericPPOConfig):
+class SymbolicPPOConfig(NewSubgoalsConfigMixin, NumericPPOConfig):
     """Settings of `SymbolicPPO`.
 
     .. testcode::
@@ -32,9 +33,20 @@ class SymbolicPPOConfig(NumericPPOConfig):
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults (ours: the paper names PPO and gives no number)."""
         super().__init__(algo_class=algo_class or SymbolicPPO)
+        self._set_new_subgoals_defaults()
+
+    @override(NumericPPOConfig)
+    def validate(self) -> None:
+        """Checks all settings.
+
+        Raises:
+            UserError: If a value is not allowed or settings do not fit together.
+        """
+        super().validate()
+        self._validate_new_subgoals()
 
 
-class SymbolicPPO(PolicyCheckpointMixin, PPO):
+class SymbolicPPO(NewSubgoalsMixin, PolicyCheckpointMixin, PPO):
     """The paper's "symbolic PPO": all agents share an MLP actor and an MLP critic; settings: `SymbolicPPOConfig`."""
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Subgoals that are added to a kitchen's data set while agents train on it.
+"""Subgoals that are added to a game's data set while agents train on it.
 
 SAMA adds states that its agents encounter, and what its language model wants in them, to the data set periodically.
 """
@@ -6,29 +6,27 @@ SAMA adds states that its agents encounter, and what its language model wants in
 from __future__ import annotations
 
 import dataclasses
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.chat.usage import ChatCounters, cost_of
-from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, require_number, require_whole
 from rllib_llm_comm.language.text_encoder import check_text_encoder
 from rllib_llm_comm.planning.manuals.manual import read_manual
 from rllib_llm_comm.planning.planners import WITH_MODEL, make_planner, planner_model
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
 from rllib_llm_comm.planning.plans import PlanRequest
-from rllib_llm_comm.planning.preparation import Transition, open_game, preparation_of
+from rllib_llm_comm.planning.preparation import Transition, open_game, played_with, preparation_of
 from rllib_llm_comm.planning.proposed_states import distinct, propose_states
 from rllib_llm_comm.planning.rewards.checked_rewards import checked_reward, told_manual
 from rllib_llm_comm.planning.sama_planner import SamaPlanner
 from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset, digest_of, words_of
+from rllib_llm_comm.planning.subgoal_files import read_record
 
 logger = logging.getLogger(__name__)
 
@@ -105,14 +103,15 @@ class NewSubgoalSettings:
 
 
 class NewSubgoals:
-    """Asks for subgoals in new states of a kitchen, and for their reward code where code judges.
+    """Asks for subgoals in new states of a game, and for their reward code where code judges.
 
     Args:
         settings: The settings.
-        layout: The kitchen: a name, or rows of one's own.
+        env: Id of an environment of a game that language models can prepare.
+        env_config: Its settings.
         path: The data set that grows; the file stays as it is.
         with_code: Whether subgoals are judged by code, so that new ones need some.
-        seed: Of cooks' places in proposed states, and of the steps in which code is compared.
+        seed: Of what is drawn in proposed states, and of the steps in which code is compared.
 
     Attributes:
         subgoals: Subgoals that were added, in words.
@@ -125,17 +124,25 @@ class NewSubgoals:
     """
 
     def __init__(
-        self, settings: NewSubgoalSettings, layout: Any, path: str, *, with_code: bool = False, seed: int = 0
+        self,
+        settings: NewSubgoalSettings,
+        env: str,
+        env_config: Mapping[str, Any],
+        path: str,
+        *,
+        with_code: bool = False,
+        seed: int = 0,
     ) -> None:
-        self.settings, self._layout, self._with_code, self._seed = settings, layout, with_code, seed
+        self.settings, self._with_code, self._seed = settings, with_code, seed
+        self._env, played = env, played_with(env)  # as those play who compare reward code
+        self._env_config = {name: value for name, value in env_config.items() if name not in played}
         self._model = planner_model(settings.planner)
         game = self._fresh_game()
         self._data = SubgoalDataset(game, settings.planner, seed, self._model, states_by=settings.states_by)
-        self._kitchen = game.env.unwrapped.kitchen
         planner = make_planner(settings.planner, self._model)
         self._situation = planner.situation if isinstance(planner, SamaPlanner) else None
-        record = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-        self._known = {str(entry["subgoal"]) for entry in record["subgoals"]}
+        record, known = read_record(path)
+        self._known = set(known)
         self._asked_before = {str(plan.get("state")) for plan in record.get("plans", [])}
         self._told: dict[str, str] = {}  # words of the states that were asked, by their digest
         self.subgoals: list[str] = []
@@ -144,11 +151,11 @@ class NewSubgoals:
         self.failed = 0
         self._cost_before: dict[str, float] = {}
 
-    def ask(self, snapshots: Sequence[Mapping[str, Any]]) -> list[str]:
+    def ask(self, snapshots: Sequence[Any]) -> list[str]:
         """Asks in states that differ from all before, and adds what is new.
 
         Args:
-            snapshots: States in which the training games are, as of `Kitchen.snapshot`; of no use to "model".
+            snapshots: States in which the training games are, as `put` takes them; of no use to "model".
 
         Returns:
             The subgoals that were added now.
@@ -168,6 +175,15 @@ class NewSubgoals:
             self.failed += 1
             logger.warning("No new subgoals this time (%s); the training goes on with those that are there.", error)
             return []
+
+    def put(self, game: PlanningGame, snapshot: Any) -> None:
+        """Puts a game into the state of a training game.
+
+        Args:
+            game: A game of the same settings.
+            snapshot: As of `PlanningGame.save`.
+        """
+        game.load(snapshot)
 
     def figures(self) -> dict[str, float]:
         """Counts so far: `states` asked, `subgoals` added and `left_out`, `goals`, `failed` times, and the cost."""
@@ -212,10 +228,10 @@ class NewSubgoals:
             return words_of(self._data.game, state)
         return self._situation(PlanRequest(self._data.game, state))
 
-    def _encountered(self, snapshots: Sequence[Mapping[str, Any]]) -> list[State]:
+    def _encountered(self, snapshots: Sequence[Any]) -> list[State]:
         game, found = self._data.game, []
         for snapshot in snapshots:
-            self._kitchen.restore(snapshot)
+            self.put(game, snapshot)
             state = game.state()
             if digest_of(words_of(game, state)) not in self._asked_before:
                 found.append(state)
@@ -265,8 +281,8 @@ class NewSubgoals:
 
     @cached_property
     def _example(self) -> PlanningGame:
-        """A kitchen that stays at its start, which writers of reward code are shown."""
+        """A game that stays at its start, which writers of reward code are shown."""
         return self._fresh_game()
 
     def _fresh_game(self) -> PlanningGame:
-        return open_game(ENV_ID, {"layout": self._layout}, self._seed)
+        return open_game(self._env, self._env_config, self._seed)

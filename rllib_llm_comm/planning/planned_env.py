@@ -22,6 +22,7 @@ from rllib_llm_comm.planning.made_plan import made_plan
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import State, planning_game
 from rllib_llm_comm.planning.plans import DONE, LOST, STUCK, Outcome, Plan, Planner, PlanRequest, no_plan
+from rllib_llm_comm.planning.random_planners import RandomPlanner
 from rllib_llm_comm.planning.rewards.subgoal_rewards import EXACT, SubgoalRewards, make_rewards
 from rllib_llm_comm.planning.subgoal_observations import ALL, SubgoalTeller, check_subgoals_to
 from rllib_llm_comm.planning.tracking import PATIENCE, SubgoalTracker, check_patience
@@ -127,6 +128,17 @@ class PlannedSubgoals(BaseParallelWrapper):
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
         self.env.close()
+
+    def learn(self, texts: Sequence[str], sources: Mapping[str, str]) -> None:
+        """Lets a planner that draws the subgoals of a data set draw others, too.
+
+        Args:
+            texts: These subgoals, in the game's words.
+            sources: Their reward code, where code judges.
+        """
+        if isinstance(self.planner, RandomPlanner):
+            self.planner.draw_also(texts)
+        self.rewards.learn(sources)
 
     def require_plan(self) -> None:
         """Refuses an episode in which each plan that was asked for has failed: it tells nothing of the planner.

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel
 
+from rllib_llm_comm.envs.game_record import GameRecord
 from rllib_llm_comm.envs.games import GAMES, game_of, make_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.lazy import load
@@ -158,6 +159,45 @@ def preparation_of(game: PlanningGame) -> GamePreparation:
     return made
 
 
+def preparation_class(env: str) -> type[GamePreparation]:
+    """The preparation of the game of an environment.
+
+    Args:
+        env: Id of an environment.
+
+    Raises:
+        UserError: If its game has none.
+    """
+    record = _record_of(env)
+    if record is None or not record.preparation:
+        raise _unprepared(env, record)
+    found: type[GamePreparation] = load(record.preparation)
+    return found
+
+
+def played_with(env: str) -> Mapping[str, Any]:
+    """The settings with which subgoals can be followed in the game of an environment; empty where none is known.
+
+    Args:
+        env: Id of an environment.
+    """
+    record = _record_of(env)
+    found: Mapping[str, Any] = load(record.planning).played_with if record is not None and record.planning else {}
+    return found
+
+
+def _record_of(env: str) -> GameRecord | None:
+    return next((record for record in GAMES.values() if env in record.entry_points), None)
+
+
+def _unprepared(env: str, record: GameRecord | None) -> UserError:
+    game = f"the game {record.name!r}" if record is not None else "this game"
+    return UserError(
+        f"`env` is {env!r}, but no language model can prepare {game}, only {', '.join(prepared_games())}; use an "
+        "environment of one of these."
+    )
+
+
 def open_game(env: str, settings: Mapping[str, Any], seed: int = 0) -> PlanningGame:
     """A game at its start, with the settings with which subgoals can be followed unless others are given.
 
@@ -169,14 +209,10 @@ def open_game(env: str, settings: Mapping[str, Any], seed: int = 0) -> PlanningG
     Raises:
         UserError: If there is no such environment, planners do not know its game, or a setting is not allowed.
     """
-    record = next((record for record in GAMES.values() if env in record.entry_points), None)
+    record = _record_of(env)
     if record is not None and not record.preparation:
-        raise UserError(
-            f"`env` is {env!r}, but no language model can prepare the game {record.name!r}, only "
-            f"{', '.join(prepared_games())}; use an environment of one of these."
-        )
-    played = load(record.planning).played_with if record is not None and record.planning else {}
-    made = make_env(env, **{**played, **settings})
+        raise _unprepared(env, record)
+    made = make_env(env, **{**played_with(env), **settings})
     made.reset(seed=seed)
     game = planning_game(made)
     preparation_of(game)

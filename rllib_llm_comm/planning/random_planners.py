@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +47,15 @@ class RandomPlanner(Planner):
     def settings(self) -> dict[str, Any]:
         """Settings that identify this planner, JSON-able."""
         return {"name": self.name, **({"subgoals": self.subgoals} if self.subgoals else {})}
+
+    def draw_also(self, texts: Iterable[str]) -> None:
+        """Draws other subgoals, too; who draws all that there are leaves it.
+
+        Args:
+            texts: These, in the game's words.
+        """
+        if self.subgoals:
+            self._drawn |= frozenset(texts)
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of random subgoals that the agents can set about now."""

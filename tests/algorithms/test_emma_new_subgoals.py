@@ -133,7 +133,7 @@ def test_a_growing_data_set_goes_with_an_evaluation_in_whole_games(data_set):
     [
         (lambda c: c.environment(env_config={"subgoal_file": None}), "`env_config.subgoal_file` is not"),
         (lambda c: c.planning(planner="scripted"), "`planner` is 'scripted'"),
-        (lambda c: c.environment("rllib_llm_comm/frozen_lake-v0", env_config={}), "`env` is 'rllib_llm_comm"),
+        (lambda c: c.environment("rllib_llm_comm/frozen_lake-v0", env_config={}), "`planner` is None, which draws no"),
         (lambda c: c.subgoal_data(new_subgoals={"every": 1}), "`new_subgoals.planner` is missing"),
     ],
 )

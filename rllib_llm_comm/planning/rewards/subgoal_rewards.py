@@ -83,7 +83,6 @@ class SubgoalRewards:
         Raises:
             UserError: If the user has to do something first.
         """
-        return
 
     def learn(self, sources: Mapping[str, str]) -> None:
         """Takes code for subgoals that had none; who needs none leaves it.
@@ -91,7 +90,6 @@ class SubgoalRewards:
         Args:
             sources: Code by subgoal.
         """
-        return
 
     def done(self, game: PlanningGame, before: State, after: State, agent: str, subgoal: str) -> bool:
         """True if an agent has done a subgoal in one game step.
@@ -228,8 +226,10 @@ class CodeRewards(_ByState):
         self._sources = _read_sources(self.path)
 
     def learn(self, sources: Mapping[str, str]) -> None:
-        """Takes code for subgoals that had none."""
-        self._sources = {file_name(subgoal): source for subgoal, source in sources.items()} | self._sources
+        """Takes code for subgoals that had none, those that were refused for it, too."""
+        for subgoal in [one for one in sources if file_name(one) not in self._sources]:
+            self._sources[file_name(subgoal)] = sources[subgoal]
+            self._rewards.pop(subgoal, None)
 
     def prepare(self, game: PlanningGame, state: State, agent: str, subgoal: str) -> None:
         """Loads the code of a subgoal, once."""
