@@ -15,7 +15,8 @@ from rllib_llm_comm.planning.random_planners import RandomPlanner
 class DrawNewSubgoals(RLlibCallback):
     """Shows the states of an EnvRunner's games and lets these draw new subgoals; algorithms add it for `new_subgoals`.
 
-    Games are kitchens that draw subgoals themselves, and games under a planner that draws those of a data set. What was added stays for games that are made anew after a failure; new EnvRunners are told by the algorithm.
+    Games are kitchens that draw subgoals themselves, and games under a planner that draws those of a data set. What was
+    added stays for games that are made anew after a failure; new EnvRunners are told by the algorithm.
     """
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.envs.overcooked_ai.subgoal_file import kitchen_record
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.kitchen.new_subgoals import KitchenSubgoals
-from rllib_llm_comm.planning.new_subgoals import NewSubgoals, NewSubgoalSettings
+from rllib_llm_comm.planning.new_subgoals import NewSubgoalSettings
 from rllib_llm_comm.planning.shipped_cassettes import recording
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
