@@ -41,8 +41,8 @@ SHOWN = {
     "rewards": ("subgoals", "with_code", "never_done", "judgements", "share", "precision", "recall"),
 }
 NOTES = [
-    "All answers but those of the manuals were written by hand (tools/sama_lake_sheet.py, tools/sama_minirts_sheet.py); "
-    "no language model was asked for them.",
+    "All answers but those of the manuals were written by hand (tools/sama_lake_sheet.py, "
+    "tools/sama_minirts_sheet.py); no language model was asked for them.",
     "Points are those of both walkers together, of 2.",
 ]
 
