@@ -4,8 +4,8 @@
     rllib train file tuned_examples/sama_minirts.yaml
     python benchmarks/sama_other_games.py results --json docs/results/planning/sama_other_games.json
 
-The scripted walkers (`LakePlanning.player`) are in the place of trained ones: they play the games of the lake's run, with
-its manual, its translator and its planner, so that the plans alone decide.
+The scripted walkers (`LakePlanning.player`) are in the place of trained ones: they play the games of the lake's run,
+with its manual, its translator and its planner, so that the plans alone decide.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def trained(folder: Path) -> dict[str, Any]:
             "points": round(2 * told["return_mean"], 4),
             "both_arrived": told["success_rate"],
             "subgoals_share": round(told["metrics"]["subgoals_share"], 4),
-            "collisions_per_game": told["collisions"],
+            "collisions_per_game": told["collisions_mean"],
             "seconds_per_game": told["seconds_per_game"],
             "games": told["episodes"],
             "seeds_from": config["seed"],
