@@ -8,10 +8,10 @@ rounds of earlier games that went well can be told.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -39,6 +39,7 @@ from rllib_llm_comm.planning.state_translator import read_translator
 
 ROUND, EPISODE = "round", "episode"
 NO_MENU = "none"
+_NO_REASON = "the game does not take it"
 
 
 class Proposal(BaseModel):
@@ -64,6 +65,8 @@ class SamaPlanSettings(ChatPlanSettings):
             whole game, too).
         experience: Worked examples from rounds of earlier games that went well, 0 or more (SAMA tells some; the number
             is ours).
+        reasons: Whether the model is told why the game refuses a proposal when it is asked again (SAMA); else it is
+            asked again without them. For experiments.
     """
 
     menu: str = NO_MENU
@@ -72,6 +75,7 @@ class SamaPlanSettings(ChatPlanSettings):
     history: bool = True
     memory: str = EPISODE
     experience: int = 0
+    reasons: bool = True
 
     menus: ClassVar[tuple[str, ...]] = (NO_MENU, *ChatPlanSettings.menus)
 
@@ -80,6 +84,7 @@ class SamaPlanSettings(ChatPlanSettings):
         super().__post_init__()
         require_choice("fallback", self.fallback, (NONE, ERROR))
         require_choice("history", self.history, (False, True))
+        require_choice("reasons", self.reasons, (False, True))
         require_choice("memory", self.memory, (ROUND, EPISODE))
         require_whole("experience", self.experience, 0)
         if not isinstance(self.translation, str):
@@ -264,7 +269,7 @@ class SamaPlanner(ChatPlanner):
             else "",
         )
         form = with_entries(Proposal, "subgoals", count)
-        answer = ask_for(self.model, prompt, form, check=check)
+        answer = ask_for(self.model, prompt, form, check=self._refusing(check))
         return _Parts(goal or answer.goal, answer.thoughts, answer.subgoals, refused)
 
     def _given_out(self, request: PlanRequest, context: str, parts: _Parts) -> tuple[dict[str, str], dict[str, str]]:
@@ -284,8 +289,22 @@ class SamaPlanner(ChatPlanner):
                 raise UnusableError("this assignment has failed from here already")
 
         prompt = self.assignment_prompt(request, context, parts.goal, texts, self._failures(request))
-        answer = ask_for(self.model, prompt, with_entries(Assignment, "assignment", len(game.agents)), check=check)
+        form = with_entries(Assignment, "assignment", len(game.agents))
+        answer = ask_for(self.model, prompt, form, check=self._refusing(check))
         return assigned_way(answer, game.agents, parts.subgoals), {one.agent: one.reason for one in answer.assignment}
+
+    def _refusing(self, check: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A check of answers whose reasons the model is told, or not."""
+        if self.sama.reasons:
+            return check
+
+        def silent(answer: Any) -> None:
+            try:
+                check(answer)
+            except UnusableError:
+                raise UnusableError(_NO_REASON) from None
+
+        return silent
 
     def _failures(self, request: PlanRequest) -> str:
         earlier = request.earlier if self.sama.memory == EPISODE else ()

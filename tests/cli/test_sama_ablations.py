@@ -63,6 +63,7 @@ def test_with_a_recording_the_file_is_refused_before_anything_runs(tmp_path):
         ({"experience": 2}, "`experience` is 2"),
         ({"history": True}, "`history` is True"),
         ({"objects": False}, "`objects` is False"),
+        ({"reasons": False}, "`reasons` is False"),
         ({"translation": ""}, "the recording 'sama.jsonl.gz' answers questions with a translation alone"),
     ],
 )  # fmt: skip

@@ -109,6 +109,17 @@ def test_the_moment_is_told_in_the_translators_words_without_what_is_false(game,
     assert "400 steps are left" in model.prompts[0]
 
 
+def test_without_reasons_the_model_is_asked_again_and_told_none(game):
+    for reasons in (True, False):
+        model = Answers(proposal("fly to the moon", "wait"), proposal("fetch an onion", "wait"), given())
+        made = plan(game, model, reasons=reasons)
+        assert [one.subgoal for one in made.refused] == ["fly to the moon"] and made.refused[0].reason
+        assert (made.refused[0].reason in model.prompts[1]) is reasons
+        assert "the game does not take it" in model.prompts[1] or reasons
+    with pytest.raises(UserError, match="`reasons` is 'no'"):
+        make_planner({**SHORT, "reasons": "no"}, model)
+
+
 def test_an_assignment_that_failed_is_not_taken_again(game):
     first = plan(game, Answers(proposal("fetch an onion", "wait"), given()))
     failed = FailedAttempt(first, "assignment", "they should change", ("alice",))
