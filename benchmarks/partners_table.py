@@ -7,7 +7,8 @@ r"""Table of self-play, PBT, FCP and COLE with partners that they have never met
 Every seed of a method plays in both seats with itself, with the other seeds of its method, and with the groups of
 partners below. A cell of kitchen and method is one JSON file; cells that are there are not played again, unless other
 checkpoints or another number of episodes are asked for. The table holds the kitchens whose stages have all ended; the
-others are named as missing. With `--emma` EMMA plays, too, told by a planner that plans for both cooks:
+others are named as missing. A kitchen of an earlier table stays if the study holds nothing of it, so that kitchens can
+be trained one by one on several machines. With `--emma` EMMA plays, too, told by a planner that plans for both cooks:
 
     ... --emma results/emma_0/{kitchen} results/emma_1/{kitchen} results/emma_2/{kitchen}
 """
@@ -163,12 +164,24 @@ def fcp_less_self_play(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, floa
     return difference(fcp, own)
 
 
+def earlier_kitchens(options: argparse.Namespace) -> dict[str, Any]:
+    """The kitchens of the table that is there, of which the study holds nothing: another machine trained them."""
+    path = options.json / "table.json"
+    told = json.loads(path.read_text(encoding="utf-8"))["kitchens"] if path.exists() else {}
+    return {name: figures for name, figures in told.items() if not any(options.study.glob(f"{name}.*"))}
+
+
 def table_of(options: argparse.Namespace) -> dict[str, Any]:
     """All figures; plays the cells that are not there."""
     study: Path = options.study
     kitchens: dict[str, Any] = {}
     lacking: dict[str, list[str]] = {}
+    earlier = earlier_kitchens(options)
     for kitchen in KITCHENS:
+        if kitchen in earlier:
+            kitchens[kitchen] = earlier[kitchen]
+            print(f"{kitchen}: kept as it is in {options.json}, since {study} does not hold it")
+            continue
         if absent := missing(study, kitchen):
             lacking[kitchen] = absent
             print(f"{kitchen}: missing, these stages have not ended: {', '.join(absent)}")

@@ -90,6 +90,14 @@ def test_the_script_on_a_study_that_still_runs(study, tmp_path):
     assert json.loads(cell.read_text())["players"][0]["policy"] == "mine/cramped_room.fcp/trial_0/checkpoint_000001"
 
 
+def test_a_kitchen_of_an_earlier_table_stays(study, tmp_path):
+    earlier = {"kitchens": {"coordination_ring": {"methods": {}}, "cramped_room": {"methods": {}}}}
+    (tmp_path / "table.json").write_text(json.dumps(earlier))
+    options = Namespace(study=study, json=tmp_path, episodes=1, planner="scripted", emma=[])
+    assert partners_table.earlier_kitchens(options) == {"coordination_ring": {"methods": {}}}
+    assert partners_table.earlier_kitchens(Namespace(**{**vars(options), "json": tmp_path / "none"})) == {}
+
+
 def test_a_cell_is_played_again_for_other_games_only(study, tmp_path):
     def kept(episodes, players):
         options = Namespace(json=tmp_path, episodes=episodes, planner="scripted")
