@@ -44,7 +44,7 @@ class NumericModule(ActorCriticModule):
 
     @override(ActorCriticModule)
     def narrow(self, observations: dict[str, Any]) -> dict[str, Any]:
-        """As `NumericNetwork.narrow`."""
+        """Observations without the columns that are zero in all rows of an update (`NumericNetwork.narrow`)."""
         return self.network.narrow(observations)
 
     @override(ActorCriticModule)
