@@ -149,7 +149,7 @@ def _row(record: StageRecord, folder: Path) -> dict[str, Any]:
 
 
 def _without_model(record: StageRecord) -> list[str]:
-    """Who planned games of a stage beside language models and their recordings, which `answers_from` names."""
+    """Authors of a stage's plans beside language models and their recordings, which `answers_from` names."""
     told = [{**authors_in(one.get("metrics", {}), "plans"), **(one.get("plans") or {})} for one in _told(record)]
     return [words for who, words in _NO_MODEL.items() if any(one.get(who) for one in told)]
 
