@@ -131,7 +131,7 @@ def _arguments(node: Any, braced: bool = False) -> list[Any]:
 
 
 def _verbatim(node: Any) -> str:
-    """What stands in \\verb and in the environment of its kind."""
+    """The text of \\verb and of the environment of its kind."""
     return getattr(node.nodeargd, "verbatim_text", None) or ""
 
 
