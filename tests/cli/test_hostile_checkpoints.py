@@ -170,7 +170,8 @@ def test_further_ways_out_are_withheld(setting, value, place, tmp_path):
     "planner",
     [
         "scripted", "plan4mc", {"name": "random", "seed": 3}, {"name": "chat", "chat": {"local": "smollm2"}},
-        {"name": "cassette", "cassette": "claude_reward_code"}, {"name": "disturbed", "share": 0.2, "planner": "scripted"},
+        {"name": "cassette", "cassette": "claude_reward_code"},
+        {"name": "disturbed", "share": 0.2, "planner": "scripted"},
     ],
 )  # fmt: skip
 def test_planners_of_this_program_need_no_trust(planner, place):
