@@ -26,7 +26,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.evaluation.planned_play import play_planned
-from rllib_llm_comm.planning.rules_chat import RulesChat
+from tools.rules_chat import RulesChat
 
 AT_ONCE = 4
 

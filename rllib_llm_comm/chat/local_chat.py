@@ -17,6 +17,7 @@ AUTO = "auto"
 _LINE_TOKENS = 48
 
 _REGISTERED: dict[str, Callable[..., ChatModel]] = {}
+_RULES = "rules"  # came with the package once
 
 
 class LocalChat:
@@ -201,4 +202,9 @@ def make_local_chat(local: str, **settings: Any) -> ChatModel:
         UserError: If a setting is not allowed.
     """
     maker = _REGISTERED.get(local)
+    if maker is None and local == _RULES:
+        raise UserError(
+            f"`local` is {local!r}, which is no language model and left the package: in a clone of the repository "
+            "`import tools.rules_chat` makes it known; elsewhere take the planner 'scripted', or a `cassette`."
+        )
     return LocalChat(local, **settings) if maker is None else maker(**settings)
