@@ -178,7 +178,7 @@ class ChatPlanner(Planner):
         with count_scope() as asked:
             yield
         if phase not in self._by or asked.requests or asked.cached:
-            self._by[phase] = answerer_of(self.model, asked)
+            self._by = {**self._by, phase: answerer_of(self.model, asked)}  # planners beside this one have their own
         by[phase] = self._by[phase]
 
     # ---- what all questions begin with -------------------------------------------------------------------
