@@ -13,6 +13,7 @@ import numpy as np
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.json_file import JsonValue, damaged, read_json
+from rllib_llm_comm.evaluation.study_cost import Costs, kept_costs, read_costs
 from rllib_llm_comm.evaluation.study_curves import Curve, kept_curve, read_curves
 
 STUDY_RECORD = "study.json"
@@ -87,12 +88,14 @@ class StudyResults:
         scenarios: Scenario -> system -> results.
         missing: Stages without a result.
         note: A remark for readers of these results, such as that their runs are gone.
+        cost: Cost of questions to chat models, where there were any.
     """
 
     study: dict[str, Any]
     scenarios: dict[str, dict[str, SystemResults]]
     missing: list[str]
     note: str = ""
+    cost: Costs = field(default_factory=dict)
 
     @property
     def baseline(self) -> str:
@@ -134,7 +137,7 @@ def read_results(folder: Path) -> StudyResults:
                 else:
                     missing.append(f"{stage}.{suffix}")
             scenarios[scenario][name] = found
-    return StudyResults(study, scenarios, missing)
+    return StudyResults(study, scenarios, missing, cost=read_costs(folder, study))
 
 
 def join_results(parts: Sequence[StudyResults]) -> StudyResults:
@@ -171,13 +174,17 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
         if first.baseline not in systems:
             raise UserError(f"Scenario {scenario!r} lacks the baseline {first.baseline!r}; give the study that has it.")
     notes = dict.fromkeys(part.note for part in parts if part.note)
-    return StudyResults(study, scenarios, [stage for part in parts for stage in part.missing], " ".join(notes))
+    cost: Costs = {}
+    for part in parts:
+        for scenario, stages in part.cost.items():
+            cost[scenario] = {**cost.get(scenario, {}), **stages}
+    return StudyResults(study, scenarios, [stage for part in parts for stage in part.missing], " ".join(notes), cost)
 
 
 def to_plain(results: StudyResults) -> dict[str, Any]:
     """Everything that a report is made of as values for JSON (a missing figure is null)."""
     plain: dict[str, Any] = _without_nan(asdict(results))
-    return plain
+    return plain if results.cost else {name: value for name, value in plain.items() if name != "cost"}
 
 
 def _checked_study(study: JsonValue) -> dict[str, Any]:
@@ -219,7 +226,8 @@ def _kept_results(path: Path) -> StudyResults:
     kept = read_json(path, _REPORT_AGAIN)
     note = kept["note"].text() if "note" in kept else ""
     missing = [stage.text() for stage in kept["missing"].elements()]
-    results = StudyResults(_checked_study(kept["study"]), {}, missing, note)
+    cost = kept_costs(kept["cost"]) if "cost" in kept else {}
+    results = StudyResults(_checked_study(kept["study"]), {}, missing, note, cost)
     for scenario, systems in kept["scenarios"].items(least=1).items():
         _ = kept["study"]["scenarios"][scenario], systems[results.baseline]  # both must be there
         results.scenarios[scenario] = {}
