@@ -161,7 +161,7 @@ class _GamesInRounds:
         keep_frames: bool,
         counterfactuals: bool,
     ) -> None:
-        self._policy, self._by, self._model, self._explore = policy, by, model, explore
+        self._policy, self._model, self._explore = policy, model, explore
         self._settings, self._rounds = (
             settings,
             {
@@ -171,14 +171,14 @@ class _GamesInRounds:
             },
         )
         self._silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
-        planner = make_planner(by["planner"], model)
-        self._one = planner if remembers_games(thinker(planner)) else None
+        self._planner = make_planner(by["planner"], model)
+        self._one = remembers_games(thinker(self._planner)) or isinstance(by["planner"], Planner)
         self._done = 0
 
     def play(self, seeds: Sequence[int], progress: Progress | None) -> list[Episode]:
         """The episodes of seeds, in their order."""
         # Games of which earlier ones are told, or that are recorded frame by frame, are played in their order.
-        in_order = self._one is not None or self._silence is not None
+        in_order = self._one or self._silence is not None
         at_once = 1 if in_order else min(len(seeds), _begun_at_once(self._policy, self._model))
         if at_once == 1:
             env = self._env()
@@ -190,7 +190,7 @@ class _GamesInRounds:
 
     def _played(self, env: Any, seed: int, games: int, progress: Progress | None) -> Episode:
         recorder = AttemptRecorder(self._policy, env, seed, self._explore, self._silence)
-        planner = self._one or make_planner(self._by["planner"], self._model)
+        planner = self._planner if self._one else self._planner.beside()
         told = _play_rounds(env, recorder, planner, seed, watch=recorder.watch, **self._rounds)
         self._done += 1
         return counted(recorder.finished(told), self._done, games, progress)
@@ -200,20 +200,24 @@ def _maker(
     policy: Any, planning: Mapping[str, Any] | None, by: Mapping[str, Any] | None, settings: Mapping[str, Any]
 ) -> tuple[ChatModel | None, Callable[..., Any]]:
     """The planner's chat model, and a function that makes the environment."""
-    model = None if by is None else planner_model(by["planner"])
-    return model, partial(_planned_env, policy, planning, by, model, settings)
+    if by is None:
+        return None, partial(_planned_env, policy, planning, None, settings)
+    model = planner_model(by["planner"])
+    planner = make_planner(by["planner"], model)
+    one = isinstance(by["planner"], Planner)  # one of the caller's own plans for all games itself
+    return model, partial(_planned_env, policy, by, planner if one else planner.beside, settings)
 
 
 def _planned_env(
     policy: Any,
     planning: Mapping[str, Any] | None,
-    by: Mapping[str, Any] | None,
-    model: ChatModel | None,
+    planner: Planner | Callable[[], Planner] | None,
     settings: Mapping[str, Any],
     **more: Any,
 ) -> Any:
-    """The environment of a policy, with a planner of its own that shares the chat model."""
-    planned = planning if by is None else {**by, "planner": make_planner(by["planner"], model)}
+    """The environment of a policy, with a planner of its own that shares the chat model and what was asked once."""
+    made = planner() if callable(planner) else planner
+    planned = planning if made is None else {**(planning or {}), "planner": made}
     return policy.env(planning=planned, **{**settings, **more})
 
 

@@ -11,7 +11,17 @@ from tests import forked
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 QUICK = ["games", "onion_soup", "trunk", "gpu"]
-SLOW = ["scoring", "questions", "update", "value_decomposition", "env_runners", "phases", "messages", "partners"]
+SLOW = [
+    "scoring",
+    "questions",
+    "asking_ahead",
+    "update",
+    "value_decomposition",
+    "env_runners",
+    "phases",
+    "messages",
+    "partners",
+]
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 
 

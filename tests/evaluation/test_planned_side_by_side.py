@@ -191,3 +191,14 @@ def test_games_that_are_told_of_earlier_ones_are_played_in_their_order():
         play_planned(Walks(), planning=planning, trials=0, episodes=2, env_config={"horizon": 12})
         prompts = [body["messages"][-1]["content"] for body in server.requests]
     assert any("In an earlier game." in prompt for prompt in prompts)
+
+
+@pytest.mark.parametrize("trials", [None, 0])
+def test_the_things_that_matter_are_asked_for_once(trials):
+    with ChatServer(Late()) as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_concurrent": 4}
+        planning = {"planner": {"name": "chat", "examples": 0, "chat": chat}, "patience": 5}
+        games = play_planned(Walks(), planning=planning, trials=trials, episodes=4, env_config={"horizon": 6})
+        prompts = [body["messages"][-1]["content"] for body in server.requests]
+    assert sum("Which things of the game" in prompt for prompt in prompts) == 1
+    assert sum(game.metrics["plan_requests"] for game in games) == len(prompts)
