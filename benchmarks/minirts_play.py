@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, make_commander
 from rllib_llm_comm.envs.minirts.env import MAX_TICK
+from rllib_llm_comm.evaluation.statistics import wilson
 
 OPPONENTS = ("simple", "medium", "medium2", "medium3", "medium_tower", "strong")
 SPREAD = 1000
@@ -38,14 +38,12 @@ def summary(games: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Shares of all games of a cell, with the 95 % interval of the wins (Wilson)."""
     results = [game["result"] for game in games.values()]
     count, wins = len(results), results.count(1)
-    z, share = 1.96, results.count(1) / len(results)
-    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
+    won = wilson(wins, count).rounded()
     return {
         "games": count,
-        "won": round(wins / count, 4),
+        "won": won["value"],
         "drawn": round(results.count(0) / count, 4),
-        "won_95": [round(max(0.0, middle - half), 4), round(min(1.0, middle + half), 4)],
+        "won_95": [won["low"], won["high"]],
         "ticks_mean": round(sum(game["ticks"] for game in games.values()) / count),
     }
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from rllib_llm_comm.envs.minirts.commanders.scripted_team import ScriptedTeam
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, SCOUT, Command
 from rllib_llm_comm.envs.minirts.engine.units import PEASANT
 from rllib_llm_comm.envs.minirts.env import MAX_TICK
+from rllib_llm_comm.evaluation.statistics import wilson
 from rllib_llm_comm.files import write_atomically
 
 OPPONENTS = ("medium", "medium_tower", "medium2")
@@ -81,10 +81,8 @@ def play(system: str, opponent: str, seeds: range) -> list[dict[str, Any]]:
 def share(games: list[dict[str, Any]], limit: int) -> dict[str, Any]:
     """Share of games won within a number of ticks, with its 95 % interval (Wilson)."""
     count, wins = len(games), sum(game["result"] == 1 and game["ticks"] <= limit for game in games)
-    z, part = 1.96, wins / count
-    middle = (part + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(part * (1 - part) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    return {"won": round(part, 4), "won_95": [round(max(0.0, middle - half), 4), round(min(1.0, middle + half), 4)]}
+    won = wilson(wins, count).rounded()
+    return {"won": won["value"], "won_95": [won["low"], won["high"]]}
 
 
 def main() -> None:

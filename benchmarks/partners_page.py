@@ -152,7 +152,10 @@ def beats(less: Mapping[str, float | None]) -> str:
 def _kitchen(found: Mapping[str, Any]) -> str:
     columns = ("self_play", "cross_play", *GROUPS)
     head = ["", "itself", "same method", *(name.removeprefix("held-out seeds, ") for name in GROUPS)]
-    rows = ([LABELS[name], *(estimate(own[one]) for one in columns)] for name, own in found["methods"].items())
+    rows = (
+        [LABELS[name], *(estimate(own[one]) if one in own else "-" for one in columns)]
+        for name, own in found["methods"].items()
+    )
     return _table(head, rows)
 
 

@@ -7,9 +7,11 @@ r"""Table of self-play, PBT, FCP and COLE with partners that they have never met
 Every seed of a method plays in both seats with itself, with the other seeds of its method, and with the groups of
 partners below. A cell of kitchen and method is one JSON file; cells that are there are not played again, unless other
 checkpoints or another number of episodes are asked for. The table holds the kitchens whose stages have all ended; the
-others are named as missing. With `--emma` EMMA plays, too, told by a planner that plans for both cooks:
+others are named as missing. A kitchen of an earlier table stays until the study has all of it, so that kitchens can be
+trained one by one on several machines. With `--emma` EMMA plays, too, told by a planner that plans for both cooks:
 
-    ... --emma results/emma_0/{kitchen} results/emma_1/{kitchen} results/emma_2/{kitchen}
+    rllib train file tuned_examples/emma.yaml --seed 0 --experiment-name emma_0    # and so on
+    ... --emma results/emma_0/emma results/emma_1/emma results/emma_2/emma
 """
 
 from __future__ import annotations
@@ -17,16 +19,19 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from partners_page import EMMA, GROUPS, HALF_TRAINED, HELD_OUT, KITCHENS, METHODS, OTHERS, PROXIES, page, tables
 
+from rllib_llm_comm.agents.policy_folder import find_policy
+from rllib_llm_comm.agents.policy_manifest import read_manifest
 from rllib_llm_comm.checkpoints.stage_record import read_record
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.files import write_atomically
 
+HORIZON = 400  # steps of a game
 SCRIPTED = (
     {"policy": "scripted", "name": "scripted"},
     {"policy": "scripted", "noise": 0.3, "name": "noisy"},
@@ -65,14 +70,28 @@ def groups(study: Path, kitchen: str, method: str) -> dict[str, list[Any]]:
         "random": ["random"],
         "stay": ["stay"],
         PROXIES: list(SCRIPTED),
-        OTHERS: others,
+        **({OTHERS: others} if others else {}),
     }
 
 
-def followers(patterns: Sequence[str], kitchen: str) -> list[Path]:
-    """The folders of EMMA's seeds for a kitchen; none unless all are there."""
-    found = [Path(pattern.replace("{kitchen}", kitchen)) for pattern in patterns]
-    return found if all(one.exists() for one in found) else []
+def followers(places: Sequence[str], kitchen: str) -> list[Path]:
+    """The checkpoints of EMMA's seeds for a kitchen; none unless all are there.
+
+    Args:
+        places: Per seed a stage of `tuned_examples/emma.yaml`, of whose checkpoints that of the kitchen counts, or a
+            checkpoint's folder with `{kitchen}` in its name.
+        kitchen: The layout.
+    """
+    found = []
+    for place in places:
+        path = Path(place.replace("{kitchen}", kitchen))
+        trained = checkpoints(path)
+        if trained:
+            fitting = [one for one in trained if read_manifest(find_policy(one)).env_config.get("layout") == kitchen]
+        else:
+            fitting = [path] if path.exists() else []
+        found += fitting[:1]
+    return found if len(found) == len(places) else []
 
 
 def planning_of(method: str, options: argparse.Namespace) -> dict[str, Any] | None:
@@ -127,20 +146,26 @@ def difference(one: Mapping[str, float | None], other: Mapping[str, float | None
     return {"mean": round(float(means[0] or 0) - float(means[1] or 0), 2), "standard_error": error}
 
 
-def budget(stage: Path) -> dict[str, float]:
-    """Game steps, with those of its population, and minutes of a seed of a stage: means over its trials."""
-    rows = [
-        json.loads((one.parent / "result.json").read_text(encoding="utf-8").splitlines()[-1])
-        for one in checkpoints(stage)
-    ]
-    steps = [
+def spent_by(policies: Sequence[Path], steps_of: Callable[[dict[str, Any]], float]) -> dict[str, float]:
+    """Game steps and minutes of a seed of a method: means over its checkpoints, from the last results beside them.
+
+    Args:
+        policies: Checkpoints of trials.
+        steps_of: Game steps of a result.
+    """
+    told = [json.loads((one.parent / "result.json").read_text(encoding="utf-8").splitlines()[-1]) for one in policies]
+    minutes = sum(row["time_total_s"] for row in told) / len(told) / 60
+    return {"game_steps": round(sum(map(steps_of, told)) / len(told)), "minutes": round(minutes, 1)}
+
+
+def game_steps(row: Mapping[str, Any]) -> float:
+    """Game steps of a result, with those of the method's population."""
+    steps: float = (
         row.get("game_steps_with_population")
         or row.get("population", {}).get("game_steps")
         or row["num_env_steps_sampled_lifetime"]
-        for row in rows
-    ]
-    minutes = sum(row["time_total_s"] for row in rows) / len(rows) / 60
-    return {"game_steps": round(sum(steps) / len(rows)), "minutes": round(minutes, 1)}
+    )
+    return steps
 
 
 def rows(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -151,7 +176,11 @@ def rows(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             "seeds": len(found["players"]),
             "self_play": {key: found["self_play"][key] for key in kept},
             "cross_play": {key: found["cross_play"][key] for key in kept},
-            **{name: {key: found["groups"][name][key] for key in (*kept, "by_seat")} for name in GROUPS},
+            **{
+                name: {key: found["groups"][name][key] for key in (*kept, "by_seat")}
+                for name in GROUPS
+                if name in found["groups"]
+            },
         }
         for method, found in cells.items()
     }
@@ -163,30 +192,57 @@ def fcp_less_self_play(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, floa
     return difference(fcp, own)
 
 
+def earlier_kitchens(options: argparse.Namespace) -> dict[str, Any]:
+    """The kitchens of the table that is there already; another machine may have trained them."""
+    path = options.json / "table.json"
+    told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["kitchens"] if path.exists() else {}
+    return told
+
+
+def figures_of(kitchen: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The figures of a kitchen whose stages have all ended."""
+    study: Path = options.study
+    cells = {}
+    for method in METHODS:
+        players = checkpoints(study / f"{kitchen}.{method}")
+        cells[method] = kept_cell(study, kitchen, method, players, options)
+        print(f"{kitchen}, {method}: with held-out seeds {cells[method]['groups'][HELD_OUT]['mean']:.1f}")
+    spent = {name: spent_by(checkpoints(study / f"{kitchen}.{name}"), game_steps) for name in METHODS}
+    return {"methods": rows(cells), "fcp_less_self_play": fcp_less_self_play(cells), "budget": spent}
+
+
+def add_emma(kitchen: str, found: dict[str, Any], options: argparse.Namespace) -> bool:
+    """Adds EMMA's row to a kitchen's figures; false if it is asked for and cannot be played."""
+    players = followers(options.emma, kitchen)
+    if players and checkpoints(options.study / f"{kitchen}.held_out"):
+        found["methods"].update(rows({EMMA: kept_cell(options.study, kitchen, EMMA, players, options)}))
+        found["budget"][EMMA] = spent_by(players, lambda row: HORIZON * row["env_runners"]["num_episodes_lifetime"])
+    elif options.emma and EMMA not in found["methods"]:
+        print(f"{kitchen}: EMMA is missing, not all of its folders are there, or the held-out partners are not")
+        return False
+    return True
+
+
 def table_of(options: argparse.Namespace) -> dict[str, Any]:
     """All figures; plays the cells that are not there."""
-    study: Path = options.study
     kitchens: dict[str, Any] = {}
     lacking: dict[str, list[str]] = {}
+    earlier = earlier_kitchens(options)
     for kitchen in KITCHENS:
-        if absent := missing(study, kitchen):
+        absent = missing(options.study, kitchen)
+        if not absent:
+            kitchens[kitchen] = figures_of(kitchen, options)
+        elif kitchen in earlier:
+            kitchens[kitchen] = earlier[kitchen]
+            print(f"{kitchen}: kept as it is in {options.json}, since it is not complete in {options.study}")
+        else:
             lacking[kitchen] = absent
             print(f"{kitchen}: missing, these stages have not ended: {', '.join(absent)}")
             continue
-        players = {name: checkpoints(study / f"{kitchen}.{name}") for name in METHODS}
-        if told := followers(options.emma, kitchen):
-            players[EMMA] = told
-        elif options.emma:
+        if not add_emma(kitchen, kitchens[kitchen], options):
             lacking[kitchen] = [EMMA]
-            print(f"{kitchen}: EMMA is missing, not all of its folders are there")
-        cells = {}
-        for method, own in players.items():
-            cells[method] = kept_cell(study, kitchen, method, own, options)
-            print(f"{kitchen}, {method}: with held-out seeds {cells[method]['groups'][HELD_OUT]['mean']:.1f}")
-        spent = {name: budget(study / f"{kitchen}.{name}") for name in METHODS}
-        kitchens[kitchen] = {"methods": rows(cells), "fcp_less_self_play": fcp_less_self_play(cells), "budget": spent}
-    made_by = f"python benchmarks/partners_table.py results/{study.name} --json docs/results/partners"
-    told_by = options.planner if options.emma else None
+    made_by = f"python benchmarks/partners_table.py results/{options.study.name} --json docs/results/partners"
+    told_by = options.planner if any(EMMA in found["methods"] for found in kitchens.values()) else None
     return {
         "made_by": made_by, "episodes": options.episodes, "planner": told_by, "missing": lacking, "kitchens": kitchens,
     }  # fmt: skip
@@ -199,7 +255,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True, help="folder of the figures")
     parser.add_argument("--page", type=Path, help="Markdown page to write")
     parser.add_argument("--episodes", type=int, default=10, help="per pair and seat")
-    parser.add_argument("--emma", nargs="+", default=[], help="checkpoints of EMMA's seeds; {kitchen} is filled in")
+    parser.add_argument("--emma", nargs="+", default=[], help="stages or checkpoints of EMMA's seeds")
     parser.add_argument("--planner", default="scripted", help="who tells EMMA")
     options = parser.parse_args()
     table = table_of(options)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from rllib_llm_comm.agents.narrow_linear import NarrowLinear, without_zero_columns
 from rllib_llm_comm.agents.settings import (
     MOST_LAYERS,
     MOST_WIDTH,
@@ -162,6 +163,21 @@ class NumericNetwork(nn.Module):
         value: torch.Tensor = self.critic(observations[self.settings.critic_input].float())
         return value.squeeze(-1)
 
+    def narrow(self, observations: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Observations to learn from without columns that are zero in all rows; figures stay, up to rounding.
+
+        Args:
+            observations: All rows of an update, as for `logits` and `critic_outputs`. Later ones may be some of these.
+        """
+        narrow = dict(observations)
+        readers: dict[str, list[nn.Module]] = {self.settings.inputs[0]: [self.actor]}
+        readers.setdefault(self.settings.critic_input, []).append(self.critic)
+        for name, networks in readers.items():
+            layers = [layer for one in networks for layer in one.modules() if isinstance(layer, NarrowLinear)]
+            if len(layers) == len(networks) and observations[name].dim() == 2:
+                narrow[name] = without_zero_columns(observations[name], layers)
+        return narrow
+
 
 class CommNet(nn.Module):
     """h_i <- tanh(e_i + H_k h_i + C_k mean of h_j over the others), K times, from h_i = e_i = tanh(E o_i).
@@ -235,15 +251,16 @@ def _build(settings: NumericSettings, size: int, outputs: int, scale: float) -> 
 
 def _mlp(settings: NumericSettings, inputs: int, outputs: int, scale: float) -> nn.Sequential:
     layers: list[nn.Module] = [nn.LayerNorm(inputs)] if settings.layer_norm else []
-    for width in settings.hiddens:
-        layers += [_linear(inputs, width), ACTIVATIONS[settings.activation]()]
+    for place, width in enumerate(settings.hiddens):
+        kind = nn.Linear if place or settings.layer_norm else NarrowLinear
+        layers += [_linear(inputs, width, kind=kind), ACTIVATIONS[settings.activation]()]
         layers += [nn.LayerNorm(width)] if settings.layer_norm else []
         inputs = width
     return nn.Sequential(*layers, _linear(inputs, outputs, scale))
 
 
-def _linear(inputs: int, outputs: int, gain: float = 2**0.5) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs)
+def _linear(inputs: int, outputs: int, gain: float = 2**0.5, kind: type[nn.Linear] = nn.Linear) -> nn.Linear:
+    layer = kind(inputs, outputs)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
+from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ray.rllib.connectors.connector_v2 import ConnectorV2
     from typing_extensions import Self
 
-_ENV = {"observe": ["entities", "state"], "action_level": "goal_cell", "commit": True}
-
 
 class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
     """Settings of `EMMA`.
@@ -41,12 +39,14 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
 
     network: ClassVar[str] = "emma"
     subgoals_in_vector: ClassVar[bool] = False
+    own_env: ClassVar[str | None] = SUBGOAL_ENV_ID
+    env_defaults: ClassVar[Mapping[str, Any]] = {
+        "observe": ["entities", "state"], "action_level": "goal_cell", "commit": True,
+    }  # fmt: skip
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: onion-soup kitchens with sampled subgoals, trained within minutes (ours)."""
         super().__init__(algo_class=algo_class or EMMA)
-        self.env = SUBGOAL_ENV_ID
-        self.env_config = dict(_ENV)
         self._set_new_subgoals_defaults()
         self.text_encoder = "embedded"
         self.width = 32
@@ -62,14 +62,6 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
         self.minibatch_size = 512
         self.train_batch_size_per_learner = 2048
         self.num_envs_per_env_runner = 32
-
-    @override(AlgorithmConfig)
-    def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **kwargs: Any) -> Self:
-        """As RLlib's; in our kitchens agents see maps and choose cells unless `env_config` says otherwise."""
-        if env_config is not NotProvided and (env is NotProvided or env == SUBGOAL_ENV_ID):
-            env_config = {**_ENV, **env_config}
-        super().environment(env, env_config=env_config, **kwargs)
-        return self
 
     @override(MAPPOConfig)
     def policy_network(
@@ -130,8 +122,6 @@ class EMMAConfig(NewSubgoalsConfigMixin, MAPPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
-        if self.env == SUBGOAL_ENV_ID:
-            self.env_config = {**_ENV, **(self.env_config or {})}
         super().validate()
         self._validate_new_subgoals()
         check_text_encoder(self.text_encoder)

@@ -16,7 +16,7 @@ from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrde
 from rllib_llm_comm.modules.numeric import NumericModule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ray.rllib.connectors.connector_v2 import ConnectorV2
     from typing_extensions import Self
@@ -27,14 +27,32 @@ class NumericPPOConfig(MultiAgentPPOConfig):
 
     network: ClassVar[str]
     subgoals_in_vector: ClassVar[bool] = True
+    own_env: ClassVar[str | None] = None
+    """Id of the game that an algorithm is made for."""
+    env_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Settings that the game has with this algorithm unless `env_config` says otherwise."""
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults."""
         super().__init__(algo_class=algo_class)
+        if self.own_env is not None:
+            self.env = self.own_env
+            self.env_config = dict(self.env_defaults)
         self.hiddens: Sequence[int] = (64, 64)
         self.lr = 1e-3
         self.minibatch_size = 256
         self.num_epochs = 4
+
+    @override(AlgorithmConfig)
+    def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **kwargs: Any) -> Self:
+        """As RLlib's; in the algorithm's own game `env_config` is filled up with `env_defaults`."""
+        super().environment(env, env_config=env_config, **kwargs)
+        self._fill_env_config()
+        return self
+
+    def _fill_env_config(self) -> None:
+        if self.own_env is not None and self.env == self.own_env:
+            self.env_config = {**self.env_defaults, **(self.env_config or {})}
 
     def policy_network(self, *, hiddens: Sequence[int] = NotProvided) -> Self:
         """Sets the network.
@@ -83,5 +101,6 @@ class NumericPPOConfig(MultiAgentPPOConfig):
         Raises:
             UserError: If a value is not allowed or settings do not fit together.
         """
+        self._fill_env_config()
         self.network_settings()
         super().validate()

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 RED_RESULTS = "red"
-_ENV = {"action_level": "red", "observe": ["officer"], "num_agents": 2, "opponent": "medium2"}
 _NETWORK = ("filters", "stride", "width", "words", "keys")
 
 
@@ -51,12 +50,14 @@ class REDConfig(MAPPOConfig):
     """
 
     network: ClassVar[str] = "officer"
+    own_env: ClassVar[str | None] = ENV_ID
+    env_defaults: ClassVar[Mapping[str, Any]] = {
+        "action_level": "red", "observe": ["officer"], "num_agents": 2, "opponent": "medium2",
+    }  # fmt: skip
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: RED's and SAMA's where they are known, at a size for two cores."""
         super().__init__(algo_class=algo_class or RED)
-        self.env = ENV_ID
-        self.env_config = dict(_ENV)
         self.batch_mode = "complete_episodes"
         for name in _NETWORK:
             setattr(self, name, getattr(OfficerSettings(), name))
@@ -87,14 +88,6 @@ class REDConfig(MAPPOConfig):
         self.minibatch_size = 256
         self.train_batch_size_per_learner = 4000
         self.num_envs_per_env_runner = 4
-
-    @override(AlgorithmConfig)
-    def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **kwargs: Any) -> Self:
-        """As RLlib's; in MiniRTS officers act by themselves unless `env_config` says otherwise."""
-        if env_config is not NotProvided and (env is NotProvided or env == ENV_ID):
-            env_config = {**_ENV, **env_config}
-        super().environment(env, env_config=env_config, **kwargs)
-        return self
 
     @override(MAPPOConfig)
     def policy_network(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from ray.rllib.algorithms.algorithm import Algorithm
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
+from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 from ray.rllib.utils.annotations import override
@@ -32,13 +32,12 @@ from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Self
 
 SHARED = "shared"
 PAST_FOLDER = "past"
-_ENV = {"observe": ["vector"], "vector": "planes"}
 
 
 class SelfPlayPPOConfig(NumericPPOConfig):
@@ -54,14 +53,14 @@ class SelfPlayPPOConfig(NumericPPOConfig):
     """
 
     network: ClassVar[str] = "mlp"
+    own_env: ClassVar[str | None] = ENV_ID
+    env_defaults: ClassVar[Mapping[str, Any]] = {"observe": ["vector"], "vector": "planes"}
     partners_in_games: ClassVar[bool] = False
     _rows_in_words: ClassVar[str] = "two cooks x `num_envs_per_env_runner`"
 
     def __init__(self, algo_class: type | None = None) -> None:
         """Sets the defaults: tuned for two CPU cores (ours); see the page for those of Carroll et al. 2019."""
         super().__init__(algo_class=algo_class or SelfPlayPPO)
-        self.env = ENV_ID
-        self.env_config = dict(_ENV)
         self.env_runner_cls = OnionSoupEnvRunner
         self.shaping_horizon: int | None = 1_000_000
         self.keep_policy_every: int | None = None
@@ -74,14 +73,6 @@ class SelfPlayPPOConfig(NumericPPOConfig):
         self.lambda_ = 0.98
         self.vf_clip_param = None
         self.kl_target = None
-
-    @override(AlgorithmConfig)
-    def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **kwargs: Any) -> Self:
-        """As RLlib's; cooks see the lossless planes unless `env_config` says otherwise."""
-        if env_config is not NotProvided:
-            env_config = {**_ENV, **env_config}
-        super().environment(env, env_config=env_config, **kwargs)
-        return self
 
     @override(NumericPPOConfig)
     def policy_network(self, *, hiddens: Sequence[int] = NotProvided, activation: str = NotProvided) -> Self:
@@ -135,8 +126,8 @@ class SelfPlayPPOConfig(NumericPPOConfig):
             raise UserError(
                 "`planner` and `subgoal_rewards` mean nothing to SelfPlayPPO, whose games are arrays; use EMMA."
             )
-        self.env_config = {**_ENV, **self.env_config}
-        for name, value in _ENV.items():
+        self._fill_env_config()
+        for name, value in self.env_defaults.items():
             if self.env_config[name] != value:
                 raise UserError(f"`env_config.{name}` is {self.env_config[name]!r} but must be {value!r} here.")
         level = self.env_config.get("action_level", "primitive")

@@ -155,8 +155,8 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         flat = {name: values.reshape(-1, *values.shape[2:]) for name, values in joined.items()}
         mask = np.ones((len(flat["actions"]), NUM_ACTIONS), np.int8)
         return {
-            # As the network wants it, so that no minibatch converts it again.
-            Columns.OBS: {VECTOR: flat["seen"].astype(np.float32), ACTION_MASK: mask},
+            # Bytes: the learner takes the columns that hold something and makes floats of them.
+            Columns.OBS: {VECTOR: flat["seen"], ACTION_MASK: mask},
             Columns.ACTIONS: flat["actions"],
             Columns.ACTION_LOGP: flat["logp"],
             Columns.VF_PREDS: flat["values"],

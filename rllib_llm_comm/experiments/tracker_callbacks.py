@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from numbers import Real
@@ -75,7 +76,7 @@ def _text(value: Any) -> str:
     return one_line(text, _LONGEST_TEXT)
 
 
-class RunLogger(LoggerCallback):
+class RunLogger(LoggerCallback, ABC):
     """Writes results to a tracker. One that fails is told once and left: the training needs it for nothing.
 
     Args:
@@ -93,17 +94,17 @@ class RunLogger(LoggerCallback):
         self._open: dict[str, Any] = {}
         self._lost = False
 
+    @abstractmethod
     def begin(self, trial: Trial) -> Any:
         """Opens a run of the tracker."""
-        raise NotImplementedError
 
+    @abstractmethod
     def write(self, run: Any, step: int, numbers: Mapping[str, float]) -> None:
         """Writes the numbers of an iteration."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, run: Any, status: str) -> None:
         """Closes a run: "finished", "failed", or "stopped" if it may go on later."""
-        raise NotImplementedError
 
     def log_trial_start(self, trial: Trial) -> None:
         """Opens the trial's run."""

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 import tree
+from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
+
+from rllib_llm_comm.modules.actor_critic import ActorCriticModule
 
 TEXT_GROUP = "text_group"
 
@@ -101,7 +104,7 @@ def _groups(rows: dict[str, Any]) -> np.ndarray:
 
 
 class WholeEpochsMixin(Learner):
-    """Makes a Learner use `WholeEpochs`."""
+    """Makes a Learner use `WholeEpochs`, on observations that are as narrow as the networks take them."""
 
     def _create_iterator_if_necessary(
         self,
@@ -126,10 +129,17 @@ class WholeEpochsMixin(Learner):
         for module_id in list(batch.policy_batches):
             if not self.should_module_be_updated(module_id, batch):
                 del batch.policy_batches[module_id]
+        rows = {module_id: self._narrow(module_id, rows) for module_id, rows in batch.policy_batches.items()}
         return WholeEpochs(
-            batch,
+            MultiAgentBatch(rows, env_steps=batch.env_steps()),
             num_epochs=num_epochs,
             minibatch_size=minibatch_size,
             shuffle=shuffle_batch_per_epoch,
             num_total_minibatches=num_total_minibatches,
         )
+
+    def _narrow(self, module_id: str, rows: SampleBatch) -> SampleBatch:
+        module = self.module[module_id].unwrapped()
+        if not isinstance(module, ActorCriticModule):
+            return rows
+        return SampleBatch({**rows, Columns.OBS: module.narrow(rows[Columns.OBS])})

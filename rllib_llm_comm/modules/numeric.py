@@ -43,6 +43,11 @@ class NumericModule(ActorCriticModule):
         return size, int(self.action_space.n), math.prod(spaces[settings.critic_input].shape) if central else None
 
     @override(ActorCriticModule)
+    def narrow(self, observations: dict[str, Any]) -> dict[str, Any]:
+        """Observations without the columns that are zero in all rows of an update (`NumericNetwork.narrow`)."""
+        return self.network.narrow(observations)
+
+    @override(ActorCriticModule)
     def export_policy(self) -> PolicyExport:
         """Settings, sizes and weights."""
         settings = self.network.settings

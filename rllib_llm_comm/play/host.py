@@ -14,7 +14,7 @@ from rllib_llm_comm.play.limits import Limits
 from rllib_llm_comm.play.room import Room
 from rllib_llm_comm.play.seating import set_table
 from rllib_llm_comm.play.server import Door, listen, make_app, make_server, require_libraries
-from rllib_llm_comm.play.session_recorder import SessionLog, require_new
+from rllib_llm_comm.play.session_recorder import SessionRecorder, require_new
 
 logger = logging.getLogger(__name__)
 _MOST_CONSENT = 20_000
@@ -78,7 +78,7 @@ def host_table(
     listening = listen(how.host, how.port)
     with listening:
         table = set_table(checkpoint, partners=partners, settings=settings, seed=seed, silence=how.why)
-        log = None if how.record is None else SessionLog(how.record, table, how.consent)
+        log = None if how.record is None else SessionRecorder(how.record, table, how.consent)
         room = Room(
             table, how.limits, title=f"Play with {checkpoint}", why=how.why, spectators=how.spectators,
             consent=how.consent, recorded=log is not None, watch=how.watch,

@@ -33,7 +33,7 @@ def require_new(folder: Path) -> None:
         raise UserError(f"`record` is {str(folder)!r}, which is {kind}; give a new folder for each session.")
 
 
-class SessionLog:
+class SessionRecorder:
     """Records a table's moments as they are played (`rllib_llm_comm.session_files`).
 
     Each line is on disk before the next moment. The Parquet file is written anew when an episode has ended. After a

@@ -47,6 +47,12 @@ def red(folders, **training):
     )
 
 
+def test_settings_of_a_file_are_filled_up_with_those_of_the_game():
+    config = REDConfig().update_from_dict({"method": "rl", "env_config": {"opponent": "simple"}})
+    config.validate()
+    assert config.env_config == {**REDConfig.env_defaults, "opponent": "simple"}
+
+
 def weights(algo):
     return {k: v.clone() for k, v in learner(algo).module["shared"].unwrapped().network.state_dict().items()}
 

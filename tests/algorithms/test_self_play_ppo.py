@@ -77,6 +77,9 @@ def test_trains_saves_and_plays(runners, learners, tmp_path):
             learned = results["learners"]["shared"]
             assert float(learned["ratio_first_minibatch"]) < 1e-5
             assert results["env_runners"]["num_env_steps_sampled_lifetime"] == 120 * iteration
+        if learners == 0:
+            first = algo.learner_group._learner.module["shared"].unwrapped().network.actor[0]
+            assert len(first.columns) < first.in_features / 3  # most planes hold nothing in this kitchen
         assert {"score", "soups", "shaped"} <= set(results["env_runners"])
         path = algo.save_to_path(str(tmp_path / "checkpoint"))
     finally:

@@ -21,6 +21,7 @@ SLOW = [
     "phases",
     "messages",
     "partners",
+    "zero_columns",
 ]
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 

@@ -32,12 +32,12 @@ def write_cook(folder, seed):
     write_policy(folder, network_file(network), PolicyManifest("X", model, {}, env, KITCHEN, kind=NUMERIC))
 
 
-def write_follower(folder):
-    settings = {"observe": ["entities"], "action_level": "goal_cell", "layout": "cramped_room", "horizon": 20}
+def write_follower(folder, layout):
+    settings = {"observe": ["entities"], "action_level": "goal_cell", "layout": layout, "horizon": 20}
     env, how = subgoal_env(**settings), EmmaSettings(width=4, filters=4, hiddens=[8], init_seed=0)
     space = emma_space("alice", env.observation_space("alice"), env.action_space("alice"), how)
     symbols, shape = int(space["frames"].high.max()) + 1, list(space["frames"].shape[1:3])
-    sizes = {"symbols": symbols, "shape": shape, "actions": 20, "state_size": 0}
+    sizes = {"symbols": symbols, "shape": shape, "actions": int(env.action_space("alice").n), "state_size": 0}
     network = EmmaNetwork(how, encoder=load_text_encoder(), **sizes)
     env_id = "rllib_llm_comm/overcooked_ai_subgoals-v0"
     manifest = PolicyManifest("EMMA", {**how.to_dict(), **sizes}, {}, env_id, settings, kind=GROUNDED)
@@ -90,6 +90,17 @@ def test_the_script_on_a_study_that_still_runs(study, tmp_path):
     assert json.loads(cell.read_text())["players"][0]["policy"] == "mine/cramped_room.fcp/trial_0/checkpoint_000001"
 
 
+def test_a_kitchen_of_an_earlier_table_stays_until_the_study_has_it(study, tmp_path):
+    kept = {"methods": {"fcp": {"seeds": 3}}}
+    options = Namespace(study=study, json=tmp_path, episodes=1, planner="scripted", emma=[])
+    names = partners_page.KITCHENS
+    (tmp_path / "table.json").write_text(json.dumps({"kitchens": dict.fromkeys(names[:3], kept)}))
+    table = partners_table.table_of(options)
+    assert table["kitchens"][names[1]] == kept == table["kitchens"][names[2]]  # FCP is running, nothing is there
+    assert table["kitchens"][names[0]]["methods"]["fcp"]["seeds"] == 2  # the study's own
+    assert set(table["missing"]) == set(names[3:]) and table["planner"] is None
+
+
 def test_a_cell_is_played_again_for_other_games_only(study, tmp_path):
     def kept(episodes, players):
         options = Namespace(json=tmp_path, episodes=episodes, planner="scripted")
@@ -107,18 +118,20 @@ def test_a_cell_is_played_again_for_other_games_only(study, tmp_path):
 
 @pytest.mark.slow
 def test_emma_is_a_row_where_its_folders_are(study, tmp_path):
-    emma = tmp_path / "emma" / "cramped_room"
-    write_follower(emma / "policy")
-    options = Namespace(
-        study=study,
-        json=tmp_path / "figures",
-        episodes=1,
-        planner="scripted",
-        emma=[str(tmp_path / "emma" / "{kitchen}")],
-    )
+    emma = tmp_path / "emma_0" / "emma"
+    outputs = []
+    for trial, kitchen in enumerate(("coordination_ring", "cramped_room")):
+        outputs.append(f"trial_{trial}/checkpoint_000001")
+        write_follower(emma / outputs[-1] / "policy", kitchen)
+        row = {"env_runners": {"num_episodes_lifetime": 5}, "time_total_s": 60.0}
+        (emma / f"trial_{trial}" / "result.json").write_text(json.dumps(row))
+    record = StageRecord(stage="emma", run="EMMA", fingerprint="0", outputs=outputs, status="finished")
+    (emma / MARKER).write_text(record.model_dump_json())
+    options = Namespace(study=study, json=tmp_path / "figures", episodes=1, planner="scripted", emma=[str(emma)])
     table = partners_table.table_of(options)
     text = partners_page.page(table)
     assert "| EMMA, told | 0.0 | - | 0.0 |" in text and "under the planner `scripted`" in text
+    assert "| cramped_room | EMMA, told | 1 | 2,000 | 1.0 |" in text
     cell = json.loads((tmp_path / "figures" / "cramped_room" / "emma.json").read_text())
     assert cell["planning"] == {"planner": "scripted"} and cell["notes"][0].startswith("emma 0: told by the planner")
     assert {one["name"][:3] for one in cell["groups"]["the other methods"]["partners"]} == {"sel", "pbt", "fcp", "col"}

@@ -16,7 +16,7 @@ from rllib_llm_comm.agents.load_policy import load_policy
 from rllib_llm_comm.cli.main import app
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.session_replay import played_again, replay_session
-from rllib_llm_comm.play.session_recorder import SessionLog
+from rllib_llm_comm.play.session_recorder import SessionRecorder
 from rllib_llm_comm.session_files import COLUMNS, DECISIONS, SESSION, read_session
 from rllib_llm_comm.teachers.collect_labels import collect_labels
 
@@ -28,7 +28,7 @@ def session(tmp_path_factory):
     """A person plays an episode as Alice and speaks twice; a second episode is left in its middle."""
     folder = tmp_path_factory.mktemp("sessions") / "p01"
     table = table_of(speech="scripted", seed=4, **SALADS)
-    log = SessionLog(folder, table, "Yes, store it.")
+    log = SessionRecorder(folder, table, "Yes, store it.")
     table.sit("alice", "P01")
     table.say("alice", "Please bring the tomato")
     play_as_taught(table, "alice", most=4)
@@ -107,7 +107,7 @@ def test_a_torn_last_line_is_left_out_and_damage_is_told(session, tmp_path):
 
 def test_a_full_disk_ends_the_record_at_a_whole_moment(tmp_path):
     table = table_of(speech="scripted", seed=4, **SALADS)
-    log = SessionLog(tmp_path / "p02", table)
+    log = SessionRecorder(tmp_path / "p02", table)
     table.sit("alice", "P02")
     play_as_taught(table, "alice", most=3)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -125,7 +125,7 @@ def test_a_full_disk_ends_the_record_at_a_whole_moment(tmp_path):
 def test_a_session_needs_a_folder_of_its_own(session):
     folder, table = session
     with pytest.raises(UserError, match="not empty"):
-        SessionLog(folder, table)
+        SessionRecorder(folder, table)
 
 
 def test_the_replay_shows_the_session_as_it_was(session, tmp_path):
@@ -181,7 +181,7 @@ def test_a_clone_learns_what_people_did_and_not_what_agents_did(session, tmp_pat
     with pytest.raises(UserError, match="cloning takes"):
         read_demonstrations(folder)
     table = table_of("overcooked_ai", policy="stay", layout="cramped_room", horizon=60, observe=["vector", "text"])
-    log = SessionLog(tmp_path / "walk", table)
+    log = SessionRecorder(tmp_path / "walk", table)
     table.sit("alice")
     for number in range(60):
         table.choose("alice", (0, 1)[number % 2])

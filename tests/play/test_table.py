@@ -15,7 +15,7 @@ from rllib_llm_comm.agents.seated_policy import SeatedPolicy
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.play.seat_view import SeatViews
-from rllib_llm_comm.play.session_recorder import SessionLog
+from rllib_llm_comm.play.session_recorder import SessionRecorder
 from rllib_llm_comm.play.table import Table
 from rllib_llm_comm.session_files import read_session
 from rllib_llm_comm.teachers.people_teacher import PeopleTeacher
@@ -76,7 +76,7 @@ class Countdown(ParallelEnv):
 def test_a_game_of_a_stranger_has_seats(both, tmp_path):
     partner = make_partner(PartnerSettings("random", noise=0.5), lambda path: None)
     table = Table(SeatedPolicy(dict.fromkeys(("near", "far"), partner), Countdown), Countdown)
-    log = SessionLog(tmp_path / "session", table)
+    log = SessionRecorder(tmp_path / "session", table)
     table.sit("near", "Zo\u00eb")
     if both:
         table.sit("far", "Ben")
