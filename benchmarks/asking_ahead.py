@@ -133,7 +133,7 @@ def foreseen(games: int, horizon: int) -> list[Row]:
     about = {"games": games, "horizon": horizon, "plans": len(acted)}
     rows = [Row("asking_ahead/acting between two plans", float(np.mean(acted)), None, "s", None, about)]
     for steps, same in hits.items():
-        about = {"games": games, "horizon": horizon, "rounds": len(same)}
+        about = {"games": games, "horizon": horizon, "compared": len(same)}
         name = f"asking_ahead/state foreseen, {steps} steps before"
         rows.append(Row(name, float(np.mean(same)) if same else 0.0, None, "share", None, about))
     return rows
