@@ -192,6 +192,19 @@ class OfficerNetwork(nn.Module):
         Args:
             seen: The arrays of `officer_view.observe`, stacked.
         """
+        choice, whole = self.choose(seen)
+        return choice, self.values(whole)
+
+    def values(self, whole: torch.Tensor) -> torch.Tensor:
+        """Values (B,) of global vectors (B, D)."""
+        return self.value(whole)[:, 0]
+
+    def choose(self, seen: Mapping[str, torch.Tensor]) -> tuple[CollectiveChoice, torch.Tensor]:
+        """The distribution of a batch of observations, and their global vectors (B, D), which the critic reads.
+
+        Args:
+            seen: The arrays of `officer_view.observe`, stacked.
+        """
         rows = {name: used_rows(seen[name]) for name in (OWN, ENEMIES, RESOURCES)}
         features, cell_keys = self.map(planes_of(seen))
         stride = self.settings.stride
@@ -222,7 +235,7 @@ class OfficerNetwork(nn.Module):
             cell_keys=cell_keys,
             allowed=allowed_values(seen),
         )
-        return choice, self.value(whole)[:, 0]
+        return choice, whole
 
     def _hidden(self, own: torch.Tensor, told: torch.Tensor, there: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
         """(B, U, width): each own unit with the sentences that it attends to; no sentence adds 0."""

@@ -15,7 +15,7 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
-from ray.rllib.utils.typing import EpisodeType, ModuleID
+from ray.rllib.utils.typing import EpisodeType, ModuleID, TensorType
 
 from rllib_llm_comm.envs.rllib_adapter import START
 from rllib_llm_comm.errors import UserError
@@ -147,7 +147,9 @@ class GroupBaselineLearner(MultiAgentPPOLearner):
         )
 
     @override(MultiAgentPPOLearner)
-    def _critic_loss(self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any]) -> torch.Tensor:
+    def _critic_loss(
+        self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
+    ) -> torch.Tensor:
         return torch.zeros((), device=batch[Postprocessing.ADVANTAGES].device)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
-from ray.rllib.utils.typing import ModuleID
+from ray.rllib.utils.typing import ModuleID, TensorType
 
 from rllib_llm_comm.agents.value_norm import moments
 from rllib_llm_comm.learners.multi_agent_ppo_learner import MultiAgentPPOLearner
@@ -23,10 +23,10 @@ class MAPPOLearner(MultiAgentPPOLearner):
 
     @override(MultiAgentPPOLearner)
     def _critic_terms(
-        self, module_id: ModuleID, module: Any, batch: dict[str, Any]
+        self, module_id: ModuleID, module: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         if module.value_norm is None:
-            return super()._critic_terms(module_id, module, batch)
+            return super()._critic_terms(module_id, module, batch, fwd_out)
         returns = batch[Postprocessing.VALUE_TARGETS]
         norm = module.value_norm
         norm.update(self._sum_over_learners(moments(returns)))

@@ -148,15 +148,17 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     ) -> TensorType:
         """Verco Eq. 6 of one minibatch."""
         module = self.module[module_id].unwrapped()
-        loss = self._critic_loss(module_id, module, config, batch)
+        loss = self._critic_loss(module_id, module, config, batch, fwd_out)
         if Columns.ACTION_DIST_INPUTS in fwd_out:
             loss = loss + self._actor_loss(module_id, module, config, batch, fwd_out)
         self._minibatches[module_id] += 1
         return loss
 
-    def _critic_loss(self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any]) -> torch.Tensor:
+    def _critic_loss(
+        self, module_id: ModuleID, module: Any, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
+    ) -> torch.Tensor:
         """The critic's part of Eq. 6."""
-        outputs, targets = self._critic_terms(module_id, module, batch)
+        outputs, targets = self._critic_terms(module_id, module, batch, fwd_out)
         critic_loss = value_loss(
             outputs,
             batch[Columns.VF_PREDS],
@@ -170,10 +172,14 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         return weighted
 
     def _critic_terms(
-        self, module_id: ModuleID, module: Any, batch: dict[str, Any]
+        self, module_id: ModuleID, module: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Outputs of the critic on a minibatch and their targets (B,), in the units that it learns."""
-        return module.compute_values(batch), batch[Postprocessing.VALUE_TARGETS]
+        """Outputs of the critic on a minibatch and their targets (B,), in the units that it learns.
+
+        A module whose critic shares layers with the actor gives what they have in common as `EMBEDDINGS`.
+        """
+        values = module.compute_values(batch, embeddings=fwd_out.get(Columns.EMBEDDINGS))
+        return values, batch[Postprocessing.VALUE_TARGETS]
 
     def _actor_loss(
         self,

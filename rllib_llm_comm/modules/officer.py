@@ -138,11 +138,19 @@ class OfficerModule(TorchRLModule, ValueFunctionAPI):
 
     @override(TorchRLModule)
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        return {Columns.ACTION_DIST_INPUTS: self.network(batch[Columns.OBS])[0].flat()}
+        choice, whole = self.network.choose(batch[Columns.OBS])
+        return {Columns.ACTION_DIST_INPUTS: choice.flat(), Columns.EMBEDDINGS: whole}
 
     @override(ValueFunctionAPI)
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
-        """Values (B,) of a batch's observations; of a whole roll-out piece by piece, as maps take much memory."""
+        """Values (B,) of a batch's observations; of a whole roll-out piece by piece, as maps take much memory.
+
+        Args:
+            batch: Observations.
+            embeddings: Global vectors (B, D) of these, if `forward_train` has computed them.
+        """
+        if embeddings is not None:
+            return self.network.values(embeddings)
         seen = batch[Columns.OBS]
         pieces = zip(*(seen[name].split(_ROWS) for name in _SEEN), strict=True)
         return torch.cat([self.network(dict(zip(_SEEN, piece, strict=True)))[1] for piece in pieces])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_llm_comm import REDConfig, load_policy
@@ -154,7 +155,9 @@ def test_rllib_draws_and_judges_as_the_network_does(folders):
     module = OfficerModule(**spaces, model_config=SMALL)
     with torch.no_grad():
         whole, pieces = module.network(many)[1], module.compute_values({"obs": many})
+        shared = module.forward_train({"obs": many})[Columns.EMBEDDINGS]
     assert len(pieces) == 300 and torch.allclose(whole, pieces, atol=1e-5)
+    assert torch.allclose(whole, module.compute_values({"obs": many}, embeddings=shared), atol=1e-5)
     assert torch.equal(distribution.to_deterministic().sample(), choice.sample(greedy=True))
 
 
