@@ -26,7 +26,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.evaluation.planned_play import play_planned
-from rllib_llm_comm.planning.rules_chat import RulesChat
+from tools.rules_chat import RulesChat
 
 AT_ONCE = 4
 
@@ -107,6 +107,7 @@ def row(delay: float, games: int, horizon: int, rounds: int) -> Row:
 
     def play(at_once: int) -> None:
         chat = {"model": "rules", "base_url": url, "requests_per_minute": 1e6, "max_concurrent": at_once}
+        chat["ask_ahead"] = 0  # measured by asking_ahead.py
         planning = {"planner": {"name": "chat", "examples": 0, "chat": chat}}
         played = play_planned(Walkers(), planning=planning, trials=0, episodes=games, env_config={"horizon": horizon})
         counts[at_once] = sum(episode.metrics["plan_requests"] for episode in played)

@@ -204,6 +204,14 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
+def state_folder() -> Path:
+    """This user's folder for what outlives a run: `$XDG_STATE_HOME/rllib_llm_comm`, by default below `~/.local/state`.
+
+    It may not be there yet.
+    """
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rllib_llm_comm"
+
+
 @contextlib.contextmanager
 def claim_file(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Holds a lock between processes and threads, which ends with its process.

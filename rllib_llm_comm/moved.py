@@ -176,7 +176,6 @@ MODULES = {
     "planning.kitchen.state_translation": "planning.state_translation",
     "planning.kitchen.subgoal_dataset": "planning.subgoal_dataset",
     "planning.latex": "planning.manuals.latex",
-    "planning.latex_commands": "planning.manuals.latex_commands",
     "planning.manual": "planning.manuals.manual",
     "planning.rewards": "planning.rewards.reward_code",
     "planning.sandbox": "planning.rewards.sandbox",

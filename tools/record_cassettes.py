@@ -1,6 +1,7 @@
-"""Recorded sessions with chat models that come with the package, how they were made, and what came of them.
+"""Recorded sessions with two chat models, how they were made, and what came of them.
 
-Each is a cassette in the folder `cassettes`. Its first line tells the model, the day and how it was recorded; the same
+Each is a cassette in `docs/results/planning/recordings`, or, where a run of an installed package needs it, in the
+package. Its first line tells the model, the day and how it was recorded; the same
 functions that recorded it play it back without network or model, and come to what the JSON file beside it says.
 `python -m tools.record_cassettes` records what is missing.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,9 +46,11 @@ from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, measure_
 from rllib_llm_comm.planning.rewards.reward_code import write_reward
 from rllib_llm_comm.planning.shipped_cassettes import recording
 from rllib_llm_comm.planning.state_translation import Translation, translate
+from tools import rules_chat  # noqa: F401  (makes the chat model "rules" known)
 
 logger = logging.getLogger(__name__)
 
+RECORDINGS = Path(__file__).parents[1] / "docs" / "results" / "planning" / "recordings"
 SEED = 0
 PATIENCE = 20
 REWARD_SUBGOALS = (
@@ -242,13 +246,23 @@ def outcome(model: ChatModel, item: Sequence[Any]) -> dict[str, Any]:
     return {"usable": True, **{name: len(said) for name, said in vars(found).items()}}
 
 
+def recorded(name: str) -> Path:
+    """The path of a recording: of the package, or else one of the docs' results.
+
+    Args:
+        name: Its name without ending, such as "smollm2_plans".
+    """
+    shipped, there = recording(name), sorted(RECORDINGS.glob(f"{name}.jsonl*"))
+    return shipped if shipped.is_file() else there[0] if there else RECORDINGS / f"{name}.jsonl"
+
+
 def read_results(name: str) -> dict[str, Any]:
     """Results of a recording: `items`, each with its `outcome`.
 
     Args:
         name: Of the recording, such as "smollm2".
     """
-    found: dict[str, Any] = json.loads(recording(name).with_suffix(".json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads((RECORDINGS / f"{name}.json").read_text(encoding="utf-8"))
     return found
 
 
@@ -271,7 +285,7 @@ def summary(results: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def _record(name: str, settings: Mapping[str, Any], wanted: Sequence[Sequence[Any]], how: str = "") -> None:
-    model, target = open_chat(settings), recording(name).with_suffix(".json")
+    model, target = open_chat(settings), RECORDINGS / f"{name}.json"
     target.parent.mkdir(exist_ok=True)
     results: dict[str, Any] = {
         "model": getattr(model, "model", ""),
@@ -283,7 +297,7 @@ def _record(name: str, settings: Mapping[str, Any], wanted: Sequence[Sequence[An
     for item in wanted:
         by = f"Recorded by `python -m {__package__}.recordings` with {json.dumps(settings)}"
         note = f"{by}; for {_FOR[item[0]]}. {how}".strip()
-        tape = Cassette(recording(f"{name}_{item[0]}"), model, note)
+        tape = Cassette(recorded(f"{name}_{item[0]}"), model, note)
         results["items"].append({"item": item, "outcome": outcome(tape, item)})
         write_json(target, results)
         logger.info("%s", results["items"][-1])

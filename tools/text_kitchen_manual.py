@@ -16,7 +16,7 @@ from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.experiments.manual_run import run_manual
 from rllib_llm_comm.planning.manuals.manual import find_manual, questions
-from rllib_llm_comm.planning.shipped_cassettes import recording
+from tools.record_cassettes import RECORDINGS
 from tools.sama_sheet import AUTHOR
 
 GAME = "overcooked_text"
@@ -91,13 +91,13 @@ class HandWritten:
 
 
 def _main() -> None:
-    shipped = recording("any").parent / f"manual_{GAME}.jsonl"
+    kept = RECORDINGS / f"manual_{GAME}.jsonl"
     manual = find_manual("onion_soup").with_name(f"{GAME}.md")
     with tempfile.TemporaryDirectory() as scratch:
-        tape = Path(scratch) / shipped.name
+        tape = Path(scratch) / kept.name
         run_manual([Path(GAME)], manual, {}, batch=1, chat_model=Cassette(tape, HandWritten(), NOTE))
-        shipped.write_bytes(tape.read_bytes())
-    run_manual([Path(GAME)], manual, {}, chat_model=Cassette(shipped))  # named as the recording's
+        kept.write_bytes(tape.read_bytes())
+    run_manual([Path(GAME)], manual, {}, chat_model=Cassette(kept))  # named as the recording's
 
 
 if __name__ == "__main__":

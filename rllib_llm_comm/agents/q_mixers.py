@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from rllib_llm_comm.agents.narrow_linear import NarrowLinear
 from rllib_llm_comm.agents.q_settings import ALONE, VDN, QSettings
 
 
@@ -41,9 +42,9 @@ class MonotoneMixer(nn.Module):
         super().__init__()
         self.agents, self.width = agents, settings.mixing_width
         self.first_weight = _hypernet(settings, state_size, agents * self.width)
-        self.first_bias = nn.Linear(state_size, self.width)
+        self.first_bias = NarrowLinear(state_size, self.width)
         self.last_weight = _hypernet(settings, state_size, self.width)
-        self.last_bias = nn.Sequential(nn.Linear(state_size, self.width), nn.ReLU(), nn.Linear(self.width, 1))
+        self.last_bias = nn.Sequential(NarrowLinear(state_size, self.width), nn.ReLU(), nn.Linear(self.width, 1))
 
     def forward(self, values: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         """Team values (..., 1).
@@ -61,9 +62,9 @@ class MonotoneMixer(nn.Module):
 
 def _hypernet(settings: QSettings, inputs: int, outputs: int) -> nn.Module:
     if settings.hypernet_layers == 1:
-        return nn.Linear(inputs, outputs)
+        return NarrowLinear(inputs, outputs)
     width = settings.hypernet_width
-    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs))
+    return nn.Sequential(NarrowLinear(inputs, width), nn.ReLU(), nn.Linear(width, outputs))
 
 
 def build_mixer(settings: QSettings, agents: int, state_size: int) -> nn.Module:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from rllib_llm_comm.agents.narrow_linear import NarrowLinear
 from rllib_llm_comm.agents.q_settings import QSettings
 
 CLOSED = -9999999.0  # value of an action that is not open, as of PyMARL
@@ -60,7 +61,7 @@ class Memory(nn.Module):
 
     def __init__(self, inputs: int, width: int, recurrent: bool = True) -> None:
         super().__init__()
-        self.encode = nn.Linear(inputs, width)
+        self.encode = NarrowLinear(inputs, width)
         self.gru = nn.GRU(width, width, batch_first=True) if recurrent else None
         self.layer = None if recurrent else nn.Linear(width, width)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from rllib_llm_comm.agents.narrow_linear import NarrowLinear
 from rllib_llm_comm.agents.q_network import Memory, Unrolled
 from rllib_llm_comm.agents.q_settings import QSettings
 
@@ -35,7 +36,7 @@ class RoleAgents(nn.Module):
         role, between = settings.role_size, settings.role_width
         self.memory = Memory(inputs, width, settings.recurrent)
         self.encoder = _normed(inputs, between, 2 * role)
-        self.inference = _normed(width + inputs, between, 2 * role)
+        self.inference = _normed(width + inputs, between, 2 * role, before=width)
         self.decoder = nn.Sequential(nn.Linear(role, between), nn.BatchNorm1d(between), nn.LeakyReLU())
         self.weight = nn.Linear(between, width * actions)
         self.bias = nn.Linear(between, actions)
@@ -75,9 +76,9 @@ class RoleAgents(nn.Module):
         return means, logs.exp().clamp(min=self.settings.role_variance_floor)
 
 
-def _normed(inputs: int, between: int, outputs: int) -> nn.Sequential:
+def _normed(inputs: int, between: int, outputs: int, before: int = 0) -> nn.Sequential:
     return nn.Sequential(
-        nn.Linear(inputs, between), nn.BatchNorm1d(between), nn.LeakyReLU(), nn.Linear(between, outputs)
+        NarrowLinear(inputs, between, before), nn.BatchNorm1d(between), nn.LeakyReLU(), nn.Linear(between, outputs)
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rllib_llm_comm.agents.narrow_linear import NarrowLinear
 from rllib_llm_comm.agents.q_mixers import build_mixer
 from rllib_llm_comm.agents.q_network import PlainAgents, Unrolled, agent_inputs
 from rllib_llm_comm.agents.q_roles import RoleAgents
@@ -52,11 +53,28 @@ class QTeam(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed((self.settings.init_seed or 0) + 1)
             size, width = self.sizes["size"], self.settings.distance_width
-            return nn.Sequential(nn.Linear(size, width), nn.ReLU(), nn.Linear(width, self.sizes["actions"]))
+            return nn.Sequential(NarrowLinear(size, width), nn.ReLU(), nn.Linear(width, self.sizes["actions"]))
 
     def initial_memory(self, games: int) -> torch.Tensor:
         """Memory (games, n, M) of agents that begin an episode: zeros."""
         return self.ids.new_zeros(games, self.sizes["agents"], self.agents.memory_size)
+
+    def keep_columns(self, seen: torch.Tensor | None, state: torch.Tensor | None) -> None:
+        """Tells first layers which columns are left of narrow observations and states.
+
+        Args:
+            seen: Indices (k,) among those of what an agent sees; `None` where they are not narrow.
+            state: The same of the state.
+        """
+        for part, columns, size in (
+            (self.agents, seen, self.sizes["size"]),
+            (self.distance, seen, self.sizes["size"]),
+            (self.mixer, state, self.sizes["state_size"]),
+        ):
+            if part is not None and columns is not None:
+                for layer in part.modules():
+                    if isinstance(layer, NarrowLinear):
+                        layer.keep(columns, size)
 
     def unroll(
         self,

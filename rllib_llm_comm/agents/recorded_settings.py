@@ -32,7 +32,7 @@ _PATHS = ("subgoal_file",)
 _DURATIONS = ("horizon", "max_game_steps", "max_tick")
 _MOST_STEPS = 10**6
 _MODELS = {"base_model": (EMBEDDED, SMOLLM2), "text_encoder": (EMBEDDED, MINILM)}
-_LOCAL_CHATS = ("rules", SMOLLM2)
+_LOCAL_CHATS = (SMOLLM2,)
 _HAS_OPTION = ("base_model", "teacher", "message_server", "planner")
 _LONGEST = 300
 

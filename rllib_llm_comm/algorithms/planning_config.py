@@ -21,7 +21,31 @@ from rllib_llm_comm.planning.tracking import PATIENCE
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_SEVERAL = 2
 _NAMES = ("planner", "subgoal_reward", "subgoal_rewards", "patience", "replan", "wait", "subgoals_to")
+
+
+def require_one_budget(where: str, settings: Any, runners: int) -> None:
+    """Refuses a budget of a chat model that each of several EnvRunners would spend for itself.
+
+    Args:
+        where: Name of the setting, for messages.
+        settings: Settings in which `chat` may stand, at any depth.
+        runners: Number of EnvRunners.
+
+    Raises:
+        UserError: If there is one.
+    """
+    if not isinstance(settings, Mapping) or runners < _SEVERAL:
+        return
+    chat = settings.get("chat")
+    if isinstance(chat, Mapping) and chat.get("budget") is not None and not chat.get("cache_dir"):
+        raise UserError(
+            f"`{where}.chat.budget` is {chat['budget']!r} but each of {runners} EnvRunners would spend as much; set "
+            f"`{where}.chat.cache_dir`, a folder in which they keep one account, or `num_env_runners` to at most 1."
+        )
+    for name, value in settings.items():
+        require_one_budget(f"{where}.{name}", value, runners)
 
 
 class PlanningConfigMixin(StrictConfigMixin):
@@ -97,6 +121,8 @@ class PlanningConfigMixin(StrictConfigMixin):
         if self.planner is not None:
             make_planner(self.planner)
         make_rewards(self.subgoal_rewards)
+        for name in ("planner", "subgoal_rewards"):
+            require_one_budget(name, getattr(self, name), config.num_env_runners)
         if self.planner is not None and config.in_evaluation and isinstance(config.env, str):
             # Agents that learn on sampled subgoals are evaluated in whole games.
             config.env, config.env_config = without_subgoals(config.env, dict(config.env_config or {}))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
+from rllib_llm_comm.callbacks.chat_cost import ChatCost
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics, games_own_metrics
 from rllib_llm_comm.envs.rllib_adapter import wrap_games
 from rllib_llm_comm.planning.judgements import JudgedSubgoals
@@ -22,7 +23,8 @@ class AddPlannedSubgoals(RLlibCallback):
     Our algorithms add it when `planner` is set, and it reads their settings. In a config of your own use
     `AddPlannedSubgoals.of("scripted")` in `config.callbacks`. All environments of a runner share one chat model and its
     budget, the rewards that were written, and a pool of threads in which slow planners think. What `PlannedSubgoals`
-    counts (plans, subgoals, who answered, cost) is logged with the episode metrics.
+    counts (plans, subgoals, who answered, cost) is logged with the episode metrics, and all that was asked under
+    `chat` (`rllib_llm_comm.callbacks.chat_cost.ChatCost`).
     """
 
     planner: ClassVar[Any] = None
@@ -56,6 +58,7 @@ class AddPlannedSubgoals(RLlibCallback):
         model = None if planner is None else planner_model(planner)
         slow = model is not None or rewards.slow
         threads = ThreadPoolExecutor(len(env.envs), thread_name_prefix="planner") if slow else None
+        self._cost = ChatCost([model, getattr(rewards, "model", None)])
 
         def wrapped(game: Any, number: int) -> Any:
             if planner is None:
@@ -63,6 +66,10 @@ class AddPlannedSubgoals(RLlibCallback):
             return PlannedSubgoals(game, make_planner(planner, model), threads=threads, **settings)
 
         wrap_games(env, wrapped, "A planner needs")
+
+    def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
+        """Logs what the questions of planner and judge have cost."""
+        self._cost.log(metrics_logger)
 
     def on_episode_end(self, *, episode: Any, env_runner: Any, metrics_logger: Any, **kwargs: Any) -> None:
         """Logs what was planned, unless `EpisodeMetrics` does."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
+from rllib_llm_comm.callbacks.chat_cost import ChatCost
 from rllib_llm_comm.envs.rllib_adapter import wrap_games
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.teachers.taught_env import TeacherMessages
@@ -36,4 +37,15 @@ class AddTeacherMessages(RLlibCallback):
         if not teacher:
             raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
         seed = (env_runner.config.seed or 0) + 1000 * (env_runner.worker_index or 0)
-        wrap_games(env, lambda game, number: TeacherMessages(game, teacher, seed=seed + number), "A teacher needs")
+        taught: list[TeacherMessages] = []
+
+        def wrapped(game: Any, number: int) -> TeacherMessages:
+            taught.append(TeacherMessages(game, teacher, seed=seed + number))
+            return taught[-1]
+
+        wrap_games(env, wrapped, "A teacher needs")
+        self._cost = ChatCost(getattr(game.teacher, "client", None) for game in taught)
+
+    def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
+        """Logs what the questions of a teacher have cost."""
+        self._cost.log(metrics_logger)

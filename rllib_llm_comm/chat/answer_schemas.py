@@ -86,6 +86,26 @@ def fill_form(decoding: Decoding, schema: Mapping[str, Any], line_tokens: int = 
     return _value(decoding, schema, schema, line_tokens)
 
 
+def any_answer(schema: Mapping[str, Any]) -> str:
+    """An answer that has the right form and says nothing: first options, lists of one entry, ones and single letters.
+
+    Args:
+        schema: The JSON schema; see `rllib_llm_comm.chat.answer_schemas.form_in`.
+    """
+    return json.dumps(_any(schema, schema))
+
+
+def _any(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    schema = _resolved(schema, root)
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema["type"] == "object":
+        return {name: _any(inner, root) for name, inner in schema["properties"].items()}
+    if schema["type"] == "array":
+        return [_any(schema["items"], root)] * max(1, schema.get("minItems", 0))
+    return {"boolean": True, "integer": 1}.get(schema["type"], "x" * max(1, schema.get("minLength", 0)))
+
+
 def _value(decoding: Decoding, schema: Mapping[str, Any], root: Mapping[str, Any], line_tokens: int) -> str:
     """Writes a value and returns it as JSON."""
     schema = _resolved(schema, root)

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 
 from rllib_llm_comm.chat.answers import without_thoughts
 from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.client import concurrent_questions
 from rllib_llm_comm.chat.purposes import MANUAL, asking_for
+from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.prompt_files import fill
 
@@ -59,8 +61,10 @@ def ask_batch(
             if known is not None:
                 answers[question] = without_thoughts(known)
         open_ = [question for question in dict.fromkeys(questions) if question not in answers]
-        for start in range(0, len(open_), size):
-            answers.update(_ask_together(model, open_[start : start + size], context, system))
+        parts = [open_[start : start + size] for start in range(0, len(open_), size)]
+        together = concurrent_questions(model)
+        for found in side_by_side(lambda part: _ask_together(model, part, context, system), parts, together):
+            answers.update(found)
     return [answers[question] for question in questions]
 
 

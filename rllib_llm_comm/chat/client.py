@@ -16,6 +16,7 @@ from rllib_llm_comm.chat.circuit_breaker import MOST_LOST, PAUSE, Breaker
 from rllib_llm_comm.chat.dialect import Dialect
 from rllib_llm_comm.chat.endpoint import read_key, shown
 from rllib_llm_comm.chat.purposes import asking, cut_too_early, tokens_for
+from rllib_llm_comm.chat.rate import SharedRate
 from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
@@ -30,7 +31,7 @@ _MAX_CHARACTERS_PER_TOKEN = 16
 _HINTS = {401: "is the key right?", 403: "is the key allowed this?", 404: "is the model's name right?"}
 # Errors that no other question would change: an address that is left, a wrong key, an empty account, an unknown model.
 _HOPELESS = frozenset({301, 302, 307, 308, 401, 402, 404})
-_OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_lock", "_slots", "_questions", "_next_start", "_breaker")
+_OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_lock", "_slots", "_questions", "_rate", "_breaker")
 
 
 class ChatError(RuntimeError):
@@ -73,7 +74,7 @@ class ChatClient:
         self.model, self.base_url, self.api_key_env = given.model, given.base_url, given.api_key_env
         self.timeout, self.max_retries = given.timeout, given.max_retries
         self.requests_per_minute, self.budget = given.requests_per_minute, given.budget
-        self.max_concurrent = given.max_concurrent
+        self.max_concurrent, self.ask_ahead = given.max_concurrent, given.ask_ahead
         self.prices = (given.price_per_million_input / 1e6, given.price_per_million_output / 1e6)
         self.temperature, self.max_tokens, self.cache_dir = given.temperature, given.max_tokens, given.cache_dir
         self.extra_body = dict(given.extra_body or {})
@@ -90,7 +91,7 @@ class ChatClient:
         self._secret = ""
         self._lock = threading.RLock()
         self._slots, self._questions = threading.Semaphore(self.max_concurrent), QuestionLocks()
-        self._next_start = 0.0
+        self._rate = SharedRate(self.requests_per_minute, (self.base_url, self.model, self.api_key_env))
         self._breaker = Breaker()
 
     def __repr__(self) -> str:
@@ -100,7 +101,7 @@ class ChatClient:
         return {k: v for k, v in self.__dict__.items() if k not in _OWN_STATE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({"max_concurrent": 1, **state})
+        self.__dict__.update({"max_concurrent": 1, "ask_ahead": 1, **state})
         self._begin()
 
     def keep_answers(self, folder: str | os.PathLike[str]) -> None:
@@ -129,13 +130,17 @@ class ChatClient:
             ChatError: If no answer came after all repetitions.
         """
         messages, key = self._request(prompt, system)
+        begun = time.perf_counter()
         with others_go_on(), self._alone(key), self._slots:
             answer = self._kept(key)
             if answer is None:
                 with self._cache.claim(key):
                     answer = self._kept(key)  # another process may just have paid for it
                     if answer is None:
-                        return self._pay(messages, key)
+                        try:
+                            return self._pay(messages, key)
+                        finally:
+                            self._count(seconds=time.perf_counter() - begun)
             self._count(cached=1)
             return answer
 
@@ -296,14 +301,6 @@ class ChatClient:
                 )
             self._ledger.add(most)
 
-    def _wait_for_turn(self) -> None:
-        with self._lock:
-            now = time.monotonic()
-            start = max(now, self._next_start)
-            self._next_start = start + 60.0 / self.requests_per_minute
-        if start > now:
-            time.sleep(start - now)
-
 
 class _Meter:
     """Books the requests of one question; see `rllib_llm_comm.chat.request_retries.Meter`."""
@@ -320,7 +317,7 @@ class _Meter:
     def begin(self) -> None:
         """Waits for its turn and reserves the highest cost."""
         client = self._client
-        client._wait_for_turn()
+        client._rate.wait()
         client._reserve(self._most)
         client._count(requests=1, retries=int(self._requests > 0))
         self._requests += 1
@@ -353,3 +350,16 @@ def concurrent_questions(model: Any) -> int:
     """
     client = getattr(model, "client", None) or model
     return int(getattr(client, "max_concurrent", 1))
+
+
+def begun_at_once(model: Any) -> int:
+    """The number of games or other pieces of work that are begun side by side, so that a chat model is never idle.
+
+    It is that of the questions under way, and `ask_ahead` more whose questions wait in line. 1 for recordings and for
+    models in this process: nobody waits for them.
+
+    Args:
+        model: The chat model, or `None`.
+    """
+    client = getattr(model, "client", None) or model
+    return concurrent_questions(model) + int(getattr(client, "ask_ahead", 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ AUTO = "auto"
 _LINE_TOKENS = 48
 
 _REGISTERED: dict[str, Callable[..., ChatModel]] = {}
+_RULES = "rules"  # came with the package once
 
 
 class LocalChat:
@@ -126,7 +128,7 @@ class LocalChat:
         from rllib_llm_comm.language.decoding import Decoding
         from rllib_llm_comm.language.generation import row_generator
 
-        base = self._base()
+        begun, base = time.perf_counter(), self._base()
         messages = [{"role": "system", "content": system}] if system else []
         schema, asked = form_in(prompt) if self.forms else (None, prompt)
         messages.append({"role": "user", "content": base.without_special_tokens(asked)})
@@ -140,7 +142,9 @@ class LocalChat:
         decoding = Decoding(base, ids, self._kept, self.max_tokens, self.temperature, draws)
         answer = decoding.text() if schema is None else fill_form(decoding, schema, _LINE_TOKENS)
         cut = not decoding.ended if schema is None else not decoding.open
-        self._count(requests=1, input_tokens=len(ids), output_tokens=decoding.written, truncated=int(cut))
+        seconds = time.perf_counter() - begun
+        used = {"input_tokens": len(ids), "output_tokens": decoding.written, "seconds": seconds}
+        self._count(requests=1, **used, truncated=int(cut))
         return ChatAnswer(answer, self.max_tokens if cut else 0)
 
     def _base(self) -> Any:
@@ -201,4 +205,9 @@ def make_local_chat(local: str, **settings: Any) -> ChatModel:
         UserError: If a setting is not allowed.
     """
     maker = _REGISTERED.get(local)
+    if maker is None and local == _RULES:
+        raise UserError(
+            f"`local` is {local!r}, which is no language model and left the package: in a clone of the repository "
+            "`import tools.rules_chat` makes it known; elsewhere take the planner 'scripted', or a `cassette`."
+        )
     return LocalChat(local, **settings) if maker is None else maker(**settings)

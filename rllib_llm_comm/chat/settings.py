@@ -29,9 +29,12 @@ class ChatSettings:
         timeout: Seconds until a request counts as lost, > 0. Default 30.
         max_retries: Repetitions after 408, 409, 429, 5xx, time-outs, broken connections, and answers that are no chat
             completion, >= 0. Default 5.
-        requests_per_minute: Requests are spread evenly so that no more are sent, > 0. Default 60.
-        max_concurrent: Questions that are under way at once, from 1 to 64, within one rate and one budget; games in
-            rounds are played as many side by side. Default 1.
+        requests_per_minute: Requests are spread evenly so that no more are sent, > 0; by all clients of the same
+            server, model and key on this machine together (`rllib_llm_comm.chat.rate.SharedRate`). Default 60.
+        max_concurrent: Questions that are under way at once, from 1 to 64, within one rate and one budget; as many
+            games under a planner are played side by side. Default 1.
+        ask_ahead: Games, and states of a preparation, that are begun beyond `max_concurrent`, from 0 to 64: while one
+            goes on, the questions of the others wait in line. It costs no question more. Default 1.
         budget: Money that may be spent, all clients of the `cache_dir` together, > 0; `None` (default) for no bound.
         price_per_million_input: Price of a million tokens sent, >= 0. Default 0.
         price_per_million_output: Price of a million tokens received, >= 0. Default 0.
@@ -56,6 +59,7 @@ class ChatSettings:
     max_retries: int = 5
     requests_per_minute: float = 60
     max_concurrent: int = 1
+    ask_ahead: int = 1
     budget: float | None = None
     price_per_million_input: float = 0.0
     price_per_million_output: float = 0.0
@@ -110,6 +114,7 @@ class ChatSettings:
                     f"`{name}` is {value!r} but must be {kind} {'above' if open_ else 'from'} {low:g}{upper}."
                 )
         require_whole("max_concurrent", self.max_concurrent, 1, MOST_CONCURRENT)
+        require_whole("ask_ahead", self.ask_ahead, 0, MOST_CONCURRENT)
         if self.budget is not None and self.price_per_million_input == 0 and self.price_per_million_output == 0:
             raise UserError(
                 f"`budget` is {self.budget!r} but no price is known; give `price_per_million_input` and "

@@ -1,4 +1,4 @@
-"""Games side by side in threads: only one goes on at a time, the others wait for a chat model's answers.
+"""Games and other work side by side in threads: only one goes on at a time, the others wait for a chat model's answers.
 
 A game's own code (network, random numbers, sandbox) need not be safe for threads then, and its course is the same in
 whatever company it is played.
@@ -7,10 +7,15 @@ whatever company it is played.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
+from typing import TypeVar
 from weakref import WeakValueDictionary
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class StoppedError(RuntimeError):
@@ -68,6 +73,44 @@ def others_go_on() -> Iterator[None]:
             yield
     finally:
         _turns.reset(token)
+
+
+def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], at_once: int) -> list[Result]:
+    """Does the same work for several items; while some of them wait for a chat model's answers another one goes on.
+
+    Args:
+        work: The work for an item; a failure ends all others at their next question.
+        items: The items.
+        at_once: Most items that are begun and not finished; 1: one after the other, in this thread.
+
+    Returns:
+        What the work gives, in the order of the items.
+    """
+    threads = min(at_once, len(items))
+    if threads <= 1 or _turns.get() is not None:  # work that is done beside other work already
+        return [work(item) for item in items]
+    turns = Turns()
+
+    def beside(item: Item) -> Result:
+        with turns.take():
+            try:
+                return work(item)
+            except BaseException:
+                turns.stop()
+                raise
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="asking") as pool:
+        begun = [pool.submit(copy_context().run, beside, item) for item in items]
+        try:
+            wait(begun, return_when=FIRST_EXCEPTION)
+        finally:
+            if not all(one.done() and one.exception() is None for one in begun):
+                turns.stop()
+    failed = [error for one in begun if (error := one.exception()) is not None]
+    for error in failed:
+        if not isinstance(error, StoppedError):
+            raise error
+    return [one.result() for one in begun]
 
 
 class QuestionLocks:

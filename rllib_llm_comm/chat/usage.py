@@ -25,6 +25,8 @@ class ChatCounters:
         output_tokens: Tokens received.
         cost: Money, by the prices given; requests whose price nobody knows at their highest (see
             `rllib_llm_comm.chat.client.ChatClient`).
+        seconds: Seconds that questions waited for answers that were not kept, turns and repetitions included;
+            questions that are under way at once count each.
     """
 
     requests: int = 0
@@ -35,6 +37,7 @@ class ChatCounters:
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
+    seconds: float = 0.0
 
     def add(self, **amounts: float) -> None:
         """Counts on.
@@ -54,6 +57,8 @@ class ChatCounters:
 def cost_of(counters: ChatCounters) -> dict[str, float]:
     """The cost of questions under the names of reports; `kept_answers` are those that cost nothing.
 
+    `answer_seconds` is `ChatCounters.seconds`.
+
     Args:
         counters: The counters.
     """
@@ -63,6 +68,7 @@ def cost_of(counters: ChatCounters) -> dict[str, float]:
         "input_tokens": counters.input_tokens,
         "output_tokens": counters.output_tokens,
         "cost": counters.cost,
+        "answer_seconds": counters.seconds,
     }
 
 

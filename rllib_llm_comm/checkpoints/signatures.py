@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import digest_of, write_atomically
+from rllib_llm_comm.files import digest_of, state_folder, write_atomically
 
 SIGNATURE = "written_here.json"
 _KEY = "own_work.key"
@@ -32,8 +32,7 @@ _MOST_STATES = 256
 def key_file() -> Path:
     """The file with this user's secret: `own_work.key` in `$XDG_STATE_HOME/rllib_llm_comm` (by default below
     `~/.local/state`)."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return home / "rllib_llm_comm" / _KEY
+    return state_folder() / _KEY
 
 
 def make_key() -> None:

@@ -6,7 +6,8 @@ import math
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.study_results import Curve, StudyResults, SystemResults
+from rllib_llm_comm.evaluation.study_curves import Curve
+from rllib_llm_comm.evaluation.study_results import StudyResults, SystemResults
 
 METRICS = {"return": "return_mean", "success_rate": "success_rate"}
 """Metric in the file -> figure of an evaluation; both are also columns of the curves."""

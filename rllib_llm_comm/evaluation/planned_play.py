@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,12 +12,12 @@ import numpy as np
 from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.agents.policy_env import planning_of
 from rllib_llm_comm.chat.chat_model import ChatModel
-from rllib_llm_comm.chat.client import ChatError, concurrent_questions
-from rllib_llm_comm.chat.turns import StoppedError, Turns
+from rllib_llm_comm.chat.client import ChatError, begun_at_once
+from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.attempt_recorder import AttemptRecorder
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
-from rllib_llm_comm.evaluation.rollout import Episode, Progress, Watch, counted, play, play_episode, record
+from rllib_llm_comm.evaluation.rollout import Episode, PlayedGame, Progress, Watch, counted, play, play_episode, record
 from rllib_llm_comm.evaluation.subgoal_executors import SCRIPTED, Executor
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import make_planner, planner_model
@@ -31,6 +29,8 @@ from rllib_llm_comm.planning.rounds import SNAPSHOT, check_recovery
 from rllib_llm_comm.planning.sama_planner import remembers_games
 from rllib_llm_comm.planning.subgoal_observations import ALL
 from rllib_llm_comm.planning.tracking import PATIENCE
+
+_SHUFFLED = "shuffled"
 
 
 def play_planned(
@@ -69,8 +69,9 @@ def play_planned(
     Returns:
         The episodes; `rounds` holds the plans, all figures are those of the attempts that stood.
 
-    Games in rounds are played one after the other, or as many side by side as the planner's chat model answers at once
-    (`max_concurrent`); their course is the same.
+    Under a planner that asks a server games are played side by side: as many as are answered at once
+    (`max_concurrent`), and `ask_ahead` more whose questions wait in line. One goes on at a time, while the others wait
+    for answers, so that each takes the course that it takes alone.
 
     Raises:
         UserError: If a setting is not allowed, reflection lacks a planner, or an episode has no plan.
@@ -82,11 +83,51 @@ def play_planned(
     common: dict[str, Any] = {"episodes": episodes, "seed": seed, "explore": explore}
     if trials is None and keep_frames:
         return record(policy, env=make_env(), counterfactuals=counterfactuals, **common)
+    at_once = min(episodes, _begun_at_once(policy, model))
+    if trials is None and at_once > 1 and watch is None:  # talk is measured in the order in which it was said
+        return _play_beside(policy, make_env, at_once, progress, watch, **common)
     if by is None or trials is None:
         return play(policy, env=make_env, num_envs=num_envs, progress=progress, watch=watch, **common)
     rounds = {"trials": trials, "recover": recover or SNAPSHOT, "patience": by.get("patience", PATIENCE)}
     games = _GamesInRounds(policy, by, model, settings, rounds, explore, keep_frames, counterfactuals)
     return games.play(range(seed, seed + episodes), progress)
+
+
+def _play_beside(
+    policy: Any,
+    make_env: Callable[..., Any],
+    at_once: int,
+    progress: Progress | None,
+    watch: Watch | None,
+    *,
+    episodes: int,
+    seed: int,
+    explore: bool,
+) -> list[Episode]:
+    """Episodes without rounds, each in a thread of its own; its other arguments are those of `play_planned`."""
+    free, finished = list[Any](), list[int]()
+
+    def one(number: int) -> Episode:
+        env = free.pop() if free else make_env()
+        game, memory = PlayedGame(policy, env, number, watch), policy.begin(number)
+        while env.agents:
+            game.tell(memory)
+            game.step(policy.act_together([(memory, game.asked())], explore=explore)[0])
+        game.finish()
+        free.append(env)
+        finished.append(number)
+        return counted(game.episode, len(finished), episodes, progress)
+
+    policy.reset(seed=seed)
+    return side_by_side(one, range(seed, seed + episodes), at_once)
+
+
+def _begun_at_once(policy: Any, model: ChatModel | None) -> int:
+    """The number of games that are played side by side; 1 where messages are drawn, which all games draw from one."""
+    talk = getattr(policy, "communication", None)
+    drawn = talk is not None and (talk.messages == _SHUFFLED or talk.message_temperature > 0)
+    alone = drawn or hasattr(policy, "partners") or not hasattr(policy, "act_together")
+    return 1 if alone else begun_at_once(model)
 
 
 def env_maker(
@@ -120,7 +161,7 @@ class _GamesInRounds:
         keep_frames: bool,
         counterfactuals: bool,
     ) -> None:
-        self._policy, self._by, self._model, self._explore = policy, by, model, explore
+        self._policy, self._model, self._explore = policy, model, explore
         self._settings, self._rounds = (
             settings,
             {
@@ -130,47 +171,26 @@ class _GamesInRounds:
             },
         )
         self._silence = Counterfactuals(policy, counterfactuals) if keep_frames else None
-        planner = make_planner(by["planner"], model)
-        self._one = planner if remembers_games(thinker(planner)) else None
+        self._planner = make_planner(by["planner"], model)
+        self._one = remembers_games(thinker(self._planner)) or isinstance(by["planner"], Planner)
         self._done = 0
 
     def play(self, seeds: Sequence[int], progress: Progress | None) -> list[Episode]:
         """The episodes of seeds, in their order."""
         # Games of which earlier ones are told, or that are recorded frame by frame, are played in their order.
-        in_order = self._one is not None or self._silence is not None
-        at_once = 1 if in_order else min(len(seeds), concurrent_questions(self._model))
+        in_order = self._one or self._silence is not None
+        at_once = 1 if in_order else min(len(seeds), _begun_at_once(self._policy, self._model))
         if at_once == 1:
             env = self._env()
             return [self._played(env, seed, len(seeds), progress) for seed in seeds]
-        turns = Turns()
-
-        def side_by_side(seed: int) -> Episode:
-            with turns.take():
-                try:
-                    return self._played(self._env(), seed, len(seeds), progress)
-                except BaseException:
-                    turns.stop()
-                    raise
-
-        with ThreadPoolExecutor(at_once, thread_name_prefix="game") as threads:
-            games = [threads.submit(copy_context().run, side_by_side, seed) for seed in seeds]
-            try:
-                wait(games, return_when=FIRST_EXCEPTION)
-            finally:
-                if any(game.done() and game.exception() for game in games) or not all(game.done() for game in games):
-                    turns.stop()
-        failed = [error for game in games if (error := game.exception()) is not None]
-        for error in failed:
-            if not isinstance(error, StoppedError):
-                raise error
-        return [game.result() for game in games]
+        return side_by_side(lambda seed: self._played(self._env(), seed, len(seeds), progress), seeds, at_once)
 
     def _env(self) -> Any:
         return self._policy.env(planning={"planner": None}, **self._settings)
 
     def _played(self, env: Any, seed: int, games: int, progress: Progress | None) -> Episode:
         recorder = AttemptRecorder(self._policy, env, seed, self._explore, self._silence)
-        planner = self._one or make_planner(self._by["planner"], self._model)
+        planner = self._planner if self._one else self._planner.beside()
         told = _play_rounds(env, recorder, planner, seed, watch=recorder.watch, **self._rounds)
         self._done += 1
         return counted(recorder.finished(told), self._done, games, progress)
@@ -180,20 +200,24 @@ def _maker(
     policy: Any, planning: Mapping[str, Any] | None, by: Mapping[str, Any] | None, settings: Mapping[str, Any]
 ) -> tuple[ChatModel | None, Callable[..., Any]]:
     """The planner's chat model, and a function that makes the environment."""
-    model = None if by is None else planner_model(by["planner"])
-    return model, partial(_planned_env, policy, planning, by, model, settings)
+    if by is None:
+        return None, partial(_planned_env, policy, planning, None, settings)
+    model = planner_model(by["planner"])
+    planner = make_planner(by["planner"], model)
+    one = isinstance(by["planner"], Planner)  # one of the caller's own plans for all games itself
+    return model, partial(_planned_env, policy, by, planner if one else planner.beside, settings)
 
 
 def _planned_env(
     policy: Any,
     planning: Mapping[str, Any] | None,
-    by: Mapping[str, Any] | None,
-    model: ChatModel | None,
+    planner: Planner | Callable[[], Planner] | None,
     settings: Mapping[str, Any],
     **more: Any,
 ) -> Any:
-    """The environment of a policy, with a planner of its own that shares the chat model."""
-    planned = planning if by is None else {**by, "planner": make_planner(by["planner"], model)}
+    """The environment of a policy, with a planner of its own that shares the chat model and what was asked once."""
+    made = planner() if callable(planner) else planner
+    planned = planning if made is None else {**(planning or {}), "planner": made}
     return policy.env(planning=planned, **{**settings, **more})
 
 

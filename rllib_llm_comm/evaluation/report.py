@@ -21,6 +21,7 @@ from rllib_llm_comm.evaluation.statistics import (
     mean,
     probability_of_improvement,
 )
+from rllib_llm_comm.evaluation.study_cost import cost_rows
 from rllib_llm_comm.evaluation.study_results import (
     FIGURES,
     RESULTS,
@@ -46,7 +47,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         drawn within each, so that all count the same), and per scenario `settings`, `shuffled` (whether messages were,
         anywhere), `systems` (label, seeds, figures
         per evaluation, how it compares with the baseline, decisions until a return of 1 that lasts, most frequent
-        messages) and `sentences`.
+        messages), `sentences`, and `cost` where chat models were asked.
     """
     scenarios: dict[str, dict[str, Any]] = {}
     for scenario, systems in results.scenarios.items():
@@ -65,6 +66,9 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         }
         if measures_talk(results):
             scenarios[scenario]["measures"] = columns_of(told)
+        if scenario in results.cost:
+            labels = {name: system.label for name, system in systems.items()}
+            scenarios[scenario]["cost"] = cost_rows(results.cost[scenario], labels)
     if measures_talk(results):
         add_corrected({scenario: told["systems"] for scenario, told in scenarios.items()}, results)
     return {

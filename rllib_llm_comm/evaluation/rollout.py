@@ -234,10 +234,7 @@ def _play_all(
             seed = waiting.pop()
             live.append((PlayedGame(policy, free.pop(), seed, watch), policy.begin(seed)))
         for game, memory in live:
-            if hasattr(memory, "secret"):
-                memory.secret = game.secret()
-            if hasattr(memory, "env"):
-                memory.env = game.env
+            game.tell(memory)
         decisions = policy.act_together([(memory, game.asked()) for game, memory in live], explore=explore)
         for (game, _), decided in zip(live, decisions, strict=True):
             game.step(decided)
@@ -326,9 +323,12 @@ class PlayedGame:
         """The observations of the agents that are asked now."""
         return {agent: self.observations[agent] for agent in asked(self.env.agents, self.infos)}
 
-    def secret(self) -> str:
-        """All private facts at the moment, as one text."""
-        return secret_of(self.infos)
+    def tell(self, memory: Any) -> None:
+        """Tells a policy's memory of the episode what it asks for: all private facts at the moment, or the game."""
+        if hasattr(memory, "secret"):
+            memory.secret = secret_of(self.infos)
+        if hasattr(memory, "env"):
+            memory.env = self.env
 
     def step(self, decisions: dict[Any, Any]) -> None:
         """Plays a step of the game and counts."""

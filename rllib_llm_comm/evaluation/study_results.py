@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.curve_rows import read_rows
 from rllib_llm_comm.evaluation.json_file import JsonValue, damaged, read_json
+from rllib_llm_comm.evaluation.study_cost import Costs, kept_costs, read_costs
+from rllib_llm_comm.evaluation.study_curves import Curve, kept_curve, read_curves
 
 STUDY_RECORD = "study.json"
 # The results behind a report, kept so that it can be made again without the runs.
 RESULTS = "results.json"
-# A mean over fewer episodes says little, and the quickest end first.
-_LEAST_EPISODES = 30
-METRICS = ("return", "success_rate", "length", "entropy", "message_words")
 # Figures of an evaluation in a report.
 FIGURES = ("return_mean", "success_rate", "length_mean", "collisions_mean", "message_words_mean", "vocabulary")
 # Told of shuffled messages only, and not by evaluations that were made before it was counted.
@@ -47,28 +45,11 @@ DRIFT = {
     "drift.unreadable_reference": "Unreadable, taught",
 }
 """Figures of `evaluation.message_drift`, for systems whose messages were trained."""
-# Tune's entries for some figures that are not a number.
-_NO_NUMBER = (None, "null")
 # Scenarios and systems name folders and pictures, so that a foreign file must not say "../../elsewhere".
 _NAME = re.compile(r"[A-Za-z0-9][\w+-]*")
 _STUDY_AGAIN = "type the command of the study again, which writes it anew"
 _STAGE_AGAIN = "remove it and type the command of the study again"
 _REPORT_AGAIN = "make it again with `rllib report` from the folder of the study"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One trial while it learned.
-
-    Attributes:
-        seed: Its seed.
-        decisions: Decisions of all agents so far, per iteration; ascending, one per iteration.
-        values: Metric -> one value per iteration, NaN where there is none (yet).
-    """
-
-    seed: int
-    decisions: list[float]
-    values: dict[str, list[float]]
 
 
 @dataclass
@@ -107,12 +88,14 @@ class StudyResults:
         scenarios: Scenario -> system -> results.
         missing: Stages without a result.
         note: A remark for readers of these results, such as that their runs are gone.
+        cost: Cost of questions to chat models, where there were any.
     """
 
     study: dict[str, Any]
     scenarios: dict[str, dict[str, SystemResults]]
     missing: list[str]
     note: str = ""
+    cost: Costs = field(default_factory=dict)
 
     @property
     def baseline(self) -> str:
@@ -145,7 +128,7 @@ def read_results(folder: Path) -> StudyResults:
             if system.get("scenarios") and scenario not in system["scenarios"]:
                 continue
             stage = f"{scenario}.{name}"
-            found = SystemResults(name, system.get("label") or name, _curves(folder / stage))
+            found = SystemResults(name, system.get("label") or name, read_curves(folder / stage))
             wanted = [*study["evaluation"]["modes"], *(f"messages_{mode}" for mode in system["interventions"])]
             for suffix in wanted:
                 runs = _evaluations(folder / f"{stage}.{suffix}")
@@ -154,7 +137,7 @@ def read_results(folder: Path) -> StudyResults:
                 else:
                     missing.append(f"{stage}.{suffix}")
             scenarios[scenario][name] = found
-    return StudyResults(study, scenarios, missing)
+    return StudyResults(study, scenarios, missing, cost=read_costs(folder, study))
 
 
 def join_results(parts: Sequence[StudyResults]) -> StudyResults:
@@ -191,13 +174,17 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
         if first.baseline not in systems:
             raise UserError(f"Scenario {scenario!r} lacks the baseline {first.baseline!r}; give the study that has it.")
     notes = dict.fromkeys(part.note for part in parts if part.note)
-    return StudyResults(study, scenarios, [stage for part in parts for stage in part.missing], " ".join(notes))
+    cost: Costs = {}
+    for part in parts:
+        for scenario, stages in part.cost.items():
+            cost[scenario] = {**cost.get(scenario, {}), **stages}
+    return StudyResults(study, scenarios, [stage for part in parts for stage in part.missing], " ".join(notes), cost)
 
 
 def to_plain(results: StudyResults) -> dict[str, Any]:
     """Everything that a report is made of as values for JSON (a missing figure is null)."""
     plain: dict[str, Any] = _without_nan(asdict(results))
-    return plain
+    return plain if results.cost else {name: value for name, value in plain.items() if name != "cost"}
 
 
 def _checked_study(study: JsonValue) -> dict[str, Any]:
@@ -239,7 +226,8 @@ def _kept_results(path: Path) -> StudyResults:
     kept = read_json(path, _REPORT_AGAIN)
     note = kept["note"].text() if "note" in kept else ""
     missing = [stage.text() for stage in kept["missing"].elements()]
-    results = StudyResults(_checked_study(kept["study"]), {}, missing, note)
+    cost = kept_costs(kept["cost"]) if "cost" in kept else {}
+    results = StudyResults(_checked_study(kept["study"]), {}, missing, note, cost)
     for scenario, systems in kept["scenarios"].items(least=1).items():
         _ = kept["study"]["scenarios"][scenario], systems[results.baseline]  # both must be there
         results.scenarios[scenario] = {}
@@ -250,7 +238,7 @@ def _kept_results(path: Path) -> StudyResults:
 
 
 def _kept_system(name: str, kept: JsonValue) -> SystemResults:
-    curves = [_kept_curve(curve) for curve in kept["curves"].elements()]
+    curves = [kept_curve(curve) for curve in kept["curves"].elements()]
     recorded = _recorded(kept["recorded"]) if "recorded" in kept and kept["recorded"].items() else {}
     figures = recorded.get("figures", {})
     evaluations = {
@@ -269,30 +257,6 @@ def _recorded(kept: JsonValue) -> dict[str, Any]:
             for end in ("value", "low", "high"):
                 interval[end].number()
     return dict(kept.content)
-
-
-def _kept_curve(curve: JsonValue) -> Curve:
-    decisions = [value.number() for value in curve["decisions"].elements()]
-    current = _current(decisions)
-    values: dict[str, list[float]] = {}
-    for metric in METRICS:
-        told = curve["values"][metric].elements()
-        if len(told) != len(decisions):
-            what = f"`{curve.place}.values.{metric}` has {len(told)} values but {len(decisions)} are in `decisions`"
-            raise damaged(curve.file, what, curve.remedy)
-        numbers = [math.nan if value.content is None else value.number() for value in told]
-        values[metric] = [numbers[place] for place in current]
-    return Curve(curve["seed"].whole(), [decisions[place] for place in current], values)
-
-
-def _current(decisions: Sequence[float]) -> list[int]:
-    """Places of the iterations that a resumed run did not do once more; earlier versions kept them all."""
-    kept: list[int] = []
-    for place, number in enumerate(decisions):
-        while number and kept and decisions[kept[-1]] >= number:
-            kept.pop()
-        kept.append(place)
-    return kept
 
 
 def _checked_run(run: JsonValue, recorded: Collection[str] = ()) -> dict[str, Any]:
@@ -349,50 +313,3 @@ def _evaluations(stage: Path) -> list[dict[str, Any]]:
     figures = read_json(path, _STAGE_AGAIN)
     runs = figures["checkpoints"].elements(least=1) if "checkpoints" in figures else [figures]
     return [_checked_run(run) for run in runs]
-
-
-def _curves(stage: Path) -> list[Curve]:
-    files = sorted(stage.glob("trial_*/result.json"), key=lambda path: _number(path.parent.name))
-    curves = []
-    for path in files:
-        try:
-            curves.append(read_curve(path))
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            remedy = f"remove {str(stage)!r} and type the command of the study again"
-            raise damaged(path, f"no results of a trial ({type(error).__name__}: {error})", remedy) from error
-    return curves
-
-
-def _number(name: str) -> int:
-    found = re.search(r"\d+", name)
-    return int(found.group()) if found else 0
-
-
-def read_curve(path: Path) -> Curve:
-    """The curve of a trial, from its `result.json`; errors are those of files and of rows that RLlib did not write."""
-    decisions: list[float] = []
-    values: dict[str, list[float]] = {name: [] for name in METRICS}
-    seed = 0
-    for result in read_rows(path):
-        seed = int(result.get("config", {}).get("seed") or 0)
-        runners = result.get("env_runners", {})
-        decisions.append(float(sum(runners.get("num_agent_steps_sampled_lifetime", {}).values())))
-        told = runners.get("num_episodes_lifetime", 0) >= _LEAST_EPISODES
-        returns = list((runners.get("agent_episode_returns_mean") or {}).values())
-        row = {
-            "return": float(np.mean(returns)) if told and returns else math.nan,
-            "success_rate": runners.get("success_rate", math.nan) if told else math.nan,
-            "length": runners.get("episode_game_steps", math.nan) if told else math.nan,
-            "entropy": _entropy(result.get("learners", {})),
-            "message_words": runners.get("message_words", math.nan),
-        }
-        for name, value in row.items():
-            values[name].append(math.nan if value in _NO_NUMBER else float(value))
-    return Curve(seed, decisions, values)
-
-
-def _entropy(learners: Mapping[str, Any]) -> Any:
-    found = [module["entropy"] for module in learners.values() if isinstance(module, dict) and "entropy" in module]
-    if len(found) > 1:  # each agent has a policy of its own
-        return float(np.mean([math.nan if value in _NO_NUMBER else float(value) for value in found]))
-    return found[0] if found else math.nan

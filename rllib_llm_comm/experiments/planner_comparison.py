@@ -218,27 +218,6 @@ def require_prompts(planner: PlannerSettings, what: str) -> None:
         )
 
 
-def require_model(planner: PlannerSettings, name: str) -> None:
-    """Refuses a comparison of prompts that no language model reads.
-
-    Args:
-        planner: A name or settings.
-        name: Name of the comparison.
-
-    Raises:
-        UserError: If the planner reads no prompts, or rules answer them, which do so alike.
-    """
-    from rllib_llm_comm.planning.answer_authors import BY_RULES
-
-    require_prompts(planner, name.replace("-", " "))
-    chat = with_settings(planner).get("chat")
-    if isinstance(chat, Mapping) and chat.get("local") == BY_RULES:
-        raise UserError(
-            f"`rllib planning {name}` compares prompts, but rules, which answer them here, do so alike; give --planner "
-            'a language model, such as \'{"name": "chat", "chat": {"model": "gpt-4o"}}\'.'
-        )
-
-
 def play_and_tell(
     scores: PlannerScores, settings: ComparisonSettings, figure: Callable[[PlannerScores], None] | None = None
 ) -> None:

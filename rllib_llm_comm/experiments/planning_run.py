@@ -17,7 +17,7 @@ from rllib_llm_comm.experiments.planner_comparison import (
     have_skills,
     play_and_tell,
     require_different_prompts,
-    require_model,
+    require_prompts,
     with_settings,
 )
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
@@ -120,12 +120,12 @@ def compare_prompts(name: str, settings: ComparisonSettings) -> None:
         settings: The planner, the executors, the scenarios and the files.
 
     Raises:
-        UserError: If no language model reads the prompts, or all variants have the same.
+        UserError: If nobody reads the prompts, or all variants have the same.
     """
     _begin(settings)
     measures, variants = PROMPT_ABLATIONS[name]
     planner = settings.one_planner()
-    require_model(planner, name)
+    require_prompts(planner, name.replace("-", " "))
     played: list[Variant] = [
         (labels, with_settings(planner, **changes), settings.trials) for labels, changes in variants
     ]

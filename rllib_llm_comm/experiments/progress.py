@@ -78,6 +78,11 @@ _ACTING = (
     Column("length", ("env_runners/episode_game_steps", "env_runners/episode_len_mean"), ".0f", always=True),
     Column("entropy", ("learners/*/entropy",), ".3f"),
     Column("KL", ("learners/*/kl", "learners/*/mean_kl_loss"), ".4f"),
+    # Of a planner, judge or teacher that is a chat model; since the training began.
+    Column("requests", ("env_runners/chat/requests",), ",.0f"),
+    Column("tokens sent", ("env_runners/chat/input_tokens",), ",.0f"),
+    Column("tokens received", ("env_runners/chat/output_tokens",), ",.0f"),
+    Column("cost", ("env_runners/chat/cost",), ".4g"),
 )
 _LABELS = (
     Column("train loss", ("message_sft/train_loss",), ".3f", always=True),

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.client import begun_at_once
+from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
@@ -56,18 +58,22 @@ def run_rewards(
     told = told_manual(game, manual)
     transitions = list(preparation_of(game).steps(steps, seed))
     game.env.reset(seed=seed)
-    rows: list[dict[str, Any]] = []
+    done: list[str] = []
     with counting_bar("writing rewards") as progress:
-        for text in wanted:
+
+        def write(text: str) -> dict[str, Any]:
             source, row = checked_reward(model, game, text, told, transitions, least_agreement)
-            rows.append(row)
             path = folder / f"{file_name(text)}.py"
             if source:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, f"# {text}\n{source.strip()}\n")
             else:
                 path.unlink(missing_ok=True)
-            progress(len(rows), len(wanted))
+            done.append(text)
+            progress(len(done), len(wanted))
+            return row
+
+        rows = side_by_side(write, wanted, begun_at_once(model))
     figures = _figures(rows)
     kept = {row["subgoal"] for row in rows if row["kept"]}
     if not kept:

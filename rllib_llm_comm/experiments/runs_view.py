@@ -245,7 +245,7 @@ def curves_of(run: Run) -> list[Any]:
     Raises:
         UserError: If a trial's results cannot be read.
     """
-    from rllib_llm_comm.evaluation.study_results import read_curve
+    from rllib_llm_comm.evaluation.study_curves import read_curve
 
     found = []
     for trial in run.trials:

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rllib_llm_comm.checkpoints.stage_record import StageRecord, read_record
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.curve_rows import read_rows
+from rllib_llm_comm.evaluation.study_cost import COSTS, asked_in_training
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.stages import Stage, StageResult
@@ -19,10 +21,9 @@ from rllib_llm_comm.files import write_atomically
 from rllib_llm_comm.planning.answer_authors import OWN, RANDOM, RULES
 from rllib_llm_comm.planning.answer_counts import authors_in
 
-_COUNTS = ("requests", "kept_answers", "input_tokens", "output_tokens", "cost")
 _PLAYED = (
     "soups", "subgoals_share", "plans", "plans_failed", "reflections", "subgoals_refused", "plan_requests",
-    "plan_tokens", "plan_cost",
+    "plan_tokens", "plan_cost", "plan_seconds",
 )  # fmt: skip
 _SHOWN_TEXT = 6000
 _NO_MODEL = {RULES: "rules", RANDOM: "random draws", OWN: "a planner of one's own"}
@@ -134,8 +135,8 @@ def _sum(record: StageRecord, name: str) -> float:
 
 
 def _row(record: StageRecord, folder: Path) -> dict[str, Any]:
-    told = {**record.summary, **_grown(record, folder)}
-    counts = {name: _figure(told.get(name, "")) for name in _COUNTS}
+    told = {**record.summary, **_asked_in_training(record, folder)}
+    counts = {name: _figure(told.get(name, "")) for name in COSTS}
     if record.run == "evaluate" and "requests" not in told:  # of an earlier version: counted per game alone
         counts["requests"], counts["cost"] = _figure(_sum(record, "plan_requests")), _figure(_sum(record, "plan_cost"))
     answers = [_answers_from(record), *_without_model(record)]
@@ -159,13 +160,15 @@ def _new_subgoals(record: StageRecord) -> Mapping[str, Any]:
     return record.settings.get("config", {}).get("new_subgoals") or {}
 
 
-def _grown(record: StageRecord, folder: Path) -> Mapping[str, Any]:
-    """Counts and cost of a data set that grew in training, as the last result tells them."""
-    if not _new_subgoals(record) or "metrics" not in record.files:
-        return {}
-    lines = (folder / record.files["metrics"]).read_text(encoding="utf-8").splitlines()
-    found: Mapping[str, Any] = json.loads(lines[-1]).get("new_subgoals", {}) if lines else {}
-    return found
+def _asked_in_training(record: StageRecord, folder: Path) -> dict[str, float]:
+    """The cost of all that was asked while agents learned, as the last result tells it; empty if nobody was."""
+    one = record.files.get("metrics")
+    files = [folder / one] if one else sorted(folder.glob("trial_*/result.json"))
+    total: dict[str, float] = {}
+    for result in (rows[-1] for path in files if (rows := read_rows(path))):
+        for name, amount in asked_in_training(result).items():
+            total[name] = total.get(name, 0.0) + amount
+    return total
 
 
 def _evaluations(record: StageRecord) -> list[dict[str, Any]]:

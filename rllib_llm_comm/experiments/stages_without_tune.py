@@ -83,7 +83,7 @@ class CollectLabels(PlainStage):
         from rllib_llm_comm.teachers.collect_labels import collect_labels
 
         folder = stage.folder / "labels"
-        with counting_bar("collecting labels") as progress:
+        with counting_bar("collecting labels") as progress, count_scope() as asked:
             report = collect_labels(str(stage.experiment.env), folder, progress=progress, **stage.experiment.config)
         if not report.labels:
             raise UserError(
@@ -97,7 +97,8 @@ class CollectLabels(PlainStage):
             )
         figures = {key: value for key, value in report.to_json().items() if key != "output"}
         say(f"{report.labels} labels of {report.prompts} different observations, {report.decisions} decisions")
-        return StageResult([folder], summary=figures)
+        cost = cost_of(asked) if asked.requests or asked.cached else {}
+        return StageResult([folder], summary={**figures, **cost})
 
 
 # Settings of the collector that say how long it tries, not which labels are wanted.

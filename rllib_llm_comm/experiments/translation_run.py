@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.client import begun_at_once
+from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
@@ -22,6 +25,7 @@ from rllib_llm_comm.planning.subgoal_dataset import diverse_states
 
 _TRIED = 20
 _SHOWN = 3
+_TRUTHS = ("true", "false", "unclear")
 
 
 def run_translation(
@@ -64,7 +68,12 @@ def run_translation(
     index = CodeIndex.of_files(map(Path, code)) if code else how.code()
     found = list(diverse_states(game, max(states, _TRIED), seed).values())
     told_manual = f"{read_manual(manual)}\n{game.scenario()}" if manual else game.manual()
-    translator = write_translator(model, game, found[:_TRIED], index, manual=told_manual, pieces=pieces)
+    write = partial(write_translator, model, game, found[:_TRIED], index, manual=told_manual, pieces=pieces)
+    # The translator is one question, the effects of actions in each state are another.
+    tell = [partial(_effects, model, how, index, pieces, one) for one in range(seed, seed + actions)]
+    asks: list[Callable[[], Any]] = [write, *tell]
+    translator, *told_effects = side_by_side(lambda ask: ask(), asks, begun_at_once(model))
+    effects, unusable = _joined(told_effects)
     sums, examples, looked_at = Told(), [], found[:states]
     with counting_bar("checking sentences") as progress:
         for number, state in enumerate(looked_at, 1):
@@ -73,7 +82,6 @@ def run_translation(
             if number <= _SHOWN:
                 examples.append({"state": game.plain(state), "words": translator.words(game, state)})
             progress(number, len(looked_at))
-    effects, unusable = _effects(model, how, index, pieces, range(seed, seed + actions))
     figures = {
         "states": len(looked_at),
         "sentences_true": len(sums.true),
@@ -93,22 +101,25 @@ def run_translation(
 
 
 def _effects(
-    model: ChatModel, how: GamePreparation, index: CodeIndex, pieces: int, seeds: Sequence[int]
-) -> tuple[dict[str, list[str]], int]:
-    """Effects of the first agent's actions in random states, checked, and the number of states without an answer."""
-    told: dict[str, list[str]] = {"true": [], "false": [], "unclear": []}
-    unusable, agent = 0, how.game.agents[0]
-    for seed in seeds:
-        state = how.draw(np.random.default_rng(seed))
-        actions, beside = how.actions(state, agent), how.beside(state, agent)
-        if not actions:
-            break
-        try:
-            shown = how.game.plain(state)
-            found = translate_actions(model, index, shown, agent, actions, beside=beside, pieces=pieces)
-        except AnswerError:
-            unusable += 1
-            continue
-        for name, words in told.items():
-            words += [f"{action}: {said}" for action, said in getattr(found, name).items()]
-    return told, unusable
+    model: ChatModel, how: GamePreparation, index: CodeIndex, pieces: int, seed: int
+) -> dict[str, dict[str, str]] | None:
+    """Effects of the first agent's actions in a random state, checked; `None` without a usable answer."""
+    agent, state = how.game.agents[0], how.draw(np.random.default_rng(seed))
+    actions, beside = how.actions(state, agent), how.beside(state, agent)
+    if not actions:
+        return {}
+    try:
+        shown = how.game.plain(state)
+        found = translate_actions(model, index, shown, agent, actions, beside=beside, pieces=pieces)
+    except AnswerError:
+        return None
+    return {name: getattr(found, name) for name in _TRUTHS}
+
+
+def _joined(effects: Sequence[dict[str, dict[str, str]] | None]) -> tuple[dict[str, list[str]], int]:
+    """The effects of all states by their truth, and the number of states without an answer."""
+    told: dict[str, list[str]] = {name: [] for name in _TRUTHS}
+    for found in effects:
+        for name, words in (found or {}).items():
+            told[name] += [f"{action}: {said}" for action, said in words.items()]
+    return told, sum(found is None for found in effects)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from rllib_llm_comm.agents.narrow_linear import live_columns, take_columns
 from rllib_llm_comm.agents.q_network import Unrolled, open_values
 from rllib_llm_comm.agents.q_team import QTeam
 from rllib_llm_comm.learners.team_episodes import (
@@ -68,7 +69,7 @@ class TeamLoss:
             target: The team that targets are taken from.
             batch: As of `team_episodes.joined`, as tensors.
         """
-        judged = judge(live, target, batch)
+        judged = judge(live, target, narrow(live, target, batch))
         rewards = self.rewards(live, target, judged)
         error, values, targets = self._temporal_difference(live, target, judged, rewards)
         more = self.more(live, target, judged, rewards)
@@ -146,6 +147,23 @@ def judge(live: QTeam, target: QTeam, batch: Batch) -> Judged:
         best = open_values(ours.values, batch[MASK]).argmax(-1, keepdim=True)
         target_best = theirs.values.gather(-1, best)[..., 0]
     return Judged(batch, ours, theirs, best, target_best, valid)
+
+
+def narrow(live: QTeam, target: QTeam, batch: Batch) -> Batch:
+    """A batch without the columns of observations and states that are zero in all its steps.
+
+    Losses and gradients stay as they are, up to rounding.
+
+    Args:
+        live: The team that learns.
+        target: The team that targets are taken from.
+        batch: As of `team_episodes.joined`, as tensors.
+    """
+    left = {name: live_columns(batch[name]) for name in (SEEN, STATE)}
+    for team in (live, target):
+        team.keep_columns(left[SEEN], left[STATE])
+    cut = {name: take_columns(batch[name], columns) for name, columns in left.items() if columns is not None}
+    return {**batch, **cut}
 
 
 def chosen(values: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,6 @@ from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.rules_chat import RULES_MODEL
 
 Answerer = Literal["model", "cassette", "rules", "menu", "random", "own"]
 MODEL: Final = "model"
@@ -27,6 +26,8 @@ OWN: Final = "own"
 ANSWERERS: tuple[Answerer, ...] = (MODEL, CASSETTE, RULES, MENU, RANDOM, OWN)
 """A language model; a recording of one; rules; the nearest entry on the list of possible subgoals; a random draw; a
 planner or reflector of the user's own that names nobody."""
+RULES_MODEL: Final = "rules (no language model)"
+"""Stands as the model's name in recordings of a chat model that answers by rules."""
 NOBODY = "nobody"
 """Judged a step in place of a judge that gave no answer: the subgoal counts as not done."""
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from rllib_llm_comm.chat.answers import AnswerError, UnusableError, ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.chat.usage import count_scope
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.prompt_files import fill, template
@@ -116,6 +117,7 @@ class ChatPlanner(Planner):
         by_embedding = NearestByEmbedding(settings.text_encoder)
         self.nearest: Nearest = NearestByModel(model, by_embedding) if settings.nearest == "model" else by_embedding
         self._objects: dict[str, list[str]] = {}
+        self._manuals = QuestionLocks()
         self._manual = read_manual(settings.manual) if settings.manual else ""
         self._by: dict[Phase, Answerer] = {}  # who answered last in each phase
         substitutes: tuple[Answerer, ...] = (RULES, MENU) if settings.fallback == BY_RULES else ()
@@ -178,7 +180,7 @@ class ChatPlanner(Planner):
         with count_scope() as asked:
             yield
         if phase not in self._by or asked.requests or asked.cached:
-            self._by[phase] = answerer_of(self.model, asked)
+            self._by = {**self._by, phase: answerer_of(self.model, asked)}  # planners beside this one have their own
         by[phase] = self._by[phase]
 
     # ---- what all questions begin with -------------------------------------------------------------------
@@ -213,8 +215,10 @@ class ChatPlanner(Planner):
             manual: The game in words.
         """
         if manual not in self._objects:
-            found = ask_for(self.model, fill(__package__, "plan_objects", manual=manual), Objects)
-            self._objects[manual] = list(dict.fromkeys(found.objects))
+            with others_go_on(), self._manuals.hold(manual):  # planners beside this one wait for the answer
+                if manual not in self._objects:
+                    found = ask_for(self.model, fill(__package__, "plan_objects", manual=manual), Objects)
+                    self._objects[manual] = list(dict.fromkeys(found.objects))
         return self._objects[manual]
 
     def examples(self, request: PlanRequest, phase: Phase) -> str:

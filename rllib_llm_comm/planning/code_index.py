@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +82,7 @@ def _lines(node: ast.stmt) -> tuple[int, int]:
 
 
 class CodeIndex:
-    """Finds the pieces that a question is about, by BM25 (Robertson and Zaragoza 2009) over their words.
+    """Finds the pieces that a question is about, by BM25 (Robertson and Zaragoza 2009; bm25s) over their words.
 
     Names are split at underscores and capitals, so that "cook time" finds `COOK_TIME`.
 
@@ -97,22 +95,13 @@ class CodeIndex:
 
     def __init__(self, pieces: Iterable[Piece]) -> None:
         self.pieces = list(pieces)
-        if not self.pieces:
+        texts = [words(f"{piece.name} {piece.code}") for piece in self.pieces]
+        if not any(texts):
             raise UserError("There is no code to look in; give the source files of the game.")
-        counts = [Counter(words(f"{piece.name} {piece.code}")) for piece in self.pieces]
-        self._columns = {word: number for number, word in enumerate(sorted(set().union(*counts)))}
-        found = np.zeros((len(counts), len(self._columns)))
-        for row, count in zip(found, counts, strict=True):
-            for word, number in count.items():
-                row[self._columns[word]] = number
-        lengths = found.sum(1, keepdims=True)
-        weight = (
-            found
-            * (_SATURATION + 1)
-            / (found + _SATURATION * (1 - _LENGTH + _LENGTH * lengths / max(1.0, float(lengths.mean()))))
-        )
-        having = (found > 0).sum(0)
-        self._scores = weight * np.log1p((len(counts) - having + 0.5) / (having + 0.5))
+        import bm25s  # a quarter of a second, which only those wait for who search
+
+        self._ranks = bm25s.BM25(method="lucene", k1=_SATURATION, b=_LENGTH)
+        self._ranks.index(texts, show_progress=False)
 
     @classmethod
     def of_files(cls, files: Iterable[Path]) -> CodeIndex:
@@ -139,10 +128,12 @@ class CodeIndex:
             question: Any words.
             count: Largest number.
         """
-        columns = [self._columns[word] for word in set(words(question)) if word in self._columns]
-        scores = self._scores[:, columns].sum(1)
+        known = sorted(self._ranks.vocab_dict.keys() & set(words(question)))
+        if not known:
+            return []
+        scores = self._ranks.get_scores(known)
         order = np.argsort(-scores, kind="stable")[:count]
-        return [self.pieces[number] for number in order if scores[number] > 0 and math.isfinite(scores[number])]
+        return [self.pieces[number] for number in order if scores[number] > 0]
 
 
 def words(text: str) -> list[str]:

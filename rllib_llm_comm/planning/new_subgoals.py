@@ -13,7 +13,8 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.client import ChatError, begun_at_once
+from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.chat.usage import ChatCounters, cost_of
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, require_number, require_whole
 from rllib_llm_comm.language.text_encoder import check_text_encoder
@@ -258,7 +259,8 @@ class NewSubgoals:
         wanted = [str(entry["subgoal"]) for entry in self._data.subgoals()]
         new = [text for text in wanted if text not in {*self._known, *self.subgoals, *self.left_out}]
         if self._with_code and new:
-            new = [text for text in new if self._coded(text)]
+            coded = side_by_side(self._coded, new, begun_at_once(self._model))
+            new = [text for text, found in zip(new, coded, strict=True) if found]
         self.subgoals += new
         return new
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import rllib_llm_comm.planning.rules_chat  # noqa: F401  (makes the chat model "rules" known)
 from rllib_llm_comm.chat.cassettes import check_chat, open_chat
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.errors import UserError, did_you_mean

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -216,6 +217,10 @@ class Planner(ABC):
             seed: Any number from 0 up.
         """
         return
+
+    def beside(self) -> Planner:
+        """A planner like this one, which can be asked while this one waits for an answer; what is known is shared."""
+        return copy.copy(self)
 
     @abstractmethod
     def plan(self, request: PlanRequest) -> Plan:

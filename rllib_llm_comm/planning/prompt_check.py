@@ -7,37 +7,44 @@ from contextlib import suppress
 from itertools import combinations
 from typing import Any
 
+from rllib_llm_comm.chat.answer_schemas import any_answer, form_in
 from rllib_llm_comm.chat.client import ChatError
+from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.chat_planner import ChatPlanner
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import PlanningGame
 from rllib_llm_comm.planning.plans import PlanRequest
-from rllib_llm_comm.planning.rules_chat import RulesChat
 
 
-class _Listening(RulesChat):
-    """Answers by rules and keeps the prompts."""
+class _Listening:
+    """Keeps the prompts, and gives each an answer of its form that says nothing, so that the next one is asked."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.prompts: list[str] = []
+        self.counters = ChatCounters()
 
     def complete(self, prompt: str, system: str = "") -> str:
-        """Refusal of every prompt, with its text and length as the error."""
         self.prompts.append(prompt)
-        return super().complete(prompt, system)
+        form, _ = form_in(prompt)
+        return "" if form is None else any_answer(form)
+
+    def recall(self, prompt: str, system: str = "") -> str | None:
+        return None
+
+    def remember(self, prompt: str, answer: str, system: str = "") -> None:
+        """Nothing is kept."""
 
 
 def prompts_of(planner: str | Mapping[str, Any], game: PlanningGame) -> list[str] | None:
-    """The prompts of a planner for the moment that a game is in, answered by rules, so that nobody is asked.
+    """The prompts of a planner for the moment that a game is in; empty forms answer, so that nobody is asked.
 
     Args:
         planner: See `rllib_llm_comm.planning.planners.make_planner`.
         game: A game that has begun.
 
     Returns:
-        The prompts, as far as rules could answer them; `None` of planners of the user's own that read none.
+        The prompts, as far as such answers lead; `None` of planners of the user's own that read none.
     """
     heard = _Listening()
     made = make_planner(planner, heard)
@@ -45,7 +52,7 @@ def prompts_of(planner: str | Mapping[str, Any], game: PlanningGame) -> list[str
         return None
     made.model = heard  # a planner of the user's own may have opened a model by itself
     made.begin()
-    with suppress(ChatError, UserError):  # rules do not know every game; the prompts until then are enough
+    with suppress(ChatError, UserError):  # the plan is refused; the prompts until then are enough
         made.plan(PlanRequest(game, game.state()))
     return heard.prompts
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Any
@@ -113,6 +114,12 @@ class DisturbedPlanner(Planner):
         """Settings of this planner and of the other one, JSON-able."""
         return {"name": self.name, "planner": self.planner.settings(), "share": self.share}
 
+    def beside(self) -> Planner:
+        """A planner like this one, around one like the one below."""
+        other = copy.copy(self)
+        other.planner = self.planner.beside()
+        return other
+
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of the other planner with some random subgoals in place of its own."""
         made = made_plan(self.planner, request)
@@ -171,6 +178,12 @@ class GuessingPlanner(Planner):
     def settings(self) -> dict[str, Any]:
         """Settings of this planner and of the other one, JSON-able."""
         return {"name": self.name, "planner": self.planner.settings()}
+
+    def beside(self) -> Planner:
+        """A planner like this one, around one like the one below."""
+        other = copy.copy(self)
+        other.planner = self.planner.beside()
+        return other
 
     def plan(self, request: PlanRequest) -> Plan:
         """Plan of the other planner for the moment with the guess in place of the truth.

@@ -81,6 +81,7 @@ class ReflectedEpisode:
             "plan_requests": float(self.cost.requests),
             "plan_tokens": float(self.cost.input_tokens + self.cost.output_tokens),
             "plan_cost": float(self.cost.cost),
+            "plan_seconds": float(self.cost.seconds),
         }
 
     @property

@@ -9,13 +9,19 @@ from pathlib import Path
 from rllib_llm_comm.errors import UserError, did_you_mean
 
 _ENDINGS = (".jsonl", ".jsonl.gz")
+_PLACE = "docs/results/planning/recordings"
+_IN_CLONES = (
+    "claude_forced_coordination.jsonl.gz", "claude_minirts.jsonl.gz", "claude_plans.jsonl", "claude_rewards.jsonl",
+    "claude_states.jsonl", "manual_overcooked_text.jsonl", "smollm2_actions.jsonl", "smollm2_plans.jsonl",
+    "smollm2_rewards.jsonl", "smollm2_states.jsonl",
+)  # fmt: skip
 
 
 def recording(name: str) -> Path:
     """The path of a cassette that comes with the package, or that it would have.
 
     Args:
-        name: Its name without ending, such as "smollm2_plans".
+        name: Its name without ending, such as "sama".
     """
     folder = Path(str(resources.files(__package__).joinpath("cassettes")))
     paths = [folder / f"{name}{ending}" for ending in _ENDINGS]
@@ -40,6 +46,12 @@ def find_recording(named: str | os.PathLike[str]) -> Path:
     path = Path(named)
     if path.is_file():
         return path
+    moved = next((file for file in _IN_CLONES if file.partition(".")[0] == str(named)), None)
+    if moved is not None:
+        raise UserError(
+            f"`cassette` is {str(named)!r}, which came with the package once; it lies in the repository: in a clone "
+            f"give its path, {_PLACE}/{moved}."
+        )
     shipped = recording(str(named))
     if path.name != str(named) or not shipped.is_file():
         raise UserError(

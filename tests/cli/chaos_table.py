@@ -139,7 +139,7 @@ _TABLE: list[tuple[str, str, dict[str, str]]] = [
     (
         "`kill -9` under `requests_per_minute`",
         _SERVERS + "test_the_rate_holds_within_each_call",
-        {"labels": "kept within a call; a new call sends its first request at once"},
+        {"labels": "kept; all calls on this machine stand in one line"},
     ),
 ]
 CELLS = [Cell(fault, stage, happens, test) for fault, test, stages in _TABLE for stage, happens in stages.items()]

@@ -143,11 +143,11 @@ def test_load_policy_asks_in_three_lines(place, tmp_path):
 WITHHELD = [
     ("teacher", {"name": "scripted", "log": "/tmp/x"}),
     ("planner", {"name": "cassette", "cassette": "/etc/passwd"}),
-    ("planner", {"name": "deps", "chat": {"local": "rules", "cassette": "made"}}),
-    ("planner", {"name": "chat", "chat": {"local": "rules", "cache_dir": "made"}}),
+    ("planner", {"name": "deps", "chat": {"local": "smollm2", "cassette": "made"}}),
+    ("planner", {"name": "chat", "chat": {"local": "smollm2", "cache_dir": "made"}}),
     ("planner", {"name": "chat", "chat": {"local": "some/model"}}),
-    ("planner", {"name": "chat", "chat": {"local": "rules"}, "manual": "/etc/passwd"}),
-    ("planner", {"name": "chat", "chat": {"local": "rules"}, "text_encoder": "some/model"}),
+    ("planner", {"name": "chat", "chat": {"local": "smollm2"}, "manual": "/etc/passwd"}),
+    ("planner", {"name": "chat", "chat": {"local": "smollm2"}, "text_encoder": "some/model"}),
     ("planner", {"name": "disturbed", "planner": {"name": "chat", "chat": {"model": "m"}}}),
     ("planner", {"name": "somebodys", "address": "x"}),
 ]
@@ -169,8 +169,9 @@ def test_further_ways_out_are_withheld(setting, value, place, tmp_path):
 @pytest.mark.parametrize(
     "planner",
     [
-        "scripted", "plan4mc", {"name": "random", "seed": 3}, {"name": "chat", "chat": {"local": "rules"}},
-        {"name": "cassette", "cassette": "smollm2_plans"}, {"name": "disturbed", "share": 0.2, "planner": "scripted"},
+        "scripted", "plan4mc", {"name": "random", "seed": 3}, {"name": "chat", "chat": {"local": "smollm2"}},
+        {"name": "cassette", "cassette": "claude_reward_code"},
+        {"name": "disturbed", "share": 0.2, "planner": "scripted"},
     ],
 )  # fmt: skip
 def test_planners_of_this_program_need_no_trust(planner, place):

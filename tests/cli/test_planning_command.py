@@ -16,8 +16,9 @@ from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.reward_code_scores import code_path
-from rllib_llm_comm.planning.rules_chat import RulesChat
 from tests.cli.command import rllib
+from tools.record_cassettes import recorded
+from tools.rules_chat import RulesChat
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -128,9 +129,6 @@ def test_prompts_are_compared_by_a_model_and_from_its_recording(tmp_path):
 
 @pytest.mark.parametrize("command", ["objects", "examples", "irrelevant-examples"])
 def test_prompts_are_not_compared_without_a_language_model(command):
-    by_rules = json.dumps({"name": "chat", "chat": {"local": "rules"}})
-    with pytest.raises(UserError, match="rules, which answer them here, do so alike; give --planner a language model"):
-        planning(command, *SHORT, "--episodes", "1", "--planner", by_rules)
     with pytest.raises(UserError, match="'scripted', which asks no language model"):
         planning(command, *SHORT, "--episodes", "1")
 
@@ -301,7 +299,7 @@ def test_files_that_cannot_be_written_are_told_before_anything_is_played(argumen
 
 
 def test_recorded_games_of_a_large_model_are_played_without_network():
-    recording = "claude_forced_coordination"
+    recording = str(recorded("claude_forced_coordination"))
     how = ["--layouts", "forced_coordination", "--env-config", '{"horizon": 200}', "--replan", "all", "--episodes", "1"]
     chat = json.dumps({"name": "cassette", "cassette": recording})
     planning("irrelevant-examples", *how, "--planner", chat, "--json", "f.json")
@@ -313,7 +311,7 @@ def test_recorded_games_of_a_large_model_are_played_without_network():
 
 
 def test_a_recorded_war_is_won_again():
-    chat = json.dumps({"name": "cassette", "cassette": "claude_minirts"})
+    chat = json.dumps({"name": "cassette", "cassette": str(recorded("claude_minirts"))})
     how = ["--env", "rllib_llm_comm/minirts-v0", "--layouts", "medium", "--replan", "all", "--episodes", "1"]
     planning("reward", *how, "--planner", chat, "--json", "f.json")
     (cell,) = record(Path("f.json"))["cells"]

@@ -38,6 +38,7 @@ OWN_SERVER = "http://127.0.0.1:8000/v1"
 
 _LOADED = re.compile(r"(?:load_policy\(|message_checkpoint=)\"(results/[^\"]+)\"")
 _LABELS = re.compile(r"input_=\"(results/[^\"]+)\"")
+_RECORDINGS = re.compile(r"docs/results/planning/recordings")
 _SESSION = re.compile(r"\bsessions/\w+")
 _FILE = re.compile(r"\b(?:tuned_examples|examples|tests/data|docs/manuals)/[\w./-]+\.(?:yaml|py|gz|tex|jsonl)\b")
 ROOT_COMMAND = typer.main.get_command(cli)
@@ -100,6 +101,8 @@ def test_python_runs(page, at_home, trained):
         shutil.copytree(trained, path, dirs_exist_ok=True)
     for path in _LABELS.findall(text):
         collect_labels("rllib_llm_comm/overcooked_text-v0", path, target_labels=64)
+    for path in set(_RECORDINGS.findall(text)):  # pages say that these need a clone
+        shutil.copytree(ROOT / path, path, dirs_exist_ok=True)
     namespace = {"__name__": "snippets"}
     try:
         run(found, namespace, at_home.url)

@@ -22,7 +22,7 @@ from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import ScriptedPlanner, make_planner
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import Plan, PlanRequest
-from rllib_llm_comm.planning.rules_chat import RulesChat
+from tools.rules_chat import RulesChat
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 

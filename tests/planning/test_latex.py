@@ -81,11 +81,11 @@ def test_a_paper_becomes_plain_paragraphs():
         Paragraph(
             "", "In Soup World two cooks make soup. They earn 20 points, i.e. 100% of what a soup naïve cooks make."
         ),
-        Paragraph("Rules of Soup World", "A pot holds three onions, see Figure. It cooks for 20 steps (t >= 20)."),
+        Paragraph("Rules of Soup World", "A pot holds three onions, see Figure. It cooks for 20 steps (t ≥ 20)."),
         Paragraph(
             "Rules of Soup World",
             "The dish_stack & the counter never run out (Nor do crates.).\n- Onions go into pots.\n"
-            "- [Dishes] take soups ... out.",
+            "- Dishes take soups … out.",
         ),
         Paragraph("Rules of Soup World", "The kitchen has two pots."),
         Paragraph(
@@ -98,7 +98,7 @@ def test_a_paper_becomes_plain_paragraphs():
 def test_half_a_document_is_taken_too():
     assert split_latex("Only words.\n\nAnd more of them, without end {\\bf here \\cite{open").copy() == [
         Paragraph("", "Only words."),
-        Paragraph("", "And more of them, without end here open"),
+        Paragraph("", "And more of them, without end here"),
     ]
     assert split_latex("") == split_latex("% nothing\n\n\\maketitle") == []
 
@@ -108,17 +108,18 @@ def test_half_a_document_is_taken_too():
     [
         (r"50\% of\% it % not this", "50% of% it"),
         (r"a line\\% not this", "a line"),
-        (r"\verb|x| stays", "|x| stays"),
+        (r"\verb|x_{1}| stays", "x_{1} stays"),
         ("one %\ntwo", "one two"),
         ("one%\n   two", "onetwo"),
         (r"\unknown[with]{arguments}{stay} here", "arguments stay here"),
-        (r"\'{e}\`a \c{c} \^\i", "éà c î"),
+        (r"\'{e}\`a \c{c} \^\i", "éà ç î"),
         (r"\href{http://x.org}{a page} and \url{http://y.org}", "a page and"),
-        (r"$\alpha \rightarrow \beta$ and $$x^2$$ and \[ y \] end", "alpha -> beta and [formula] and [formula] end"),
+        (r"$\alpha \rightarrow \beta$ and $$x^2$$ and \[ y \] end", "α→β and [formula] and [formula] end"),
         (r"\textcolor{red}{hot} soup", "hot soup"),
         ("These are there now:\n\n\\begin{itemize}\\item pots\\end{itemize}", "These are there now:\n- pots"),
         ("left\\begin{minipage}{3cm}inside\\end{minipage}right", "left\ninside\nright"),
-        (r"a\begin{equation} x", "a\nx"),
+        (r"a\begin{equation} x", "a [formula]"),
+        (r"on \today{} it costs \unknown{much}{time}", "on it costs much time"),
     ],
 )
 def test_commands(source, text):
@@ -149,13 +150,13 @@ def test_comments_change_nothing(prose, comments):
     assert split_latex(noted) == split_latex(plain)
 
 
-@given(
-    PROSE,
-    st.sampled_from(["figure", "figure*", "thebibliography", "comment", "tikzpicture"]),
-    st.text("ab \\{}&$\n", max_size=60),
-)
-def test_what_is_left_out_changes_no_other_paragraph(prose, name, content):
-    pieces = [" ".join(sentences) for sentences in prose]
+UNREAD = st.tuples(st.sampled_from(["thebibliography", "comment", "tikzpicture"]), st.text("ab \\{}&$\n", max_size=60))
+PICTURE = st.tuples(st.sampled_from(["figure", "figure*"]), st.sampled_from(["", "a & b", "{a $b$}\n\n\\\\ \\c"]))
+
+
+@given(PROSE, UNREAD | PICTURE)
+def test_what_is_left_out_changes_no_other_paragraph(prose, environment):
+    pieces, (name, content) = [" ".join(sentences) for sentences in prose], environment
     hidden = f"\n\n\\begin{{{name}}}{content}\\end{{{name}}}\n\n"
     assert split_latex(hidden.join(pieces)) == split_latex("\n\n".join(pieces))
 
@@ -179,12 +180,20 @@ def test_any_text_is_taken(source, longest):
         assert "\n" not in paragraph.section
 
 
-@pytest.mark.parametrize(
-    "piece",
-    ["{", "}", "\\cite{", "\\section{", "\\begin{figure}", "$$", "%", "\\x", "\\newcommand{\\x}{\\x\\x}", "\n\n"],
-)
+@pytest.mark.parametrize("piece", ["}", "$$", "%", "\\x", "\\newcommand{\\x}{\\x\\x}", "\n\n", "\\end{figure}", "}{"])
 def test_long_nonsense_takes_no_time(piece):
     split_latex(piece * 3000)
+
+
+@pytest.mark.parametrize("piece", ["{", "\\cite{", "\\section{", "\\begin{figure}", "\\[", "\\begin{comment}"])
+def test_what_no_paper_nests_so_deeply_gets_one_sentence(piece):
+    with pytest.raises(UserError, match="nested deeper than any paper"):
+        split_latex(piece * 3000)
+
+
+@pytest.mark.parametrize(("begin", "end"), [("{", "}"), ("\\emph{", "}"), ("\\begin{center}", "\\end{center}")])
+def test_papers_nest_as_deeply_as_they_do(begin, end):
+    assert split_latex(50 * begin + "all the words" + 50 * end) == [Paragraph("", "all the words")]
 
 
 def test_files_take_in_others_below_their_folder(tmp_path):

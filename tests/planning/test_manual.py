@@ -27,7 +27,7 @@ from rllib_llm_comm.planning.manuals.manual import (
     summary,
     without_repetitions,
 )
-from rllib_llm_comm.planning.shipped_cassettes import recording
+from tools.record_cassettes import recorded
 
 pytestmark = pytest.mark.usefixtures("chat_client_at_home")
 
@@ -150,7 +150,7 @@ def test_a_recording_without_answers_is_asked_and_not_passed_by(tmp_path):
 
 @pytest.mark.parametrize("game", papers())
 def test_our_manuals_are_what_was_recorded(game):
-    tape = Cassette(recording(f"manual_{game}"))
+    tape = Cassette(recorded(f"manual_{game}"))
     manual = find_manual(game)
     made = make_manual(tape, split_latex(read_latex(find_paper(game))))
     assert made.text == read_manual(manual) and tape.counters.requests == 0

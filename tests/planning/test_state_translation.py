@@ -17,7 +17,7 @@ from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import random_snapshot
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.code_index import CodeIndex, split_code, words
+from rllib_llm_comm.planning.code_index import CodeIndex, Piece, split_code, words
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.state_translation import Translation, checked, translate
 
@@ -62,8 +62,9 @@ def test_the_piece_with_the_rare_words_is_found_first():
     assert index.search("zebra") == [] and words("COOK_TIME isReady HTTPServer2") == [
         "cook", "time", "is", "ready", "http", "server", "2",
     ]  # fmt: skip
-    with pytest.raises(UserError, match="no code"):
-        CodeIndex([])
+    for pieces in ([], [Piece("", "_", 1, "()")]):
+        with pytest.raises(UserError, match="no code"):
+            CodeIndex(pieces)
 
 
 def test_the_kitchens_own_code_is_found():

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+from pathlib import Path
 
 import pytest
 
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.rules_chat import RulesChat
 from rllib_llm_comm.planning.shipped_cassettes import find_recording, recording, recordings
-from tools.record_cassettes import items, outcome, plan_figures, read_results, summary
+from tools.record_cassettes import RECORDINGS, items, outcome, plan_figures, read_results, recorded, summary
+from tools.rules_chat import RulesChat
 
-NAMES = sorted(path.stem for path in recording("any").parent.glob("*.json"))
+NAMES = sorted(path.stem for path in RECORDINGS.glob("*.json"))
+IN_CLONES = sorted(path.name for path in RECORDINGS.glob("*.jsonl*"))
 
 
 @pytest.fixture
@@ -28,30 +31,49 @@ def no_network(monkeypatch):
 def test_recordings_come_to_what_is_told(name, no_network):
     results = read_results(name)
     for entry in results["items"]:
-        tape = Cassette(recording(f"{name}_{entry['item'][0]}"))
+        tape = Cassette(recorded(f"{name}_{entry['item'][0]}"))
         assert outcome(tape, entry["item"]) == entry["outcome"], entry["item"]
         assert tape.counters.requests == 0 and tape.counters.cached > 0
 
 
-@pytest.mark.parametrize("name", recordings())
+@pytest.mark.parametrize("name", [*recordings(), *(name.partition(".")[0] for name in IN_CLONES)])
 def test_cassettes_tell_who_answered(name):
-    header = Cassette(recording(name)).header
+    header = Cassette(recorded(name)).header
     by_hand = name.startswith("sama") or name == "manual_overcooked_text"
     assert header["made"] and ("written by hand" if by_hand else "Recorded by ") in header["note"]
     by = {"rules": "no language model", "manual": "claude"}
     assert ("written by hand" if by_hand else by.get(name.split("_")[0], name.split("_")[0])) in header["model"]
-    assert recording(name).stat().st_size < 1 << 20
+    assert recorded(name).stat().st_size < 1 << 20
 
 
 def test_recordings_are_found_by_name_and_by_path(tmp_path):
     path = tmp_path / "own.jsonl"
     path.touch()
     assert find_recording(path) == path
-    assert find_recording("smollm2_plans") == recording("smollm2_plans")
-    with pytest.raises(UserError, match="smollm2_plans"):
-        find_recording("smollm2_plan")
+    assert find_recording("sama_minirts") == recording("sama_minirts")
+    with pytest.raises(UserError, match="Did you mean 'sama_minirts'"):
+        find_recording("sama_minirt")
     with pytest.raises(UserError, match="must be a file"):
-        find_recording("../cassettes/smollm2_plans")
+        find_recording("../cassettes/sama")
+
+
+@pytest.mark.parametrize("file", IN_CLONES)
+def test_recordings_that_left_the_package_are_looked_for_where_they_lie(file):
+    name = file.partition(".")[0]
+    with pytest.raises(UserError, match="came with the package once; it lies in the repository") as told:
+        find_recording(name)
+    path = re.search(r"give its path, (\S+)\.$", str(told.value)).group(1)
+    assert (Path(__file__).parents[2] / path).samefile(recorded(name)) and name not in recordings()
+
+
+def test_all_that_is_shipped_is_of_use_to_a_run():
+    """What a tuned example or a command names, and what that includes."""
+    files = (Path(__file__).parents[2] / "tuned_examples").glob("*.yaml")
+    named = {name for file in files for name in re.findall(r"cassette: (\w+)", file.read_text())}
+    needed = {"claude_reward_code", *named}  # of `rllib planning rewards`
+    for name in sorted(needed):
+        needed |= {file.partition(".")[0] for file in Cassette(recording(name)).header.get("with", [])}
+    assert needed == set(recordings())
 
 
 def test_all_that_is_recorded_can_be_asked_of_rules_where_they_know_an_answer():

@@ -5,43 +5,28 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.planning.manuals.latex_commands import (
-    ACCENTS,
-    BREAK,
-    GREEK,
-    HEADINGS,
-    SILENT,
-    SYMBOLS,
-    WITH_ARGUMENTS,
-)
+from rllib_llm_comm.planning.manuals.latex_words import BREAK, CLOSE, OPEN, plain_words
 
 LONGEST = 2000
 _PAPERS = Path(__file__).with_name("papers")
 _FEW_WORDS = 5
 _MOST_BYTES = 20 << 20
 _MOST_EXPANSIONS = 3
-_OPEN, _CLOSE = "\x01", "\x02"  # where a heading begins and ends
 
 _COMMENT = re.compile(r"(?<!\\)((?:\\\\)*)%[^\n]*(?:\n[ \t]*(?=[^\s]))?")
 _BODY = re.compile(r"\\begin\s*\{document\}(.*?)(?:\\end\s*\{document\}|\Z)", re.DOTALL)
 _MACRO = re.compile(r"\\(?:re)?newcommand\*?\s*\{?\\([A-Za-z]+)\}?\s*(?=\{)|\\def\s*\\([A-Za-z]+)\s*(?=\{)")
-_GONE = ("comment", "thebibliography", "tikzpicture", "filecontents")
-_FORMULAS = ("equation", "align", "gather", "multline", "eqnarray", "displaymath", "math")
-_PICTURES = ("figure", "wrapfigure", "teaserfigure")
-_COMMAND = re.compile(r"\\(?:([A-Za-z@]+)\*?|(.))", re.DOTALL)
-_OUTER = re.compile(rf"\\(?:{'|'.join(HEADINGS)}|footnote)\b\*?")
+_GONE = re.compile(
+    r"\\begin\s*\{(comment|thebibliography|tikzpicture|filecontents)\*?\}.*?\\end\s*\{\1\*?\}|\\iffalse\b.*?\\fi\b",
+    re.DOTALL,
+)
 _INPUT = re.compile(r"\\(?:input|include)\s*\{([^{}]+)\}")
 
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_BLANKS = re.compile(r"\s*")
-_OPTION = re.compile(r"\[[^\]]{0,300}\]")
-_ACCENTED = re.compile(r"\s*(?:\{\\?([A-Za-z])\}|\\?([A-Za-z]))")
-_CHARACTERS = {"{": "", "}": "", "$": "", "~": " ", "&": " | "}
 _SENTENCE_END = re.compile(r"(?<=[.!?;])\s+")
 
 
@@ -129,14 +114,15 @@ def split_latex(source: str, longest: int = LONGEST) -> list[Paragraph]:
         longest: Most characters of a paragraph, >= 100; longer ones are cut, between sentences if possible.
 
     Raises:
-        UserError: If `longest` is not allowed.
+        UserError: If `longest` is not allowed, or commands are nested too deeply.
     """
     if isinstance(longest, bool) or not isinstance(longest, int) or longest < 100:
         raise UserError(f"`longest` is {longest!r} but must be a whole number from 100 up.")
     text = _without_comments(_without_controls(source))
     body = _BODY.search(text)
-    text = _with_macros(text, body.group(1) if body else text)
-    return _paragraphs(_plain(_without_environments(text)), longest)
+    text = _GONE.sub("\n\n", _with_macros(text, body.group(1) if body else text))
+    # Words of different arguments of an unknown command stay apart.
+    return _paragraphs(plain_words(text.replace("}{", "} {")), longest)
 
 
 def _without_controls(text: str) -> str:
@@ -173,34 +159,6 @@ def _with_macros(text: str, body: str) -> str:
     return body
 
 
-def _without_environments(text: str) -> str:
-    for name in _GONE:
-        text = _replaced(text, name, lambda _: "\n\n")
-    for name in _FORMULAS:
-        text = _replaced(text, name, lambda _: " [formula] ")
-    text = re.sub(r"\$\$.*?\$\$|(?<!\\)\\\[.*?(?<!\\)\\\]", " [formula] ", text, flags=re.DOTALL)
-    for name in _PICTURES:
-        text = _replaced(text, name, _captions)
-    return re.sub(r"\\iffalse\b.*?\\fi\b", " ", text, flags=re.DOTALL)
-
-
-def _replaced(text: str, name: str, by: Callable[[str], str]) -> str:
-    """The text with all environments of a name (starred or not) replaced; one that never ends is left as it is."""
-    begin, end = re.compile(rf"\\begin\s*\{{{name}\*?\}}"), re.compile(rf"\\end\s*\{{{name}\*?\}}")
-    parts, at = [], 0
-    while (opened := begin.search(text, at)) and (closed := end.search(text, opened.end())):
-        parts += [text[at : opened.start()], by(text[opened.end() : closed.start()])]
-        at = closed.end()
-    return "".join([*parts, text[at:]])
-
-
-def _captions(content: str) -> str:
-    found, ends = [], _group_ends(content)
-    for match in re.finditer(r"\\caption\s*(?:\[[^\]]*\]\s*)?(?=\{)", content):
-        found.append(content[match.end() + 1 : ends.get(match.end(), match.end() + 1) - 1])
-    return "\n\n" + "\n\n".join(found) + "\n\n"
-
-
 def _group_ends(text: str) -> dict[int, int]:
     """The place of each opening brace that is closed, and the place behind the brace that closes it."""
     ends: dict[int, int] = {}
@@ -213,124 +171,17 @@ def _group_ends(text: str) -> dict[int, int]:
     return ends
 
 
-# ---- commands ----------------------------------------------------------------------------------------------
-
-
-def _plain(text: str) -> str:
-    """Commands carried out or dropped; breaks and headings are marked."""
-    reader = _Reader(text)
-    reader.read()
-    return "".join(reader.out).replace("``", '"').replace("''", '"')
-
-
-def _inner(text: str) -> str:
-    """A heading or a footnote in plain words; one inside another is no more than words."""
-    return _plain(_OUTER.sub(" ", text))
-
-
-class _Reader:
-    """Goes through LaTeX once, from left to right."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.ends = text, _group_ends(text)
-        self.at = 0
-        self.out: list[str] = []
-
-    def read(self) -> None:
-        while self.at < len(self.text):
-            character = self.text[self.at]
-            if character == "\\":
-                self._command()
-            elif character == "\n":
-                gap = _BLANKS.match(self.text, self.at)
-                assert gap is not None
-                self.out.append("\n\n" if gap.group().count("\n") > 1 else " ")
-                self.at = gap.end()
-            else:
-                apart = self.text.startswith("}{", self.at)  # two arguments
-                self.out.append(" " if apart else _CHARACTERS.get(character, character))
-                self.at += 1
-
-    def _command(self) -> None:
-        match = _COMMAND.match(self.text, self.at)
-        if match is None:  # a backslash at the very end
-            self.at += 1
-            return
-        word, sign = match.groups()
-        self.at = match.end()
-        if word is None:
-            self._sign(sign)
-        elif word in ("begin", "end"):
-            name = self._argument()
-            self.out.append(BREAK)
-            if word == "begin":
-                self._skip(WITH_ARGUMENTS.get(name, 0))
-        elif word in HEADINGS:
-            self._skip(0)
-            self.out.append(f"\n\n{_OPEN}{_inner(self._argument())}{_CLOSE}\n\n")
-        elif word == "footnote":
-            self._skip(0)
-            self.out.append(f" ({_inner(self._argument())})")
-        elif word in SILENT:
-            self._skip(SILENT[word])
-        elif word in SYMBOLS or word in GREEK:
-            self.out.append(SYMBOLS.get(word, word))
-        else:
-            self._skip(0)
-            self.out.append(BREAK if word == "caption" else "")
-
-    def _sign(self, sign: str) -> None:
-        """Commands of one sign: \\%, \\\\, accents."""
-        if sign == "\\":
-            self.out.append(BREAK)
-            self.at += self.text.startswith("*", self.at)
-            self._skip(0)
-        elif sign in "%&#_${}":
-            self.out.append(sign)
-        elif sign in ", ;:\n":
-            self.out.append(" ")
-        elif sign in ACCENTS and (accented := _ACCENTED.match(self.text, self.at)):
-            letter = accented.group(1) or accented.group(2)
-            self.out.append(unicodedata.normalize("NFC", letter + ACCENTS[sign]))
-            self.at = accented.end()
-
-    def _argument(self) -> str:
-        """The argument in braces that comes next, or nothing."""
-        start = self._behind_blanks()
-        if start not in self.ends:
-            return ""
-        self.at = self.ends[start]
-        return self.text[start + 1 : self.at - 1]
-
-    def _skip(self, arguments: int) -> None:
-        """Goes on behind options in brackets and so many arguments in braces."""
-        while True:
-            start = self._behind_blanks()
-            if option := _OPTION.match(self.text, start):
-                self.at = option.end()
-            elif arguments and start in self.ends:
-                self.at, arguments = self.ends[start], arguments - 1
-            else:
-                return
-
-    def _behind_blanks(self) -> int:
-        start = self.at
-        while start < len(self.text) and self.text[start] in " \t":
-            start += 1
-        return start
-
-
 # ---- paragraphs --------------------------------------------------------------------------------------------
 
 
 def _paragraphs(marked: str, longest: int) -> list[Paragraph]:
     found: list[Paragraph] = []
     section = ""
-    for piece in re.split(rf"\n\n|({_OPEN}[^{_CLOSE}]*{_CLOSE})", marked):
+    for piece in re.split(rf"\n\s*\n|({OPEN}[^{CLOSE}]*{CLOSE})", marked):
         if not piece:
             continue
-        if piece.startswith(_OPEN):
-            section = _one_line(piece.strip(_OPEN + _CLOSE))[:longest]
+        if piece.startswith(OPEN):
+            section = _one_line(piece.strip(OPEN + CLOSE))[:longest]
             continue
         text = "\n".join(line for part in piece.split(BREAK) if (line := _one_line(part)))
         if not re.search(r"\w", text):
@@ -346,7 +197,7 @@ def _paragraphs(marked: str, longest: int) -> list[Paragraph]:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.replace(_OPEN, " ").replace(_CLOSE, " ").replace(BREAK, " ").split())
+    line = " ".join(text.replace(OPEN, " ").replace(CLOSE, " ").replace(BREAK, " ").split())
     line = re.sub(r" +([.,;:!?)])(?!\.)", r"\1", line).replace("( ", "(").replace("()", "")
     return re.sub(r"^(?:\| ?)*(?=\| )\| | \|(?: ?\|)*$|^\|$", "", line).strip()  # empty cells at both ends
 

@@ -29,7 +29,9 @@ from rllib_llm_comm.chat.answers import (
 )
 from rllib_llm_comm.chat.batch import ask_batch
 from rllib_llm_comm.chat.chat_model import ChatModel
+from rllib_llm_comm.chat.client import concurrent_questions
 from rllib_llm_comm.chat.purposes import MANUAL, asking_for
+from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.chat.usage import ChatCounters, count_scope
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.prompt_files import fill, template
@@ -229,9 +231,13 @@ def collect_facts(model: ChatModel, paragraphs: Sequence[Paragraph], batch: int 
     """
     facts: dict[str, list[str]] = {}
     seen: set[str] = set()
-    for question in questions("manual_game_questions"):
+
+    def ask(question: str) -> list[str]:
         context = fill(__package__, "manual_answer", question=question)
-        answers = ask_batch(model, [_shown(paragraph) for paragraph in paragraphs], context=context, size=batch)
+        return ask_batch(model, [_shown(paragraph) for paragraph in paragraphs], context=context, size=batch)
+
+    asked = questions("manual_game_questions")
+    for question, answers in zip(asked, side_by_side(ask, asked, concurrent_questions(model)), strict=True):
         facts[question] = []
         for fact in (fact for answer in answers for fact in _lines(answer)):
             if _folded(fact) not in seen:

@@ -13,8 +13,8 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.planners import make_planner
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import FailedAttempt, PlanRequest
-from rllib_llm_comm.planning.rules_chat import RulesChat
 from tools.record_cassettes import PlanRecording, played_plans, random_kitchen
+from tools.rules_chat import RulesChat
 
 
 @settings(max_examples=12)

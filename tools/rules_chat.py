@@ -1,7 +1,7 @@
 """A chat model without a language model: it reads the planners' prompts and answers by rules.
 
-For trying out planners that ask a chat model, and for recordings, where no language model is at hand: `{"local":
-"rules"}` in the settings of `open_chat`. It knows what the prompt says and nothing else: the list of subgoals with who
+For tests, benchmarks and recordings, where no language model is at hand: `{"local": "rules"}` in the settings of
+`open_chat`, once this module is imported. It knows what the prompt says and nothing else: the list of subgoals with who
 can do them, what lies where, who holds what. Whatever is recorded from it is marked by its name.
 """
 
@@ -17,10 +17,8 @@ from typing import Any
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.chat.local_chat import register_local_chat
 from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
+from rllib_llm_comm.planning.answer_authors import RULES, RULES_MODEL
 
-RULES = "rules"
-RULES_MODEL = "rules (no language model)"
-"""Stands as the model's name in recordings."""
 _THINGS = ("onion", "pot", "dish", "soup", "serving counter", "counter")
 _GOALS = ("put onions into a pot until it has three", "have a dish ready for the soup", "take the soup and deliver it")
 _MOST_OPTIONS = 12

@@ -1,0 +1,73 @@
+"""The stages that prepare a game ask several questions at once, and leave the same results as one after the other."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from chat_server import ChatServer
+
+from rllib_llm_comm.chat.cassettes import Cassette
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.pipeline import run_file
+from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.planning.shipped_cassettes import recording
+
+SAMA = Path(__file__).parents[2] / "tuned_examples" / "sama.yaml"
+STAGES = ("manual", "translation", "subgoals", "rewards")
+
+
+class Recorded:
+    """Answers as the recording of the package does, but late, and counts how many questions are under way."""
+
+    def __init__(self, seconds=0.05):
+        self.tape, self.seconds = Cassette(recording("sama")), seconds
+        self.now, self.most, self._lock = 0, 0, threading.Lock()
+
+    def __call__(self, prompt):
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(self.seconds)
+        with self._lock:
+            self.now -= 1
+            return str(self.tape.complete(prompt))
+
+
+def prepare(folder, url, at_once):
+    """What the stages leave, the facts of the manual apart."""
+    chat = {"model": "tiny", "base_url": url, "requests_per_minute": 1e6, "max_concurrent": at_once}
+    found = yaml.safe_load(SAMA.read_text())
+    specs = {name: found[name] for name in STAGES}
+    for spec in specs.values():
+        spec["config"]["chat"] = chat
+    specs["translation"]["config"]["states"] = 5
+    specs["rewards"]["config"]["steps"] = 20
+    run_file(ExperimentFile("sama", parse_experiments(specs, "f")), TrainSettings(storage_path=str(folder)))
+    left = {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted((folder / "sama").rglob("*"))
+        if path.is_file() and path.suffix in (".json", ".md", ".py") and path.name not in ("stage.json", "manual.json")
+    }
+    facts = json.loads((folder / "sama/manual/manual.json").read_text())["facts"]
+    texts = {name: re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL) for name, text in left.items()}
+    return {name: text.replace(str(folder), "FOLDER") for name, text in texts.items()}, facts
+
+
+@pytest.mark.usefixtures("chat_client_at_home")
+def test_stages_ask_several_questions_at_once_and_leave_the_same(tmp_path):
+    made, most, asked = [], [], []
+    for at_once in (1, 4):
+        model = Recorded()
+        with ChatServer(model) as server:
+            made.append(prepare(tmp_path / str(at_once), server.url, at_once))
+            asked.append(sorted(body["messages"][-1]["content"] for body in server.requests))
+        most.append(model.most)
+    assert most[0] == 1 and most[1] == 4
+    assert asked[0] == asked[1]  # not a question more
+    assert made[0] == made[1] and len(made[0][0]) > 10
