@@ -137,7 +137,7 @@ def asked(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def notes(lake: Path, war: Path) -> list[str]:
-    """What the figures are to be read with: whose answers they have, as the runs say.
+    """Remarks for readers of the figures: whose answers they have, as the runs say.
 
     Args:
         lake: Folder of the run on the lake.
