@@ -40,11 +40,11 @@ SHOWN = {
     "subgoals": ("proposed", "distinct", "states", "subgoals", "library", "share", "refused", "failed"),
     "rewards": ("subgoals", "with_code", "never_done", "judgements", "share", "precision", "recall"),
 }
-NOTES = [
+BY_HAND = (
     "All answers but those of the manuals were written by hand (tools/sama_lake_sheet.py, "
-    "tools/sama_minirts_sheet.py); no language model was asked for them.",
-    "Points are those of both walkers together, of 2.",
-]
+    "tools/sama_minirts_sheet.py); no language model was asked for them."
+)
+POINTS = "Points are those of both walkers together, of 2."
 
 
 def stage(folder: Path, name: str) -> StageRecord:
@@ -130,7 +130,22 @@ def scripted(folder: Path) -> dict[str, Any]:
 def asked(config: Mapping[str, Any]) -> dict[str, Any]:
     """The planner of a stage that plays, and its reflections."""
     planner = config["planner"]
-    return {"planner": planner if isinstance(planner, str) else "recording", "reflections": config["trials"]}
+    if not isinstance(planner, str):
+        chat = planner["chat"]
+        planner = next((f"model {chat[key]}" for key in ("model", "local") if key in chat), "recording")
+    return {"planner": planner, "reflections": config["trials"]}
+
+
+def notes(lake: Path, war: Path) -> list[str]:
+    """Remarks for readers of the figures: whose answers they have, as the runs say.
+
+    Args:
+        lake: Folder of the run on the lake.
+        war: Folder of the run in MiniRTS.
+    """
+    authors = {author for folder in (lake, war) for name in SHOWN for author in stage(folder, name).summary["answers"]}
+    asked_by = f"Answers but those of the manuals are by: {', '.join(sorted(authors))}."
+    return [BY_HAND if authors == {"written by hand"} else asked_by, POINTS]
 
 
 def _with_paths(planner: Any, folder: Path) -> Any:
@@ -151,7 +166,7 @@ def main() -> None:
     found = {
         "title": "SAMA's stages on the frozen lake and in MiniRTS",
         "command": COMMAND,
-        "notes": NOTES,
+        "notes": notes(lake, war),
         "frozen_lake": {
             "command": RUNS["frozen_lake"],
             **preparation(lake),

@@ -123,10 +123,24 @@ def _told(record: StageRecord) -> list[Mapping[str, Any]]:
 
 
 def _answers_from(record: StageRecord) -> str:
-    chat = _new_subgoals(record).get("planner", {}).get("chat", {})
-    asked = chat.get("model") or chat.get("local") or chat.get("cassette") and f"recording {chat['cassette']}"
-    found = [*([str(asked)] if asked else []), *(str(told.get("answers_from") or "") for told in _told(record))]
+    told = [str(one.get("answers_from") or "") for one in _told(record)]
+    found = told if any(told) else [_name_of(chat) for chat in _chats_in_training(record)]
     return ", ".join(dict.fromkeys(name for name in found if name))
+
+
+def _name_of(chat: Mapping[str, Any]) -> str:
+    """A chat model or a recording by its settings."""
+    recording = f"recording {chat['cassette']}" if chat.get("cassette") else ""
+    return str(chat.get("model") or chat.get("local") or recording)
+
+
+def _chats_in_training(record: StageRecord) -> list[Mapping[str, Any]]:
+    """The settings of all chat models that are asked while agents learn: by planners and by judges of subgoals."""
+    config = record.settings.get("config", {})
+    games = [config, config.get("evaluation_config") or {}]
+    asking = [one.get(key) for one in games for key in ("planner", "subgoal_rewards")]
+    asking.append(_new_subgoals(record).get("planner"))
+    return [one["chat"] for one in asking if isinstance(one, Mapping) and isinstance(one.get("chat"), Mapping)]
 
 
 def _sum(record: StageRecord, name: str) -> float:
@@ -139,7 +153,7 @@ def _row(record: StageRecord, folder: Path) -> dict[str, Any]:
     counts = {name: _figure(told.get(name, "")) for name in COSTS}
     if record.run == "evaluate" and "requests" not in told:  # of an earlier version: counted per game alone
         counts["requests"], counts["cost"] = _figure(_sum(record, "plan_requests")), _figure(_sum(record, "plan_cost"))
-    answers = [_answers_from(record), *_without_model(record)]
+    answers = [_answers_from(record), *_without_model(record, folder)]
     return {
         "name": record.stage,
         "run": record.run,
@@ -149,9 +163,12 @@ def _row(record: StageRecord, folder: Path) -> dict[str, Any]:
     }
 
 
-def _without_model(record: StageRecord) -> list[str]:
+def _without_model(record: StageRecord, folder: Path) -> list[str]:
     """Authors of a stage's plans beside language models and their recordings, which `answers_from` names."""
     told = [{**authors_in(one.get("metrics", {}), "plans"), **(one.get("plans") or {})} for one in _told(record)]
+    for result in _last_results(record, folder):
+        games = [result.get("env_runners") or {}, (result.get("evaluation") or {}).get("env_runners") or {}]
+        told += [authors_in(one, "plans") for one in games]
     return [words for who, words in _NO_MODEL.items() if any(one.get(who) for one in told)]
 
 
@@ -160,12 +177,17 @@ def _new_subgoals(record: StageRecord) -> Mapping[str, Any]:
     return record.settings.get("config", {}).get("new_subgoals") or {}
 
 
-def _asked_in_training(record: StageRecord, folder: Path) -> dict[str, float]:
-    """The cost of all that was asked while agents learned, as the last result tells it; empty if nobody was."""
+def _last_results(record: StageRecord, folder: Path) -> list[dict[str, Any]]:
+    """The last result of each trial of a stage that trains; none of one that does not."""
     one = record.files.get("metrics")
     files = [folder / one] if one else sorted(folder.glob("trial_*/result.json"))
+    return [rows[-1] for path in files if (rows := read_rows(path))]
+
+
+def _asked_in_training(record: StageRecord, folder: Path) -> dict[str, float]:
+    """The cost of all that was asked while agents learned, as the last result tells it; empty if nobody was."""
     total: dict[str, float] = {}
-    for result in (rows[-1] for path in files if (rows := read_rows(path))):
+    for result in _last_results(record, folder):
         for name, amount in asked_in_training(result).items():
             total[name] = total.get(name, 0.0) + amount
     return total

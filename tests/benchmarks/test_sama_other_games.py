@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sama_other_games import RUNS, scripted, trained
+from sama_other_games import BY_HAND, RUNS, SHOWN, asked, notes, scripted, trained
 
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
@@ -57,6 +57,25 @@ def test_games_of_trained_walkers_are_those_of_the_stages(lake):
     told = trained(lake)
     assert told["follower"] == "SymbolicPPO, 30 iterations, seed 0" and told["command"] == RUNS["frozen_lake"]
     assert [row["points"] for row in told["games"]] == [1.5] * 3 and told["games"][2]["reflections"] == 1
+
+
+@pytest.mark.parametrize(
+    ("chat", "said"),
+    [({"cassette": "sama"}, "recording"), ({"model": "m"}, "model m"), ({"local": "smollm2"}, "model smollm2")],
+)
+def test_a_row_says_whether_a_model_or_a_recording_planned(chat, said):
+    assert asked({"planner": {"name": "sama", "chat": chat}, "trials": 1}) == {"planner": said, "reflections": 1}
+    assert asked({"planner": "random", "trials": 0})["planner"] == "random"
+
+
+def test_a_model_s_answers_are_not_said_to_be_written_by_hand(lake, tmp_path):
+    assert notes(lake, lake)[0] == BY_HAND
+    for name in SHOWN:
+        record = json.loads((lake / name / "stage.json").read_text())
+        record["summary"]["answers"] = {"m": 3}
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "stage.json").write_text(json.dumps(record))
+    assert notes(lake, tmp_path)[0] == "Answers but those of the manuals are by: m, written by hand."
 
 
 def test_a_run_that_is_not_there_is_named_with_its_command(tmp_path):

@@ -81,3 +81,30 @@ def test_a_data_set_that_grew_in_training_names_who_was_asked_and_its_cost(tmp_p
     report = summarise("x", [(record, tmp_path)])
     assert report["sources"] == ["follower: tiny"]
     assert {name: float(report["stages"][0][name]) for name in grown} == grown
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"planner": {"name": "chat", "chat": {"model": "tiny"}}},
+        {"evaluation_config": {"planner": {"name": "sama", "chat": {"model": "tiny"}}}},
+        {"subgoal_rewards": {"name": "judge", "chat": {"model": "tiny"}}},
+    ],
+)
+def test_training_names_the_model_and_the_rules_that_answered_in_it(tmp_path, config):
+    games = {"plans_by_model": 4.0, "plans_by_rules": 1.0, "chat": {"requests": 5.0, "cost": 0.1}}
+    (tmp_path / "result.json").write_text(json.dumps({"evaluation": {"env_runners": games}}) + "\n")
+    record = StageRecord(
+        stage="follower",
+        run="EMMA",
+        status="finished",
+        fingerprint="",
+        files={"metrics": "result.json"},
+        settings={"config": config},
+    )
+    report = summarise("t", [(record, tmp_path)])
+    assert report["sources"] == ["follower: tiny"]
+    assert report["stages"][0]["answers_from"] == "tiny, rules"
+    (tmp_path / "result.json").write_text(json.dumps({"env_runners": {"plans_by_rules": 1.0}}) + "\n")
+    scripted = StageRecord(**{**vars(record), "settings": {"config": {"planner": "scripted"}}})
+    assert summarise("t", [(scripted, tmp_path)])["stages"][0]["answers_from"] == "rules"
