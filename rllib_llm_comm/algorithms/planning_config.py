@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,7 +15,7 @@ from rllib_llm_comm.envs.games import without_subgoals
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.planning.planned_env import check_planning
 from rllib_llm_comm.planning.planners import make_planner
-from rllib_llm_comm.planning.rewards.subgoal_rewards import EXACT, make_rewards
+from rllib_llm_comm.planning.rewards.subgoal_rewards import ERROR, EXACT, make_rewards
 from rllib_llm_comm.planning.subgoal_observations import ALL
 from rllib_llm_comm.planning.tracking import PATIENCE
 
@@ -110,6 +111,22 @@ class PlanningConfigMixin(StrictConfigMixin):
         """All of them as arguments of `PlannedSubgoals`."""
         return {**{name: getattr(self, name) for name in _NAMES}, "in_vector": self.subgoals_in_vector}
 
+    def _prepare_evaluation(self) -> None:
+        """Makes the periodic evaluation under a planner one of whole games, and of no more games than are counted."""
+        config: Any = self
+        if isinstance(self.subgoal_rewards, Mapping) and self.subgoal_rewards.get("fallback") == ERROR:
+            raise UserError(
+                "`evaluation_config` has `planner` and `subgoal_rewards` with `fallback: error`, but planners give "
+                "subgoals without code, too, which would end the training; set `subgoal_rewards: exact` in "
+                "`evaluation_config`."
+            )
+        if isinstance(config.env, str):  # agents that learn on sampled subgoals are evaluated in whole games
+            config.env, config.env_config = without_subgoals(config.env, dict(config.env_config or {}))
+        if config.evaluation_duration_unit == "episodes" and isinstance(config.evaluation_duration, int):
+            # Games that nobody counts would ask the planner, too.
+            counted = math.ceil(config.evaluation_duration / max(1, config.evaluation_num_env_runners))
+            config.num_envs_per_env_runner = min(config.num_envs_per_env_runner, counted)
+
     def _validate_planning(self) -> None:
         config: Any = self
         if self.planner is None and self.subgoals_to != ALL and not config.in_evaluation:
@@ -123,9 +140,8 @@ class PlanningConfigMixin(StrictConfigMixin):
         make_rewards(self.subgoal_rewards)
         for name in ("planner", "subgoal_rewards"):
             require_one_budget(name, getattr(self, name), config.num_env_runners)
-        if self.planner is not None and config.in_evaluation and isinstance(config.env, str):
-            # Agents that learn on sampled subgoals are evaluated in whole games.
-            config.env, config.env_config = without_subgoals(config.env, dict(config.env_config or {}))
+        if self.planner is not None and config.in_evaluation:
+            self._prepare_evaluation()
         present: list[Any] = force_list(getattr(self, "callbacks_class"))  # noqa: B009  (untyped in RLlib)
         if any(isinstance(one, type) and issubclass(one, AddPlannedSubgoals) and one.planner for one in present):
             raise UserError(

@@ -314,3 +314,33 @@ def test_bad_settings_are_told_at_once(config, settings, words):
 def test_one_planner_is_enough():
     with pytest.raises(UserError, match="another AddPlannedSubgoals"):
         EMMAConfig().callbacks(PLANNED).planning(planner="scripted").validate()
+
+
+def evaluated(duration, runners=0, **more):
+    return (
+        EMMAConfig()
+        .env_runners(num_envs_per_env_runner=32)
+        .evaluation(
+            evaluation_interval=1,
+            evaluation_duration=duration,
+            evaluation_num_env_runners=runners,
+            evaluation_config={"planner": "scripted", **more},
+        )
+    )
+
+
+@pytest.mark.parametrize(("duration", "runners", "at_once"), [(1, 0, 1), (10, 0, 10), (10, 3, 4), (100, 0, 32)])
+def test_an_evaluation_begins_no_more_games_than_it_counts(duration, runners, at_once):
+    config = evaluated(duration, runners).get_evaluation_config_object()
+    config.validate()
+    assert config.num_envs_per_env_runner == at_once
+
+
+def test_an_evaluation_that_would_end_the_training_is_refused(tmp_path):
+    rewards = {"name": "code", "path": str(tmp_path), "fallback": "error"}
+    (tmp_path / "one.py").write_text("# get an onion\ndef reward(state):\n    return 0\n")
+    config = evaluated(1).planning(subgoal_rewards=rewards).get_evaluation_config_object()
+    with pytest.raises(UserError, match="set `subgoal_rewards: exact` in `evaluation_config`"):
+        config.validate()
+    config = evaluated(1, subgoal_rewards="exact").planning(subgoal_rewards=rewards).get_evaluation_config_object()
+    config.validate()
