@@ -82,6 +82,11 @@ Game steps count those of a method's population and, in PBT and COLE, those of t
 the clock, beside other work on the machine.
 
 """
+_LEARNED_WITH = """\
+Scores of the last 20 iterations of FCP's learner with its own population, by the age of the partner. The members are
+self-play of as many game steps as SP: what these reach with themselves is beside it.
+
+"""
 _PUBLISHED = """\
 Others trained longer and met other partners: compare orders, not sizes. `+`: Carroll et al. 2019, their data files, 5
 seeds; the clones are of human players. `six methods`: Table 1 of ProAgent (Zhang et al. 2023), COLE's released agents
@@ -110,6 +115,8 @@ def tables(table: Mapping[str, Any]) -> str:
     parts = ["## What is missing\n\n" + _missing(table["missing"])] if table["missing"] else []
     if kitchens:
         parts.append("## FCP against self-play\n\n" + _verdict(kitchens))
+        if any(found.get("fcp_learned_with") for found in kitchens.values()):
+            parts.append("## FCP with the partners that it learned with\n\n" + _learned_with(kitchens))
         parts += [f"## {kitchen}\n\n" + _kitchen(found) for kitchen, found in kitchens.items()]
         parts.append("## By seat\n\n" + _by_seat(kitchens))
         parts.append("## Budget\n\n" + _budget(kitchens))
@@ -139,6 +146,16 @@ def _verdict(kitchens: Mapping[str, Any]) -> str:
     won = sum(row[-1] == "yes" for row in rows)
     told = f"FCP beats self-play with held-out seeds by {ERRORS} standard errors in {won} of {len(rows)} kitchens.\n\n"
     return told + _table(["Kitchen", "FCP", "SP", "FCP - SP", f"more than {ERRORS} errors"], rows)
+
+
+def _learned_with(kitchens: Mapping[str, Any]) -> str:
+    ages = {"initial": "untrained", "half_way": "half-trained", "final": "trained"}
+    rows = []
+    for name, found in kitchens.items():
+        if learned := found.get("fcp_learned_with"):
+            scores = [estimate(learned[age]) if age in learned else "-" for age in ages]
+            rows.append([name, *scores, estimate(found["methods"]["self_play"]["self_play"])])
+    return _LEARNED_WITH + _table(["Kitchen", *ages.values(), "SP with itself"], rows)
 
 
 def beats(less: Mapping[str, float | None]) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,14 @@ from partners_page import EMMA, GROUPS, HALF_TRAINED, HELD_OUT, KITCHENS, METHOD
 
 from rllib_llm_comm.agents.policy_folder import find_policy
 from rllib_llm_comm.agents.policy_manifest import read_manifest
+from rllib_llm_comm.algorithms.past_policies import FINAL, HALF_WAY, INITIAL
 from rllib_llm_comm.checkpoints.stage_record import read_record
+from rllib_llm_comm.env_runners.overcooked_ai import SCORE_BY_PARTNER
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.files import write_atomically
 
+AGES = (INITIAL, HALF_WAY, FINAL)
+LAST_RESULTS = 20  # iterations of a learner whose scores are averaged
 HORIZON = 400  # steps of a game
 SCRIPTED = (
     {"policy": "scripted", "name": "scripted"},
@@ -158,6 +163,32 @@ def spent_by(policies: Sequence[Path], steps_of: Callable[[dict[str, Any]], floa
     return {"game_steps": round(sum(map(steps_of, told)) / len(told)), "minutes": round(minutes, 1)}
 
 
+def learned_with(policies: Sequence[Path]) -> dict[str, dict[str, float | None]]:
+    """Scores that FCP's learners reach, while they learn, with partners of each age: means over seeds with errors.
+
+    Args:
+        policies: Checkpoints of its trials; the last results beside them count.
+    """
+    per_seed: dict[str, list[float]] = {}
+    for one in policies:
+        lines = (one.parent / "result.json").read_text(encoding="utf-8").splitlines()[-LAST_RESULTS:]
+        seen: dict[str, list[float]] = {}
+        for line in lines:
+            for name, score in json.loads(line).get("env_runners", {}).get(SCORE_BY_PARTNER, {}).items():
+                age = next((age for age in AGES if name.endswith(age)), None)
+                if age is not None and not math.isnan(score):
+                    seen.setdefault(age, []).append(score)
+        for age, scores in seen.items():
+            per_seed.setdefault(age, []).append(statistics.mean(scores))
+    return {
+        age: {
+            "mean": round(statistics.mean(means), 2),
+            "standard_error": round(statistics.stdev(means) / math.sqrt(len(means)), 2) if len(means) > 1 else None,
+        }
+        for age, means in sorted(per_seed.items())
+    }
+
+
 def game_steps(row: Mapping[str, Any]) -> float:
     """Game steps of a result, with those of the method's population."""
     steps: float = (
@@ -208,7 +239,12 @@ def figures_of(kitchen: str, options: argparse.Namespace) -> dict[str, Any]:
         cells[method] = kept_cell(study, kitchen, method, players, options)
         print(f"{kitchen}, {method}: with held-out seeds {cells[method]['groups'][HELD_OUT]['mean']:.1f}")
     spent = {name: spent_by(checkpoints(study / f"{kitchen}.{name}"), game_steps) for name in METHODS}
-    return {"methods": rows(cells), "fcp_less_self_play": fcp_less_self_play(cells), "budget": spent}
+    return {
+        "methods": rows(cells),
+        "fcp_less_self_play": fcp_less_self_play(cells),
+        "fcp_learned_with": learned_with(checkpoints(study / f"{kitchen}.fcp")),
+        "budget": spent,
+    }
 
 
 def add_emma(kitchen: str, found: dict[str, Any], options: argparse.Namespace) -> bool:

@@ -57,9 +57,9 @@ def study(tmp_path_factory):
                 for past in ("policy", "past/initial/policy", "past/half_way/policy"):
                     write_cook(checkpoint / past, 10 * place + seed)
                 row = {"num_env_steps_sampled_lifetime": 1000.0, "time_total_s": 90.0}
-                row |= {"fcp": {"game_steps_with_population": 3000}, "pbt": {"population": {"game_steps": 2000.0}}}.get(
-                    name, {}
-                )
+                learned = {"score_by_partner": {"seed_1_final": 60.0 + 20 * seed, "seed_2_final": float("nan")}}
+                fcp = {"game_steps_with_population": 3000, "env_runners": learned}
+                row |= {"fcp": fcp, "pbt": {"population": {"game_steps": 2000.0}}}.get(name, {})
                 (checkpoint.parent / "result.json").write_text("{}\n" + json.dumps(row) + "\n")
                 outputs.append(f"trial_{seed}/checkpoint_000001")
             running = name == "fcp" and kitchen != partners_page.KITCHENS[0]
@@ -82,6 +82,7 @@ def test_the_script_on_a_study_that_still_runs(study, tmp_path):
     )
     assert "## cramped_room" in text and "## asymmetric_advantages" not in text
     assert "| cramped_room | FCP | 2 | 3,000 | 1.5 |" in text and "| cramped_room | PBT | 2 | 2,000 | 1.5 |" in text
+    assert "| cramped_room | - | - | 70.0 ± 10.0 | 0.0 ± 0.0 |" in text  # of FCP with its trained members
     assert text[text.index("## What is missing") :] in done.stdout
     told = json.loads((tmp_path / "figures" / "table.json").read_text())
     assert list(told["kitchens"]) == ["cramped_room"] and told["missing"]["asymmetric_advantages"] == ["fcp"]
