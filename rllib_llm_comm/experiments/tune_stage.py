@@ -130,7 +130,7 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
         check_prerequisites(stage.name, stage.experiment.run, plain)
     check_restore(stage, algorithm)
     make_key()
-    config = tune_config(stage.experiment, algorithm)
+    config = tune_config(stage.experiment, algorithm, None if ray.address else ray.cpus)
     ray.start()
     register_all()
     asked = demand(algorithm, config)
@@ -233,17 +233,22 @@ def _plain_config(experiment: Experiment) -> dict[str, Any]:
     return config
 
 
-def tune_config(experiment: Experiment, algorithm: type[Algorithm]) -> dict[str, Any]:
+def tune_config(experiment: Experiment, algorithm: type[Algorithm], most: int | None = None) -> dict[str, Any]:
     """The config for Tune: with Tune's search spaces, and all cores for a trial that works in one process.
 
     Ray gives a process as many threads (`OMP_NUM_THREADS`) as it reserves CPUs for it.
+
+    Args:
+        experiment: The experiment.
+        algorithm: Its algorithm.
+        most: Logical CPUs of a local Ray; `None` if they are not known.
     """
     config = _plain_config(experiment)
     default = algorithm.get_default_config()
     alone = all(not config.get(key, getattr(default, key)) for key in ("num_env_runners", "num_learners"))
     one_trial = experiment.num_samples == 1 and not has_search(config)
     if alone and one_trial and not {"num_cpus_for_main_process", "num_cpus_for_driver"} & set(config):
-        config["num_cpus_for_main_process"] = available_cpus()
+        config["num_cpus_for_main_process"] = available_cpus() if most is None else min(available_cpus(), most)
     seeds = seeds_of(config)
     return {key: to_tune(value, seeds) for key, value in config.items()}
 

@@ -138,3 +138,9 @@ def test_a_trial_in_one_process_gets_all_cores(ppo, settings, cpus):
         "a", {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0, **settings}}
     )
     assert tune_config(experiment, ppo).get("num_cpus_for_main_process") == cpus
+
+
+def test_it_gets_no_more_cores_than_ray_has(ppo):
+    experiment = make_experiment("a", {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0}})
+    assert tune_config(experiment, ppo, 1)["num_cpus_for_main_process"] == 1
+    assert tune_config(experiment, ppo, 999)["num_cpus_for_main_process"] == available_cpus()
