@@ -103,7 +103,7 @@ def test_a_stopped_data_set_goes_on_without_asking_twice():
     with ChatServer(planner) as server:
         chat = {
             "model": "tiny", "base_url": server.url, "requests_per_minute": 1e6, "max_tokens": 2000,
-            "budget": 1.0, "price_per_million_input": 1.0,
+            "budget": 1.0, "price_per_million_input": 1.0, "max_concurrent": 1, "ask_ahead": 0,
         }  # fmt: skip
         how = {"name": "chat", "chat": chat}
         data, kept = data_set("cramped_room", how), []
