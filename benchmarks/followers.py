@@ -1,6 +1,6 @@
 """Cross-play of EMMA under the scripted planner: all pairs side by side, beside one pair after the other.
 
-    python benchmarks/followers.py --rounds 3 --json docs/results/benchmarks/followers.json
+    python benchmarks/followers.py --rounds 2 --json docs/results/benchmarks/followers.json
 
 Both sides of cross-play play the same games to the same scores: the cook of the package with itself and with a random
 one, in both seats. The yardstick plays the episodes of one pair at once (`arrays=False`). In all rows it computes what
