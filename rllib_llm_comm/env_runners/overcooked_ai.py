@@ -71,7 +71,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
 
     @override(MultiAgentEnvRunner)
     def get_spaces(self) -> dict[str, Any]:
-        """RLlib's, with what the critic reads."""
+        """The spaces of RLlib, with that of the critic's view."""
         spaces: dict[str, Any] = super().get_spaces()
         if self._partners_told and self.env is not None:
             seen, actions = spaces[SHARED]
@@ -143,7 +143,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         return planes.reshape(2 * len(planes), -1).view(np.uint8)
 
     def _seen(self, planes: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """What the cooks of some rows see, and what the critic reads if it is told who the partner is."""
+        """Views of the cooks of some rows, and of the critic if it is told who the partner is."""
         seen = planes[rows]
         if not self._partners_told:
             return {VECTOR: seen}
