@@ -9,8 +9,10 @@ KITCHENS = (
     "cramped_room", "asymmetric_advantages", "coordination_ring", "forced_coordination", "counter_circuit",
 )  # fmt: skip
 METHODS = ("self_play", "pbt", "fcp", "cole")
-EMMA = "emma"
-LABELS = {"emma": "EMMA, told", "self_play": "SP", "pbt": "PBT", "fcp": "FCP", "cole": "COLE"}
+EMMA, FCP_FINAL = "emma", "fcp_final"
+LABELS = {
+    EMMA: "EMMA, told", FCP_FINAL: "FCP, final", "self_play": "SP", "pbt": "PBT", "fcp": "FCP", "cole": "COLE",
+}  # fmt: skip
 HELD_OUT, HALF_TRAINED, PROXIES = "held-out seeds", "held-out seeds, half-trained", "scripted proxies"
 OTHERS = "the other methods"
 GROUPS = (HELD_OUT, HALF_TRAINED, "untrained", "random", "stay", PROXIES, OTHERS)
@@ -77,6 +79,9 @@ partners single steps.
 _NO_EMMA = """
 EMMA under a planner is not in these tables; `--emma` of the script adds it.
 """
+_FINAL = """
+`FCP, final`: the paper's ablation `past_checkpoints: false`, with the members of the FCP of the same seed.
+"""
 _BUDGET = """\
 Game steps count those of a method's population and, in PBT and COLE, those of the games that judge it. Minutes are of
 the clock, beside other work on the machine.
@@ -84,7 +89,8 @@ the clock, beside other work on the machine.
 """
 _LEARNED_WITH = """\
 Scores of the last 20 iterations of FCP's learner with its own population, by the age of the partner. The members are
-self-play of as many game steps as SP: what these reach with themselves is beside it.
+self-play of as many game steps as SP: what these reach with themselves is beside it. Passes: of the learner, over each
+batch.
 
 """
 _PUBLISHED = """\
@@ -102,6 +108,8 @@ def page(table: Mapping[str, Any]) -> str:
         table: Of `partners_table.table_of`.
     """
     told = _TOLD.format(planner=table["planner"]) if table["planner"] else _NO_EMMA
+    if any(FCP_FINAL in found["methods"] for found in table["kitchens"].values()):
+        told += _FINAL
     return _HEAD.format(episodes=table["episodes"]) + told + "\n" + tables(table)
 
 
@@ -154,8 +162,9 @@ def _learned_with(kitchens: Mapping[str, Any]) -> str:
     for name, found in kitchens.items():
         if learned := found.get("fcp_learned_with"):
             scores = [estimate(learned[age]) if age in learned else "-" for age in ages]
-            rows.append([name, *scores, estimate(found["methods"]["self_play"]["self_play"])])
-    return _LEARNED_WITH + _table(["Kitchen", *ages.values(), "SP with itself"], rows)
+            passes = str(found["fcp_num_epochs"])
+            rows.append([name, passes, *scores, estimate(found["methods"]["self_play"]["self_play"])])
+    return _LEARNED_WITH + _table(["Kitchen", "passes", *ages.values(), "SP with itself"], rows)
 
 
 def beats(less: Mapping[str, float | None]) -> str:

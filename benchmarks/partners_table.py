@@ -12,6 +12,11 @@ trained one by one on several machines. With `--emma` EMMA plays, too, told by a
 
     rllib train file tuned_examples/emma.yaml --seed 0 --experiment-name emma_0    # and so on
     ... --emma results/emma_0/emma results/emma_1/emma results/emma_2/emma
+
+With `--fcp-final` FCP's ablation without past checkpoints plays, too; its runs take the members of the study's FCP:
+
+    rllib train file benchmarks/fcp_final.yaml
+    ... --fcp-final results/fcp_final/{kitchen}_0 results/fcp_final/{kitchen}_1 results/fcp_final/{kitchen}_2
 """
 
 from __future__ import annotations
@@ -24,7 +29,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from partners_page import EMMA, GROUPS, HALF_TRAINED, HELD_OUT, KITCHENS, METHODS, OTHERS, PROXIES, page, tables
+from partners_page import (
+    EMMA,
+    FCP_FINAL,
+    GROUPS,
+    HALF_TRAINED,
+    HELD_OUT,
+    KITCHENS,
+    METHODS,
+    OTHERS,
+    PROXIES,
+    page,
+    tables,
+)
 
 from rllib_llm_comm.agents.policy_folder import find_policy
 from rllib_llm_comm.agents.policy_manifest import read_manifest
@@ -80,11 +97,11 @@ def groups(study: Path, kitchen: str, method: str) -> dict[str, list[Any]]:
 
 
 def followers(places: Sequence[str], kitchen: str) -> list[Path]:
-    """The checkpoints of EMMA's seeds for a kitchen; none unless all are there.
+    """The checkpoints of a further method's seeds for a kitchen; none unless all are there.
 
     Args:
-        places: Per seed a stage of `tuned_examples/emma.yaml`, of whose checkpoints that of the kitchen counts, or a
-            checkpoint's folder with `{kitchen}` in its name.
+        places: Per seed a stage, such as that of `tuned_examples/emma.yaml`, of whose checkpoints that of the kitchen
+            counts, or a checkpoint's folder with `{kitchen}` in its name.
         kitchen: The layout.
     """
     found = []
@@ -163,6 +180,11 @@ def spent_by(policies: Sequence[Path], steps_of: Callable[[dict[str, Any]], floa
     return {"game_steps": round(sum(map(steps_of, told)) / len(told)), "minutes": round(minutes, 1)}
 
 
+def setting_of(policies: Sequence[Path], name: str) -> Any:
+    """A setting of the trials to which checkpoints belong."""
+    return json.loads((policies[0].parent / "params.json").read_text(encoding="utf-8"))[name]
+
+
 def learned_with(policies: Sequence[Path]) -> dict[str, dict[str, float | None]]:
     """Scores that FCP's learners reach, while they learn, with partners of each age: means over seeds with errors.
 
@@ -187,6 +209,12 @@ def learned_with(policies: Sequence[Path]) -> dict[str, dict[str, float | None]]
         }
         for age, means in sorted(per_seed.items())
     }
+
+
+def told_games(row: Mapping[str, Any]) -> float:
+    """Game steps of a result of EMMA, which counts whole games."""
+    steps: float = HORIZON * row["env_runners"]["num_episodes_lifetime"]
+    return steps
 
 
 def game_steps(row: Mapping[str, Any]) -> float:
@@ -243,18 +271,20 @@ def figures_of(kitchen: str, options: argparse.Namespace) -> dict[str, Any]:
         "methods": rows(cells),
         "fcp_less_self_play": fcp_less_self_play(cells),
         "fcp_learned_with": learned_with(checkpoints(study / f"{kitchen}.fcp")),
+        "fcp_num_epochs": setting_of(checkpoints(study / f"{kitchen}.fcp"), "num_epochs"),
         "budget": spent,
     }
 
 
-def add_emma(kitchen: str, found: dict[str, Any], options: argparse.Namespace) -> bool:
-    """Adds EMMA's row to a kitchen's figures; false if it is asked for and cannot be played."""
-    players = followers(options.emma, kitchen)
+def add_row(kitchen: str, method: str, found: dict[str, Any], options: argparse.Namespace) -> bool:
+    """Adds a further method's row to a kitchen's figures; false if it is asked for and cannot be played."""
+    places = getattr(options, method)
+    players = followers(places, kitchen)
     if players and checkpoints(options.study / f"{kitchen}.held_out"):
-        found["methods"].update(rows({EMMA: kept_cell(options.study, kitchen, EMMA, players, options)}))
-        found["budget"][EMMA] = spent_by(players, lambda row: HORIZON * row["env_runners"]["num_episodes_lifetime"])
-    elif options.emma and EMMA not in found["methods"]:
-        print(f"{kitchen}: EMMA is missing, not all of its folders are there, or the held-out partners are not")
+        found["methods"].update(rows({method: kept_cell(options.study, kitchen, method, players, options)}))
+        found["budget"][method] = spent_by(players, told_games if method == EMMA else game_steps)
+    elif places and method not in found["methods"]:
+        print(f"{kitchen}: {method} is missing, not all of its folders are there, or the held-out partners are not")
         return False
     return True
 
@@ -275,8 +305,8 @@ def table_of(options: argparse.Namespace) -> dict[str, Any]:
             lacking[kitchen] = absent
             print(f"{kitchen}: missing, these stages have not ended: {', '.join(absent)}")
             continue
-        if not add_emma(kitchen, kitchens[kitchen], options):
-            lacking[kitchen] = [EMMA]
+        if absent := [name for name in (EMMA, FCP_FINAL) if not add_row(kitchen, name, kitchens[kitchen], options)]:
+            lacking[kitchen] = absent
     made_by = f"python benchmarks/partners_table.py results/{options.study.name} --json docs/results/partners"
     told_by = options.planner if any(EMMA in found["methods"] for found in kitchens.values()) else None
     return {
@@ -292,6 +322,9 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="Markdown page to write")
     parser.add_argument("--episodes", type=int, default=10, help="per pair and seat")
     parser.add_argument("--emma", nargs="+", default=[], help="stages or checkpoints of EMMA's seeds")
+    parser.add_argument(
+        "--fcp-final", nargs="+", default=[], help="the same of FCP's learners without past checkpoints"
+    )
     parser.add_argument("--planner", default="scripted", help="who tells EMMA")
     options = parser.parse_args()
     table = table_of(options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from ray.tune.result import SHOULD_CHECKPOINT
 
 from rllib_llm_comm.algorithms.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
-from rllib_llm_comm.algorithms.fcp_members import Population, partners_of
+from rllib_llm_comm.algorithms.fcp_members import POPULATION, Population, partners_of, read_members
 from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
 from rllib_llm_comm.env_runners.kitchen_partners import uniform_pool
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON
@@ -24,7 +25,6 @@ from rllib_llm_comm.errors import UserError, require_choice, require_number, req
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-POPULATION = "population"
 _SEEDS = 1000
 # Settings of the learner alone, or of this object; members have their own.
 _NOT_OF_MEMBERS = ("algo_class", "_is_frozen", "seed", "keep_policy_every", "num_env_runners", "num_learners",
@@ -54,6 +54,8 @@ class FCPConfig(BestResponsePPOConfig):
         self.iterations_per_task = 20
         self.member_keep_every = 4
         self.past_checkpoints = True
+        self.member_settings: Mapping[str, Any] = {}
+        self.population_from: str | None = None
         self.num_cpus_per_member: float = 1
         self.members_at_once: int | None = None
 
@@ -65,6 +67,8 @@ class FCPConfig(BestResponsePPOConfig):
         iterations_per_task: int = NotProvided,
         member_keep_every: int = NotProvided,
         past_checkpoints: bool = NotProvided,
+        member_settings: Mapping[str, Any] = NotProvided,
+        population_from: str | None = NotProvided,
         num_cpus_per_member: float = NotProvided,
         members_at_once: int | None = NotProvided,
     ) -> Self:
@@ -80,6 +84,11 @@ class FCPConfig(BestResponsePPOConfig):
                 (ours).
             past_checkpoints: True (default; the paper): initial and half-way policies are partners, too. False: the
                 paper's ablation, final ones alone.
+            member_settings: Settings of `SelfPlayPPO` in which members differ from the learner, such as
+                `{"num_epochs": 4}`. Default none: they have the learner's (ours).
+            population_from: `None` (default), or a checkpoint of FCP whose population is done. Its members are taken
+                and none is trained: for another learner, or for the ablation of `past_checkpoints`. Size and settings
+                of members mean nothing then.
             num_cpus_per_member: CPUs of a task, > 0. Default 1.
             members_at_once: Members for which a trial of Tune reserves CPUs; `None` (default): as many as this machine
                 has cores, at most all. On a cluster give their number. Without Tune all that Ray has are used.
@@ -102,7 +111,7 @@ class FCPConfig(BestResponsePPOConfig):
             if name in vars(config) and name not in _NOT_OF_MEMBERS:
                 setattr(config, name, copy.deepcopy(value))
         config.keep_policy_every = self.member_keep_every
-        return config
+        return config.update_from_dict(self.member_settings)
 
     @override(BestResponsePPOConfig)
     def _validate_pool(self) -> None:
@@ -117,6 +126,11 @@ class FCPConfig(BestResponsePPOConfig):
         for name in ("member_iterations", "iterations_per_task", "member_keep_every"):
             require_whole(name, getattr(self, name), 1)
         require_choice("past_checkpoints", self.past_checkpoints, (False, True))
+        self._validate_member_settings()
+        if self.population_from is not None:
+            self.population_from = os.path.abspath(os.path.expanduser(self.population_from))
+            read_members(self.population_from, self.env_config)
+            return
         require_number("num_cpus_per_member", self.num_cpus_per_member, 0)
         if not self.num_cpus_per_member:
             raise UserError("`num_cpus_per_member` is 0 but must be larger than 0.")
@@ -131,6 +145,16 @@ class FCPConfig(BestResponsePPOConfig):
                 f"`iterations_per_task` is {self.iterations_per_task} and `member_iterations` {self.member_iterations} "
                 f"of {steps} steps each, in which no game of {horizon} steps ends; raise them."
             )
+
+    def _validate_member_settings(self) -> None:
+        if not isinstance(self.member_settings, Mapping):
+            raise UserError(
+                f"`member_settings` is {self.member_settings!r} but must be a mapping of settings of SelfPlayPPO, such "
+                'as {"num_epochs": 4}.'
+            )
+        for name in ("env", "env_config", *_NOT_OF_MEMBERS):
+            if name in self.member_settings:
+                raise UserError(f"`member_settings` has `{name}`, which is not a member's own; leave it away.")
 
 
 class FCP(BestResponsePPO):
@@ -151,6 +175,8 @@ class FCP(BestResponsePPO):
         """RLlib's bundles and one for each member that trains at the same time."""
         request = super().default_resource_request(config)
         settings = cls.get_default_config().update_from_dict(config)
+        if settings.population_from is not None:
+            return request
         at_once = settings.members_at_once or os.cpu_count() or 1
         member = {"CPU": settings.num_cpus_per_member}
         bundles = [*request.bundles, *[member] * min(at_once, settings.population_size)]
@@ -165,6 +191,8 @@ class FCP(BestResponsePPO):
             own.member_config(), own.member_seeds(), own.member_iterations, own.iterations_per_task,
             own.num_cpus_per_member,
         )  # fmt: skip
+        if own.population_from is not None:
+            self._population.members = read_members(own.population_from, own.env_config)
 
     @override(BestResponsePPO)
     def step(self) -> dict[str, Any]:
@@ -220,6 +248,12 @@ class FCP(BestResponsePPO):
             for name, one in partners_of(self._population.members, self.config.past_checkpoints).items():
                 self.write_past(Path(where) / POPULATION / name, one)
         return where
+
+    @override(SelfPlayPPO)
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The config without `population_from`: its members are in the state, the old folder may be gone."""
+        args, kwargs = super().get_ctor_args_and_kwargs()
+        return ({**dict(args[0]), "population_from": None}, *args[1:]), kwargs
 
     @override(Algorithm)
     def cleanup(self) -> None:

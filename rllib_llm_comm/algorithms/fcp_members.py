@@ -11,10 +11,13 @@ from typing import Any
 
 import ray
 
+from rllib_llm_comm.agents.policy_folder import find_policy
+from rllib_llm_comm.algorithms.kitchen_pool import read_policy
 from rllib_llm_comm.algorithms.past_policies import FINAL, PastPolicy, milestones
 from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPOConfig
 from rllib_llm_comm.errors import UserError
 
+POPULATION = "population"
 # Between the seeds of two parts of a member, whose games are not to begin with the same random numbers.
 _PART = 100_003
 
@@ -157,6 +160,40 @@ def train_part(config: SelfPlayPPOConfig, state: Mapping[str, Any] | None, itera
         algo.stop()
         with contextlib.suppress(OSError):
             os.rmdir(algo.logdir)  # Tune's folder for log files, of which there are none
+
+
+def read_members(where: str, env_config: Mapping[str, Any]) -> list[Member]:
+    """The members of an FCP run whose population is done, from the policy folders in its checkpoint.
+
+    Args:
+        where: A checkpoint of FCP, or a folder in which `find_policy` finds one.
+        env_config: Settings of the kitchen in which they are to play.
+
+    Raises:
+        UserError: If there is none, its population is not done, or its kitchen is another one.
+    """
+    folder = find_policy(where).parent / POPULATION
+    found: dict[int, dict[str, PastPolicy]] = {}
+    for one in sorted(folder.glob("seed_*")):
+        seed, age = one.name.removeprefix("seed_").split("_", 1)
+        policy, manifest = read_policy(one, env_config)
+        origin = manifest.provenance
+        if "game_steps" not in origin:
+            raise UserError(f"`population_from` is {where!r}, which an older version wrote; train its population anew.")
+        score = math.nan if origin["score"] is None else float(origin["score"])
+        past = PastPolicy(int(origin["training_iteration"]), int(origin["game_steps"]), score, policy)
+        found.setdefault(int(seed), {})[age] = past
+    if not found:
+        raise UserError(
+            f"`population_from` is {where!r}, which holds no population; give a checkpoint of FCP whose members are "
+            "all done."
+        )
+    return [_done(seed, ages) for seed, ages in found.items()]
+
+
+def _done(seed: int, ages: dict[str, PastPolicy]) -> Member:
+    last = ages[FINAL]
+    return Member(seed, last.iteration, last.game_steps, last.score, None, ages)
 
 
 def partners_of(members: Sequence[Member], past: bool) -> dict[str, PastPolicy]:

@@ -64,17 +64,27 @@ def load_partners(pool: Sequence[PartnerSettings], env_config: Mapping[str, Any]
     return tuple(_load(partner, env_config) for partner in pool)
 
 
+def read_policy(folder: Path, env_config: Mapping[str, Any]) -> tuple[PolicyExport, PolicyManifest]:
+    """A policy of a folder with its manifest (safetensors and JSON, no pickles).
+
+    Args:
+        folder: The policy folder.
+        env_config: Settings of the kitchen in which it is to play.
+
+    Raises:
+        UserError: If it cannot be read or cannot play in this kitchen.
+    """
+    manifest = read_manifest(folder)
+    _check_manifest(manifest, f"the policy {str(folder)!r}", env_config)
+    return PolicyExport(manifest.kind, network_file(load_network(folder, manifest)), manifest.model_config), manifest
+
+
 def _load(partner: PartnerSettings, env_config: Mapping[str, Any]) -> FrozenPartner:
     check_partner(partner, env_config)
     player: str | PolicyExport = partner.policy
     if partner.kind == CHECKPOINT:
-        player = _read(find_policy(partner.policy))
+        player, _ = read_policy(find_policy(partner.policy), env_config)
     return FrozenPartner(partner.name, player, partner.weight, partner.noise, partner.pauses, partner.greedy)
-
-
-def _read(folder: Path) -> PolicyExport:
-    manifest = read_manifest(folder)
-    return PolicyExport(manifest.kind, network_file(load_network(folder, manifest)), manifest.model_config)
 
 
 def _check_manifest(manifest: PolicyManifest, where: str, env_config: Mapping[str, Any]) -> None:

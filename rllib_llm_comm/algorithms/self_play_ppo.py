@@ -220,7 +220,8 @@ class SelfPlayPPO(PolicyCheckpointMixin, PPO):
         """
         score = None if math.isnan(past.score) else past.score
         name = SelfPlayPPO.__name__
-        self.write_exports(folder, {SHARED: past.policy}, name, training_iteration=past.iteration, score=score)
+        origin = {"training_iteration": past.iteration, "game_steps": past.game_steps, "score": score}
+        self.write_exports(folder, {SHARED: past.policy}, name, **origin)
 
     @override(Algorithm)
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:

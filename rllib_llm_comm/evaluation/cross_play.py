@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_llm_comm.agents.decision import draws_actions
 from rllib_llm_comm.agents.load_options import AS_RECORDED, Loading
 from rllib_llm_comm.agents.partner_settings import SCRIPTED, PartnerSettings, parse_partners
 from rllib_llm_comm.agents.partners import make_partner
@@ -130,7 +131,7 @@ class CrossPlay:
             metric=self._how.metric,
             episodes=self._how.episodes,
             seed=self._how.seed,
-            sampled=not self._how.greedy,
+            sampled=any(draws_actions(one.policy, not self._how.greedy) for one in self._entrants),
             agents=self.agents,
             players=[one.to_dict() for one in self.players],
             groups={name: [one.to_dict() for one in group] for name, group in self.groups.items()},

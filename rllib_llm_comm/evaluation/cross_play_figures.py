@@ -27,7 +27,7 @@ class CrossPlayResult:
         metric: The game's metric that is the score, or "return".
         episodes: Episodes per pair and seat.
         seed: Seed of the first episode.
-        sampled: True if actions were sampled.
+        sampled: True if anybody's actions were sampled.
         agents: The agents of the game.
         players: Settings of the players, the seeds of one method.
         groups: Settings of the unseen partners, by group.

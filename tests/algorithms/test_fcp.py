@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,35 @@ def test_a_population_is_gone_on_with_from_its_midst(tmp_path):
             again.stop()
 
 
+def test_another_learner_takes_the_population_of_an_earlier_run(tmp_path):
+    first = config(member_iterations=2).build_algo()
+    try:
+        for _ in range(2):
+            first.train()
+        policies = files_of(first)
+        done = first.save_to_path(str(tmp_path / "done"))
+    finally:
+        first.stop()
+    settings = config(population_from=done, past_checkpoints=False).debugging(seed=9)
+    assert [one["CPU"] for one in FCP.default_resource_request(settings.to_dict()).bundles] == [1]
+    second = settings.build_algo()
+    try:
+        found = second.train()
+        assert files_of(second) == policies
+        assert sorted(one.name for one in second._pool.partners) == ["seed_5000_final", "seed_5001_final"]
+        # The steps of its members count, though others trained them.
+        assert found["game_steps_with_population"] == 2 * 2 * 60 + 120
+        again = second.save_to_path(str(tmp_path / "again"))
+    finally:
+        second.stop()
+    shutil.rmtree(done)
+    third = FCP.from_checkpoint(again)
+    try:
+        assert files_of(third) == policies
+    finally:
+        third.stop()
+
+
 def test_the_pool_with_and_without_past_policies():
     policy = PolicyExport("numeric", {}, {})
     ages = {name: PastPolicy(0, 0, math.nan, policy) for name in ("initial", "half_way", "final")}
@@ -128,6 +158,8 @@ def test_members_differ_by_their_seed_alone():
     member = settings.member_config()
     assert (member.lr, member.num_env_runners, member.hiddens, member.keep_policy_every) == (3e-4, 0, [8], 1)
     assert member.env_config["horizon"] == 10
+    own = config(member_settings={"num_epochs": 7, "shaping_horizon": None})
+    assert (own.num_epochs, own.member_config().num_epochs, own.member_config().shaping_horizon) == (1, 7, None)
     assert set(config().debugging(seed=0).member_seeds()).isdisjoint(range(1000))
     assert len({seed for run in range(3) for seed in config().debugging(seed=run).member_seeds()}) == 6
 
@@ -139,6 +171,10 @@ def test_members_differ_by_their_seed_alone():
         (lambda c: c.population(member_iterations=0), "member_iterations"),
         (lambda c: c.population(num_cpus_per_member=0), "num_cpus_per_member"),
         (lambda c: c.population(past_checkpoints="no"), "past_checkpoints"),
+        (lambda c: c.population(member_settings=["num_epochs"]), "`member_settings` is .* must be a mapping"),
+        (lambda c: c.population(member_settings={"num_epoch": 2}), "`num_epoch` is no setting of SelfPlayPPOConfig"),
+        (lambda c: c.population(member_settings={"seed": 2}), "not a member's own"),
+        (lambda c: c.population(population_from="nowhere"), "There is no checkpoint at '.*nowhere'"),
         (lambda c: c.partners(pool=["random"]), "FCP makes its partners itself"),
         (lambda c: c.environment(env_config={"horizon": 100}), "in which no game of 100 steps ends"),
     ],

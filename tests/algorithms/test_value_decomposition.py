@@ -16,6 +16,7 @@ from rllib_llm_comm import LDSAConfig, MASERConfig, QMIXConfig, ROMAConfig, VDNC
 from rllib_llm_comm.env_runners.joint_game import JointGame
 from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import evaluate
 from rllib_llm_comm.learners.q_losses import tensors
 
@@ -103,6 +104,10 @@ def test_each_learns_saves_and_acts_without_ray_as_in_rllib(kind, tmp_path):
     alone = evaluate(load_policy(path), episodes=3, num_envs=1, explore=kind is ROMAConfig)
     assert result.length_mean == 6 and result.returns == alone.returns
     assert not result.sampled, "the best action is taken, whatever was asked for"
+    once = CrossPlaySettings(episodes=1)
+    assert (
+        not CrossPlay([path], None, once).play().sampled and CrossPlay([path], {"r": ["random"]}, once).play().sampled
+    )
     if kind is not ROMAConfig:  # whose roles are drawn
         assert_acts_as(policy, module)
 

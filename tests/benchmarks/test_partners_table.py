@@ -61,6 +61,7 @@ def study(tmp_path_factory):
                 fcp = {"game_steps_with_population": 3000, "env_runners": learned}
                 row |= {"fcp": fcp, "pbt": {"population": {"game_steps": 2000.0}}}.get(name, {})
                 (checkpoint.parent / "result.json").write_text("{}\n" + json.dumps(row) + "\n")
+                (checkpoint.parent / "params.json").write_text(json.dumps({"num_epochs": 8}))
                 outputs.append(f"trial_{seed}/checkpoint_000001")
             running = name == "fcp" and kitchen != partners_page.KITCHENS[0]
             record = StageRecord(
@@ -82,7 +83,7 @@ def test_the_script_on_a_study_that_still_runs(study, tmp_path):
     )
     assert "## cramped_room" in text and "## asymmetric_advantages" not in text
     assert "| cramped_room | FCP | 2 | 3,000 | 1.5 |" in text and "| cramped_room | PBT | 2 | 2,000 | 1.5 |" in text
-    assert "| cramped_room | - | - | 70.0 ± 10.0 | 0.0 ± 0.0 |" in text  # of FCP with its trained members
+    assert "| cramped_room | 8 | - | - | 70.0 ± 10.0 | 0.0 ± 0.0 |" in text  # of FCP with its trained members
     assert text[text.index("## What is missing") :] in done.stdout
     told = json.loads((tmp_path / "figures" / "table.json").read_text())
     assert list(told["kitchens"]) == ["cramped_room"] and told["missing"]["asymmetric_advantages"] == ["fcp"]
@@ -93,7 +94,7 @@ def test_the_script_on_a_study_that_still_runs(study, tmp_path):
 
 def test_a_kitchen_of_an_earlier_table_stays_until_the_study_has_it(study, tmp_path):
     kept = {"methods": {"fcp": {"seeds": 3}}}
-    options = Namespace(study=study, json=tmp_path, episodes=1, planner="scripted", emma=[])
+    options = Namespace(study=study, json=tmp_path, episodes=1, planner="scripted", emma=[], fcp_final=[])
     names = partners_page.KITCHENS
     (tmp_path / "table.json").write_text(json.dumps({"kitchens": dict.fromkeys(names[:3], kept)}))
     table = partners_table.table_of(options)
@@ -128,7 +129,9 @@ def test_emma_is_a_row_where_its_folders_are(study, tmp_path):
         (emma / f"trial_{trial}" / "result.json").write_text(json.dumps(row))
     record = StageRecord(stage="emma", run="EMMA", fingerprint="0", outputs=outputs, status="finished")
     (emma / MARKER).write_text(record.model_dump_json())
-    options = Namespace(study=study, json=tmp_path / "figures", episodes=1, planner="scripted", emma=[str(emma)])
+    options = Namespace(
+        study=study, json=tmp_path / "figures", episodes=1, planner="scripted", emma=[str(emma)], fcp_final=[]
+    )
     table = partners_table.table_of(options)
     text = partners_page.page(table)
     assert "| EMMA, told | 0.0 | - | 0.0 |" in text and "under the planner `scripted`" in text
@@ -138,6 +141,16 @@ def test_emma_is_a_row_where_its_folders_are(study, tmp_path):
     assert {one["name"][:3] for one in cell["groups"]["the other methods"]["partners"]} == {"sel", "pbt", "fcp", "col"}
     table = partners_table.table_of(Namespace(**{**vars(options), "emma": ["nowhere/{kitchen}"]}))
     assert table["missing"]["cramped_room"] == ["emma"] and "emma" not in table["kitchens"]["cramped_room"]["methods"]
+
+
+def test_the_ablation_without_past_checkpoints_is_a_row_of_its_own(study, tmp_path):
+    trials = [study / "cramped_room.fcp" / f"trial_{seed}" for seed in range(2)]
+    places = [str(trial / "checkpoint_000001").replace("cramped_room", "{kitchen}") for trial in trials]
+    options = Namespace(study=study, json=tmp_path, episodes=1, planner="scripted", emma=[], fcp_final=places)
+    table = partners_table.table_of(options)
+    text = partners_page.page(table)
+    assert "`FCP, final`: the paper's ablation" in text and "| cramped_room | FCP, final | 2 | 3,000 | 1.5 |" in text
+    assert list(table["kitchens"]["cramped_room"]["methods"]) == [*partners_page.METHODS, "fcp_final"]
 
 
 @pytest.mark.parametrize(
