@@ -170,11 +170,11 @@ class EncodedView:
         planes: The map (B, P, 32, 32).
         features: Features of the map (B, F, H, W).
         own: Own units (B, U, width).
-        mine: Which of them the commander commands (B, U).
+        mine: True for those that the commander commands (B, U).
         enemies: Enemies (B, E, width).
         resources: Resources (B, R, width).
         told: Sentences in force (B, S, size).
-        there: Which of them there are (B, S).
+        there: True for those that there are (B, S).
         whole: The global vector (B, D).
     """
 

@@ -23,7 +23,7 @@ class OfficerSettings(FromMapping):
         width: Length of the vectors of units and of hidden layers, 1 to 4096. RED: 256 and 128; 64 (ours).
         words: Length of word vectors and of half of the sentence LSTM, 1 to 4096. RED: 64; 32 (ours).
         keys: Length of the vectors whose dot products choose targets and cells, 1 to 4096. RED: 128 to 256; 16 (ours).
-        critic_observation: What the critic reads. `"own"`: what the officer sees. `"team"` (RED, SAMA): the view that
+        critic_observation: Input of the critic. `"own"`: what the officer sees. `"team"` (RED, SAMA): the view that
             the officers of a side share, with the units of all as one's own. Default here `"own"` (ours), as policy
             folders that do not say it were trained so; `REDConfig` says `"team"`.
         init_seed: Seed of the fresh weights; `None` takes torch's global generator.

@@ -77,7 +77,7 @@ def lists(side: Side, commander: int) -> dict[str, np.ndarray]:
 
 
 def _arguments(side: Side) -> tuple[Any, ...]:
-    """What both functions read: units by slot, rosters, whose units they are, and what the player knows and sees."""
+    """Input of both functions: units by slot, rosters, whose units they are, and what the player knows and sees."""
     g, player = side.game.record[0], side.player
     of_player = (g[name][player] for name in _OF_PLAYER)
     return (*(g[name] for name in _OF_SLOTS), g["roster"], g["count"], player, side.owner_of_slot, *of_player)
@@ -111,7 +111,7 @@ def _inside(x, y):  # type: ignore[no-untyped-def]
 
 @rule
 def _is_known(slot, kind, stage, x, y, known, sight):  # type: ignore[no-untyped-def]
-    """Whether a player sees a finished unit, or remembers it, as of `Game.known_to`."""
+    """True if a unit is finished and a player sees or remembers it, as of `Game.known_to`."""
     column, row = _cell(x[slot], y[slot])
     cell = min(row * SIZE + column, CELLS - 1)
     fixed = IS_BUILDING[kind[slot]] or kind[slot] == RESOURCE
