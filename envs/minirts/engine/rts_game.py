@@ -260,7 +260,7 @@ class Game:
         return (self.record["seen"][0, player] > 0).reshape(SIZE, SIZE)
 
     def known_to(self, player: int) -> tuple[list[Unit], list[Unit], list[Unit]]:
-        """What a player knows of, in one reading: its own units, `seen_enemies`, and `seen_resources`.
+        """All that a player knows of, in one reading: its own units, `seen_enemies`, and `seen_resources`.
 
         Args:
             player: The player; its own units are those of `units`, resources that it owns and building sites included.
@@ -333,7 +333,7 @@ class Game:
         ]
 
     def _are_known(self, player: int, slots: np.ndarray) -> np.ndarray:
-        """Which of the units at some places are finished and seen by a player, or remembered if they stand still."""
+        """True for units that are finished and seen by a player, or remembered if they stand still."""
         g = self.record[0]
         # As of `Unit.cell`; units can stand slightly outside of the map.
         columns, rows = ((g[axis][slots].astype(np.float64) + 0.5).astype(np.int64) for axis in ("x", "y"))

@@ -98,6 +98,18 @@ def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
 
 
 @rule
+def _fill_map(terrain, sight, seen, out):  # type: ignore[no-untyped-def]
+    """The planes of places, sight and terrain."""
+    for cell in range(CELLS):
+        ever, now, water = seen[cell] > 0, sight[cell] > 0, terrain[cell] == WATER
+        out[0, cell], out[1, cell] = np.float32(cell // SIZE) / SIZE, np.float32(cell % SIZE) / SIZE
+        out[2 if not ever else 4 if now else 3, cell] = 1.0
+        if now and not ever:
+            out[4, cell] = 1.0
+        out[TERRAIN_PLANE + (FOG if not ever else 1 if water else 0), cell] = 1.0
+
+
+@rule
 def _cell(x, y):  # type: ignore[no-untyped-def]
     """The cell of a place, as of `Unit.cell`: rounded in float64; a little outside of the map is possible."""
     return int(np.float64(x) + 0.5), int(np.float64(y) + 0.5)
@@ -154,13 +166,7 @@ def _entrances(sources: int, layout: int) -> tuple[Callable[..., None], Callable
         terrain, commander, out,
     ):  # fmt: skip
         _ = sources, layout
-        for cell in range(CELLS):
-            ever, now, water = seen[cell] > 0, sight[cell] > 0, terrain[cell] == WATER
-            out[0, cell], out[1, cell] = np.float32(cell // SIZE) / SIZE, np.float32(cell % SIZE) / SIZE
-            out[2 if not ever else 4 if now else 3, cell] = 1.0
-            if now and not ever:
-                out[4, cell] = 1.0
-            out[TERRAIN_PLANE + (FOG if not ever else 1 if water else 0), cell] = 1.0
+        _fill_map(terrain, sight, seen, out)
         for owner in range(2):
             for i in range(count[owner]):
                 slot = roster[owner, i]
