@@ -70,27 +70,35 @@ class Row:
         }
 
 
-def alternate(functions: Sequence[Callable[[], Any]], rounds: int) -> list[list[float]]:
+def alternate(
+    functions: Sequence[Callable[[], Any]], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> list[list[float]]:
     """Seconds of every function in every round; they take turns, after one round that does not count.
 
     Args:
         functions: The timed functions; each waits for the accelerator itself if it uses one.
         rounds: Number of rounds, >= 1.
+        clock: Tells seconds; `time.process_time` leaves out other work on the machine.
     """
     for function in functions:
         function()
     seconds: list[list[float]] = [[] for _ in functions]
     for _ in range(rounds):
         for function, own in zip(functions, seconds, strict=True):
-            start = time.perf_counter()
+            start = clock()
             function()
-            own.append(time.perf_counter() - start)
+            own.append(clock() - start)
     return seconds
 
 
-def compare(ours: Callable[[], Any], reference: Callable[[], Any], rounds: int) -> tuple[float, float]:
+def compare(
+    ours: Callable[[], Any],
+    reference: Callable[[], Any],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[float, float]:
     """Seconds of both whose quotient is the median of the rounds' quotients."""
-    own, other = alternate([ours, reference], rounds)
+    own, other = alternate([ours, reference], rounds, clock)
     ratio = statistics.median(b / a for a, b in zip(own, other, strict=True))
     seconds = statistics.median(own)
     return seconds, seconds * ratio

@@ -161,6 +161,7 @@ class OvercookedAI(Game):
         soups: Soups so far that brought points.
         passed: `Kitchen.state` before the last `step` and after each of its game steps; after `reset` the start.
         shaping: Factor of the shaped rewards.
+        parts: Parts of observations that are made, `observe` at first; who plays without them may leave some away.
         task: The goal in words.
         brief: The game in a few sentences.
     """
@@ -219,11 +220,11 @@ class OvercookedAI(Game):
         self.brief = " ".join([text.brief(self.kitchen.layout, dynamics), *rules])
         self.agents: list[str] = []
         self.players = {"alice": 0, "bob": 1}
-        self._parts = tuple(observe)
+        self.parts = tuple(observe)
         self._rng = np.random.default_rng()
         self.passed: list[np.ndarray] = [self.kitchen.state.copy()]
         self._clear()
-        space = observation_space(self.kitchen, self._parts, vector, self.level.num_actions)
+        space = observation_space(self.kitchen, self.parts, vector, self.level.num_actions)
         self.observation_spaces = dict.fromkeys(self.possible_agents, space)
         self.action_spaces = {agent: spaces.Discrete(self.level.num_actions) for agent in self.possible_agents}
 
@@ -313,7 +314,7 @@ class OvercookedAI(Game):
     def _observations(self) -> dict[str, Observation]:
         masks = [self.level.mask(player) for player in range(2)]
         vector = self.settings["vector"]
-        seen = observations(self.kitchen, self._parts, vector, self.soups, masks, self.level.phrases)
+        seen = observations(self.kitchen, self.parts, vector, self.soups, masks, self.level.phrases)
         return {agent: seen[self.players[agent]] for agent in self.possible_agents}
 
     def _infos(self, rewards: list[list[float]], events: list[list[str]]) -> dict[str, dict[str, Any]]:

@@ -121,13 +121,20 @@ def _planes(kitchen: Kitchen) -> tuple[np.ndarray, np.ndarray]:
 
 def _symbols(kitchen: Kitchen) -> tuple[str, np.ndarray]:
     """The manual, and int16 (2, H, W, K): the symbols of each cell as each player sees them."""
-    layout = kitchen.layout
-    sentences, symbols = entity_manual(layout, kitchen.dynamics), entities(kitchen.state, layout)
+    symbols = entities(kitchen.state, kitchen.layout)
     if kitchen.wanted is not None:
-        sentences = (
-            *sentences,
-            *wanted_pot.wanted_rules(kitchen.wanted),
-            *wanted_pot.symbol_sentences(layout),
-        )
-        symbols = wanted_pot.with_symbols(symbols, kitchen, first=num_symbols(layout))
-    return " ".join(sentences), symbols
+        symbols = wanted_pot.with_symbols(symbols, kitchen, first=num_symbols(kitchen.layout))
+    return manual_of(kitchen), symbols
+
+
+def manual_of(kitchen: Kitchen) -> str:
+    """The part `manual` of observations, the same for the whole game.
+
+    Args:
+        kitchen: The game.
+    """
+    sentences = entity_manual(kitchen.layout, kitchen.dynamics)
+    if kitchen.wanted is not None:
+        symbols = wanted_pot.symbol_sentences(kitchen.layout)
+        sentences = (*sentences, *wanted_pot.wanted_rules(kitchen.wanted), *symbols)
+    return " ".join(sentences)

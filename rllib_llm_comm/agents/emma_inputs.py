@@ -58,14 +58,25 @@ class EmmaEncoder:
         missing = self._settings.frames - len(kept)
         arrays = {
             FRAMES: np.stack([*[np.zeros_like(newest)] * missing, *kept]),
-            SUBGOAL_TOKENS: self._subgoal(str(observation[SUBGOAL])),
-            MANUAL_TOKENS: self._manual(str(observation[MANUAL])),
+            **self.texts(str(observation[SUBGOAL]), str(observation[MANUAL])),
         }
         if ACTION_MASK in observation:
             arrays[ACTION_MASK] = np.array(observation[ACTION_MASK], np.int8)
         if with_state:
             arrays[CRITIC_STATE] = np.array(observation[STATE], np.float32).reshape(-1)
         return arrays
+
+    def texts(self, subgoal: str, manual: str) -> dict[str, np.ndarray]:
+        """`subgoal_tokens` and `manual_tokens`.
+
+        Args:
+            subgoal: The subgoal; empty for none.
+            manual: The manual.
+
+        Raises:
+            UserError: If a text is too long.
+        """
+        return {SUBGOAL_TOKENS: self._subgoal(subgoal), MANUAL_TOKENS: self._manual(manual)}
 
     def _subgoal(self, text: str) -> np.ndarray:
         tokens = self._encoder.tokens(text) if text.strip() else []

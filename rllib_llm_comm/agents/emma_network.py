@@ -166,29 +166,46 @@ class EmmaActor(nn.Module):
             table: (P, S, width): meanings of symbols under P pairs of manual and subgoal.
             rows: (B,) the pair of each row.
         """
+        return self.through(frames, self.mixed_in(table), rows)
+
+    def mixed_in(self, table: torch.Tensor) -> torch.Tensor:
+        """Meanings of symbols (P, S, width) as the first convolution sees them in each frame: (P, T, S, filters)."""
+        return torch.einsum("psw,ftw->ptsf", table, self._mix_weight())
+
+    def through(self, frames: torch.Tensor, meant: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """Logits (B, K).
+
+        Args:
+            frames: As of `forward`.
+            meant: Result of `mixed_in`.
+            rows: As of `forward`.
+        """
         batch, time, height, width, slots = frames.shape
         cells = frames.permute(0, 2, 3, 1, 4).reshape(batch * height * width, time * slots)
         rows = rows.repeat_interleave(height * width)
-        seen = functional.relu(self._mixed(cells, table, rows, time) + self.mix.bias)
+        seen = functional.relu(self._mixed(cells, meant, rows) + self.mix.bias)
         planes = seen.view(batch, height, width, -1).permute(0, 3, 1, 2)
         planes = functional.relu(self.around(planes))
         logits: torch.Tensor = self.head(planes if self._to_map else planes.flatten(1))
         return logits.flatten(1)
 
-    def _mixed(self, cells: torch.Tensor, table: torch.Tensor, rows: torch.Tensor, time: int) -> torch.Tensor:
+    def _mix_weight(self) -> torch.Tensor:
+        """(filters, T, width)."""
+        return self.mix.weight.view(self.mix.out_channels, -1, self.own.embedding_dim)
+
+    def _mixed(self, cells: torch.Tensor, meant: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """The 1x1 convolution of the cells' frames, without its bias (N, filters).
 
         Means, frames and the convolution are linear, so symbols are looked up in a table that went through it: one sum
         over the symbols that are there takes the place of many planes.
         """
-        weight = self.mix.weight.view(-1, time, table.shape[-1])
-        meant = torch.einsum("psw,ftw->ptsf", table, weight).flatten(0, 2)
-        own = torch.einsum("sw,ftw->tsf", self.own.weight, weight).flatten(0, 1)
+        _, time, symbols, _ = meant.shape
+        own = torch.einsum("sw,ftw->tsf", self.own.weight, self._mix_weight()).flatten(0, 1)
+        meant = meant.flatten(0, 2)
         there = cells > 0
         others = there.view(len(cells), time, -1)[..., :-1].sum(-1, keepdim=True).clamp(min=1)
         shares = (0.5 / others).expand(-1, -1, cells.shape[1] // time).clone()
         shares[..., -1] = 0.5
-        symbols = table.shape[1]
         numbers = cells.view(len(cells), time, -1) + torch.arange(time, device=cells.device)[:, None] * symbols
         first = (rows * time * symbols)[:, None, None].expand(-1, time, numbers.shape[-1]).clone()
         first[..., -1] = len(meant)  # the agent itself has a table of its own behind the others
@@ -198,7 +215,7 @@ class EmmaActor(nn.Module):
             torch.cat([meant, own]),
             counts.cumsum(0) - counts,
             mode="sum",
-            per_sample_weights=shares.flatten(1)[there].to(table.dtype),
+            per_sample_weights=shares.flatten(1)[there].to(meant.dtype),
         )
 
 
@@ -268,6 +285,7 @@ class EmmaNetwork(nn.Module):
         self.settings = settings
         self.sizes = {"symbols": symbols, "shape": list(shape), "actions": actions, "state_size": state_size}
         self._texts = FrozenTexts(encoder)
+        self._manuals: Memo[torch.Tensor] = Memo(_REMEMBERED_MANUALS)
         with torch.random.fork_rng(devices=[], enabled=settings.init_seed is not None):
             if settings.init_seed is not None:
                 torch.manual_seed(settings.init_seed)
@@ -282,7 +300,7 @@ class EmmaNetwork(nn.Module):
             observations: The arrays of `EmmaEncoder`, stacked.
         """
         frames = observations[FRAMES]
-        table, rows = self._meanings(observations, frames.device)
+        table, rows = self.meanings(observations, frames.device)
         logits: torch.Tensor = self.actor(frames.long(), table, rows)
         return logits.masked_fill(observations[ACTION_MASK] == 0, FORBIDDEN)
 
@@ -301,17 +319,37 @@ class EmmaNetwork(nn.Module):
         value: torch.Tensor = self.critic(frame, mean[rows.to(frame.device)], state)
         return value
 
-    def _meanings(
+    def meanings(
         self, observations: Mapping[str, torch.Tensor], device: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Meanings of symbols (P, S, width) under distinct pairs of manual and subgoal, and each row's pair (B,)."""
+        """Meanings of symbols (P, S, width) under distinct pairs of manual and subgoal, and each row's pair (B,).
+
+        Args:
+            observations: At least `manual_tokens` and `subgoal_tokens`.
+            device: Device of the result.
+        """
         manuals, manual_rows = _distinct_manuals(observations[MANUAL_TOKENS])
         subgoals, subgoal_rows = distinct_rows(observations[SUBGOAL_TOKENS])
         pairs, rows = distinct_rows(torch.stack([manual_rows, subgoal_rows], 1))
-        grounding = self.actor.grounding
-        told = torch.stack([grounding.of_manual(*self._texts.manual(manual.numpy(), device)) for manual in manuals])
-        asked = grounding.of_subgoals(*self._texts.states(_without_padding(subgoals), device))
+        told = torch.stack([self._of_manual(manual.numpy(), device) for manual in manuals])
+        asked = self.actor.grounding.of_subgoals(*self._texts.states(_without_padding(subgoals), device))
         return told[pairs[:, 0].to(device)] + asked[pairs[:, 1].to(device)], rows.to(device)
+
+    def _of_manual(self, manual: np.ndarray, device: torch.device) -> torch.Tensor:
+        """Meanings of symbols under a manual; without gradients computed once per manual and state of the weights."""
+        if torch.is_grad_enabled():
+            return self._read(manual, device)
+        # Optimizers and `load_state_dict` raise the version of a weight; who puts another one there, its address.
+        self._manuals.require(tuple((one._version, one.data_ptr()) for one in self.actor.grounding.parameters()))
+        key = (manual.tobytes(), device)
+        known = self._manuals.get(key)
+        if known is None:
+            known = self._read(manual, device)
+            self._manuals.put(key, known)
+        return known
+
+    def _read(self, manual: np.ndarray, device: torch.device) -> torch.Tensor:
+        return self.actor.grounding.of_manual(*self._texts.manual(manual, device))
 
 
 def _distinct_manuals(tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

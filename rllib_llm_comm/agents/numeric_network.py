@@ -29,9 +29,9 @@ CRITIC_STATE = "critic_state"  # the same, flat, as the connector leaves it
 NETWORKS = ("mlp", "commnet")
 COMMUNICATION = ("hidden", "observations")
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
-AUTO, BY_STATE, BY_TEAM, BY_OWN = "auto", "state", "team", "own"
-CRITIC_OBSERVATIONS = (AUTO, BY_STATE, BY_TEAM, BY_OWN)
-_CENTRAL = {BY_STATE: CRITIC_STATE, BY_TEAM: TEAM_VECTORS}
+AUTO, BY_STATE, BY_TEAM, BY_OWN, BY_PARTNER = "auto", "state", "team", "own", "partner"
+CRITIC_OBSERVATIONS = (AUTO, BY_STATE, BY_TEAM, BY_OWN, BY_PARTNER)
+_CENTRAL = {BY_STATE: CRITIC_STATE, BY_TEAM: TEAM_VECTORS, BY_PARTNER: CRITIC_STATE}
 _MOST_PASSES = 64
 FORBIDDEN = -1e9  # not -inf: its gradient would be NaN
 
@@ -51,7 +51,8 @@ class NumericSettings(FromMapping):
         activation: `"tanh"` or `"relu"`, behind every hidden layer of an MLP.
         layer_norm: True if an MLP has LayerNorm on its inputs and behind every hidden layer (MAPPO).
         critic_observation: Input of the critic: `"own"`, that of the actor; `"state"`, the game's state; `"team"`,
-            the vectors of all agents; `"auto"`: the state where the environment tells it, otherwise the team.
+            the vectors of all agents; `"auto"`: the state where the environment tells it, otherwise the team;
+            `"partner"`: the actor's and who the frozen partner is (`BestResponsePPO`).
         use_value_norm: True if the critic learns returns normalised by a `ValueNorm` (MAPPO).
         value_norm_beta: Its decay per update, in [0, 1). MAPPO: 0.99999.
         init_seed: Seed of the fresh weights; `None` takes torch's global generator.

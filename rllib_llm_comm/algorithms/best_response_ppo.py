@@ -10,6 +10,7 @@ from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.agents.numeric_network import BY_OWN, BY_PARTNER
 from rllib_llm_comm.agents.partner_seats import BOTH
 from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners
 from rllib_llm_comm.algorithms.kitchen_pool import check_partner, load_partners
@@ -45,6 +46,33 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
         self.pool = ()
         self.seat = BOTH
         self.self_play_share = 0.0
+        self.critic_observation = BY_OWN
+
+    @override(SelfPlayPPOConfig)
+    def policy_network(
+        self,
+        *,
+        hiddens: Sequence[int] = NotProvided,
+        activation: str = NotProvided,
+        critic_observation: str = NotProvided,
+    ) -> Self:
+        """Sets the network.
+
+        Args:
+            hiddens: As of `SelfPlayPPOConfig.policy_network`.
+            activation: As there.
+            critic_observation: `"own"` (default): the critic sees what the actor sees. `"partner"` (ours): it is also
+                told which partner holds the other seat, so that differences between partners are no noise in the
+                advantages. The actor is never told. Not for populations that grow (COLE, PBT).
+
+        Returns:
+            This config.
+        """
+        return self._assign(locals())
+
+    def most_partners(self) -> int | None:
+        """The number of partners in the pool; `None` where it changes while the learner learns."""
+        return len(self.pool or ())
 
     @override(SelfPlayPPOConfig)
     def partners(
@@ -92,6 +120,13 @@ class BestResponsePPOConfig(SelfPlayPPOConfig):
         """
         require_number("self_play_share", self.self_play_share, 0.0, 1.0)
         require_choice("seat", self.seat, (BOTH,))
+        require_choice("critic_observation", self.critic_observation, (BY_OWN, BY_PARTNER))
+        if self.critic_observation == BY_PARTNER and self.most_partners() is None:
+            name = type(self).__name__.removesuffix("Config")
+            raise UserError(
+                f"`critic_observation` is {BY_PARTNER!r} but the partners of {name} change while it learns; use "
+                f"{BY_OWN!r}."
+            )
         super().validate()
         self._validate_pool()
 

@@ -113,6 +113,10 @@ class COLEConfig(BestResponsePPOConfig):
         super().validate()
 
     @override(BestResponsePPOConfig)
+    def most_partners(self) -> None:
+        """None: the population changes."""
+
+    @override(BestResponsePPOConfig)
     def _validate_pool(self) -> None:
         if self.self_play_share == 1:
             raise UserError("`self_play_share` is 1 but must be below 1: COLE trains with members of its population.")

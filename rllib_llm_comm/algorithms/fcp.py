@@ -17,6 +17,7 @@ from ray.tune.result import SHOULD_CHECKPOINT
 
 from rllib_llm_comm.algorithms.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
 from rllib_llm_comm.algorithms.fcp_members import POPULATION, Population, partners_of, read_members
+from rllib_llm_comm.algorithms.past_policies import AGES
 from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
 from rllib_llm_comm.env_runners.kitchen_partners import uniform_pool
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON
@@ -114,6 +115,11 @@ class FCPConfig(BestResponsePPOConfig):
         return config.update_from_dict(self.member_settings)
 
     @override(BestResponsePPOConfig)
+    def most_partners(self) -> int:
+        """The number of the members' policies that the learner meets."""
+        return self.population_size * (len(AGES) if self.past_checkpoints else 1)
+
+    @override(BestResponsePPOConfig)
     def _validate_pool(self) -> None:
         if self.pool:
             raise UserError(
@@ -129,7 +135,7 @@ class FCPConfig(BestResponsePPOConfig):
         self._validate_member_settings()
         if self.population_from is not None:
             self.population_from = os.path.abspath(os.path.expanduser(self.population_from))
-            read_members(self.population_from, self.env_config)
+            self.population_size = len(read_members(self.population_from, self.env_config))
             return
         require_number("num_cpus_per_member", self.num_cpus_per_member, 0)
         if not self.num_cpus_per_member:

@@ -9,9 +9,10 @@ from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.agents.numeric_network import AUTO, BY_OWN, BY_STATE, BY_TEAM
 from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.learners.mappo_learner import MAPPOLearner
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ class MAPPOConfig(NumericPPOConfig):
     @override(NumericPPOConfig)
     def _validate_training(self) -> None:
         super()._validate_training()
+        require_choice("critic_observation", self.critic_observation, (AUTO, BY_STATE, BY_TEAM, BY_OWN))
         if self.huber_delta is not None:
             self.require_numbers(["huber_delta"])
             if not self.huber_delta > 0:

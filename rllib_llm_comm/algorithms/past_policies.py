@@ -9,7 +9,7 @@ from typing import Any
 
 from rllib_llm_comm.agents.policy_folder import PolicyExport
 
-INITIAL, HALF_WAY, FINAL = "initial", "half_way", "final"
+AGES = INITIAL, HALF_WAY, FINAL = "initial", "half_way", "final"
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,10 @@ class PBTConfig(BestResponsePPOConfig):
                 )
 
     @override(BestResponsePPOConfig)
+    def most_partners(self) -> None:
+        """None: the population changes."""
+
+    @override(BestResponsePPOConfig)
     def _validate_pool(self) -> None:
         """A population brings its own partners."""
 

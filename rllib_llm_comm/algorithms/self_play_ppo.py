@@ -27,7 +27,7 @@ from ray.rllib.utils.metrics import (
 from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.algorithms.past_policies import FINAL, PastPolicy, milestones
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
-from rllib_llm_comm.env_runners.overcooked_ai import OnionSoupEnvRunner
+from rllib_llm_comm.env_runners.overcooked_ai import SHARED, OnionSoupEnvRunner
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.errors import UserError
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-SHARED = "shared"
 PAST_FOLDER = "past"
 
 

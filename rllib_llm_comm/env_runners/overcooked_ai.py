@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import ray
 import torch
@@ -24,7 +26,7 @@ from ray.rllib.utils.metrics import (
     NUM_MODULE_STEPS_SAMPLED_LIFETIME,
 )
 
-from rllib_llm_comm.agents.numeric_network import VECTOR
+from rllib_llm_comm.agents.numeric_network import BY_OWN, BY_PARTNER, CRITIC_STATE, VECTOR
 from rllib_llm_comm.env_runners.kitchen_games import KitchenGames
 from rllib_llm_comm.env_runners.kitchen_partners import PartnerPool, SeatedPartners
 from rllib_llm_comm.envs.interface import ACTION_MASK
@@ -33,6 +35,8 @@ from rllib_llm_comm.learners.gae import gae_of_steps, standardized
 from rllib_llm_comm.phases import ENV, phase
 
 AGENTS = ("alice", "bob")
+SHARED = "shared"
+"""Name of the module of both cooks."""
 SELF_PLAY_SCORE, PARTNERS_SCORE = "score_self_play", "score_with_partners"
 SCORE_BY_SEAT, SCORE_BY_PARTNER = "score_by_seat", "score_by_partner"
 
@@ -57,6 +61,23 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         self._shaped = np.zeros((games, 2))
         self._pool: PartnerPool | None = None
         self._seated = SeatedPartners(None, self._games, 0)
+
+    @property
+    def _partners_told(self) -> int:
+        """Length of what the critic is told about the partner; 0 if nothing."""
+        if getattr(self.config, "critic_observation", BY_OWN) != BY_PARTNER:
+            return 0
+        return int(self.config.most_partners()) + 1
+
+    @override(MultiAgentEnvRunner)
+    def get_spaces(self) -> dict[str, Any]:
+        """RLlib's, with what the critic reads."""
+        spaces: dict[str, Any] = super().get_spaces()
+        if self._partners_told and self.env is not None:
+            seen, actions = spaces[SHARED]
+            read = gym.spaces.Box(0, 255, (math.prod(seen[VECTOR].shape) + self._partners_told,), np.uint8)
+            spaces[SHARED] = gym.spaces.Dict({**seen.spaces, CRITIC_STATE: read}), actions
+        return spaces
 
     @override(EnvRunner)
     def make_module(self) -> None:
@@ -91,7 +112,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
             Columns of a train batch with T * R rows, those of the learner's cooks: R is twice the games that it plays
             with itself and once those with partners.
         """
-        network = self.module["shared"].unwrapped().network
+        network = self.module[SHARED].unwrapped().network
         games = len(self._games.states)
         rows: list[dict[str, np.ndarray]] = []
         actions = np.zeros(2 * games, int)
@@ -100,7 +121,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
                 own = self._seated.own
                 with phase(ENV):
                     planes = self._planes()
-                    seen = planes[own]
+                    seen = self._seen(planes, own)
                 logits, values = _judge(network, seen)
                 chosen, log_probs = self._draw(logits)
                 actions[own] = chosen
@@ -109,10 +130,10 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
                 with phase(ENV):
                     sparse, shaped, done = self._games.step(actions.reshape(games, 2))
                 rewards = (sparse.sum(1, keepdims=True) + shaping * shaped).reshape(-1)[own]
-                row = {"seen": seen, "actions": chosen, "logp": log_probs, "values": values}
+                row = {**seen, "actions": chosen, "logp": log_probs, "values": values}
                 rows.append({**row, "rewards": rewards, "done": done[own // 2]})
                 rows[-1]["next"] = self._ended(network, sparse, shaped, done)
-            last = _judge(network, self._planes()[self._seated.own])[1]
+            last = _judge(network, self._seen(self._planes(), self._seated.own))[1]
         self._count(steps * games, steps * len(self._seated.own))
         return self._columns(rows, last)
 
@@ -120,6 +141,15 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         """uint8 (2 * games, V): what every cook sees, the cooks of a game beside each other; overwritten by a step."""
         planes = self._games.lossless()
         return planes.reshape(2 * len(planes), -1).view(np.uint8)
+
+    def _seen(self, planes: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """What the cooks of some rows see, and what the critic reads if it is told who the partner is."""
+        seen = planes[rows]
+        if not self._partners_told:
+            return {VECTOR: seen}
+        who = self._seated.partner[rows // 2]  # -1, the last column, in games with itself
+        told = np.eye(self._partners_told, dtype=np.uint8)[who]
+        return {VECTOR: seen, CRITIC_STATE: np.concatenate([seen, told], axis=1)}
 
     def _draw(self, logits: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
         log_probs = logits.log_softmax(-1)
@@ -135,7 +165,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         if done.any():
             # Time is up, which is no terminal state: what would have come still counts.
             ended = done[own // 2]
-            values[ended] = _judge(network, self._planes()[own[ended]])[1]
+            values[ended] = _judge(network, self._seen(self._planes(), own[ended]))[1]
             for game in np.flatnonzero(done):
                 self._log_game(int(game))
             self._begin_anew(done)
@@ -156,7 +186,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         mask = np.ones((len(flat["actions"]), NUM_ACTIONS), np.int8)
         return {
             # Bytes: the learner takes the columns that hold something and makes floats of them.
-            Columns.OBS: {VECTOR: flat["seen"], ACTION_MASK: mask},
+            Columns.OBS: {**{name: flat[name] for name in (VECTOR, CRITIC_STATE) if name in flat}, ACTION_MASK: mask},
             Columns.ACTIONS: flat["actions"],
             Columns.ACTION_LOGP: flat["logp"],
             Columns.VF_PREDS: flat["values"],
@@ -170,7 +200,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         partner = self._seated.name(game)
         learners = 2 if partner is None else 1
         self._log_episode_metrics(
-            self._games.horizon, 2 * score, 0.0, returns, {"shared": learners * score}, dict.fromkeys(AGENTS, 0)
+            self._games.horizon, 2 * score, 0.0, returns, {SHARED: learners * score}, dict.fromkeys(AGENTS, 0)
         )
         window = self.config.metrics_num_episodes_for_smoothing
         own = {"score": score, "soups": score / 20, "shaped": float(self._shaped[game].sum())}
@@ -196,15 +226,13 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         for agent in AGENTS:
             log((NUM_AGENT_STEPS_SAMPLED, agent), steps, reduce="sum")
             log((NUM_AGENT_STEPS_SAMPLED_LIFETIME, agent), steps, reduce="lifetime_sum")
-        log((NUM_MODULE_STEPS_SAMPLED, "shared"), rows, reduce="sum")
-        log((NUM_MODULE_STEPS_SAMPLED_LIFETIME, "shared"), rows, reduce="lifetime_sum")
+        log((NUM_MODULE_STEPS_SAMPLED, SHARED), rows, reduce="sum")
+        log((NUM_MODULE_STEPS_SAMPLED_LIFETIME, SHARED), rows, reduce="lifetime_sum")
 
 
-def _judge(network: Any, seen: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
+def _judge(network: Any, seen: Mapping[str, np.ndarray]) -> tuple[torch.Tensor, np.ndarray]:
     """Logits (B, 6) and values (B,)."""
-    batch: Mapping[str, torch.Tensor] = {
-        VECTOR: torch.from_numpy(seen).float(),
-        ACTION_MASK: torch.ones(len(seen), NUM_ACTIONS),
-    }
+    batch: dict[str, torch.Tensor] = {name: torch.from_numpy(part).float() for name, part in seen.items()}
+    batch[ACTION_MASK] = torch.ones(len(seen[VECTOR]), NUM_ACTIONS)
     values: torch.Tensor = network.values(batch)
     return network.logits(batch), values.numpy()

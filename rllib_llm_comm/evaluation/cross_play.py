@@ -105,7 +105,7 @@ class CrossPlay:
         self._note_differences(env)
         record = game_of(env.unwrapped)
         tables = record.tables if record is not None and self._how.arrays else ""
-        self._tables = load_name(tables)(env, self._entrants, not self._how.greedy) if tables else None
+        self._tables = load_name(tables)(env, self._entrants, not self._how.greedy, self._make_env) if tables else None
         env.close()
         if len(self.agents) == 1:
             raise UserError("cross-play needs an environment with at least two agents, and this one has one.")

@@ -6,13 +6,14 @@ the rounding of a network's sum in another batch turns a draw over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+from rllib_llm_comm.agents.emma_policy import GroundedPolicy
 from rllib_llm_comm.agents.numeric_network import VECTOR
 from rllib_llm_comm.agents.numeric_policy import NumericPolicy
 from rllib_llm_comm.agents.partner_settings import CHECKPOINT, RANDOM, SCRIPTED, STAY
@@ -24,9 +25,10 @@ from rllib_llm_comm.envs.overcooked_ai.env import OvercookedAI
 from rllib_llm_comm.envs.overcooked_ai.observations import DEFAULT_PARTS
 from rllib_llm_comm.envs.overcooked_ai.rules import NUM_ACTIONS, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.scripted_partners import HabitualCook
+from rllib_llm_comm.evaluation.kitchen_followers import Followers, PlannedGames, can_follow, kitchen_under_a_planner
 from rllib_llm_comm.evaluation.rollout import Episode, new_episode
 
-GAMES_AT_ONCE = 1024
+GAMES_AT_ONCE, PLANNED_AT_ONCE = 1024, 128
 _SEATS = 2
 _SURE = np.eye(NUM_ACTIONS)
 """Chances of a choice that is sure, by action."""
@@ -35,24 +37,29 @@ Seating = tuple[int, ...]
 
 
 class KitchenTables:
-    """Plays seatings of networks that see planes, scripted players, `random` and `stay`.
+    """Plays seatings of networks that see planes, scripted players, `random` and `stay`; under a planner EMMA's, too.
 
     Args:
         env: The environment of cross-play.
         entrants: Everybody who may hold a seat.
         explore: True if checkpoints' actions are drawn.
+        make_env: Makes such an environment.
 
     Attributes:
         seated: Numbers of the entrants that it can play; none in an environment with more than the kitchen's own
             single steps.
     """
 
-    def __init__(self, env: Any, entrants: Sequence[Partner], explore: bool) -> None:
-        self._env, self._entrants, self._explore = env, entrants, explore
+    def __init__(
+        self, env: Any, entrants: Sequence[Partner], explore: bool, make_env: Callable[[], Any] | None = None
+    ) -> None:
+        self._entrants, self._explore = entrants, explore
+        self._make_env, self._free = make_env, list[Any]()
         self.seated: frozenset[int] = frozenset()
-        if _plain_kitchen(env):
-            planes = env.kitchen.lossless().size // _SEATS
-            self.seated = frozenset(k for k, one in enumerate(entrants) if _can_sit(one, planes))
+        planned = None if make_env is None else kitchen_under_a_planner(env)
+        self._planned, self._env = planned is not None, env if planned is None else planned
+        if _plain_kitchen(self._env):
+            self.seated = frozenset(k for k, one in enumerate(entrants) if self._can_sit(one))
 
     def play(self, seatings: Sequence[Seating], seeds: Sequence[int]) -> Iterator[tuple[Seating, list[Episode]]]:
         """Plays the episodes of all seatings.
@@ -65,13 +72,28 @@ class KitchenTables:
             A seating and its episodes, in the order of the seeds, without lengths of less than the horizon, messages
             and frames.
         """
-        at_once = max(1, GAMES_AT_ONCE // len(seeds))
+        at_once = max(1, (PLANNED_AT_ONCE if self._planned else GAMES_AT_ONCE) // len(seeds))
         for first in range(0, len(seatings), at_once):
             some = seatings[first : first + at_once]
-            table = _Table(self._env, self._entrants, [(one, seed) for one in some for seed in seeds], self._explore)
-            played = table.play()
+            games = [(one, seed) for one in some for seed in seeds]
+            played = _Table(self._env, self._entrants, games, self._explore, self._envs(len(games))).play()
             for place, seating in enumerate(some):
                 yield seating, played[place * len(seeds) : (place + 1) * len(seeds)]
+
+    def _envs(self, count: int) -> list[Any]:
+        """Environments of games under a planner, none without; they are used again."""
+        if not self._planned or self._make_env is None:
+            return []
+        self._free += [self._make_env() for _ in range(count - len(self._free))]
+        return self._free[:count]
+
+    def _can_sit(self, partner: Partner) -> bool:
+        # Scripted words are drawn from the numbers that actions are drawn from.
+        if partner.settings.speech == "scripted" or partner.settings.unstuck:
+            return False
+        if self._planned and can_follow(partner, self._env):
+            return True
+        return _sees_planes(partner, self._env.kitchen.lossless().size // _SEATS)
 
 
 def _plain_kitchen(env: Any) -> bool:
@@ -82,13 +104,10 @@ def _plain_kitchen(env: Any) -> bool:
     return settings["action_level"] == "primitive" and settings["wanted"] is None and not settings["swap_roles"]
 
 
-def _can_sit(partner: Partner, planes: int) -> bool:
-    settings = partner.settings
-    # Scripted words are drawn from the numbers that actions are drawn from.
-    if settings.speech == "scripted" or settings.unstuck:
-        return False
-    if settings.kind != CHECKPOINT:
-        return settings.kind in (RANDOM, STAY, SCRIPTED)
+def _sees_planes(partner: Partner, planes: int) -> bool:
+    """True for networks that see planes, and for who needs none."""
+    if partner.settings.kind != CHECKPOINT:
+        return partner.settings.kind in (RANDOM, STAY, SCRIPTED)
     policy = partner.policy
     if type(policy) is not NumericPolicy or policy.network.settings.hears:
         return False
@@ -117,11 +136,18 @@ class _Scripts:
 class _Table:
     """Games from start to end; arguments as of `KitchenTables`, and per game its seating and seed.
 
+    Under a planner each game has its environment in `envs`, which steps it.
+
     A row is a seat of a game: 2 * game + seat.
     """
 
     def __init__(
-        self, env: OvercookedAI, entrants: Sequence[Partner], games: Sequence[tuple[Seating, int]], explore: bool
+        self,
+        env: OvercookedAI,
+        entrants: Sequence[Partner],
+        games: Sequence[tuple[Seating, int]],
+        explore: bool,
+        envs: Sequence[Any] = (),
     ) -> None:
         self._env, self._entrants, self._games = env, entrants, games
         rules = env.kitchen
@@ -129,10 +155,10 @@ class _Table:
         holder = np.array([seating for seating, _ in games]).reshape(-1)
         settings = [entrants[number].settings for number in holder]
         rows = {number: np.flatnonzero(holder == number) for number in dict.fromkeys(holder.tolist())}
+        trained = {number: own for number, own in rows.items() if entrants[number].policy is not None}
+        following = [number for number in trained if isinstance(entrants[number].policy, GroundedPolicy)]
         self._networks = [
-            (entrants[number].policy.network.actor, own)
-            for number, own in rows.items()
-            if entrants[number].policy is not None
+            (entrants[number].policy.network.actor, own) for number, own in trained.items() if number not in following
         ]
         self._noise = np.array([one.noise for one in settings])[:, None]
         self._pauses = np.array([one.pauses for one in settings])[:, None]
@@ -140,13 +166,22 @@ class _Table:
         mistakes = (self._noise + self._pauses)[:, 0] > 0
         self._sharp = frozen & np.array([one.greedy or not explore for one in settings])
         self._mixed = ~frozen | mistakes
-        self._drawn = ~self._sharp | self._mixed
+        sure = np.isin(holder, following)  # their goals are drawn, not their steps
+        self._drawn = (~self._sharp & ~sure) | self._mixed
         self._chances = np.full((len(holder), NUM_ACTIONS), 1.0 / NUM_ACTIONS)
         self._chances[np.array([one.kind == STAY for one in settings])] = _SURE[kernel.STAY]
         self._draws = np.zeros((rules.horizon, len(holder)))
         self._scripts: list[_Scripts] = []
         for game, (seating, seed) in enumerate(games):
             self._seat(game, seating, seed)
+        policies = [self._policy(seating) for seating, _ in games]
+        seeds = [seed for _, seed in games]
+        self._planned = PlannedGames(envs, policies, seeds, self._batch.states) if envs else None
+        self._followers = [
+            Followers(entrants[number], self._planned, trained[number].tolist(), self._seeds(trained[number]), explore)
+            for number in following
+            if self._planned is not None
+        ]
 
     def _seat(self, game: int, seating: Seating, seed: int) -> None:
         """Random numbers of a game's partners, as `SeatedPolicy.begin` gives them."""
@@ -162,8 +197,29 @@ class _Table:
             cooks = [HabitualCook(kitchen, seat, settings.habit, rng) for seat in seats]
             self._scripts.append(_Scripts(game, kitchen, rng, rows, cooks))
 
+    def _policy(self, seating: Seating) -> Any:
+        """The policy by which an episode is named."""
+        policies = (self._entrants[number].policy for number in seating)
+        return next((one for one in policies if one is not None), None)
+
+    def _seeds(self, rows: np.ndarray) -> list[int]:
+        """The seed of the partner that holds each row."""
+        found = []
+        for row in rows.tolist():
+            seating, seed = self._games[row // _SEATS]
+            found.append(seed_at(seed, list(dict.fromkeys(seating)).index(seating[row % _SEATS])))
+        return found
+
     def play(self) -> list[Episode]:
         """Plays all games to their ends."""
+        if self._planned is None:
+            return self._play_alone()
+        with torch.no_grad():
+            for step in range(self._batch.horizon):
+                self._planned.step(self._actions(step).reshape(-1, _SEATS))
+        return self._planned.episodes()
+
+    def _play_alone(self) -> list[Episode]:
         count = len(self._games)
         score, soups, shaped = np.zeros(count), np.zeros(count), np.zeros((count, _SEATS))
         with torch.no_grad():
@@ -176,11 +232,14 @@ class _Table:
 
     def _actions(self, step: int) -> np.ndarray:
         """Actions (2 * games,) of all rows."""
-        planes = self._batch.lossless()
-        seen = planes.reshape(_SEATS * len(planes), -1).view(np.uint8)
+        if self._networks:
+            planes = self._batch.lossless()
+            seen = planes.reshape(_SEATS * len(planes), -1).view(np.uint8)
         for actor, rows in self._networks:
             chances = actor(torch.from_numpy(seen[rows]).float()).double().softmax(-1).numpy()
             self._chances[rows] = chances / chances.sum(1, keepdims=True)
+        for cooks in self._followers:
+            self._chances[cooks.rows] = _SURE[cooks.actions(self._batch.states)]
         for one in self._scripts:
             one.kitchen.state = self._batch.states[one.game]
             self._chances[one.rows] = _SURE[[cook.action() for cook in one.cooks]]
@@ -194,8 +253,7 @@ class _Table:
         return np.where(self._drawn, drawn, chances.argmax(1))
 
     def _episode(self, game: tuple[Seating, int], score: float, soups: float, shaped: np.ndarray) -> Episode:
-        policies = (self._entrants[number].policy for number in game[0])
-        episode = new_episode(next((one for one in policies if one is not None), None), self._env, game[1])
+        episode = new_episode(self._policy(game[0]), self._env, game[1])
         episode.length = self._batch.horizon
         shares = zip(episode.agents, shaped, strict=True)
         episode.returns = {agent: float(score + self._env.shaping * share) for agent, share in shares}

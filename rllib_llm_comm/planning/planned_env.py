@@ -140,6 +140,14 @@ class PlannedSubgoals(BaseParallelWrapper):
             self.planner.draw_also(texts)
         self.rewards.learn(sources)
 
+    def subgoal_of(self, agent: Any) -> str:
+        """The text `subgoal` of an agent's observation now.
+
+        Args:
+            agent: Its name.
+        """
+        return self._teller.words(agent, self.tracker.told[str(agent)])
+
     def require_plan(self) -> None:
         """Refuses an episode in which each plan that was asked for has failed: it tells nothing of the planner.
 

@@ -60,6 +60,15 @@ class SubgoalTeller:
         """
         return str(agent) in self._to
 
+    def words(self, agent: Any, planned: str) -> str:
+        """The text `subgoal` of an agent; empty if it is told none.
+
+        Args:
+            agent: Its name.
+            planned: Its subgoal; empty for none.
+        """
+        return planned[:MAX_SUBGOAL] if self.tells(agent) else ""
+
     def told(self, agent: Any, seen: Mapping[str, Any], planned: str) -> dict[str, Any]:
         """Observation of an agent with its subgoal, if it is told it.
 
@@ -70,7 +79,7 @@ class SubgoalTeller:
         """
         said, subgoal = dict(seen), planned if self.tells(agent) else ""
         if SUBGOAL in said:
-            said[SUBGOAL] = subgoal[:MAX_SUBGOAL]
+            said[SUBGOAL] = self.words(agent, planned)
         if self._in_vector:
             own = np.zeros(len(self._numbers), said[VECTOR].dtype)
             if subgoal in self._numbers:

@@ -10,6 +10,7 @@ from safetensors.torch import load
 from rllib_llm_comm import BestResponsePPOConfig, SelfPlayPPOConfig, load_policy
 from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.agents.policy_folder import PolicyExport
+from rllib_llm_comm.algorithms.best_response_ppo import BestResponsePPO
 from rllib_llm_comm.env_runners.kitchen_partners import (
     ITSELF,
     FrozenPartner,
@@ -92,6 +93,36 @@ def test_a_roll_out_holds_the_learners_rows_alone():
     assert set(seats) == {0, 1}
     advantages = columns["advantages"].reshape(40, 3)
     np.testing.assert_allclose(advantages, standardized(raw), rtol=1e-3, atol=1e-3)
+
+
+def test_the_critic_alone_is_told_who_the_partner_is(tmp_path):
+    settings = config().policy_network(critic_observation="partner")
+    algo = settings.partners(pool=["stay", "random"], self_play_share=0.3).build_algo()
+    try:
+        algo.env_runner.use_partners(*algo._pool_of_runners())
+        seated = algo.env_runner._seated
+        partners, own = seated.partner.copy(), seated.own.copy()
+        observed = algo.env_runner.roll_out(20, 0.5)["obs"]
+        size = observed["vector"].shape[1]
+        read = observed["critic_state"].reshape(20, len(own), -1)
+        assert np.array_equal(read[..., :size].reshape(-1, size), observed["vector"])
+        assert np.array_equal(read[0, :, size:].argmax(1), partners[own // 2] % 3)  # games with itself: the last one
+        assert (read[..., size:].sum(-1) == 1).all() and set(partners) >= {ITSELF}
+        algo.train()
+        path = algo.save_to_path(str(tmp_path / "checkpoint"))
+        network = algo.env_runner.module["shared"].unwrapped().network
+        assert (network.critic[1][0].weight.shape[1], network.actor[0].weight.shape[1]) == (size + 3, size)
+    finally:
+        algo.stop()
+    policy = load_policy(path)
+    env = policy.env()
+    observations, _ = env.reset(seed=0)
+    assert np.isnan(policy.act(observations)["alice"].value)  # nobody tells it when it plays
+    again = BestResponsePPO.from_checkpoint(path)
+    try:
+        again.train()
+    finally:
+        again.stop()
 
 
 def test_partners_and_seats_are_drawn_as_the_weights_say():
@@ -293,6 +324,7 @@ def test_remote_runners_seat_the_same_partners(checkpoint, tmp_path):
     [
         (lambda c, p: c, "`pool` is .* needs at least one partner"),
         (lambda c, p: c.partners(pool=["stay"], self_play_share=1.5), "self_play_share"),
+        (lambda c, p: c.policy_network(critic_observation="state"), "`critic_observation` is 'state'"),
         (lambda c, p: c.partners(pool=["some.module:player"]), "`policy` of the partner"),
         (lambda c, p: c.partners(pool=[{"policy": "scripted", "habit": "one_pot"}]), "`habit` of the partner"),
         (lambda c, p: c.partners(pool=["nowhere/at_all"]), "nowhere"),

@@ -88,6 +88,7 @@ def test_matches_are_games_of_the_pairs():
         (lambda c: c.population(self_play_share=1.0), "self_play_share"),
         (lambda c: c.population(runs_per_generation=0), "runs_per_generation"),
         (lambda c: c.partners(pool=["random"]), "own members"),
+        (lambda c: c.policy_network(critic_observation="partner"), "change while it learns; use 'own'"),
     ],
 )
 def test_bad_settings_get_one_sentence(change, why):

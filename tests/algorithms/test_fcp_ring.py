@@ -32,8 +32,8 @@ def trained(kind, folder, seed, iterations, **options):
         .environment(env_config={"layout": "coordination_ring", "dynamics": "old"})
         .env_runners(num_env_runners=0, num_envs_per_env_runner=32)
         .training(
-            train_batch_size_per_learner=12800, minibatch_size=1600, num_epochs=4, lr=0.001, shaping_horizon=10**6,
-            entropy_coeff=0.01,
+            train_batch_size_per_learner=12800, minibatch_size=1600, num_epochs=8 if "pool" in options else 4, lr=0.001,
+            shaping_horizon=10**6, entropy_coeff=0.01,
         )
         .debugging(seed=seed)
     )  # fmt: skip

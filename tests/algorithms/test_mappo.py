@@ -183,6 +183,7 @@ def test_a_critic_that_sees_more_teaches_sooner(tmp_path):
         (lambda c: c.policy_network(hiddens=[]), "`hiddens` is empty"),
         (lambda c: c.training(value_norm_beta=1), "`value_norm_beta` is 1 "),
         (lambda c: c.training(huber_delta=0.0), "`huber_delta` is 0.0"),
+        (lambda c: c.policy_network(critic_observation="partner"), "`critic_observation` is 'partner'"),
         (lambda c: c.training(huber_delta="10"), "`huber_delta` is '10'"),
         (lambda c: c.training(critic_lr="5e-4"), "`critic_lr` is '5e-4'"),
         (lambda c: c.learners(num_learners=2), "set `minibatch_size`"),

@@ -22,6 +22,7 @@ SLOW = [
     "messages",
     "partners",
     "zero_columns",
+    "followers",
 ]
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 
