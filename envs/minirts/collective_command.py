@@ -44,6 +44,9 @@ go on."""
 KIND_AT, RESOURCE_AT, ENEMY_AT, TRAIN_AT, BUILD_AT, SITE_AT, CELL_AT, GO_ON_AT = range(len(HEADS))
 """Places of these parts in an action; the flags of the units come behind them."""
 SIZES = [*HEADS, *[2] * MOST_UNITS]
+_SPACE = spaces.MultiDiscrete(SIZES)
+# As plain numbers, which are quicker to look up one by one.
+_MAKER_OF, _FIGHTS, _MOVES = MADE_BY.tolist(), CAN_ATTACK.tolist(), IS_MOBILE.tolist()
 
 
 def nothing_new() -> np.ndarray:
@@ -74,12 +77,12 @@ def checked_actions(actions: Mapping[str, Any], agents: Sequence[str]) -> list[n
     for agent in actions:
         if agent not in agents:
             raise UserError(f"`actions` has an entry for {agent!r}, but the agents are {list(agents)}.")
-    space, found = spaces.MultiDiscrete(SIZES), list[np.ndarray | None]()
+    found = list[np.ndarray | None]()
     for agent in agents:
         if agent not in actions:
             raise UserError(f"`actions` has no entry for {agent!r}; give one for every agent.")
         action = np.asarray(actions[agent])
-        if action.shape != space.shape or not ((action >= 0) & (action < space.nvec)).all():
+        if action.shape != _SPACE.shape or not ((action >= 0) & (action < _SPACE.nvec)).all():
             raise UserError(
                 f"`actions[{agent!r}]` is not in the action space, {len(SIZES)} whole numbers; see "
                 "`envs.minirts.collective_command`."
@@ -139,15 +142,15 @@ def masks(side: Side, commander: int) -> np.ndarray:
     own = listed_units(side, commander)
     types = {unit.type for unit in own}
     enemies, resources = side.enemies[:MOST_UNITS], side.resources[:MOST_UNITS]
-    trained = [MADE_BY[kind] in types and MADE_BY[kind] != PEASANT and MADE_BY[kind] >= 0 for kind in range(NUM_TYPES)]
-    built = [MADE_BY[kind] == PEASANT and PEASANT in types for kind in range(NUM_TYPES)]
+    trained = [maker in types and maker != PEASANT and maker >= 0 for maker in _MAKER_OF]
+    built = [maker == PEASANT and PEASANT in types for maker in _MAKER_OF]
     kinds = [
         True,
         PEASANT in types and bool(side.halls) and bool(resources),
-        any(CAN_ATTACK[kind] for kind in types) and bool(enemies),
+        any(_FIGHTS[kind] for kind in types) and bool(enemies),
         any(built),
         any(trained),
-        any(IS_MOBILE[kind] for kind in types),
+        any(_MOVES[kind] for kind in types),
         True,
     ]
     cells = np.ones(CELLS, bool)

@@ -97,7 +97,8 @@ them out when they meet them. Not with "strong", which has no types of its own; 
 `producers`: None: buildings go round. The name of a commander: only this one puts up barracks, blacksmiths, stables and
 workshops, and all of them are its own; town halls alone go round. With "command" only.
 
-`executor`: who carries out commands: "scripted" officers, or "trained:CHECKPOINT", a network that was trained to. With
+`executor`: who carries out commands: "scripted" officers; "trained:CHECKPOINT", a network that was trained to; or
+"switch:TOLD:UNTOLD", the first of two networks for commanders with a command in force, else the second. With
 "command" only.
 
 `observe`: parts of the observation: "text", "vector", "planes", "lists", "officer"; None is text and vector with

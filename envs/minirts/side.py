@@ -15,8 +15,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Unit
-from rllib_llm_comm.envs.minirts.engine.state import FINISHED
+from rllib_llm_comm.envs.minirts.engine.state import FINISHED, NO_ONE, SLOTS
 from rllib_llm_comm.envs.minirts.engine.units import (
     ARMY,
     COST,
@@ -60,6 +62,7 @@ class Side:
         made: Per commander, how many units of each type its buildings and peasants have made so far.
         producers: The commander who alone puts up and owns the buildings that train fighters, as a number; None if
             they go round.
+        owner_of_slot: int32 (512,): per slot of the game's record the commander of the own finished unit there, or -1.
         told: Per commander whether it is told what the enemy trains; None if nobody is and it is no matter.
 
     Args:
@@ -72,6 +75,7 @@ class Side:
     def __init__(self, game: Game, player: int, size: int, producers: int | None = None) -> None:
         self.game, self.player, self.size, self.producers = game, player, size, producers
         self.told: tuple[bool, ...] | None = None
+        self.owner_of_slot = np.full(SLOTS, NO_ONE, np.int32)
         self.begin()
 
     def begin(self) -> None:
@@ -84,11 +88,9 @@ class Side:
 
     def look(self) -> None:
         """Takes in how the game is now, and shares out new units."""
-        ours = self.game.units(self.player)
+        ours, self.enemies, self.resources = self.game.known_to(self.player)
         self.own = [unit for unit in ours if unit.finished and unit.type != RESOURCE]
         self.sites = [unit for unit in ours if not unit.finished]
-        self.enemies = self.game.seen_enemies(self.player)
-        self.resources = self.game.seen_resources(self.player)
         new = [unit for unit in self.own if unit.ref not in self._owners]
         for unit in new:
             if self.producers is not None and unit.type in PRODUCERS:
@@ -100,6 +102,8 @@ class Side:
         self._credit(new)
         self._units = [[u for u in self.own if self._owners[u.ref] == commander] for commander in range(self.size)]
         self._counts = [Counter(unit.type for unit in units) for units in self._units]
+        self.owner_of_slot[:] = NO_ONE
+        self.owner_of_slot[[unit.ref % SLOTS for unit in self.own]] = [self._owners[unit.ref] for unit in self.own]
 
     def _group(self, kind: int) -> int:
         return _HOUSES if IS_BUILDING[kind] and kind != GUARD_TOWER else kind

@@ -128,7 +128,7 @@ def _begun(how: OfficerCloningSettings) -> OfficerNetwork:
         from rllib_llm_comm.agents.officer_executor import load_officer
 
         earlier = load_officer(how.start)
-        if dataclasses.replace(earlier.settings, init_seed=None) != dataclasses.replace(how.network, init_seed=None):
+        if earlier.settings.shape() != how.network.shape():
             raise UserError(
                 f"the officer {how.start!r} has the network {earlier.settings.to_dict()}; set the same, or leave "
                 "`start` away."
@@ -182,7 +182,7 @@ def weighted_nll(network: OfficerNetwork, rows: OfficerRows, numbers: np.ndarray
         numbers: Numbers of the decisions.
         weights: Their weights.
     """
-    choice, _ = network(batch_of(rows, numbers))
+    choice = network.choice(batch_of(rows, numbers))
     logp, weight = choice.logp(torch.from_numpy(rows.columns[ACTION][numbers])), torch.from_numpy(weights)
     loss: torch.Tensor = -(logp * weight).sum() / weight.sum()
     return loss
@@ -200,7 +200,7 @@ def mean_nll(network: OfficerNetwork, rows: OfficerRows, numbers: np.ndarray, ba
     total = 0.0
     with torch.no_grad():
         for batch in _pieces(numbers, batch_size):
-            choice, _ = network(batch_of(rows, batch))
+            choice = network.choice(batch_of(rows, batch))
             total -= float(choice.logp(torch.from_numpy(rows.columns[ACTION][batch])).double().sum())
     return total / len(numbers)
 

@@ -1,8 +1,10 @@
-"""MiniRTS officers whose orders come from a trained network: `executor="trained:CHECKPOINT"` of the game."""
+"""MiniRTS officers whose orders come from trained networks: `executor="trained:CHECKPOINT"` of the game, and RED's
+Switch, `executor="switch:TOLD:UNTOLD"`."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +16,7 @@ from rllib_llm_comm.agents.policy_folder import find_policy, load_network
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, OFFICER, read_manifest
 from rllib_llm_comm.envs.minirts.collective_command import orders_of
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
-from rllib_llm_comm.envs.minirts.commanders.instructions import Instructions
+from rllib_llm_comm.envs.minirts.commanders.instructions import Instruction, Instructions
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, Command
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.side import Side
@@ -57,10 +59,12 @@ class TrainedExecutor(Executor):
         side: The side.
         max_buildings: As of `Executor`.
         checkpoint: As of `load_officer`.
+        untold: Checkpoint of the network that acts for commanders with no sentence in force; `checkpoint` by default.
     """
 
-    def __init__(self, side: Side, max_buildings: int, checkpoint: str) -> None:
+    def __init__(self, side: Side, max_buildings: int, checkpoint: str, untold: str | None = None) -> None:
         self._network = load_officer(checkpoint)
+        self._untold = None if untold is None else load_officer(untold)
         self._generator = torch.Generator()
         super().__init__(side, max_buildings)
 
@@ -88,15 +92,25 @@ class TrainedExecutor(Executor):
 
     def give_orders(self) -> list[Order]:
         """Orders for the next ticks, at most one per unit."""
-        seen = [
-            observe(self.side, commander, self._told.in_force(commander, orders))
-            for commander, orders in enumerate(self.orders)
-        ]
-        batch = {name: torch.from_numpy(np.stack([one[name] for one in seen])) for name in seen[0]}
-        with torch.no_grad():
-            actions = self._network(batch)[0].sample(self._generator)
+        told = [self._told.in_force(commander, orders) for commander, orders in enumerate(self.orders)]
+        actions: list[np.ndarray | None] = [None] * self.side.size
+        for network, commanders in self._asked(told):
+            seen = [observe(self.side, commander, told[commander]) for commander in commanders]
+            batch = {name: torch.from_numpy(np.stack([one[name] for one in seen])) for name in seen[0]}
+            with torch.no_grad():
+                drawn = network.choice(batch).sample(self._generator).numpy()
+            for commander, action in zip(commanders, drawn, strict=True):
+                actions[commander] = action
         self._told.pass_time()
-        return orders_of(self.side, list(actions.numpy()))
+        return orders_of(self.side, actions)
+
+    def _asked(self, told: Sequence[Sequence[Instruction]]) -> list[tuple[OfficerNetwork, list[int]]]:
+        """The networks that act now, and for which commanders."""
+        if self._untold is None:
+            return [(self._network, list(range(self.side.size)))]
+        spoken = [commander for commander, sentences in enumerate(told) if sentences]
+        silent = [commander for commander, sentences in enumerate(told) if not sentences]
+        return [(network, who) for network, who in ((self._network, spoken), (self._untold, silent)) if who]
 
     def snapshot(self) -> Any:
         """All that is remembered besides what the side remembers."""

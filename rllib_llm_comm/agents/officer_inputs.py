@@ -43,6 +43,20 @@ def used_rows(rows: torch.Tensor) -> torch.Tensor:
     return rows[:, : max(1, most)]
 
 
+def team_view(seen: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The observations as that of a commander who has all units of the side: the same for each of its commanders.
+
+    Sight, money, enemies and resources are shared already. Sentences stay the officer's own; where RL is done, at the
+    action level "red", there are none. The rows of own units keep their order.
+
+    Args:
+        seen: The arrays of `officer_view.observe`, stacked.
+    """
+    own = seen[OWN].clone()
+    own[..., IS_MINE] = (own[..., TYPE] > 0) & (own[..., IS_SITE] == 0)
+    return {**seen, OWN: own}
+
+
 def planes_of(seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """float32 (B, P, 32, 32): y / 32 and x / 32; never, once, now seen; grass, water, unknown; numbers of the side's
     units by type, of known enemies by type, of resources; of the officer's own units, and of building sites.

@@ -6,14 +6,15 @@ Deviations from the paper's network are listed in docs/algorithms/red.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from rllib_llm_comm.agents.collective_choice import CollectiveChoice
-from rllib_llm_comm.agents.numeric_network import FORBIDDEN
-from rllib_llm_comm.agents.officer_inputs import NUM_PLANES, allowed_values, planes_of, used_rows
+from rllib_llm_comm.agents.numeric_network import BY_TEAM, FORBIDDEN
+from rllib_llm_comm.agents.officer_inputs import NUM_PLANES, allowed_values, planes_of, team_view, used_rows
 from rllib_llm_comm.agents.officer_settings import OfficerSettings
 from rllib_llm_comm.envs.minirts.collective_command import HEADS, KIND_AT
 from rllib_llm_comm.envs.minirts.commanders.instructions import MOST_SENTENCES, OLDEST
@@ -141,16 +142,51 @@ class MapEncoder(nn.Module):
         self.keys = nn.ConvTranspose2d(filters, settings.keys, stride, stride=stride)
         self.near = nn.Conv2d(NUM_PLANES, settings.keys, 1)
 
-    def forward(self, planes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features (B, F, H, W) and keys of the cells (B, 1024, K).
+    def forward(self, planes: torch.Tensor) -> torch.Tensor:
+        """Features (B, F, H, W).
 
         Args:
             planes: (B, P, 32, 32).
         """
         features = functional.relu(self.first(planes))
-        features = functional.relu(self.third(functional.relu(self.second(features))))
-        keys = functional.relu(self.keys(features)) + self.near(planes)
-        return features, keys.flatten(2).transpose(1, 2)
+        return functional.relu(self.third(functional.relu(self.second(features))))
+
+    def cell_keys(self, features: torch.Tensor, planes: torch.Tensor) -> torch.Tensor:
+        """Keys of the cells (B, 1024, K).
+
+        Args:
+            features: Result of `forward`.
+            planes: (B, P, 32, 32).
+        """
+        keys: torch.Tensor = functional.relu(self.keys(features)) + self.near(planes)
+        return keys.flatten(2).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class EncodedView:
+    """A batch of observations as vectors.
+
+    Attributes:
+        planes: The map (B, P, 32, 32).
+        features: Features of the map (B, F, H, W).
+        own: Own units (B, U, width).
+        mine: True for those that the commander commands (B, U).
+        enemies: Enemies (B, E, width).
+        resources: Resources (B, R, width).
+        told: Sentences in force (B, S, size).
+        there: True for those that there are (B, S).
+        whole: The global vector (B, D).
+    """
+
+    planes: torch.Tensor
+    features: torch.Tensor
+    own: torch.Tensor
+    mine: torch.Tensor
+    enemies: torch.Tensor
+    resources: torch.Tensor
+    told: torch.Tensor
+    there: torch.Tensor
+    whole: torch.Tensor
 
 
 class OfficerNetwork(nn.Module):
@@ -196,18 +232,41 @@ class OfficerNetwork(nn.Module):
         return choice, self.values(whole)
 
     def values(self, whole: torch.Tensor) -> torch.Tensor:
-        """Values (B,) of global vectors (B, D)."""
+        """Values (B,) of global vectors (B, D), those of the view that the critic reads."""
         return self.value(whole)[:, 0]
 
-    def choose(self, seen: Mapping[str, torch.Tensor]) -> tuple[CollectiveChoice, torch.Tensor]:
-        """The distribution of a batch of observations, and their global vectors (B, D), which the critic reads.
+    def judged(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Values (B,) of a batch of observations, without the distribution.
 
         Args:
             seen: The arrays of `officer_view.observe`, stacked.
         """
+        critics = team_view(seen) if self.settings.critic_observation == BY_TEAM else seen
+        return self.values(self._encoded(critics).whole)
+
+    def choice(self, seen: Mapping[str, torch.Tensor]) -> CollectiveChoice:
+        """The distribution of a batch of observations, without their values.
+
+        Args:
+            seen: The arrays of `officer_view.observe`, stacked.
+        """
+        return self._choice(seen, self._encoded(seen))
+
+    def choose(self, seen: Mapping[str, torch.Tensor]) -> tuple[CollectiveChoice, torch.Tensor]:
+        """The distribution of a batch of observations, and the global vectors (B, D) of what the critic reads.
+
+        Args:
+            seen: The arrays of `officer_view.observe`, stacked.
+        """
+        encoded = self._encoded(seen)
+        by_team = self.settings.critic_observation == BY_TEAM
+        whole = self._encoded(team_view(seen)).whole if by_team else encoded.whole
+        return self._choice(seen, encoded), whole
+
+    def _encoded(self, seen: Mapping[str, torch.Tensor]) -> EncodedView:
         rows = {name: used_rows(seen[name]) for name in (OWN, ENEMIES, RESOURCES)}
-        features, cell_keys = self.map(planes_of(seen))
-        stride = self.settings.stride
+        planes, stride = planes_of(seen), self.settings.stride
+        features = self.map(planes)
         own = self.own(rows[OWN], features, stride)
         enemies = self.enemies(rows[ENEMIES], features, stride)
         resources = self.resources(rows[RESOURCES], features, stride)
@@ -215,14 +274,17 @@ class OfficerNetwork(nn.Module):
         bins = (seen[MONEY][:, 0] / _MONEY_STEP).long().clamp(max=_MONEY_BINS - 1)
         sums = [units.sum(1) / _MANY for units in (own, enemies, resources)]
         whole = torch.cat([*sums, self.money(bins), newest], 1)
-        shared = functional.relu(self.globals(whole))
         mine = rows[OWN][..., IS_MINE].bool()
-        hidden = self._hidden(own, told, there, shared) * mine[..., None]
+        return EncodedView(planes, features, own, mine, enemies, resources, told, there, whole)
+
+    def _choice(self, seen: Mapping[str, torch.Tensor], view: EncodedView) -> CollectiveChoice:
+        shared = functional.relu(self.globals(view.whole))
+        hidden = self._hidden(view.own, view.told, view.there, shared) * view.mine[..., None]
         votes = functional.relu(self.trunk(hidden))
         resource, enemy, site, cell = self.queries(votes).chunk(4, -1)
-        choice = CollectiveChoice(
+        return CollectiveChoice(
             go_on=self.go_on(torch.cat([shared, hidden.amax(1)], 1))[:, 0],
-            flags=self.flag(hidden)[..., 0].masked_fill(~mine, FORBIDDEN),
+            flags=self.flag(hidden)[..., 0].masked_fill(~view.mine, FORBIDDEN),
             kind=self.kind(votes),
             train=self.train_type(votes),
             build=self.build_type(votes),
@@ -230,12 +292,11 @@ class OfficerNetwork(nn.Module):
             enemy=enemy,
             site=site,
             cell=cell,
-            resource_keys=self.resource_keys(resources),
-            enemy_keys=self.enemy_keys(enemies),
-            cell_keys=cell_keys,
+            resource_keys=self.resource_keys(view.resources),
+            enemy_keys=self.enemy_keys(view.enemies),
+            cell_keys=self.map.cell_keys(view.features, view.planes),
             allowed=allowed_values(seen),
         )
-        return choice, whole
 
     def _hidden(self, own: torch.Tensor, told: torch.Tensor, there: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
         """(B, U, width): each own unit with the sentences that it attends to; no sentence adds 0."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rllib_llm_comm.agents.policy_manifest import PolicyManifest
-from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, TRAINED
+from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import EMBEDDED
 from rllib_llm_comm.language.smollm2 import SMOLLM2
@@ -163,7 +163,8 @@ def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
     if not str(env).startswith(_OWN_GAMES):
         return _has_no_text(value)
     if name == "executor":  # a folder is only read, as safetensors, and may be named
-        return value == SCRIPTED or _model_stays_inside(str(value).removeprefix(TRAINED), ())
+        named = checkpoints_of(value)
+        return named is not None and all(_model_stays_inside(folder, ()) for folder in named)
     if name in _DURATIONS:
         return not isinstance(value, int | float) or value <= _MOST_STEPS
     return name not in _PATHS or value is None

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.agents.numeric_network import NumericSettings
 from rllib_llm_comm.algorithms.multi_agent_ppo import MultiAgentPPOConfig
+from rllib_llm_comm.algorithms.strict_config import SHARED_POLICY
 from rllib_llm_comm.connectors.numeric_observations import NumericObservations
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
 from rllib_llm_comm.modules.numeric import NumericModule
@@ -90,7 +92,17 @@ class NumericPPOConfig(MultiAgentPPOConfig):
         return pipeline
 
     def observations_connector(self) -> ConnectorV2:
-        """The connector from the environment's observations to those of the network."""
+        """The connector from the environment's observations to those of the module: its own, if it names one.
+
+        A module of one's own, given to `rl_module`, names it as its class's `observations_connector`.
+        """
+        spec: Any = self.rl_module_spec
+        if isinstance(spec, MultiRLModuleSpec):
+            spec = spec.rl_module_specs.get(SHARED_POLICY)
+        own = getattr(getattr(spec, "module_class", None), "observations_connector", None)
+        if own is not None:
+            connector: ConnectorV2 = own()
+            return connector
         settings = self.network_settings()
         return NumericObservations(team=settings.hears, critic=settings.critic_observation)
 

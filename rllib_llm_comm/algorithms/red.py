@@ -13,6 +13,7 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.agents.numeric_network import BY_TEAM
 from rllib_llm_comm.agents.officer_demonstrations import INDEX
 from rllib_llm_comm.agents.officer_executor import load_officer
 from rllib_llm_comm.agents.officer_settings import OfficerSettings
@@ -21,7 +22,6 @@ from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.policy_export import on_first_learner
 from rllib_llm_comm.algorithms.strict_config import SHARED_POLICY
-from rllib_llm_comm.connectors.officer_observations import OfficerObservations
 from rllib_llm_comm.envs.minirts.game import ENV_ID
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.learners.red_learner import METHODS, RL, REDLearner
@@ -29,7 +29,6 @@ from rllib_llm_comm.learners.red_learner import RED as BOTH_PHASES
 from rllib_llm_comm.modules.officer import OfficerModule
 
 if TYPE_CHECKING:
-    from ray.rllib.connectors.connector_v2 import ConnectorV2
     from typing_extensions import Self
 
 RED_RESULTS = "red"
@@ -61,6 +60,7 @@ class REDConfig(MAPPOConfig):
         self.batch_mode = "complete_episodes"
         for name in _NETWORK:
             setattr(self, name, getattr(OfficerSettings(), name))
+        self.critic_observation = BY_TEAM
         self.method = BOTH_PHASES
         self.demonstrations: str | None = None
         self.officer: str | None = None
@@ -98,6 +98,7 @@ class REDConfig(MAPPOConfig):
         width: int = NotProvided,
         words: int = NotProvided,
         keys: int = NotProvided,
+        critic_observation: str = NotProvided,
     ) -> Self:
         """Sets the network; with `officer` it is that officer's, and these must agree with it.
 
@@ -107,6 +108,9 @@ class REDConfig(MAPPOConfig):
             width: As of `OfficerSettings`. Default 64 (ours); RED: 256.
             words: As of `OfficerSettings`. Default 32 (ours); RED: 64.
             keys: As of `OfficerSettings`. Default 16 (ours); RED: 128 to 256.
+            critic_observation: Input of the critic. `"team"` (default; RED, SAMA): the view that the officers of a side
+                share, with the units of all as one's own. `"own"`: what the officer sees, in one pass of the map
+                less per minibatch. For one commander both are the same.
 
         Returns:
             This config.
@@ -175,17 +179,13 @@ class REDConfig(MAPPOConfig):
         Raises:
             UserError: If a value is not allowed.
         """
-        return OfficerSettings(**{name: getattr(self, name) for name in _NETWORK}, init_seed=self.seed)
+        sizes = {name: getattr(self, name) for name in _NETWORK}
+        return OfficerSettings(**sizes, critic_observation=self.critic_observation, init_seed=self.seed)
 
     @override(PPOConfig)
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """The shared module."""
         return RLModuleSpec(module_class=OfficerModule, model_config=self.network_settings().to_dict())
-
-    @override(NumericPPOConfig)
-    def observations_connector(self) -> ConnectorV2:
-        """`OfficerObservations`."""
-        return OfficerObservations()
 
     @override(MAPPOConfig)
     def get_default_learner_class(self) -> type[Learner] | str:

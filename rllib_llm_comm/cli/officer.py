@@ -103,7 +103,7 @@ def clone(
 
 @app.command("play")
 def play(
-    executor: Annotated[str, Argument(help="scripted, or trained:CHECKPOINT.")] = "scripted",
+    executor: Annotated[str, Argument(help="scripted, trained:CHECKPOINT, or switch:TOLD:UNTOLD.")] = "scripted",
     commanders: Annotated[str, Option(help="Names, such as oracle,none,random:0.5,adversarial.")] = (
         "oracle,none,random,adversarial"
     ),
@@ -121,6 +121,8 @@ def play(
         rllib officer play trained:results/officer --json officer.json
 
         rllib officer play scripted --commanders oracle --games 300
+
+        rllib officer play switch:results/officer:results/rl --commanders oracle,none,random:0.5
     """
     quiet_libraries(0)
     from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, officer_scores

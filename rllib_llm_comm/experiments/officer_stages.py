@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, check_executor, checkpoints_of
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import say
 from rllib_llm_comm.experiments.plain_stage import PlainStage
@@ -131,10 +132,14 @@ class PlayOfficers(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values and the game; officers that are not trained yet are left out."""
+        from rllib_llm_comm.agents.officer_executor import load_officer
+
         settings = self.settings(stage)
-        if any(path in settings.executor for path in unresolved):
-            settings = dataclasses.replace(settings, executor="scripted")
-        settings.env()
+        check_executor(settings.executor)
+        for checkpoint in checkpoints_of(settings.executor) or ():
+            if not any(path in checkpoint for path in unresolved):
+                load_officer(checkpoint)
+        dataclasses.replace(settings, executor=SCRIPTED).env()
 
     def run(self, stage: Stage) -> StageResult:
         """Plays the games and writes `officer.json`."""

@@ -175,7 +175,7 @@ class REDLearner(MAPPOLearner):
         return _weighted(columns, np.arange(self._won.count), config.clone_idle, self._won.count, self._draws)
 
     def _clone_loss(self, batch: dict[str, np.ndarray]) -> torch.Tensor:
-        choice, _ = self._network()({name: torch.from_numpy(batch[name]) for name in SEEN})
+        choice = self._network().choice({name: torch.from_numpy(batch[name]) for name in SEEN})
         weight = torch.from_numpy(batch[WEIGHT])
         loss: torch.Tensor = -(choice.logp(torch.from_numpy(batch[ACTION])) * weight).sum() / weight.sum()
         return loss

@@ -18,6 +18,7 @@ from rllib_llm_comm.agents.officer_network import OfficerNetwork
 from rllib_llm_comm.agents.officer_settings import OfficerSettings
 from rllib_llm_comm.agents.policy_folder import PolicyExport, network_file
 from rllib_llm_comm.agents.policy_manifest import OFFICER
+from rllib_llm_comm.connectors.officer_observations import OfficerObservations
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.errors import UserError
 
@@ -91,9 +92,12 @@ class OfficerModule(TorchRLModule, ValueFunctionAPI):
 
     Attributes:
         network: The network.
+        value_norm: None: returns are not normalised.
+        observations_connector: The connector that algorithms put in front of it.
     """
 
     value_norm = None
+    observations_connector = OfficerObservations
 
     @override(TorchRLModule)
     def setup(self) -> None:
@@ -132,7 +136,7 @@ class OfficerModule(TorchRLModule, ValueFunctionAPI):
 
     def _act(self, batch: dict[str, Any], greedy: bool) -> dict[str, Any]:
         with torch.no_grad():
-            choice, _ = self.network(batch[Columns.OBS])
+            choice = self.network.choice(batch[Columns.OBS])
             actions = choice.sample(greedy=greedy)
             return {Columns.ACTIONS: actions, Columns.ACTION_LOGP: choice.logp(actions)}
 
@@ -147,13 +151,13 @@ class OfficerModule(TorchRLModule, ValueFunctionAPI):
 
         Args:
             batch: Observations.
-            embeddings: Global vectors (B, D) of these, if `forward_train` has computed them.
+            embeddings: Global vectors (B, D) of what the critic reads of these, if `forward_train` has computed them.
         """
         if embeddings is not None:
             return self.network.values(embeddings)
         seen = batch[Columns.OBS]
         pieces = zip(*(seen[name].split(_ROWS) for name in _SEEN), strict=True)
-        return torch.cat([self.network(dict(zip(_SEEN, piece, strict=True)))[1] for piece in pieces])
+        return torch.cat([self.network.judged(dict(zip(_SEEN, piece, strict=True))) for piece in pieces])
 
     def export_policy(self) -> PolicyExport:
         """Settings and weights of this module for a checkpoint's policy folder."""

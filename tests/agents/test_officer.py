@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -27,14 +30,16 @@ from rllib_llm_comm.agents.officer_demonstrations import (
     read_demonstrations,
     write_demonstrations,
 )
-from rllib_llm_comm.agents.officer_inputs import allowed_values, planes_of
+from rllib_llm_comm.agents.officer_inputs import allowed_values, planes_of, team_view
 from rllib_llm_comm.agents.officer_network import OfficerNetwork
 from rllib_llm_comm.agents.officer_settings import OfficerSettings
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, HEADS, KIND_AT, SIZES, masks
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
+from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
+from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view.observations import planes
-from rllib_llm_comm.envs.minirts.view.officer_view import SENTENCES, observe
+from rllib_llm_comm.envs.minirts.view.officer_view import OWN, SENTENCES, observe
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
@@ -175,6 +180,46 @@ def test_what_is_said_changes_what_is_ordered_and_silence_is_possible(rows):
     assert bool(batch[SENTENCES].any()) and not torch.allclose(told, untold) and bool(untold.isfinite().all())
 
 
+def both_views(decisions, num_agents=2):
+    """The side as each commander sees it, and as one commander of all its units sees it, at some decision of a game."""
+    env = minirts.parallel_env(num_agents=num_agents, opponent="medium2", max_tick=2000, observe=["vector"])
+    env.reset(seed=7)
+    commander = make_commander("oracle", env.executor, env.commands)
+    for _ in range(decisions):
+        env.step({agent: env.commands.index(commander(number)) for number, agent in enumerate(env.agents)})
+    alone = Side(env.game, env.team.player, 1)
+    seen = [observe(env.team, number) for number in range(num_agents)] + [observe(alone, 0)]
+    return {name: torch.from_numpy(np.stack([one[name] for one in seen])) for name in seen[0]}
+
+
+@pytest.mark.parametrize("decisions", [0, 25, 38])
+def test_the_critics_shared_view_is_that_of_one_commander_of_all_units(decisions):
+    seen = both_views(decisions)
+    shared = team_view(seen)
+    alice, bob, alone = ({name: part[row] for name, part in shared.items()} for row in range(3))
+    assert not torch.equal(seen[OWN][0], seen[OWN][1])
+    for commander in (alice, bob):
+        for name, part in alone.items():
+            ours, theirs = commander[name].tolist(), part.tolist()
+            assert (sorted(ours) == sorted(theirs)) if name == OWN else (ours == theirs)
+    assert torch.equal(*planes_of(shared)[:2]) and torch.equal(seen[OWN][2], alone[OWN])
+
+
+def test_the_critic_of_the_team_judges_alike_and_the_actor_stays_as_it_is():
+    seen = both_views(38)
+    own = OfficerNetwork(SMALL).eval()
+    team = OfficerNetwork(dataclasses.replace(SMALL, critic_observation="team")).eval()
+    with torch.no_grad():
+        (chances, values), (same, judged) = own(seen), team(seen)
+        again, whole = team.choose(seen)
+    assert torch.equal(chances.flat(), same.flat()) and torch.equal(same.flat(), again.flat())
+    assert torch.allclose(judged, judged[2].expand(3), atol=1e-6) and torch.equal(team.values(whole), judged)
+    assert torch.equal(team.judged(seen), judged) and torch.equal(own.judged(seen), values)
+    assert abs(float(values[0] - values[1])) > 1e-4 and torch.equal(judged[2], values[2])
+    with pytest.raises(UserError, match="`critic_observation` is 'state' but must be one of 'own', 'team'"):
+        OfficerSettings(critic_observation="state")
+
+
 # ---- demonstrations -------------------------------------------------------------------------------------------
 
 
@@ -251,6 +296,15 @@ def load_nll(policy):
 # ---- games ----------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def other_officer(tmp_path_factory):
+    """An untrained officer of another size."""
+    network = OfficerNetwork(OfficerSettings(filters=4, width=8, words=4, keys=4, init_seed=1)).eval()
+    with torch.no_grad():
+        network.go_on[-1].bias.fill_(-3.0)  # it orders most of the time
+    return write_officer(tmp_path_factory.mktemp("other") / "policy", network, "BehaviorCloning", {}, {})
+
+
 def played(env, seed, until=None):
     env.reset(seed=seed)
     commander = make_commander("oracle", env.executor, env.commands, seed)
@@ -263,8 +317,10 @@ def go_on(env, commander, until=None):
     return env.game.tick, env.whole()
 
 
-def test_trained_officers_play_under_commanders_reproducibly(officer):
-    env = minirts.parallel_env(executor=f"trained:{officer}", opponent="medium2", max_tick=1200, observe=["vector"])
+@pytest.mark.parametrize("executor", ["trained:{0}", "switch:{0}:{1}"])
+def test_trained_officers_play_under_commanders_reproducibly(officer, other_officer, executor):
+    executor = executor.format(officer, other_officer)
+    env = minirts.parallel_env(executor=executor, opponent="medium2", max_tick=1200, observe=["vector"])
     first = played(env, 3)
     assert played(env, 3) == first and played(env, 4) != first
     played(env, 3, until=600)
@@ -274,6 +330,55 @@ def test_trained_officers_play_under_commanders_reproducibly(officer):
     other.reset(seed=9)
     other.restore(middle)
     assert go_on(other, make_commander("oracle", other.executor, other.commands, 3)) == first
+
+
+def test_a_switch_is_one_officer_while_a_command_is_in_force_and_another_while_none_is(officer, other_officer):
+    names = f"switch:{officer}:{other_officer}", f"trained:{officer}", f"trained:{other_officer}"
+    switch, told, untold = (
+        minirts.parallel_env(executor=name, num_agents=1, opponent="medium2", max_tick=4000, observe=["vector"])
+        for name in names
+    )
+    for env in (switch, told, untold):
+        env.reset(seed=5)
+    rng, used = np.random.default_rng(0), []
+    while switch.agents:
+        possible = [c for c in switch.commands if c.kind >= 0 and not switch.executor.refusal(0, c)]
+        if rng.random() < 0.3:
+            switch.executor.orders[0].jobs.clear()
+        elif possible and rng.random() < 0.3:
+            switch.executor.command(0, possible[rng.integers(len(possible))])
+        middle, in_force = switch.snapshot(), bool(switch.executor.orders[0].jobs)
+        alone = told if in_force else untold
+        alone.restore(middle)
+        assert alone.executor.give_orders() == (orders := switch.executor.give_orders())
+        used.append((in_force, bool(orders)))
+        switch.game.step(orders, 50)
+        switch.team.look()
+        switch.executor.settle()
+        if switch.game.over or switch.game.tick > 2500:
+            break
+    turns = sum(one[0] != other[0] for one, other in itertools.pairwise(used))
+    assert {(True, True), (False, True)} <= set(used) and turns > 3
+
+
+def test_each_commander_of_a_switch_has_the_officer_that_it_needs(tmp_path):
+    folders = []
+    for name, bias in (("rests", 50.0), ("orders", -50.0)):
+        network = OfficerNetwork(SMALL)
+        with torch.no_grad():
+            network.go_on[-1].bias.fill_(bias)
+            network.flag.bias.fill_(-bias)
+        folders.append(str(write_officer(tmp_path / name, network, "BehaviorCloning", {}, {})))
+    env = minirts.parallel_env(executor="switch:" + ":".join(folders), max_tick=1000, observe=["vector"])
+    env.reset(seed=0)
+    env.executor.command(0, env.commands[1])  # alice's peasants shall mine
+    ordered = set()
+    for _ in range(10):
+        orders = env.executor.give_orders()
+        ordered |= {env.team.owner(env.game.unit(one.unit)) for one in orders}
+        env.game.step(orders, 50)
+        env.team.look()
+    assert ordered == {1}
 
 
 def test_planners_give_subgoals_to_trained_officers(officer):
@@ -293,12 +398,14 @@ def test_a_recorded_officer_in_a_folder_is_used_and_others_are_withheld(officer,
     for path in officer.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
     told = json.loads((folder / "policy.json").read_text())
-    for recorded, refused in ((f"trained:{officer}", False), ("scripted", False), ("trained:hf:some/body", True)):
+    cases = [(f"trained:{officer}", False), ("scripted", False), (f"switch:{officer}:{officer}", False)]
+    cases += [("trained:hf:some/body", True), (f"switch:{officer}:hf:some/body", True)]
+    for recorded, refused in cases:
         told["env_config"] = {"executor": recorded, "max_tick": 300}
         (folder / "policy.json").write_text(json.dumps(told))
         policy = load_policy(folder)
         if refused:
-            with pytest.raises(UserError, match=r"recorded `env_config.executor` \"trained:hf:some/body\""):
+            with pytest.raises(UserError, match=f'recorded `env_config.executor` "{re.escape(recorded)}"'):
                 policy.env()
         else:
             assert policy.env().unwrapped.settings["executor"] == recorded
@@ -322,10 +429,32 @@ def test_by_itself_the_policy_plays_at_the_level_red(officer):
         policy.act({"alice": {"vector": np.zeros(3)}})
 
 
-def test_executors_that_cannot_be_are_refused(tmp_path):
-    with pytest.raises(UserError, match="`executor` is 'trainde' but must be 'scripted', or 'trained:' and"):
-        minirts.parallel_env(executor="trainde")
-    with pytest.raises(UserError, match="There is no checkpoint at"):
-        minirts.parallel_env(executor=f"trained:{tmp_path / 'nothing'}")
+@pytest.mark.parametrize(
+    ("executor", "sentence"),
+    [
+        ("trainde", "`executor` is 'trainde' but must be 'scripted', 'trained:CHECKPOINT', or 'switch:TOLD:UNTOLD'"),
+        ("trained:", "`executor` is 'trained:' but must be"),
+        ("switch:results/officer", "with two checkpoints of trained officers whose paths have no colon"),
+        ("switch:a:b:c", "`executor` is 'switch:a:b:c' but must be"),
+        (["switch", "a", "b"], "but must be text, such as 'scripted'"),
+        ("trained:{0}/nothing", "There is no checkpoint at"),
+        ("switch:{1}:{0}/nothing", "There is no checkpoint at '[^']*nothing'"),
+        ("switch:{0}/nothing:{1}", "There is no checkpoint at '[^']*nothing'"),
+    ],
+)
+def test_executors_that_cannot_be_are_refused(officer, tmp_path, executor, sentence):
+    if isinstance(executor, str):
+        executor = executor.format(tmp_path, officer)
+    with pytest.raises(UserError, match=sentence):
+        minirts.parallel_env(executor=executor)
+
+
+def test_names_of_checkpoints_may_have_a_colon():
+    assert checkpoints_of("trained:hf:some/body") == ("hf:some/body",)
+    assert checkpoints_of("switch:hf:some/body:zoo:one") == ("hf:some/body", "zoo:one")
+    assert checkpoints_of("switch:results/a:hf:some/body@main") == ("results/a", "hf:some/body@main")
+
+
+def test_officers_act_by_commands_in_words_only():
     with pytest.raises(UserError, match="`action_level` is 'red', whose actions are orders already"):
         minirts.parallel_env(executor="trained:x", action_level="red")

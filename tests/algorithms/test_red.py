@@ -9,9 +9,10 @@ import pytest
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core.columns import Columns
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_llm_comm import REDConfig, load_policy
+from rllib_llm_comm import MAPPOConfig, REDConfig, load_policy
 from rllib_llm_comm.agents.officer_cloning import SEEN, OfficerCloningSettings, clone_into
 from rllib_llm_comm.agents.officer_demonstrations import DemonstrationSettings, write_demonstrations
 from rllib_llm_comm.agents.officer_settings import OfficerSettings
@@ -111,6 +112,40 @@ def test_ablations_clone_with_ppo_or_not_at_all(folders):
     alone.stop()
 
 
+@pytest.mark.parametrize("critic_observation", ["own", "team"])
+def test_mappo_takes_the_officers_module_by_hand(critic_observation, tmp_path):
+    spec = RLModuleSpec(module_class=OfficerModule, model_config={**SMALL, "critic_observation": critic_observation})
+    config = (
+        MAPPOConfig()
+        .environment("rllib_llm_comm/minirts-v0", env_config={**REDConfig.env_defaults, "max_tick": 400})
+        .rl_module(rl_module_spec=spec)
+        .training(train_batch_size_per_learner=16, num_epochs=1)
+        .env_runners(num_envs_per_env_runner=1)
+        .debugging(seed=0)
+    )
+    algo = config.build_algo()
+    before = weights(algo)
+    told = algo.train()["learners"]["shared"]
+    assert float(told["ratio_first_minibatch"]) < 1e-5 and np.isfinite(float(told["vf_loss"]))
+    after = weights(algo)
+    for name in ("value.weight", "kind.weight", "map.first.weight"):
+        assert not torch.equal(before[name], after[name])
+    path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    algo.stop()
+    policy = load_policy(path)
+    assert policy.manifest.kind == "officer" and same(policy.network.state_dict(), after)
+    assert policy.network.settings.critic_observation == critic_observation
+
+
+def test_red_reads_the_shared_view_with_its_critic_unless_told_otherwise(folders):
+    assert REDConfig().network_settings().critic_observation == "team"
+    config = red(folders).policy_network(critic_observation="own")
+    config.validate()  # the officer's weights fit either
+    assert config.get_default_rl_module_spec().model_config["critic_observation"] == "own"
+    with pytest.raises(UserError, match="`critic_observation` is 'auto' but must be one of 'own', 'team'"):
+        red(folders).policy_network(critic_observation="auto").validate()
+
+
 def test_won_games_are_kept_whole_and_lost_ones_are_not():
     spaces = minirts.parallel_env(action_level="red", observe=["officer"]).observation_space("alice").spaces
 
@@ -136,7 +171,8 @@ def test_won_games_are_kept_whole_and_lost_ones_are_not():
     assert won.columns()["action"][:, 0].tolist() == won.columns()["ages"][:, 0].tolist() == [0, 1, 2, 0, 1, 2]
 
 
-def test_rllib_draws_and_judges_as_the_network_does(folders):
+@pytest.mark.parametrize("critic_observation", ["own", "team"])
+def test_rllib_draws_and_judges_as_the_network_does(folders, critic_observation):
     network = load_policy(folders["officer"]).network
     env = minirts.parallel_env(action_level="red", observe=["officer"])
     seen, _ = env.reset(seed=0)
@@ -152,7 +188,7 @@ def test_rllib_draws_and_judges_as_the_network_does(folders):
     assert torch.allclose(distribution.logp(actions), choice.logp(actions), atol=1e-5)
     many = {name: part.repeat(150, *[1] * (part.dim() - 1)) for name, part in batch.items()}
     spaces = {"observation_space": env.observation_space("alice"), "action_space": env.action_space("alice")}
-    module = OfficerModule(**spaces, model_config=SMALL)
+    module = OfficerModule(**spaces, model_config={**SMALL, "critic_observation": critic_observation})
     with torch.no_grad():
         whole, pieces = module.network(many)[1], module.compute_values({"obs": many})
         shared = module.forward_train({"obs": many})[Columns.EMBEDDINGS]

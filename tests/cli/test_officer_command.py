@@ -31,6 +31,10 @@ def test_an_officer_is_demonstrated_cloned_and_judged(tmp_path):
     assert kept["summary"]["oracle"]["drawn"] == 1.0  # nobody has won at tick 300
     again = officer("play", f"trained:{policy}", *judged)
     assert again.exit_code == 0 and json.loads(figures.read_text()) == kept
+    told = officer("play", f"switch:{policy}:{policy}", *judged[:-1], tmp_path / "switch.json")
+    assert told.exit_code == 0 and "oracle" in told.output
+    with pytest.raises(UserError, match="`executor` is 'switch:nowhere' but must be 'scripted'"):
+        officer("play", "switch:nowhere", *judged)
     with pytest.raises(UserError, match="holds games of other settings"):
         officer("play", "scripted", *judged)
     with pytest.raises(UserError, match="is there and is no policy folder"):

@@ -20,8 +20,10 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
     parse_command,
     phrase,
 )
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
-from rllib_llm_comm.envs.minirts.view import observations
+from rllib_llm_comm.envs.minirts.side import Side
+from rllib_llm_comm.envs.minirts.view import compiled_views, observations
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env
 
@@ -261,6 +263,41 @@ def test_planes_and_lists_tell_the_same():
     rows = observations.lists(side, 1)
     assert rows["own"][:, 0].sum() == len(side.own) + len(side.sites)
     assert rows["enemies"][:, 0].sum() == len(side.enemies)
+
+
+def same_arrays(ours, theirs):
+    return ours.dtype == theirs.dtype and ours.shape == theirs.shape and np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("num_agents", "opponent", "player"), [(2, "medium2", 0), (3, "medium_tower", 1), (1, "strong", 0)]
+)
+def test_compiled_views_are_those_of_the_plain_functions(num_agents, opponent, player):
+    env = minirts.parallel_env(num_agents=num_agents, opponent=opponent, side=player, observe=["planes", "lists"])
+    env.reset(seed=11)
+    commander = make_commander("oracle", env.executor, env.commands)
+    sites = attacks = enemies = 0
+    while env.agents:
+        actions = {agent: env.commands.index(commander(i)) for i, agent in enumerate(env.agents)}
+        seen, *_ = env.step(actions)
+        for number, told in enumerate(seen.values()):
+            assert same_arrays(told["planes"], observations.planes(env.team, number))
+            for name, rows in observations.lists(env.team, number).items():
+                assert same_arrays(told[name], rows)
+        sites, enemies = sites + len(env.team.sites), enemies + len(env.team.enemies)
+        attacks += sum(unit.order == "ATTACK" for unit in env.team.own)
+    assert min(sites, attacks, enemies) > 0
+
+
+def test_compiled_views_of_more_units_than_there_are_rows_and_of_units_outside():
+    places = [(player, PEASANT, 2 + i % 12, 2 + 6 * player + i // 12) for player in range(2) for i in range(110)]
+    units = [(0, TOWN_HALL, 10, 12), (1, TOWN_HALL, 20, 12), *places, (0, PEASANT, -0.9, 31.4), (0, PEASANT, 31.7, 3)]
+    side = Side(Game.scenario(units, (0, 0)), 0, 2)
+    for number in range(2):
+        assert same_arrays(compiled_views.planes(side, number), observations.planes(side, number))
+        theirs = observations.lists(side, number)
+        for name, rows in compiled_views.lists(side, number).items():
+            assert same_arrays(rows, theirs[name]) and rows[:, 0].sum() == (0 if name == "resources" else 50)
 
 
 def test_fog_hides_the_enemy():

@@ -27,13 +27,17 @@ def run(folder, **stages):
 
 
 def test_one_file_goes_from_demonstrations_to_win_rates(tmp_path):
-    run(tmp_path, shown=SHOWN, cloned=CLONED, played=PLAYED)
+    switch = {**PLAYED, "config": {**PLAYED["config"], "executor": "switch:${cloned}:${cloned}"}}
+    run(tmp_path, shown=SHOWN, cloned=CLONED, played=PLAYED, switched=switch)
     told = {name: json.loads((tmp_path / "officer" / name / "stage.json").read_text()) for name in ("shown", "cloned")}
     assert told["shown"]["summary"]["games"] == 3 and told["shown"]["summary"]["decisions"] == 48
     assert told["cloned"]["outputs"] == ["policy"]
     found = json.loads((tmp_path / "officer" / "played" / "officer.json").read_text())
     assert found["settings"]["executor"].endswith("cloned/policy")
     assert {name: one["games"] for name, one in found["summary"].items()} == {"oracle": 1, "none": 1}
+    policy = tmp_path / "officer" / "cloned" / "policy"
+    found = json.loads((tmp_path / "officer" / "switched" / "officer.json").read_text())
+    assert found["settings"]["executor"] == f"switch:{policy}:{policy}"
 
 
 @pytest.mark.parametrize(
@@ -46,6 +50,8 @@ def test_one_file_goes_from_demonstrations_to_win_rates(tmp_path):
         ("cloned", "network", {"stride": 3}, "`stride` is 3 but must be one of 1, 2"),
         ("played", "commanders", ["oracle:0.5"], "only 'random' has a probability"),
         ("played", "executor", "trained", "`executor` is 'trained' but must be 'scripted'"),
+        ("played", "executor", "switch:${cloned}", "two checkpoints of trained officers whose paths have no colon"),
+        ("played", "executor", "switch:${cloned}:nowhere", "There is no checkpoint at 'nowhere'"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(stage, setting, value, sentence, tmp_path):

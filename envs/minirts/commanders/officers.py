@@ -1,7 +1,8 @@
-"""The officers that carry out commands in words, by name: scripted ones, or a trained network."""
+"""The officers that carry out commands in words, by name: scripted ones, a trained network, or two."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,26 +15,45 @@ if TYPE_CHECKING:
 
 SCRIPTED = "scripted"
 TRAINED = "trained:"
+SWITCH = "switch:"
 # By name: games know nothing of networks, and these names are read without the compiled rules.
 _SCRIPTED_EXECUTOR = "rllib_llm_comm.envs.minirts.commanders.executor:Executor"
 _TRAINED_EXECUTOR = "rllib_llm_comm.agents.officer_executor:TrainedExecutor"
+# In a switch a colon parts two checkpoints, unless it belongs to the name of one that has no folder yet.
+_CHECKPOINT = "((?:zoo:|hf:)?[^:]+)"
+_TWO_CHECKPOINTS = re.compile(f"{SWITCH}{_CHECKPOINT}:{_CHECKPOINT}")
+
+
+def checkpoints_of(name: Any) -> tuple[str, ...] | None:
+    """The checkpoints that the setting `executor` names: none, one, or two; None if it names no officers.
+
+    Args:
+        name: The setting.
+    """
+    if name == SCRIPTED:
+        return ()
+    if not isinstance(name, str):
+        return None
+    if name.startswith(TRAINED) and name != TRAINED:
+        return (name.removeprefix(TRAINED),)
+    two = _TWO_CHECKPOINTS.fullmatch(name)
+    return None if two is None else two.groups()
 
 
 def check_executor(name: Any) -> None:
-    """Refuses what names no officers; a checkpoint is looked at by `make_executor`.
+    """Refuses what names no officers; checkpoints are looked at by `make_executor`.
 
     Args:
         name: The setting `executor`.
 
     Raises:
-        UserError: If it is neither "scripted" nor "trained:" and a checkpoint.
+        UserError: If it is none of the three forms.
     """
-    if name == SCRIPTED or (isinstance(name, str) and name.startswith(TRAINED) and name != TRAINED):
-        return
-    raise UserError(
-        f"`executor` is {name!r} but must be {SCRIPTED!r}, or {TRAINED!r} and the checkpoint of a trained officer, "
-        "such as 'trained:results/officer'."
-    )
+    if checkpoints_of(name) is None:
+        raise UserError(
+            f"`executor` is {name!r} but must be {SCRIPTED!r}, '{TRAINED}CHECKPOINT', or '{SWITCH}TOLD:UNTOLD' with "
+            "two checkpoints of trained officers whose paths have no colon, such as 'trained:results/officer'."
+        )
 
 
 def make_executor(name: str, side: Side, max_buildings: int) -> Executor:
@@ -51,5 +71,5 @@ def make_executor(name: str, side: Side, max_buildings: int) -> Executor:
     if name == SCRIPTED:
         scripted: Callable[[Side, int], Executor] = load(_SCRIPTED_EXECUTOR)
         return scripted(side, max_buildings)
-    trained: Callable[[Side, int, str], Executor] = load(_TRAINED_EXECUTOR)
-    return trained(side, max_buildings, name.removeprefix(TRAINED))
+    trained: Callable[..., Executor] = load(_TRAINED_EXECUTOR)
+    return trained(side, max_buildings, *(checkpoints_of(name) or ()))

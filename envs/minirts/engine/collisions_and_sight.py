@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
 from rllib_llm_comm.envs.minirts.engine.state import FINISHED, NO_ONE, SLOTS
 from rllib_llm_comm.envs.minirts.engine.units import FLIES, IS_BUILDING, RESOURCE, SIGHT
@@ -14,7 +14,7 @@ _TOO_CLOSE = np.float32(0.72) * np.float32(0.72)
 _LOW, _HIGH = np.float32(-0.5), np.float32(SIZE + 0.5)
 
 
-@njit(nogil=True)
+@rule
 def axis_cell(value):  # type: ignore[no-untyped-def]
     """Column of an x or row of a y; truncated towards zero, so down to -1.5 it is 0.
 
@@ -23,32 +23,32 @@ def axis_cell(value):  # type: ignore[no-untyped-def]
     return np.int32(np.float64(value) + 0.5)
 
 
-@njit(nogil=True)
+@rule
 def cell_of(g, slot):  # type: ignore[no-untyped-def]
     """The cell a unit stands on."""
     return axis_cell(g.y[slot]) * SIZE + axis_cell(g.x[slot])
 
 
-@njit(nogil=True)
+@rule
 def distance2(x, y, to_x, to_y):  # type: ignore[no-untyped-def]
     """float32: squared distance."""
     dx, dy = x - to_x, y - to_y
     return dx * dx + dy * dy
 
 
-@njit(nogil=True)
+@rule
 def between2(g, a, b):  # type: ignore[no-untyped-def]
     """float32: squared distance of two units."""
     return distance2(g.x[a], g.y[a], g.x[b], g.y[b])
 
 
-@njit(nogil=True)
+@rule
 def reference(g, slot):  # type: ignore[no-untyped-def]
     """A lasting reference to the unit in a slot."""
     return g.serial[slot] * SLOTS + slot
 
 
-@njit(nogil=True)
+@rule
 def resolve(g, ref):  # type: ignore[no-untyped-def]
     """The slot of a unit that is meant, or -1 if it is gone."""
     if ref < 0:
@@ -57,18 +57,18 @@ def resolve(g, ref):  # type: ignore[no-untyped-def]
     return slot if g.serial[slot] == ref // SLOTS else NO_ONE
 
 
-@njit(nogil=True)
+@rule
 def passable(g, cell, kind):  # type: ignore[no-untyped-def]
     """True if a type may be on a cell."""
     return g.terrain[cell] != WATER or FLIES[kind]
 
 
-@njit(nogil=True)
+@rule
 def _outside(x, y):  # type: ignore[no-untyped-def]
     return x < _LOW or x > _HIGH or y < _LOW or y > _HIGH
 
 
-@njit(nogil=True)
+@rule
 def clear_of_discs(g, x, y, but):  # type: ignore[no-untyped-def]
     """True if no unit but that in slot `but` stands closer than two radii."""
     outside = _outside(x, y)
@@ -81,7 +81,7 @@ def clear_of_discs(g, x, y, but):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(nogil=True)
+@rule
 def free(g, x, y, kind, but):  # type: ignore[no-untyped-def]
     """True if a type could stand at a place: in the map, on its terrain, clear of discs."""
     column, row = axis_cell(x), axis_cell(y)
@@ -90,7 +90,7 @@ def free(g, x, y, kind, but):  # type: ignore[no-untyped-def]
     return passable(g, row * SIZE + column, kind) and clear_of_discs(g, x, y, but)
 
 
-@njit(nogil=True)
+@rule
 def _look(g, player, cell, change):  # type: ignore[no-untyped-def]
     """Adds to or takes from a player's sight a unit at a cell."""
     row, column = cell // SIZE, cell % SIZE
@@ -102,7 +102,7 @@ def _look(g, player, cell, change):  # type: ignore[no-untyped-def]
                 g.seen[player, y * SIZE + x] = 1
 
 
-@njit(nogil=True)
+@rule
 def _close_eyes(g, slot):  # type: ignore[no-untyped-def]
     """A unit no longer sees what it saw, from the next fog on."""
     if g.sight_cell[slot] >= 0:
@@ -112,7 +112,7 @@ def _close_eyes(g, slot):  # type: ignore[no-untyped-def]
         g.sight_cell[slot] = NO_ONE
 
 
-@njit(nogil=True)
+@rule
 def take_off(g, slot):  # type: ignore[no-untyped-def]
     """Takes a unit off the board."""
     _close_eyes(g, slot)
@@ -125,7 +125,7 @@ def take_off(g, slot):  # type: ignore[no-untyped-def]
     g.serial[slot] = 0
 
 
-@njit(nogil=True)
+@rule
 def update_fog(g):  # type: ignore[no-untyped-def]
     """Updates the sight of both players at the end of a tick; buildings and resources in sight are remembered."""
     for player in range(2):
@@ -149,19 +149,19 @@ def update_fog(g):  # type: ignore[no-untyped-def]
                         g.known[watcher, slot] = 1
 
 
-@njit(nogil=True)
+@rule
 def in_sight(g, player, slot):  # type: ignore[no-untyped-def]
     """True if a player sees the cell a unit stands on."""
     return g.sight[player, cell_of(g, slot)] > 0
 
 
-@njit(nogil=True)
+@rule
 def knows(g, player, slot):  # type: ignore[no-untyped-def]
     """True if a player sees a unit or remembers a building or resource."""
     return g.known[player, slot] > 0 or in_sight(g, player, slot)
 
 
-@njit(nogil=True)
+@rule
 def listed(g, player, slot):  # type: ignore[no-untyped-def]
     """True if a player is told of a unit of the other, or of a resource."""
     return g.stage[slot] == FINISHED and knows(g, player, slot)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from rllib_llm_comm.envs.minirts.engine import command_queue as commands
 from rllib_llm_comm.envs.minirts.engine import order_rules as orders
 from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import free, reference, resolve, take_off
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.state import BUILD, BULLETS, FINISHED, IDLE, NO_ONE, SLOTS
 from rllib_llm_comm.envs.minirts.engine.units import DAMAGE, HP, LOAD, RESOURCE
 
 
-@njit(nogil=True)
+@rule
 def counted(g, player):  # type: ignore[no-untyped-def]
     """A player's units and buildings, finished or not, without resources."""
     count = 0
@@ -20,7 +19,7 @@ def counted(g, player):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(nogil=True)
+@rule
 def add_unit(g, player, kind, stage, x, y):  # type: ignore[no-untyped-def]
     """Puts a new unit into a free slot. Returns the slot, or -1 if there is none left."""
     slot = 0
@@ -42,13 +41,13 @@ def add_unit(g, player, kind, stage, x, y):  # type: ignore[no-untyped-def]
     return slot
 
 
-@njit(nogil=True)
+@rule
 def _move(g, slot, x, y):  # type: ignore[no-untyped-def]
     if free(g, x, y, g.type[slot], slot):
         g.x[slot], g.y[slot] = x, y
 
 
-@njit(nogil=True)
+@rule
 def _shoot(g, slot, target):  # type: ignore[no-untyped-def]
     at = g.num_bullets
     if at < BULLETS:
@@ -57,7 +56,7 @@ def _shoot(g, slot, target):  # type: ignore[no-untyped-def]
         g.num_bullets = at + 1
 
 
-@njit(nogil=True)
+@rule
 def _hit(g, slot, shooter, kind):  # type: ignore[no-untyped-def]
     damage = DAMAGE[kind, g.type[slot]]
     if damage == 0:
@@ -69,7 +68,7 @@ def _hit(g, slot, shooter, kind):  # type: ignore[no-untyped-def]
         orders.strike_back(g, slot, shooter)
 
 
-@njit(nogil=True)
+@rule
 def _create(g, at):  # type: ignore[no-untyped-def]
     player, kind, stage = g.q_other[at], g.q_value[at], g.q_extra[at]
     made = NO_ONE
@@ -84,7 +83,7 @@ def _create(g, at):  # type: ignore[no-untyped-def]
         g.site[maker] = reference(g, made)
 
 
-@njit(nogil=True)
+@rule
 def _pay(g, player, amount, slot):  # type: ignore[no-untyped-def]
     if g.money[player] + amount >= 0:
         g.money[player] += amount
@@ -93,14 +92,14 @@ def _pay(g, player, amount, slot):  # type: ignore[no-untyped-def]
         g.order[slot] = IDLE
 
 
-@njit(nogil=True)
+@rule
 def _dig(g, slot):  # type: ignore[no-untyped-def]
     g.hp[slot] -= LOAD
     if g.hp[slot] <= 0:
         commands.remove(g, reference(g, slot))
 
 
-@njit(nogil=True)
+@rule
 def _carry_out(g, at):  # type: ignore[no-untyped-def]
     kind, slot = g.q_kind[at], resolve(g, g.q_unit[at])
     if kind == commands.PAY:
@@ -128,7 +127,7 @@ def _carry_out(g, at):  # type: ignore[no-untyped-def]
         _dig(g, slot)
 
 
-@njit(nogil=True)
+@rule
 def carry_out_all(g):  # type: ignore[no-untyped-def]
     """Carries out all commands of the tick, also those that arise meanwhile."""
     at = 0

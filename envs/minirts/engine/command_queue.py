@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import reference
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.state import NO_ONE, QUEUE
 
 MOVE, SHOOT, START_ATTACK, START_GATHER, START_BUILD, HIT, REMOVE, CREATE, PAY, DIG = range(10)
 
 
-@njit(nogil=True)
+@rule
 def _put(g, kind, unit, other, value):  # type: ignore[no-untyped-def]
     at = g.queue_end
     if at >= QUEUE:
@@ -23,51 +22,51 @@ def _put(g, kind, unit, other, value):  # type: ignore[no-untyped-def]
     return at
 
 
-@njit(nogil=True)
+@rule
 def move(g, slot, x, y):  # type: ignore[no-untyped-def]
     """A unit goes to a place, if it is still free then."""
     at = _put(g, MOVE, reference(g, slot), NO_ONE, 0)
     g.q_x[at], g.q_y[at] = x, y
 
 
-@njit(nogil=True)
+@rule
 def shoot(g, slot, target):  # type: ignore[no-untyped-def]
     """A unit fires at a unit (a reference)."""
     _put(g, SHOOT, reference(g, slot), target, 0)
 
 
-@njit(nogil=True)
+@rule
 def start_cooldown(g, slot, kind):  # type: ignore[no-untyped-def]
     """A unit's cool-down (`START_ATTACK`, `START_GATHER` or `START_BUILD`) begins."""
     _put(g, kind, reference(g, slot), NO_ONE, 0)
 
 
-@njit(nogil=True)
+@rule
 def hit(g, target, shooter, kind):  # type: ignore[no-untyped-def]
     """A bullet of a shooter of a type hits; both are references."""
     _put(g, HIT, target, shooter, kind)
 
 
-@njit(nogil=True)
+@rule
 def remove(g, unit):  # type: ignore[no-untyped-def]
     """A unit (a reference) goes."""
     _put(g, REMOVE, unit, NO_ONE, 0)
 
 
-@njit(nogil=True)
+@rule
 def create(g, maker, kind, stage, x, y, cost):  # type: ignore[no-untyped-def]
     """A unit or a stage of a building comes; its maker is the unit in that slot."""
     at = _put(g, CREATE, reference(g, maker), g.owner[maker], kind)
     g.q_extra[at], g.q_cost[at], g.q_x[at], g.q_y[at] = stage, cost, x, y
 
 
-@njit(nogil=True)
+@rule
 def pay(g, player, amount, slot):  # type: ignore[no-untyped-def]
     """A player gets (or with a negative amount gives) money for what the unit in a slot does."""
     _put(g, PAY, reference(g, slot), player, amount)
 
 
-@njit(nogil=True)
+@rule
 def dig(g, resource):  # type: ignore[no-untyped-def]
     """A load is taken from a resource (a reference)."""
     _put(g, DIG, resource, NO_ONE, 0)

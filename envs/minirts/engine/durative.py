@@ -6,11 +6,11 @@ Orders read the state as it was at the tick's begin and only queue commands. Fun
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from rllib_llm_comm.envs.minirts.engine import command_queue as commands
 from rllib_llm_comm.envs.minirts.engine import order_rules as orders
 from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import between2, distance2, free, knows, resolve
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.state import (
     ATTACK,
     BUILD,
@@ -40,7 +40,7 @@ _AROUND_X = np.array([-1, 1, 0, 0, -1, -1, 1, 1, -2, 2, 0, 0], np.float32)
 _AROUND_Y = np.array([0, 0, -1, 1, -1, 1, -1, 1, 0, 0, -2, 2], np.float32)
 
 
-@njit(nogil=True)
+@rule
 def _free_around(g, x, y, kind):  # type: ignore[no-untyped-def]
     """Number of the first free place around a place, or -1."""
     for i in range(_AROUND_X.size):
@@ -49,12 +49,12 @@ def _free_around(g, x, y, kind):  # type: ignore[no-untyped-def]
     return NO_ONE
 
 
-@njit(nogil=True)
+@rule
 def _move(g, m, slot):  # type: ignore[no-untyped-def]
     return walk(g, m, slot, g.to_x[slot], g.to_y[slot]) < _ARRIVED2
 
 
-@njit(nogil=True)
+@rule
 def _attack(g, m, slot):  # type: ignore[no-untyped-def]
     target, kind = resolve(g, g.target[slot]), g.type[slot]
     if target == NO_ONE or not knows(g, g.owner[slot], target) or POWER[kind, g.type[target]] == 0:
@@ -67,7 +67,7 @@ def _attack(g, m, slot):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(nogil=True)
+@rule
 def _gather(g, m, slot):  # type: ignore[no-untyped-def]
     resource, hall = resolve(g, g.target[slot]), resolve(g, g.hall[slot])
     if resource == NO_ONE or hall == NO_ONE:
@@ -86,7 +86,7 @@ def _gather(g, m, slot):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(nogil=True)
+@rule
 def _build(g, m, slot):  # type: ignore[no-untyped-def]
     kind, x, y = g.what[slot], g.to_x[slot], g.to_y[slot]
     if g.step[slot] == 0:
@@ -111,7 +111,7 @@ def _build(g, m, slot):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(nogil=True)
+@rule
 def _train(g, slot):  # type: ignore[no-untyped-def]
     kind, house = g.what[slot], g.type[slot]
     if g.step[slot] == 0:
@@ -129,7 +129,7 @@ def _train(g, slot):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(nogil=True)
+@rule
 def _run(g, m, slot):  # type: ignore[no-untyped-def]
     kind = g.order[slot]
     if kind == MOVE:
@@ -143,14 +143,14 @@ def _run(g, m, slot):  # type: ignore[no-untyped-def]
     return _train(g, slot)
 
 
-@njit(nogil=True)
+@rule
 def _run_and_close(g, m, slot):  # type: ignore[no-untyped-def]
     if _run(g, m, slot):
         g.order[slot] = IDLE
     g.stamp[slot] = g.tick + 1
 
 
-@njit(nogil=True)
+@rule
 def _before(g, a, b):  # type: ignore[no-untyped-def]
     """True if the order of slot a runs before that of slot b: later ones first."""
     if g.started[a] != g.started[b]:
@@ -158,7 +158,7 @@ def _before(g, a, b):  # type: ignore[no-untyped-def]
     return g.number[a] < g.number[b]
 
 
-@njit(nogil=True)
+@rule
 def _sort_agenda(g):  # type: ignore[no-untyped-def]
     """Drops what ended and sorts the rest; it is almost sorted from the tick before."""
     size = 0
@@ -176,7 +176,7 @@ def _sort_agenda(g):  # type: ignore[no-untyped-def]
     g.agenda_size = size
 
 
-@njit(nogil=True)
+@rule
 def run_orders(g, m):  # type: ignore[no-untyped-def]
     """One tick of all orders: new ones begin and run first, those of the tick before (counter-attacks) before all.
 

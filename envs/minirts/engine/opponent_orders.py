@@ -7,9 +7,9 @@ scout, defenders, attackers, gatherers.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import between2, distance2, free, reference
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.opponent_plan import plan
 from rllib_llm_comm.envs.minirts.engine.opponent_view import best_target, look
@@ -54,19 +54,19 @@ _SCOUTS = np.array([DRAGON, PEASANT, SPEARMAN, CAVALRY, SWORDMAN, ARCHER], np.in
 _RING_STEP = 4
 
 
-@njit(nogil=True)
+@rule
 def _wish_attack(g, m, slot, target):  # type: ignore[no-untyped-def]
     if target != NO_ONE:
         m.wish[slot], m.wish_target[slot] = ATTACK, reference(g, target)
 
 
-@njit(nogil=True)
+@rule
 def _free_peasant(g, m, slot):  # type: ignore[no-untyped-def]
     idle = g.order[slot] == IDLE or g.order[slot] == GATHER
     return g.type[slot] == PEASANT and idle and m.wish[slot] == IDLE
 
 
-@njit(nogil=True)
+@rule
 def _peasant_to_drive_off(g, m, slot):  # type: ignore[no-untyped-def]
     """An enemy peasant that builds less than 8 cells away, or is at most 3 away."""
     for i in range(m.list_size[ENEMIES]):
@@ -78,7 +78,7 @@ def _peasant_to_drive_off(g, m, slot):  # type: ignore[no-untyped-def]
     return NO_ONE
 
 
-@njit(nogil=True)
+@rule
 def _fight_at_home(g, m, player):  # type: ignore[no-untyped-def]
     for i in range(g.count[player]):
         slot = g.roster[player, i]
@@ -91,7 +91,7 @@ def _fight_at_home(g, m, player):  # type: ignore[no-untyped-def]
             _wish_attack(g, m, slot, _peasant_to_drive_off(g, m, slot))
 
 
-@njit(nogil=True)
+@rule
 def _idle_house(g, m, player, house):  # type: ignore[no-untyped-def]
     """The first idle building of a type; of town halls only the first comes into question."""
     for i in range(g.count[player]):
@@ -104,7 +104,7 @@ def _idle_house(g, m, player, house):  # type: ignore[no-untyped-def]
     return NO_ONE
 
 
-@njit(nogil=True)
+@rule
 def _chosen_already(g, m, player, x, y):  # type: ignore[no-untyped-def]
     for i in range(g.count[player]):
         slot = g.roster[player, i]
@@ -113,7 +113,7 @@ def _chosen_already(g, m, player, x, y):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(nogil=True)
+@rule
 def _building_spot(g, m, player):  # type: ignore[no-untyped-def]
     """The first free place around the town hall, from the side of the map's centre; (-1, -1) if there is none."""
     hall_x, hall_y = g.x[m.hall], g.y[m.hall]
@@ -130,7 +130,7 @@ def _building_spot(g, m, player):  # type: ignore[no-untyped-def]
     return np.float32(-1), np.float32(-1)
 
 
-@njit(nogil=True)
+@rule
 def _nearest_unit(g, m, player, kind, x, y):  # type: ignore[no-untyped-def]
     """The nearest own unit of a type that neither builds nor has got an order."""
     best, best2 = NO_ONE, _ANYWHERE
@@ -143,7 +143,7 @@ def _nearest_unit(g, m, player, kind, x, y):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(nogil=True)
+@rule
 def _make(g, m, player, kind):  # type: ignore[no-untyped-def]
     """Orders somebody to make a thing. Returns whether there is somebody."""
     if IS_BUILDING[kind]:
@@ -162,7 +162,7 @@ def _make(g, m, player, kind):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(nogil=True)
+@rule
 def _production(g, m, player):  # type: ignore[no-untyped-def]
     """First what is queued, then all that is wanted, in random order; what is too dear is queued."""
     types = np.arange(NUM_TYPES)
@@ -185,7 +185,7 @@ def _production(g, m, player):  # type: ignore[no-untyped-def]
             break
 
 
-@njit(nogil=True)
+@rule
 def _first_side(g, m):  # type: ignore[no-untyped-def]
     left, top = g.x[m.hall] <= SIZE // 2, g.y[m.hall] <= SIZE // 2
     if left:
@@ -193,7 +193,7 @@ def _first_side(g, m):  # type: ignore[no-untyped-def]
     return 3 if top else 2
 
 
-@njit(nogil=True)
+@rule
 def _unseen_waypoint(g, m, player):  # type: ignore[no-untyped-def]
     """The first way-point that was never seen, on rings from outside to inside; (-1, -1) if all were."""
     first = _first_side(g, m)
@@ -213,7 +213,7 @@ def _unseen_waypoint(g, m, player):  # type: ignore[no-untyped-def]
     return np.float32(-1), np.float32(-1)
 
 
-@njit(nogil=True)
+@rule
 def _send_scout(g, m, player):  # type: ignore[no-untyped-def]
     x, y = _unseen_waypoint(g, m, player)
     if x < 0:
@@ -225,7 +225,7 @@ def _send_scout(g, m, player):  # type: ignore[no-untyped-def]
             return
 
 
-@njit(nogil=True)
+@rule
 def _army_attacks(g, m, player, which, reach2):  # type: ignore[no-untyped-def]
     for i in range(g.count[player]):
         slot = g.roster[player, i]
@@ -233,7 +233,7 @@ def _army_attacks(g, m, player, which, reach2):  # type: ignore[no-untyped-def]
             _wish_attack(g, m, slot, best_target(g, m, slot, which, reach2))
 
 
-@njit(nogil=True)
+@rule
 def _nearest_hall(g, player, slot):  # type: ignore[no-untyped-def]
     best, best2 = NO_ONE, _ANYWHERE
     for i in range(g.count[player]):
@@ -243,7 +243,7 @@ def _nearest_hall(g, player, slot):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(nogil=True)
+@rule
 def _resource_for(g, m, player, hall):  # type: ignore[no-untyped-def]
     """The resource nearest to a hall among those that lie nearer to it than to other halls."""
     best, best2 = NO_ONE, _ANYWHERE
@@ -254,7 +254,7 @@ def _resource_for(g, m, player, hall):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(nogil=True)
+@rule
 def _gatherers(g, m, player):  # type: ignore[no-untyped-def]
     """Idle peasants go to the hall that got the fewest so far."""
     sent = np.zeros(g.count[player], np.int32)
@@ -275,7 +275,7 @@ def _gatherers(g, m, player):  # type: ignore[no-untyped-def]
             m.wish_hall[slot] = reference(g, g.roster[player, best])
 
 
-@njit(nogil=True)
+@rule
 def act(g, m, player):  # type: ignore[no-untyped-def]
     """A scripted opponent thinks and fills `m.wish` for its units: `IDLE`, or the kind of order it gives."""
     look(g, m, player)

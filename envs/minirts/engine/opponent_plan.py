@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.opponent_view import enemies_of
 from rllib_llm_comm.envs.minirts.engine.random_stream import uniform
 from rllib_llm_comm.envs.minirts.engine.state import ENEMIES, IN_RANGE, NO_ONE, RESOURCES, THREATS
@@ -42,7 +42,7 @@ _COUNTER[[SPEARMAN, BARRACK, CAVALRY, STABLE]] = SWORDMAN, SWORDMAN, SPEARMAN, S
 _COUNTER[WORKSHOP] = DRAGON
 
 
-@njit(nogil=True)
+@rule
 def _want(m, kind):  # type: ignore[no-untyped-def]
     """Wants a thing if the budget allows it."""
     if m.budget >= COST[kind]:
@@ -50,7 +50,7 @@ def _want(m, kind):  # type: ignore[no-untyped-def]
         m.budget -= COST[kind]
 
 
-@njit(nogil=True)
+@rule
 def _army(m):  # type: ignore[no-untyped-def]
     size = 0
     for kind in range(NUM_TYPES):
@@ -59,14 +59,14 @@ def _army(m):  # type: ignore[no-untyped-def]
     return size
 
 
-@njit(nogil=True)
+@rule
 def _producer(m, kind):  # type: ignore[no-untyped-def]
     house = MADE_BY[kind]
     if m.own[house] + m.coming[house] == 0:
         _want(m, house)
 
 
-@njit(nogil=True)
+@rule
 def _go(g, m, army, enough):  # type: ignore[no-untyped-def]
     """Attacks with a big enough army, or when nothing else is left."""
     if army >= enough or m.list_size[RESOURCES] == 0 or m.own[PEASANT] == 0:
@@ -76,7 +76,7 @@ def _go(g, m, army, enough):  # type: ignore[no-untyped-def]
         m.assault = 1
 
 
-@njit(nogil=True)
+@rule
 def _one_type(g, m, kind, enough, most):  # type: ignore[no-untyped-def]
     _producer(m, kind)
     army = _army(m)
@@ -85,7 +85,7 @@ def _one_type(g, m, kind, enough, most):  # type: ignore[no-untyped-def]
     _go(g, m, army, enough)
 
 
-@njit(nogil=True)
+@rule
 def _several_types(g, m, player):  # type: ignore[no-untyped-def]
     """The producers of all types first; then each type until it has its share, and the last one beyond."""
     size, enough = g.ai_num_types[player], 0
@@ -102,7 +102,7 @@ def _several_types(g, m, player):  # type: ignore[no-untyped-def]
     _go(g, m, army, enough)
 
 
-@njit(nogil=True)
+@rule
 def _own_types(g, m, player):  # type: ignore[no-untyped-def]
     if g.ai_num_types[player] == 1:
         _one_type(g, m, g.ai_types[player, 0], g.ai_mins[player, 0], g.ai_max[player])
@@ -110,13 +110,13 @@ def _own_types(g, m, player):  # type: ignore[no-untyped-def]
         _several_types(g, m, player)
 
 
-@njit(nogil=True)
+@rule
 def _towers(m):  # type: ignore[no-untyped-def]
     if m.own[GUARD_TOWER] + m.coming[GUARD_TOWER] < _TOWERS:
         _want(m, GUARD_TOWER)
 
 
-@njit(nogil=True)
+@rule
 def _remember(g, m, player):  # type: ignore[no-untyped-def]
     """Keeps for the whole game the army type seen last, and that a building of the enemy was known."""
     for i in range(m.list_size[ENEMIES]):
@@ -128,7 +128,7 @@ def _remember(g, m, player):  # type: ignore[no-untyped-def]
             return
 
 
-@njit(nogil=True)
+@rule
 def _seen(g, m, player):  # type: ignore[no-untyped-def]
     """The enemy's army type seen last, else a producer that is listed now, or -1."""
     if g.ai_last_army[player] >= 0:
@@ -139,7 +139,7 @@ def _seen(g, m, player):  # type: ignore[no-untyped-def]
     return np.int32(NO_ONE)
 
 
-@njit(nogil=True)
+@rule
 def _counter(g, m, player):  # type: ignore[no-untyped-def]
     """The type against what was seen, or -1 if nothing was.
 
@@ -154,7 +154,7 @@ def _counter(g, m, player):  # type: ignore[no-untyped-def]
     return _MELEE_DRAWN[uniform(g, player, 0, 2)]
 
 
-@njit(nogil=True)
+@rule
 def _strong(g, m, player):  # type: ignore[no-untyped-def]
     _remember(g, m, player)
     kind = _counter(g, m, player)
@@ -169,7 +169,7 @@ def _strong(g, m, player):  # type: ignore[no-untyped-def]
             _one_type(g, m, DRAGON, g.ai_mins[player, 0], g.ai_max[player])
 
 
-@njit(nogil=True)
+@rule
 def plan(g, m, player):  # type: ignore[no-untyped-def]
     """Decides what is `wanted`, whether to `scout` and whether to start an `assault` on the enemy's base."""
     m.wanted[:] = 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import between2, in_sight, listed
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.state import (
     BASES,
     BUILD,
@@ -33,13 +33,13 @@ _THREAT2 = np.float32(25)
 _ANYWHERE = np.float32(1e9)
 
 
-@njit(nogil=True)
+@rule
 def _add(m, which, slot):  # type: ignore[no-untyped-def]
     m.lists[which, m.list_size[which]] = slot
     m.list_size[which] += 1
 
 
-@njit(nogil=True)
+@rule
 def _look_at_own(g, m, player):  # type: ignore[no-untyped-def]
     m.own[:] = 0
     m.coming[:] = 0
@@ -59,7 +59,7 @@ def _look_at_own(g, m, player):  # type: ignore[no-untyped-def]
         m.coming[g.ai_queued[player]] += 1
 
 
-@njit(nogil=True)
+@rule
 def _threatens(g, player, enemy):  # type: ignore[no-untyped-def]
     """True if an enemy is near a town hall or tower of the player."""
     for i in range(g.count[player]):
@@ -70,7 +70,7 @@ def _threatens(g, player, enemy):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(nogil=True)
+@rule
 def look(g, m, player):  # type: ignore[no-untyped-def]
     """Fills the lists and counts.
 
@@ -97,7 +97,7 @@ def look(g, m, player):  # type: ignore[no-untyped-def]
                     _add(m, BASES, slot)
 
 
-@njit(nogil=True)
+@rule
 def enemies_of(g, m, kind):  # type: ignore[no-untyped-def]
     """Listed enemies of a type."""
     count = 0
@@ -106,7 +106,7 @@ def enemies_of(g, m, kind):  # type: ignore[no-untyped-def]
     return count
 
 
-@njit(nogil=True)
+@rule
 def _nearest_builder(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
     best, best2 = NO_ONE, _ANYWHERE
     for i in range(m.list_size[which]):
@@ -117,7 +117,7 @@ def _nearest_builder(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(nogil=True)
+@rule
 def best_target(g, m, slot, which, reach2):  # type: ignore[no-untyped-def]
     """Preferred target of a fighter.
 

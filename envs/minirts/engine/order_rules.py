@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import reference, resolve, take_off
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.state import ATTACK, BUILD, FINISHED, GATHER, IDLE, MOVE, NO_ONE, PENDING, TRAIN
 from rllib_llm_comm.envs.minirts.engine.units import CAN_ATTACK, COST, IS_BUILDING, IS_MOBILE, MADE_BY, PEASANT
 
@@ -13,7 +13,7 @@ DONE, DROPPED, NOT_ALLOWED = range(3)
 """End of an order: it runs, it is silently dropped, or it is one the unit can never get."""
 
 
-@njit(nogil=True)
+@rule
 def _send(g, unit, kind, target, hall, what, x, y):  # type: ignore[no-untyped-def]
     at = g.num_pending
     if at < PENDING:
@@ -23,7 +23,7 @@ def _send(g, unit, kind, target, hall, what, x, y):  # type: ignore[no-untyped-d
         g.num_pending = at + 1
 
 
-@njit(nogil=True)
+@rule
 def begin(g, at):  # type: ignore[no-untyped-def]
     """Begins a pending order instead of what its unit did. Returns the unit's slot, or -1 if it is gone."""
     slot = resolve(g, g.p_unit[at])
@@ -43,7 +43,7 @@ def begin(g, at):  # type: ignore[no-untyped-def]
     return slot
 
 
-@njit(nogil=True)
+@rule
 def cancel(g, slot):  # type: ignore[no-untyped-def]
     """Ends a unit's order before it is done, at once: what was paid comes back, an unfinished building goes."""
     kind = g.order[slot]
@@ -55,7 +55,7 @@ def cancel(g, slot):  # type: ignore[no-untyped-def]
             take_off(g, site)
 
 
-@njit(nogil=True)
+@rule
 def _fits(g, slot, kind, what):  # type: ignore[no-untyped-def]
     """True if a unit is of a type that may get an order."""
     own = g.type[slot]
@@ -70,7 +70,7 @@ def _fits(g, slot, kind, what):  # type: ignore[no-untyped-def]
     return kind == BUILD or (kind == TRAIN and IS_BUILDING[own])
 
 
-@njit(nogil=True)
+@rule
 def _superfluous(g, slot, kind, target, hall):  # type: ignore[no-untyped-def]
     """True if an order says what the unit already does, or asks what cannot be."""
     if kind == ATTACK:
@@ -82,7 +82,7 @@ def _superfluous(g, slot, kind, target, hall):  # type: ignore[no-untyped-def]
     return kind == TRAIN and g.order[slot] == TRAIN
 
 
-@njit(nogil=True)
+@rule
 def give(g, player, unit, kind, target, hall, what, x, y, filtered):  # type: ignore[no-untyped-def]
     """Takes over a player's order; the arguments are those of `state.ORDER`, and whether orders that say what the unit
     already does are dropped. Returns what became of it."""
@@ -97,7 +97,7 @@ def give(g, player, unit, kind, target, hall, what, x, y, filtered):  # type: ig
     return DONE
 
 
-@njit(nogil=True)
+@rule
 def strike_back(g, slot, shooter):  # type: ignore[no-untyped-def]
     """A unit that was hit and has nothing to do attacks the shooter (a reference), from the next tick on."""
     if g.order[slot] == IDLE and CAN_ATTACK[g.type[slot]]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import axis_cell, clear_of_discs, distance2, passable
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.state import CELLS, NO_ONE
 
@@ -30,12 +30,12 @@ _DX = np.array([1, 0, -1, 0], np.int32)
 _DY = np.array([0, 1, 0, -1], np.int32)
 
 
-@njit(nogil=True)
+@rule
 def _known_terrain_passable(g, player, cell, kind):  # type: ignore[no-untyped-def]
     return g.seen[player, cell] == 0 or passable(g, cell, kind)
 
 
-@njit(nogil=True)
+@rule
 def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
     """True if a unit could walk straight to a place, as far as its player knows.
 
@@ -72,7 +72,7 @@ def straight(g, slot, to_x, to_y):  # type: ignore[no-untyped-def]
     return True
 
 
-@njit(nogil=True)
+@rule
 def _before(m, a, b):  # type: ignore[no-untyped-def]
     """True if heap entry a comes before b: smaller sum, then smaller cost so far, then larger cell."""
     if m.heap_f[a] != m.heap_f[b]:
@@ -82,14 +82,14 @@ def _before(m, a, b):  # type: ignore[no-untyped-def]
     return m.heap_cell[a] > m.heap_cell[b]
 
 
-@njit(nogil=True)
+@rule
 def _swap(m, a, b):  # type: ignore[no-untyped-def]
     m.heap_f[a], m.heap_f[b] = m.heap_f[b], m.heap_f[a]
     m.heap_g[a], m.heap_g[b] = m.heap_g[b], m.heap_g[a]
     m.heap_cell[a], m.heap_cell[b] = m.heap_cell[b], m.heap_cell[a]
 
 
-@njit(nogil=True)
+@rule
 def _push(m, f, cost, cell):  # type: ignore[no-untyped-def]
     at = m.heap_size
     m.heap_f[at], m.heap_g[at], m.heap_cell[at] = f, cost, cell
@@ -102,7 +102,7 @@ def _push(m, f, cost, cell):  # type: ignore[no-untyped-def]
         at = above
 
 
-@njit(nogil=True)
+@rule
 def _pop(m):  # type: ignore[no-untyped-def]
     """Takes the first entry off the heap and returns its cell."""
     cell = m.heap_cell[0]
@@ -121,25 +121,25 @@ def _pop(m):  # type: ignore[no-untyped-def]
         at = first
 
 
-@njit(nogil=True)
+@rule
 def _as_the_crow_flies(cell, target):  # type: ignore[no-untyped-def]
     dx = np.float32(cell % SIZE - target % SIZE)
     dy = np.float32(cell // SIZE - target // SIZE)
     return np.float32(math.sqrt(dx * dx + dy * dy))
 
 
-@njit(nogil=True)
+@rule
 def _estimate(m, player, cell, target):  # type: ignore[no-untyped-def]
     learned = m.learned[player, target, cell]
     return learned if learned > 0 else _as_the_crow_flies(cell, target)
 
 
-@njit(nogil=True)
+@rule
 def _learn(m, player, cell, target, value):  # type: ignore[no-untyped-def]
     m.learned[player, target, cell] = max(value, _as_the_crow_flies(cell, target))
 
 
-@njit(nogil=True)
+@rule
 def _open(g, m, slot, cell):  # type: ignore[no-untyped-def]
     """True if a search may enter a cell; discs count only near the unit."""
     x, y = np.float32(cell % SIZE), np.float32(cell // SIZE)
@@ -148,7 +148,7 @@ def _open(g, m, slot, cell):  # type: ignore[no-untyped-def]
     return distance2(g.x[slot], g.y[slot], x, y) >= _NEAR2 or clear_of_discs(g, x, y, slot)
 
 
-@njit(nogil=True)
+@rule
 def _enter(m, player, cell, parent, cost, target):  # type: ignore[no-untyped-def]
     m.mark[cell] = m.search
     m.cost[cell] = cost
@@ -156,7 +156,7 @@ def _enter(m, player, cell, parent, cost, target):  # type: ignore[no-untyped-de
     _push(m, cost + _estimate(m, player, cell, target), cost, cell)
 
 
-@njit(nogil=True)
+@rule
 def _search(g, m, slot, start, target):  # type: ignore[no-untyped-def]
     """A* from start to target. Returns the goal (the target, or the best cell after 1000 expansions) or -1, and the
     number of cells in `m.popped`."""
@@ -182,7 +182,7 @@ def _search(g, m, slot, start, target):  # type: ignore[no-untyped-def]
     return _NO_WAY, popped
 
 
-@njit(nogil=True)
+@rule
 def _learn_from_search(m, player, target, goal, popped):  # type: ignore[no-untyped-def]
     best = m.cost[goal] + _estimate(m, player, goal, target)
     for i in range(popped):
@@ -194,7 +194,7 @@ def _learn_from_search(m, player, target, goal, popped):  # type: ignore[no-unty
         cell = m.parent[cell]
 
 
-@njit(nogil=True)
+@rule
 def _farthest_straight(g, m, slot, goal):  # type: ignore[no-untyped-def]
     """The last cell of a path that the unit can walk to straight; at worst its own."""
     cell = goal
@@ -203,7 +203,7 @@ def _farthest_straight(g, m, slot, goal):  # type: ignore[no-untyped-def]
     return cell
 
 
-@njit(nogil=True)
+@rule
 def way(g, m, slot, to_x, to_y, tick):  # type: ignore[no-untyped-def]
     """Next place on a unit's way to another place.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 
 _LENGTH, _AHEAD = 624, 397
 _WORD = 2**32
@@ -21,7 +22,7 @@ def seed_stream(record: np.ndarray, player: int, seed: int) -> None:
     record["rng"][0, player], record["rng_at"][0, player] = state["key"], state["pos"]
 
 
-@njit(nogil=True)
+@rule
 def _refill(g, player):  # type: ignore[no-untyped-def]
     for i in range(_LENGTH):
         above, below = np.int64(g.rng[player, i]), np.int64(g.rng[player, (i + 1) % _LENGTH])
@@ -33,7 +34,7 @@ def _refill(g, player):  # type: ignore[no-untyped-def]
     g.rng_at[player] = 0
 
 
-@njit(nogil=True)
+@rule
 def word(g, player):  # type: ignore[no-untyped-def]
     """The next 32 bits, as int64."""
     if g.rng_at[player] >= _LENGTH:
@@ -46,7 +47,7 @@ def word(g, player):  # type: ignore[no-untyped-def]
     return y ^ (y >> 18)
 
 
-@njit(nogil=True)
+@rule
 def uniform(g, player, low, high):  # type: ignore[no-untyped-def]
     """A whole number from low to high, both included; what would favour some is drawn again."""
     size = np.int64(high - low + 1)

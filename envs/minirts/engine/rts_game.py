@@ -259,13 +259,31 @@ class Game:
         """bool (32, 32) by row and column: cells that a player has ever seen."""
         return (self.record["seen"][0, player] > 0).reshape(SIZE, SIZE)
 
+    def known_to(self, player: int) -> tuple[list[Unit], list[Unit], list[Unit]]:
+        """All that a player knows of, in one reading: its own units, `seen_enemies`, and `seen_resources`.
+
+        Args:
+            player: The player; its own units are those of `units`, resources that it owns and building sites included.
+        """
+        slots, owned = self._slots(0, 1), self.record["count"][0]
+        own = np.repeat((0, 1), owned) == player
+        known = self._are_known(player, slots)
+        kept = own | known
+        units = self._read(slots[kept])
+        told = list(zip(units, own[kept].tolist(), known[kept].tolist(), strict=True))
+        return (
+            [unit for unit, mine, _ in told if mine],
+            [unit for unit, mine, there in told if there and not mine and unit.type != RESOURCE],
+            [unit for unit, _, there in told if there and unit.type == RESOURCE],
+        )
+
     def seen_enemies(self, player: int) -> list[Unit]:
         """Finished units of the other player that a player sees, and its buildings that the player remembers."""
-        return [unit for unit in self._known(player, self._slots(1 - player)) if unit.type != RESOURCE]
+        return self.known_to(player)[1]
 
     def seen_resources(self, player: int) -> list[Unit]:
         """Resources that a player sees or remembers."""
-        return [unit for unit in self._known(player, self._slots(0, 1)) if unit.type == RESOURCE]
+        return self.known_to(player)[2]
 
     def snapshot(self) -> Snapshot:
         """The exact state, what the path planners learned included."""
@@ -314,17 +332,16 @@ class Game:
             )
         ]
 
-    def _known(self, player: int, slots: np.ndarray) -> list[Unit]:
-        """Those of the finished units at some places that a player sees, or remembers if they stand still."""
+    def _are_known(self, player: int, slots: np.ndarray) -> np.ndarray:
+        """True for units that are finished and seen by a player, or remembered if they stand still."""
         g = self.record[0]
-        known = []
-        for slot, unit in zip(slots.tolist(), self._read(slots), strict=True):
-            column, row = unit.cell
-            fixed = IS_BUILDING[unit.type] or unit.type == RESOURCE
-            seen = g["sight"][player, row * SIZE + column] > 0 or (fixed and g["known"][player, slot])
-            if unit.finished and seen:
-                known.append(unit)
-        return known
+        # As of `Unit.cell`; units can stand slightly outside of the map.
+        columns, rows = ((g[axis][slots].astype(np.float64) + 0.5).astype(np.int64) for axis in ("x", "y"))
+        seen = g["sight"][player][np.minimum(rows * SIZE + columns, state.CELLS - 1)] > 0
+        types = g["type"][slots]
+        remembered = ((IS_BUILDING[types] != 0) | (types == RESOURCE)) & (g["known"][player][slots] != 0)
+        found: np.ndarray = (g["stage"][slots] == state.FINISHED) & (seen | remembered)
+        return found
 
 
 def _forget(memory: np.ndarray) -> None:

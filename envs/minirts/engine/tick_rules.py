@@ -13,6 +13,7 @@ from rllib_llm_comm.envs.minirts.engine import command_queue as commands
 from rllib_llm_comm.envs.minirts.engine import order_rules as orders
 from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import reference, resolve, update_fog
 from rllib_llm_comm.envs.minirts.engine.command_execution import add_unit, carry_out_all
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.durative import run_orders
 from rllib_llm_comm.envs.minirts.engine.fingerprint import fingerprint
 from rllib_llm_comm.envs.minirts.engine.opponent_orders import act
@@ -37,7 +38,7 @@ _MAX_FAILURES = 250
 _POOR = 50
 
 
-@njit(nogil=True)
+@rule
 def _progress(g):  # type: ignore[no-untyped-def]
     """Construction sites grow."""
     for player in range(2):
@@ -49,7 +50,7 @@ def _progress(g):  # type: ignore[no-untyped-def]
                 g.hp[slot] = min(full, np.int32((g.tick - g.created[slot]) / BUILD_TICKS * full))
 
 
-@njit(nogil=True)
+@rule
 def _fly(g, at, target):  # type: ignore[no-untyped-def]
     """Moves a bullet towards the unit in a slot. Returns whether it is there already."""
     dx, dy = g.x[target] - g.b_x[at], g.y[target] - g.b_y[at]
@@ -63,7 +64,7 @@ def _fly(g, at, target):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(nogil=True)
+@rule
 def _drop_gone(g):  # type: ignore[no-untyped-def]
     """Takes off the bullets that are gone; the last one gets the number of each."""
     for at in range(g.num_bullets - 1, -1, -1):
@@ -74,7 +75,7 @@ def _drop_gone(g):  # type: ignore[no-untyped-def]
             g.num_bullets = last
 
 
-@njit(nogil=True)
+@rule
 def _bullets(g):  # type: ignore[no-untyped-def]
     """Bullets fly on, hit, or are lost because their target is gone.
 
@@ -93,7 +94,7 @@ def _bullets(g):  # type: ignore[no-untyped-def]
     _drop_gone(g)
 
 
-@njit(nogil=True)
+@rule
 def winner(g):  # type: ignore[no-untyped-def]
     """Present winner, or -1: the only one with a town hall, else the only one that is not ruined.
 
@@ -114,7 +115,7 @@ def winner(g):  # type: ignore[no-untyped-def]
     return NO_ONE
 
 
-@njit(nogil=True)
+@rule
 def _judge(g):  # type: ignore[no-untyped-def]
     g.winner = winner(g)
     failures = 0
@@ -128,7 +129,7 @@ def _judge(g):  # type: ignore[no-untyped-def]
         g.status = DRAWN
 
 
-@njit(nogil=True)
+@rule
 def _give_wishes(g, m, player):  # type: ignore[no-untyped-def]
     for i in range(g.count[player]):
         slot = g.roster[player, i]
@@ -138,7 +139,7 @@ def _give_wishes(g, m, player):  # type: ignore[no-untyped-def]
         orders.give(g, player, reference(g, slot), kind, target, hall, what, m.wish_x[slot], m.wish_y[slot], True)
 
 
-@njit(nogil=True)
+@rule
 def _opponents_act(g, m):  # type: ignore[no-untyped-def]
     """Scripted opponents whose turn it is think on the same state; then their orders are given, by unit."""
     for player in range(2):
@@ -153,7 +154,7 @@ def _opponents_act(g, m):  # type: ignore[no-untyped-def]
         _give_wishes(g, m, player)
 
 
-@njit(nogil=True)
+@rule
 def tick(g, m, given, codes, filtered):  # type: ignore[no-untyped-def]
     """One tick; `g.tick` stays.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from rllib_llm_comm.envs.minirts.engine import command_queue as commands
 from rllib_llm_comm.envs.minirts.engine.collisions_and_sight import distance2, free
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE
 from rllib_llm_comm.envs.minirts.engine.paths import way
 from rllib_llm_comm.envs.minirts.engine.state import CELLS, FAILURE_TICKS
@@ -18,7 +18,7 @@ _NEAR2 = np.float32(1)
 _STAY = np.float32(0.4)
 
 
-@njit(nogil=True)
+@rule
 def walk(g, m, slot, to_x, to_y):  # type: ignore[no-untyped-def]
     """Plans a step: straight on, or turned left or right where something is in the way.
 

@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.interface import text_spaces
 from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import Command
-from rllib_llm_comm.envs.minirts.view import observations, officer_view, text
+from rllib_llm_comm.envs.minirts.view import compiled_views, observations, officer_view, text
 
 
 class CommanderView:
@@ -68,9 +68,9 @@ class CommanderView:
             if team.told is not None:
                 seen["vector"] = np.concatenate([seen["vector"], told_army.numbers(team, commander)])
         if "planes" in self._parts:
-            seen["planes"] = observations.planes(team, commander)
+            seen["planes"] = compiled_views.planes(team, commander)
         if "lists" in self._parts:
-            seen |= observations.lists(team, commander)
+            seen |= compiled_views.lists(team, commander)
         if "officer" in self._parts:
             seen |= officer_view.observe(team, commander)
         if self._in_words:

@@ -22,8 +22,10 @@ from rllib_llm_comm.envs.minirts.side import Side
 
 PARTS = ("text", "vector", "planes", "lists", "officer")
 NUM_PLANES = 43
-_TERRAIN, _OWN, _ENEMY, _RESOURCE, _MINE = 5, 11, 26, 41, 42
-_FOG = 5
+TERRAIN_PLANE, OWN_PLANE, ENEMY_PLANE, RESOURCE_PLANE, MINE_PLANE = 5, 11, 26, 41, 42
+"""First planes of the terrain, of the side's units, of enemies, and those of resources and of the commander's own."""
+FOG = 5
+"""Number of the unknown terrain."""
 UNIT_COLUMNS, OTHER_COLUMNS = 12, 5
 _LARGE = 100_000.0
 BOUNDS = (-_LARGE, _LARGE)
@@ -120,13 +122,13 @@ def planes(side: Side, commander: int) -> np.ndarray:
     now, ever = game.visible(side.player), game.explored(side.player)
     out[2], out[3], out[4] = ~ever, ever & ~now, now
     water = (game.record["terrain"][0] == WATER).reshape(SIZE, SIZE)
-    out[_TERRAIN], out[_TERRAIN + 1], out[_TERRAIN + _FOG] = ever & ~water, ever & water, ~ever
+    out[TERRAIN_PLANE], out[TERRAIN_PLANE + 1], out[TERRAIN_PLANE + FOG] = ever & ~water, ever & water, ~ever
     for unit in side.own:
         x, y = inside(unit)
-        out[_OWN + unit.type - 1, y, x] += 1
+        out[OWN_PLANE + unit.type - 1, y, x] += 1
         if side.owner(unit) == commander:
-            out[_MINE, y, x] += 1
-    for base, units in ((_ENEMY - 1, side.enemies), (_RESOURCE, side.resources)):
+            out[MINE_PLANE, y, x] += 1
+    for base, units in ((ENEMY_PLANE - 1, side.enemies), (RESOURCE_PLANE, side.resources)):
         for unit in units:
             x, y = inside(unit)
             out[base + unit.type, y, x] += 1
@@ -147,8 +149,8 @@ def lists(side: Side, commander: int) -> dict[str, np.ndarray]:
     first = side.units_of(commander)
     others = [unit for unit in (*side.own, *side.sites) if not unit.finished or side.owner(unit) != commander]
     own = np.zeros((MOST_UNITS, UNIT_COLUMNS), np.float32)
-    for row, unit in zip(own, [*first, *others], strict=False):
-        row[:] = _own_row(side, unit, unit in first)
+    for row, (number, unit) in zip(own, enumerate([*first, *others]), strict=False):
+        row[:] = _own_row(side, unit, number < len(first))
     return {"own": own, "enemies": _rows(side.enemies), "resources": _rows(side.resources)}
 
 

@@ -1,0 +1,215 @@
+"""`observations.planes` and `observations.lists`, compiled: the same numbers, read from the game's record.
+
+The plain functions of `observations` say what the numbers are, and the tests compare each of them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from rllib_llm_comm.envs.compiling import compiling
+from rllib_llm_comm.envs.minirts.collective_command import MOST_UNITS
+from rllib_llm_comm.envs.minirts.engine import state
+from rllib_llm_comm.envs.minirts.engine.compiled_rule import rule
+from rllib_llm_comm.envs.minirts.engine.fingerprint import fingerprint
+from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
+from rllib_llm_comm.envs.minirts.engine.state import (
+    ATTACK,
+    BUILD,
+    CELLS,
+    FINISHED,
+    GATHER,
+    ORDER_NAMES,
+    SLOTS,
+    TRAIN,
+)
+from rllib_llm_comm.envs.minirts.engine.units import HP, IS_BUILDING, NUM_TYPES, RESOURCE
+from rllib_llm_comm.envs.minirts.side import Side
+from rllib_llm_comm.envs.minirts.view import observations
+from rllib_llm_comm.envs.minirts.view.observations import (
+    ENEMY_PLANE,
+    FOG,
+    MINE_PLANE,
+    NUM_PLANES,
+    OTHER_COLUMNS,
+    OWN_PLANE,
+    RESOURCE_PLANE,
+    TERRAIN_PLANE,
+    UNIT_COLUMNS,
+)
+
+_NUM_ORDERS = len(ORDER_NAMES)
+# Of a game: what is read of each slot, and what is read of the player's own row.
+_OF_SLOTS = ("serial", "type", "hp", "stage", "x", "y", "order", "what", "target")
+_OF_PLAYER = ("known", "sight", "seen")
+
+
+def planes(side: Side, commander: int) -> np.ndarray:
+    """As `observations.planes`, which says what they are.
+
+    Args:
+        side: The side; nothing has happened since its latest `look`.
+        commander: Its number.
+    """
+    out = np.zeros((NUM_PLANES, CELLS), np.float32)
+    _compiled()[0](*_arguments(side), side.game.record["terrain"][0], commander, out)
+    return out.reshape(NUM_PLANES, SIZE, SIZE)
+
+
+def lists(side: Side, commander: int) -> dict[str, np.ndarray]:
+    """As `observations.lists`, which says what they are.
+
+    Args:
+        side: The side; nothing has happened since its latest `look`.
+        commander: Its number.
+    """
+    own = np.zeros((MOST_UNITS, UNIT_COLUMNS), np.float32)
+    enemies, resources = (np.zeros((MOST_UNITS, OTHER_COLUMNS), np.float32) for _ in range(2))
+    _compiled()[1](*_arguments(side), commander, own, enemies, resources)
+    return {"own": own, "enemies": enemies, "resources": resources}
+
+
+def _arguments(side: Side) -> tuple[Any, ...]:
+    """Input of both functions: units by slot, rosters, whose units they are, and what the player knows and sees."""
+    g, player = side.game.record[0], side.player
+    of_player = (g[name][player] for name in _OF_PLAYER)
+    return (*(g[name] for name in _OF_SLOTS), g["roster"], g["count"], player, side.owner_of_slot, *of_player)
+
+
+@cache
+def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
+    layout = zlib.crc32(Path(observations.__file__).read_bytes())
+    fill_planes, fill_lists = _entrances(fingerprint(), layout)
+    g = state.new_game()[0]
+    nothing = (*(g[name] for name in _OF_SLOTS), g["roster"], g["count"], 0, np.zeros(SLOTS, np.int32))
+    nothing += tuple(g[name][0] for name in _OF_PLAYER)
+    rows = [np.zeros((MOST_UNITS, columns), np.float32) for columns in (UNIT_COLUMNS, OTHER_COLUMNS, OTHER_COLUMNS)]
+    with compiling("the views of MiniRTS", "some seconds"):
+        fill_planes(*nothing, g["terrain"], 0, np.zeros((NUM_PLANES, CELLS), np.float32))
+        fill_lists(*nothing, 0, *rows)
+    return fill_planes, fill_lists
+
+
+@rule
+def _fill_map(terrain, sight, seen, out):  # type: ignore[no-untyped-def]
+    """The planes of places, sight and terrain."""
+    for cell in range(CELLS):
+        ever, now, water = seen[cell] > 0, sight[cell] > 0, terrain[cell] == WATER
+        out[0, cell], out[1, cell] = np.float32(cell // SIZE) / SIZE, np.float32(cell % SIZE) / SIZE
+        out[2 if not ever else 4 if now else 3, cell] = 1.0
+        if now and not ever:
+            out[4, cell] = 1.0
+        out[TERRAIN_PLANE + (FOG if not ever else 1 if water else 0), cell] = 1.0
+
+
+@rule
+def _cell(x, y):  # type: ignore[no-untyped-def]
+    """The cell of a place, as of `Unit.cell`: rounded in float64; a little outside of the map is possible."""
+    return int(np.float64(x) + 0.5), int(np.float64(y) + 0.5)
+
+
+@rule
+def _inside(x, y):  # type: ignore[no-untyped-def]
+    column, row = _cell(x, y)
+    return min(max(column, 0), SIZE - 1), min(max(row, 0), SIZE - 1)
+
+
+@rule
+def _is_known(slot, kind, stage, x, y, known, sight):  # type: ignore[no-untyped-def]
+    """True if a unit is finished and a player sees or remembers it, as of `Game.known_to`."""
+    column, row = _cell(x[slot], y[slot])
+    cell = min(row * SIZE + column, CELLS - 1)
+    fixed = IS_BUILDING[kind[slot]] or kind[slot] == RESOURCE
+    return stage[slot] == FINISHED and (sight[cell] > 0 or (fixed and known[slot] != 0))
+
+
+@rule
+def _write_row(out, slot, kind, hp, x, y):  # type: ignore[no-untyped-def]
+    column, row = _inside(x[slot], y[slot])
+    out[0] = 1.0
+    out[1] = kind[slot] / NUM_TYPES
+    out[2] = hp[slot] / HP[kind[slot]]
+    out[3] = column / SIZE
+    out[4] = row / SIZE
+
+
+@rule
+def _write_own(out, slot, serial, kind, hp, stage, x, y, order, what, target, mine):  # type: ignore[no-untyped-def]
+    _write_row(out, slot, kind, hp, x, y)
+    out[5] = order[slot] / _NUM_ORDERS
+    making = order[slot] == BUILD or order[slot] == TRAIN
+    out[6] = what[slot] / NUM_TYPES if making and what[slot] >= 0 else -1.0
+    out[7] = out[8] = -1.0
+    if order[slot] == ATTACK or order[slot] == GATHER:
+        ref = target[slot]
+        if ref >= 0 and serial[ref % SLOTS] == ref // SLOTS:
+            column, row = _cell(x[ref % SLOTS], y[ref % SLOTS])
+            out[7], out[8] = column / SIZE, row / SIZE
+    out[9] = 1.0 if mine else 0.0
+    out[10] = 0.0 if stage[slot] == FINISHED else 1.0
+    out[11] = 1 - hp[slot] / HP[kind[slot]]
+
+
+def _entrances(sources: int, layout: int) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Entry points for Python, which numba keeps on disk as long as `sources` and `layout` stay."""
+
+    @njit(cache=True, nogil=True)
+    def fill_planes(  # type: ignore[no-untyped-def]
+        serial, kind, hp, stage, x, y, order, what, target, roster, count, player, owners, known, sight, seen,
+        terrain, commander, out,
+    ):  # fmt: skip
+        _ = sources, layout
+        _fill_map(terrain, sight, seen, out)
+        for owner in range(2):
+            for i in range(count[owner]):
+                slot = roster[owner, i]
+                column, row = _inside(x[slot], y[slot])
+                cell = row * SIZE + column
+                if owner == player and stage[slot] == FINISHED and kind[slot] != RESOURCE:
+                    out[OWN_PLANE + kind[slot] - 1, cell] += 1.0
+                    if owners[slot] == commander:
+                        out[MINE_PLANE, cell] += 1.0
+                elif _is_known(slot, kind, stage, x, y, known, sight):
+                    if kind[slot] == RESOURCE:
+                        out[RESOURCE_PLANE, cell] += 1.0
+                    elif owner != player:
+                        out[ENEMY_PLANE + kind[slot] - 1, cell] += 1.0
+
+    @njit(cache=True, nogil=True)
+    def fill_lists(  # type: ignore[no-untyped-def]
+        serial, kind, hp, stage, x, y, order, what, target, roster, count, player, owners, known, sight, seen,
+        commander, own, enemies, resources,
+    ):  # fmt: skip
+        _ = sources, layout
+        filled = 0
+        for group in range(3):  # the commander's, those of the others, building sites
+            for i in range(count[player]):
+                slot = roster[player, i]
+                finished = stage[slot] == FINISHED
+                if filled == MOST_UNITS or (finished and kind[slot] == RESOURCE) or finished == (group == 2):
+                    continue
+                mine = finished and owners[slot] == commander
+                if group == 2 or mine == (group == 0):
+                    _write_own(own[filled], slot, serial, kind, hp, stage, x, y, order, what, target, mine)
+                    filled += 1
+        others, found = 0, 0
+        for owner in range(2):
+            for i in range(count[owner]):
+                slot = roster[owner, i]
+                if not _is_known(slot, kind, stage, x, y, known, sight):
+                    continue
+                if kind[slot] == RESOURCE and found < MOST_UNITS:
+                    _write_row(resources[found], slot, kind, hp, x, y)
+                    found += 1
+                elif kind[slot] != RESOURCE and owner != player and others < MOST_UNITS:
+                    _write_row(enemies[others], slot, kind, hp, x, y)
+                    others += 1
+
+    return fill_planes, fill_lists
