@@ -31,7 +31,7 @@ class GroundedPolicy(ArrayPolicy):
             asked: As of `ArrayPolicy.batch`.
 
         Raises:
-            UserError: If an observation lacks a map, a manual or a subgoal.
+            UserError: If an observation lacks a map, a manual or a subgoal, or the map has another size.
         """
         told = bool(self.network.sizes["state_size"]) and all(STATE in seen for _, _, seen in asked)
         rows = []
@@ -39,6 +39,12 @@ class GroundedPolicy(ArrayPolicy):
             for name in (ENTITIES, MANUAL, SUBGOAL):
                 if name not in seen:
                     raise UserError(f"the observation of {agent!r} has no `{name}`, which this policy acts on.")
+            shape, own = list(np.shape(seen[ENTITIES])[:2]), list(self.network.sizes["shape"][:2])
+            if shape != own:
+                raise UserError(
+                    f"the map of {agent!r} is {shape[0]} x {shape[1]} cells but this policy was trained with "
+                    f"{own[0]} x {own[1]}; play the game with the settings of its training, such as `layout`."
+                )
             frames = memory.seen.setdefault(agent, [])
             rows.append(self._encoder.encode(seen, frames, told))
             frames.append(np.array(seen[ENTITIES]))

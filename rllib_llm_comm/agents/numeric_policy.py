@@ -23,12 +23,18 @@ class NumericPolicy(ArrayPolicy):
             asked: As of `ArrayPolicy.batch`.
 
         Raises:
-            UserError: If an observation has no `vector`.
+            UserError: If an observation has no `vector`, or one of another length.
         """
+        size = int(self.manifest.model_config["size"])
         for agent, memory, seen in asked:
             if VECTOR not in seen:
                 raise UserError(f"the observation of {agent!r} has no `{VECTOR}`, which this policy acts on.")
             memory.seen[agent] = np.array(seen[VECTOR], np.float32)
+            if memory.seen[agent].size != size:
+                raise UserError(
+                    f"the `{VECTOR}` of {agent!r} has {memory.seen[agent].size} numbers but this policy was trained "
+                    f"with {size}; play the game with the settings of its training, such as `layout`."
+                )
         batch = {ACTION_MASK: self.masks(asked)}
         if self.network.settings.hears:
             batch[TEAM_VECTORS] = torch.from_numpy(np.stack([_team(agent, memory) for agent, memory, _ in asked]))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_llm_comm.agents.array_policy import ArrayPolicy
 from rllib_llm_comm.agents.decision import draws_actions
 from rllib_llm_comm.agents.load_options import AS_RECORDED, Loading
 from rllib_llm_comm.agents.partner_settings import SCRIPTED, PartnerSettings, parse_partners
@@ -13,11 +14,12 @@ from rllib_llm_comm.agents.partners import make_partner
 from rllib_llm_comm.agents.policy_manifest import GROUNDED
 from rllib_llm_comm.agents.seated_policy import SeatedPolicy
 from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, require_whole
 from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
-from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
+from rllib_llm_comm.evaluation.rollout import Episode, PlayedGame, Progress, play, record
 from rllib_llm_comm.lazy import load as load_name
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
+from rllib_llm_comm.planning.planners import ScriptedPlanner
 
 RETURN = "return"
 _OBSERVE = "observe"
@@ -58,6 +60,11 @@ class CrossPlaySettings:
     loading: Loading = AS_RECORDED
     planning: Mapping[str, Any] | None = None
     arrays: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuses counts that are out of their range."""
+        for name, least in (("episodes", 1), ("seed", 0), ("num_envs", 1)):
+            require_whole(name, getattr(self, name), least)
 
 
 class CrossPlay:
@@ -106,9 +113,10 @@ class CrossPlay:
         record = game_of(env.unwrapped)
         tables = record.tables if record is not None and self._how.arrays else ""
         self._tables = load_name(tables)(env, self._entrants, not self._how.greedy, self._make_env) if tables else None
-        env.close()
         if len(self.agents) == 1:
             raise UserError("cross-play needs an environment with at least two agents, and this one has one.")
+        self._try_out(env)
+        env.close()
 
     def play(self, progress: Progress | None = None) -> CrossPlayResult:
         """Plays all pairs in all seats and computes the figures.
@@ -198,6 +206,25 @@ class CrossPlay:
     def _seated(self, seating: Seating) -> SeatedPolicy:
         chosen = [self._entrants[number] for number in seating]
         return SeatedPolicy(dict(zip(self.agents, chosen, strict=True)), self._make_env)
+
+    def _try_out(self, env: Any) -> None:
+        """Lets every checkpoint that sees numbers or maps choose once, before the first pair has been played.
+
+        Raises:
+            UserError: If one cannot act in this game.
+        """
+        if isinstance(env, PlannedSubgoals) and type(env.planner) is not ScriptedPlanner:
+            return  # a plan may cost something
+        for one in self._entrants:
+            if not isinstance(one.policy, ArrayPolicy):
+                continue
+            policy, seed = SeatedPolicy(dict.fromkeys(self.agents, one)), self._how.seed
+            game, memory = PlayedGame(policy, env, seed), policy.begin(seed)
+            game.tell(memory)
+            try:
+                policy.act_together([(memory, game.asked())])
+            except UserError as error:
+                raise UserError(f"{one.settings.name!r} cannot play here: {error}") from error
 
     def _score(self, episode: Episode) -> float:
         if self._how.metric == RETURN:

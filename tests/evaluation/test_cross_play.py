@@ -19,6 +19,7 @@ from tests.cli.command import rllib
 
 DOOR = "rllib_llm_comm/door-v0"
 KITCHEN = "rllib_llm_comm/overcooked_ai-v0"
+RING = {"layout": "coordination_ring"}
 
 
 def door(*players, partners=None, **settings):
@@ -153,3 +154,22 @@ def test_the_command(tmp_path):
     assert told["groups"]["idle"]["matrix"]["alice"] == [[0.0], [0.0]] and told["gap"]["mean"] == 0.0
     assert "self-play" in done.stdout and "half asleep" in done.stdout
     assert "one and stay" in (tmp_path / "replay.html").read_text() and (tmp_path / "cross.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("players", "settings", "why"),
+    [
+        (["zoo:soup_coordination_ring"], {}, "soup_coordination_ring' cannot play here: .* 520 numbers .* with 650"),
+        (["zoo:soup_cramped_room"], {"episodes": 0}, "`episodes` is 0"),
+        (["zoo:soup_cramped_room"], {"num_envs": 0}, "`num_envs` is 0"),
+        (
+            ["zoo:emma_cramped_room"],
+            {"planning": {}, "env_config": {**RING, "action_level": "primitive", "commit": False}},
+            "zoo:emma_cramped_room' cannot play here: the map of 'alice' is 5 x 5 cells .* with 4 x 5",
+        ),
+    ],
+)
+def test_who_cannot_play_is_told_before_the_first_game(players, settings, why):
+    first = [] if "planning" in settings else ["zoo:soup_cramped_room"]
+    with pytest.raises(UserError, match=why):
+        CrossPlay([*first, *players], None, CrossPlaySettings(**settings))
