@@ -57,6 +57,7 @@ class FCPConfig(BestResponsePPOConfig):
         self.past_checkpoints = True
         self.member_settings: Mapping[str, Any] = {}
         self.population_from: str | None = None
+        self._members_are_known = False  # a checkpoint's: its state has members that an earlier run trained
         self.num_cpus_per_member: float = 1
         self.members_at_once: int | None = None
 
@@ -134,9 +135,17 @@ class FCPConfig(BestResponsePPOConfig):
         require_choice("past_checkpoints", self.past_checkpoints, (False, True))
         self._validate_member_settings()
         if self.population_from is not None:
-            self.population_from = os.path.abspath(os.path.expanduser(self.population_from))
-            self.population_size = len(read_members(self.population_from, self.env_config))
-            return
+            self._take_population(self.population_from)
+        elif not self._members_are_known:
+            self._validate_training_of_members()
+
+    def _take_population(self, where: Any) -> None:
+        if not isinstance(where, str | Path):
+            raise UserError(f"`population_from` is {where!r} but must be the path of a checkpoint of FCP, or null.")
+        self.population_from = os.path.abspath(os.path.expanduser(where))
+        self.population_size = len(read_members(self.population_from, self.env_config, self.past_checkpoints))
+
+    def _validate_training_of_members(self) -> None:
         require_number("num_cpus_per_member", self.num_cpus_per_member, 0)
         if not self.num_cpus_per_member:
             raise UserError("`num_cpus_per_member` is 0 but must be larger than 0.")
@@ -198,7 +207,7 @@ class FCP(BestResponsePPO):
             own.num_cpus_per_member,
         )  # fmt: skip
         if own.population_from is not None:
-            self._population.members = read_members(own.population_from, own.env_config)
+            self._population.members = read_members(own.population_from, own.env_config, own.past_checkpoints)
 
     @override(BestResponsePPO)
     def step(self) -> dict[str, Any]:
@@ -248,10 +257,10 @@ class FCP(BestResponsePPO):
 
     @override(SelfPlayPPO)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
-        """Saves with the policy folder and, when the population is done, with one of each partner."""
+        """Saves with the policy folder and, when the population is done, with one of each member and age."""
         where = super().save_to_path(path, **kwargs)
         if self._population.done and Path(where).is_dir():
-            for name, one in partners_of(self._population.members, self.config.past_checkpoints).items():
+            for name, one in partners_of(self._population.members, past=True).items():
                 self.write_past(Path(where) / POPULATION / name, one)
         return where
 
@@ -259,7 +268,9 @@ class FCP(BestResponsePPO):
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The config without `population_from`: its members are in the state, the old folder may be gone."""
         args, kwargs = super().get_ctor_args_and_kwargs()
-        return ({**dict(args[0]), "population_from": None}, *args[1:]), kwargs
+        known = self.config.population_from is not None or self.config._members_are_known
+        given = {"population_from": None, "_members_are_known": known}
+        return ({**dict(args[0]), **given}, *args[1:]), kwargs
 
     @override(Algorithm)
     def cleanup(self) -> None:

@@ -13,7 +13,7 @@ import ray
 
 from rllib_llm_comm.agents.policy_folder import find_policy
 from rllib_llm_comm.algorithms.kitchen_pool import read_policy
-from rllib_llm_comm.algorithms.past_policies import FINAL, PastPolicy, milestones
+from rllib_llm_comm.algorithms.past_policies import AGES, FINAL, PastPolicy, milestones
 from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPOConfig
 from rllib_llm_comm.errors import UserError
 
@@ -162,15 +162,16 @@ def train_part(config: SelfPlayPPOConfig, state: Mapping[str, Any] | None, itera
             os.rmdir(algo.logdir)  # Tune's folder for log files, of which there are none
 
 
-def read_members(where: str, env_config: Mapping[str, Any]) -> list[Member]:
+def read_members(where: str, env_config: Mapping[str, Any], past: bool) -> list[Member]:
     """The members of an FCP run whose population is done, from the policy folders in its checkpoint.
 
     Args:
         where: A checkpoint of FCP, or a folder in which `find_policy` finds one.
         env_config: Settings of the kitchen in which they are to play.
+        past: Whether initial and half-way policies are needed, too.
 
     Raises:
-        UserError: If there is none, its population is not done, or its kitchen is another one.
+        UserError: If there is none, its population is not done, a policy is missing, or its kitchen is another one.
     """
     folder = find_policy(where).parent / POPULATION
     found: dict[int, dict[str, PastPolicy]] = {}
@@ -181,13 +182,20 @@ def read_members(where: str, env_config: Mapping[str, Any]) -> list[Member]:
         if "game_steps" not in origin:
             raise UserError(f"`population_from` is {where!r}, which an older version wrote; train its population anew.")
         score = math.nan if origin["score"] is None else float(origin["score"])
-        past = PastPolicy(int(origin["training_iteration"]), int(origin["game_steps"]), score, policy)
-        found.setdefault(int(seed), {})[age] = past
+        kept = PastPolicy(int(origin["training_iteration"]), int(origin["game_steps"]), score, policy)
+        found.setdefault(int(seed), {})[age] = kept
     if not found:
         raise UserError(
             f"`population_from` is {where!r}, which holds no population; give a checkpoint of FCP whose members are "
             "all done."
         )
+    for seed, ages in found.items():
+        lacking = [age for age in (AGES if past else (FINAL,)) if age not in ages]
+        if lacking:
+            raise UserError(
+                f"`population_from` is {where!r}, whose member {seed} has no policy {' and '.join(lacking)!r}; give "
+                "the run that trained the members, or use `past_checkpoints` false, which needs final policies alone."
+            )
     return [_done(seed, ages) for seed, ages in found.items()]
 
 

@@ -101,6 +101,12 @@ def _check_manifest(manifest: PolicyManifest, where: str, env_config: Mapping[st
             f"{where} was trained in the kitchen {theirs.name!r} but `env_config.layout` is {layout.name!r}; take "
             "partners of the same kitchen."
         )
+    played, learned = (one.get("dynamics", "old") for one in (env_config, manifest.env_config))
+    if played != learned:
+        raise UserError(
+            f"{where} was trained with `env_config.dynamics` {learned!r} but here it is {played!r}, in which pots "
+            "start in another way; take partners of the same dynamics."
+        )
     if settings.get("size") != PLANES * layout.width * layout.height:
         raise UserError(
             f"{where} sees {settings.get('size')} numbers, which are not the {PLANES} lossless planes of "

@@ -128,6 +128,22 @@ def test_another_learner_takes_the_population_of_an_earlier_run(tmp_path):
         again = second.save_to_path(str(tmp_path / "again"))
     finally:
         second.stop()
+    # The members of an ablation have all their ages; what means nothing to a learner is not checked when it goes on.
+    assert len(list((Path(again) / "population").iterdir())) == 6
+    odd = config(population_from=again, member_iterations=1).training(train_batch_size_per_learner=63).build_algo()
+    try:
+        odd.train()
+        assert len(odd._pool.partners) == 6
+        odd.save_to_path(str(tmp_path / "odd"))
+    finally:
+        odd.stop()
+    FCP.from_checkpoint(str(tmp_path / "odd")).stop()
+    with pytest.raises(UserError, match="trained with `env_config.dynamics` 'old' but here it is 'new'"):
+        config(population_from=again).environment(env_config={"dynamics": "new"}).validate()
+    shutil.rmtree(Path(again) / "population" / "seed_5001_half_way")
+    with pytest.raises(UserError, match="whose member 5001 has no policy 'half_way'"):
+        config(population_from=again).validate()
+    config(population_from=again, past_checkpoints=False).validate()
     shutil.rmtree(done)
     third = FCP.from_checkpoint(again)
     try:
@@ -175,6 +191,7 @@ def test_members_differ_by_their_seed_alone():
         (lambda c: c.population(member_settings={"num_epoch": 2}), "`num_epoch` is no setting of SelfPlayPPOConfig"),
         (lambda c: c.population(member_settings={"seed": 2}), "not a member's own"),
         (lambda c: c.population(population_from="nowhere"), "There is no checkpoint at '.*nowhere'"),
+        (lambda c: c.population(population_from=5), "`population_from` is 5 but must be the path"),
         (lambda c: c.partners(pool=["random"]), "FCP makes its partners itself"),
         (lambda c: c.environment(env_config={"horizon": 100}), "in which no game of 100 steps ends"),
     ],
