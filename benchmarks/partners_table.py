@@ -325,9 +325,8 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="Markdown page to write")
     parser.add_argument("--episodes", type=int, default=10, help="per pair and seat")
     parser.add_argument("--emma", nargs="+", default=[], help="stages or checkpoints of EMMA's seeds")
-    parser.add_argument(
-        "--fcp-final", nargs="+", default=[], help="the same of FCP's learners without past checkpoints"
-    )
+    parser.add_argument("--fcp", type=Path, help="folder of other learners of FCP than the study's")
+    parser.add_argument("--fcp-final", type=Path, help="folder of FCP's learners without past checkpoints")
     parser.add_argument("--planner", default="scripted", help="who tells EMMA")
     options = parser.parse_args()
     table = table_of(options)
