@@ -90,7 +90,7 @@ the clock, beside other work on the machine.
 _LEARNED_WITH = """\
 Scores of the last 20 iterations of FCP's learner with its own population, by the age of the partner. The members are
 self-play of as many game steps as SP: what these reach with themselves is beside it. Passes: of the learner, over each
-batch.
+batch. Critic: told who the partner is, or not.
 
 """
 _PUBLISHED = """\
@@ -162,9 +162,17 @@ def _learned_with(kitchens: Mapping[str, Any]) -> str:
     for name, found in kitchens.items():
         if learned := found.get("fcp_learned_with"):
             scores = [estimate(learned[age]) if age in learned else "-" for age in ages]
-            passes = str(found["fcp_num_epochs"])
-            rows.append([name, passes, *scores, estimate(found["methods"]["self_play"]["self_play"])])
-    return _LEARNED_WITH + _table(["Kitchen", "passes", *ages.values(), "SP with itself"], rows)
+            critic = "told" if found.get("fcp_critic_observation") == "partner" else "not told"
+            rows.append(
+                [
+                    name,
+                    str(found["fcp_num_epochs"]),
+                    critic,
+                    *scores,
+                    estimate(found["methods"]["self_play"]["self_play"]),
+                ]
+            )
+    return _LEARNED_WITH + _table(["Kitchen", "passes", "critic", *ages.values(), "SP with itself"], rows)
 
 
 def beats(less: Mapping[str, float | None]) -> str:

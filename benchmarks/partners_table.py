@@ -13,10 +13,8 @@ trained one by one on several machines. With `--emma` EMMA plays, too, told by a
     rllib train file tuned_examples/emma.yaml --seed 0 --experiment-name emma_0    # and so on
     ... --emma results/emma_0/emma results/emma_1/emma results/emma_2/emma
 
-With `--fcp-final` FCP's ablation without past checkpoints plays, too; its runs take the members of the study's FCP:
-
-    rllib train file benchmarks/fcp_final.yaml
-    ... --fcp-final results/fcp_final/{kitchen}_0 results/fcp_final/{kitchen}_1 results/fcp_final/{kitchen}_2
+With `--fcp` FCP's row is that of other learners for the populations of the study, and with `--fcp-final` there is one
+for learners without past checkpoints; `fcp_learners.py` trains both.
 """
 
 from __future__ import annotations
@@ -51,6 +49,7 @@ from rllib_llm_comm.env_runners.overcooked_ai import SCORE_BY_PARTNER
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.files import write_atomically
 
+HELD_OUT_STAGE = "held_out"
 AGES = (INITIAL, HALF_WAY, FINAL)
 LAST_RESULTS = 20  # iterations of a learner whose scores are averaged
 HORIZON = 400  # steps of a game
@@ -69,9 +68,16 @@ def checkpoints(stage: Path) -> list[Path]:
     return [] if record is None or record.status != "finished" else [stage / one for one in record.outputs]
 
 
-def missing(study: Path, kitchen: str) -> list[str]:
+def trained(options: argparse.Namespace, kitchen: str, method: str) -> list[Path]:
+    """The checkpoints of a method's seeds in a kitchen; none if its stage has not ended and no folder has them."""
+    elsewhere = {"fcp": options.fcp, FCP_FINAL: options.fcp_final}.get(method)
+    found = sorted(elsewhere.glob(f"{kitchen}/seed_*/checkpoint_*")) if elsewhere else []
+    return found or checkpoints(options.study / f"{kitchen}.{method}")
+
+
+def missing(options: argparse.Namespace, kitchen: str) -> list[str]:
     """The stages of a kitchen that have not ended."""
-    return [name for name in ("held_out", *METHODS) if not checkpoints(study / f"{kitchen}.{name}")]
+    return [name for name in (HELD_OUT_STAGE, *METHODS) if not trained(options, kitchen, name)]
 
 
 def named(prefix: str, folders: list[Path]) -> list[dict[str, str]]:
@@ -79,12 +85,10 @@ def named(prefix: str, folders: list[Path]) -> list[dict[str, str]]:
     return [{"policy": str(folder), "name": f"{prefix} {number}"} for number, folder in enumerate(folders)]
 
 
-def groups(study: Path, kitchen: str, method: str) -> dict[str, list[Any]]:
+def groups(options: argparse.Namespace, kitchen: str, method: str) -> dict[str, list[Any]]:
     """The partners that a method has not met while it learned."""
-    held_out = checkpoints(study / f"{kitchen}.held_out")
-    others = [
-        one for name in METHODS if name != method for one in named(name, checkpoints(study / f"{kitchen}.{name}"))
-    ]
+    held_out = trained(options, kitchen, HELD_OUT_STAGE)
+    others = [one for name in METHODS if name != method for one in named(name, trained(options, kitchen, name))]
     return {
         HELD_OUT: named("held out", held_out),
         HALF_TRAINED: named("half-trained", [one / "past" / "half_way" for one in held_out]),
@@ -97,11 +101,11 @@ def groups(study: Path, kitchen: str, method: str) -> dict[str, list[Any]]:
 
 
 def followers(places: Sequence[str], kitchen: str) -> list[Path]:
-    """The checkpoints of a further method's seeds for a kitchen; none unless all are there.
+    """The checkpoints of EMMA's seeds for a kitchen; none unless all are there.
 
     Args:
-        places: Per seed a stage, such as that of `tuned_examples/emma.yaml`, of whose checkpoints that of the kitchen
-            counts, or a checkpoint's folder with `{kitchen}` in its name.
+        places: Per seed a stage of `tuned_examples/emma.yaml`, of whose checkpoints that of the kitchen counts, or a
+            checkpoint's folder with `{kitchen}` in its name.
         kitchen: The layout.
     """
     found = []
@@ -121,7 +125,7 @@ def planning_of(method: str, options: argparse.Namespace) -> dict[str, Any] | No
     return {"planner": options.planner} if method == EMMA else None
 
 
-def cell(study: Path, kitchen: str, method: str, players: list[Path], options: argparse.Namespace) -> dict[str, Any]:
+def cell(kitchen: str, method: str, players: list[Path], options: argparse.Namespace) -> dict[str, Any]:
     """Cross-play of one method in one kitchen."""
     planning = planning_of(method, options)
     steps = {"action_level": "primitive", "commit": False}  # as in emma.yaml's evaluation
@@ -131,20 +135,19 @@ def cell(study: Path, kitchen: str, method: str, players: list[Path], options: a
         planning=planning,
         env_config=None if planning is None else steps,
     )
-    return CrossPlay(named(method, players), groups(study, kitchen, method), settings).play().to_json()
+    return CrossPlay(named(method, players), groups(options, kitchen, method), settings).play().to_json()
 
 
-def kept_cell(
-    study: Path, kitchen: str, method: str, players: list[Path], options: argparse.Namespace
-) -> dict[str, Any]:
+def kept_cell(kitchen: str, method: str, players: list[Path], options: argparse.Namespace) -> dict[str, Any]:
     """The cell of a file, played if the file is of other games; paths in it are none of this machine."""
+    study = options.study
     path = options.json / kitchen / f"{method}.json"
     wanted = (options.episodes, planning_of(method, options), [_short(str(one), study) for one in players])
     if path.exists():
         told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if (told["episodes"], told.get("planning"), [one["policy"] for one in told["players"]]) == wanted:
             return told
-    told = cell(study, kitchen, method, players, options)
+    told = cell(kitchen, method, players, options)
     for one in [*told["players"], *(one for group in told["groups"].values() for one in group["partners"])]:
         one["policy"] = _short(one["policy"], study)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,8 +184,8 @@ def spent_by(policies: Sequence[Path], steps_of: Callable[[dict[str, Any]], floa
 
 
 def setting_of(policies: Sequence[Path], name: str) -> Any:
-    """A setting of the trials to which checkpoints belong."""
-    return json.loads((policies[0].parent / "params.json").read_text(encoding="utf-8"))[name]
+    """A setting of the trials to which checkpoints belong; `None` if their code did not have it."""
+    return json.loads((policies[0].parent / "params.json").read_text(encoding="utf-8")).get(name)
 
 
 def learned_with(policies: Sequence[Path]) -> dict[str, dict[str, float | None]]:
@@ -260,30 +263,30 @@ def earlier_kitchens(options: argparse.Namespace) -> dict[str, Any]:
 
 def figures_of(kitchen: str, options: argparse.Namespace) -> dict[str, Any]:
     """The figures of a kitchen whose stages have all ended."""
-    study: Path = options.study
+    players = {method: trained(options, kitchen, method) for method in METHODS}
     cells = {}
     for method in METHODS:
-        players = checkpoints(study / f"{kitchen}.{method}")
-        cells[method] = kept_cell(study, kitchen, method, players, options)
+        cells[method] = kept_cell(kitchen, method, players[method], options)
         print(f"{kitchen}, {method}: with held-out seeds {cells[method]['groups'][HELD_OUT]['mean']:.1f}")
-    spent = {name: spent_by(checkpoints(study / f"{kitchen}.{name}"), game_steps) for name in METHODS}
+    spent = {name: spent_by(players[name], game_steps) for name in METHODS}
     return {
         "methods": rows(cells),
         "fcp_less_self_play": fcp_less_self_play(cells),
-        "fcp_learned_with": learned_with(checkpoints(study / f"{kitchen}.fcp")),
-        "fcp_num_epochs": setting_of(checkpoints(study / f"{kitchen}.fcp"), "num_epochs"),
+        "fcp_learned_with": learned_with(players["fcp"]),
+        "fcp_num_epochs": setting_of(players["fcp"], "num_epochs"),
+        "fcp_critic_observation": setting_of(players["fcp"], "critic_observation"),
         "budget": spent,
     }
 
 
 def add_row(kitchen: str, method: str, found: dict[str, Any], options: argparse.Namespace) -> bool:
     """Adds a further method's row to a kitchen's figures; false if it is asked for and cannot be played."""
-    places = getattr(options, method)
-    players = followers(places, kitchen)
-    if players and checkpoints(options.study / f"{kitchen}.held_out"):
-        found["methods"].update(rows({method: kept_cell(options.study, kitchen, method, players, options)}))
+    asked = bool(getattr(options, method))
+    players = followers(options.emma, kitchen) if method == EMMA else trained(options, kitchen, method)
+    if players and trained(options, kitchen, HELD_OUT_STAGE):
+        found["methods"].update(rows({method: kept_cell(kitchen, method, players, options)}))
         found["budget"][method] = spent_by(players, told_games if method == EMMA else game_steps)
-    elif places and method not in found["methods"]:
+    elif asked and method not in found["methods"]:
         print(f"{kitchen}: {method} is missing, not all of its folders are there, or the held-out partners are not")
         return False
     return True
@@ -295,7 +298,7 @@ def table_of(options: argparse.Namespace) -> dict[str, Any]:
     lacking: dict[str, list[str]] = {}
     earlier = earlier_kitchens(options)
     for kitchen in KITCHENS:
-        absent = missing(options.study, kitchen)
+        absent = missing(options, kitchen)
         if not absent:
             kitchens[kitchen] = figures_of(kitchen, options)
         elif kitchen in earlier:
@@ -322,9 +325,8 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="Markdown page to write")
     parser.add_argument("--episodes", type=int, default=10, help="per pair and seat")
     parser.add_argument("--emma", nargs="+", default=[], help="stages or checkpoints of EMMA's seeds")
-    parser.add_argument(
-        "--fcp-final", nargs="+", default=[], help="the same of FCP's learners without past checkpoints"
-    )
+    parser.add_argument("--fcp", type=Path, help="folder of other learners of FCP than the study's")
+    parser.add_argument("--fcp-final", type=Path, help="folder of FCP's learners without past checkpoints")
     parser.add_argument("--planner", default="scripted", help="who tells EMMA")
     options = parser.parse_args()
     table = table_of(options)

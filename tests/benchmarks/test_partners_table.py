@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from argparse import Namespace
 from pathlib import Path
 
@@ -61,7 +62,9 @@ def study(tmp_path_factory):
                 fcp = {"game_steps_with_population": 3000, "env_runners": learned}
                 row |= {"fcp": fcp, "pbt": {"population": {"game_steps": 2000.0}}}.get(name, {})
                 (checkpoint.parent / "result.json").write_text("{}\n" + json.dumps(row) + "\n")
-                (checkpoint.parent / "params.json").write_text(json.dumps({"num_epochs": 8}))
+                (checkpoint.parent / "params.json").write_text(
+                    json.dumps({"num_epochs": 8, "critic_observation": "partner"})
+                )
                 outputs.append(f"trial_{seed}/checkpoint_000001")
             running = name == "fcp" and kitchen != partners_page.KITCHENS[0]
             record = StageRecord(
@@ -83,7 +86,7 @@ def test_the_script_on_a_study_that_still_runs(study, tmp_path):
     )
     assert "## cramped_room" in text and "## asymmetric_advantages" not in text
     assert "| cramped_room | FCP | 2 | 3,000 | 1.5 |" in text and "| cramped_room | PBT | 2 | 2,000 | 1.5 |" in text
-    assert "| cramped_room | 8 | - | - | 70.0 ± 10.0 | 0.0 ± 0.0 |" in text  # of FCP with its trained members
+    assert "| cramped_room | 8 | told | - | - | 70.0 ± 10.0 | 0.0 ± 0.0 |" in text  # of FCP with its trained members
     assert text[text.index("## What is missing") :] in done.stdout
     told = json.loads((tmp_path / "figures" / "table.json").read_text())
     assert list(told["kitchens"]) == ["cramped_room"] and told["missing"]["asymmetric_advantages"] == ["fcp"]
@@ -94,7 +97,7 @@ def test_the_script_on_a_study_that_still_runs(study, tmp_path):
 
 def test_a_kitchen_of_an_earlier_table_stays_until_the_study_has_it(study, tmp_path):
     kept = {"methods": {"fcp": {"seeds": 3}}}
-    options = Namespace(study=study, json=tmp_path, episodes=1, planner="scripted", emma=[], fcp_final=[])
+    options = Namespace(study=study, json=tmp_path, episodes=1, planner="scripted", emma=[], fcp=None, fcp_final=None)
     names = partners_page.KITCHENS
     (tmp_path / "table.json").write_text(json.dumps({"kitchens": dict.fromkeys(names[:3], kept)}))
     table = partners_table.table_of(options)
@@ -105,8 +108,8 @@ def test_a_kitchen_of_an_earlier_table_stays_until_the_study_has_it(study, tmp_p
 
 def test_a_cell_is_played_again_for_other_games_only(study, tmp_path):
     def kept(episodes, players):
-        options = Namespace(json=tmp_path, episodes=episodes, planner="scripted")
-        partners_table.kept_cell(study, "cramped_room", "pbt", players, options)
+        options = Namespace(study=study, json=tmp_path, episodes=episodes, planner="scripted", fcp=None, fcp_final=None)
+        partners_table.kept_cell("cramped_room", "pbt", players, options)
         path = tmp_path / "cramped_room" / "pbt.json"
         told = json.loads(path.read_text())
         return path.stat().st_mtime_ns, told["episodes"], len(told["players"])
@@ -130,7 +133,13 @@ def test_emma_is_a_row_where_its_folders_are(study, tmp_path):
     record = StageRecord(stage="emma", run="EMMA", fingerprint="0", outputs=outputs, status="finished")
     (emma / MARKER).write_text(record.model_dump_json())
     options = Namespace(
-        study=study, json=tmp_path / "figures", episodes=1, planner="scripted", emma=[str(emma)], fcp_final=[]
+        study=study,
+        json=tmp_path / "figures",
+        episodes=1,
+        planner="scripted",
+        emma=[str(emma)],
+        fcp=None,
+        fcp_final=None,
     )
     table = partners_table.table_of(options)
     text = partners_page.page(table)
@@ -143,14 +152,20 @@ def test_emma_is_a_row_where_its_folders_are(study, tmp_path):
     assert table["missing"]["cramped_room"] == ["emma"] and "emma" not in table["kitchens"]["cramped_room"]["methods"]
 
 
-def test_the_ablation_without_past_checkpoints_is_a_row_of_its_own(study, tmp_path):
-    trials = [study / "cramped_room.fcp" / f"trial_{seed}" for seed in range(2)]
-    places = [str(trial / "checkpoint_000001").replace("cramped_room", "{kitchen}") for trial in trials]
-    options = Namespace(study=study, json=tmp_path, episodes=1, planner="scripted", emma=[], fcp_final=places)
+def test_learners_of_other_folders_take_the_place_of_the_studys_or_a_row_of_their_own(study, tmp_path):
+    """In the second kitchen the study's FCP has not ended, but learners for its populations are elsewhere."""
+    kitchen = partners_page.KITCHENS[1]
+    for name in ("fcp_learners", "fcp_final"):
+        shutil.copytree(study / f"{kitchen}.fcp" / "trial_0", tmp_path / name / kitchen / "seed_0")
+    options = Namespace(
+        study=study, json=tmp_path, episodes=1, planner="scripted", emma=[], fcp=tmp_path / "fcp_learners",
+        fcp_final=tmp_path / "fcp_final",
+    )  # fmt: skip
     table = partners_table.table_of(options)
     text = partners_page.page(table)
-    assert "`FCP, final`: the paper's ablation" in text and "| cramped_room | FCP, final | 2 | 3,000 | 1.5 |" in text
-    assert list(table["kitchens"]["cramped_room"]["methods"]) == [*partners_page.METHODS, "fcp_final"]
+    assert list(table["kitchens"][kitchen]["methods"]) == [*partners_page.METHODS, "fcp_final"]
+    assert "`FCP, final`: the paper's ablation" in text and f"| {kitchen} | FCP, final | 1 | 3,000 | 1.5 |" in text
+    assert table["missing"]["cramped_room"] == ["fcp_final"]
 
 
 @pytest.mark.parametrize(
