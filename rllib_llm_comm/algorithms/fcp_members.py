@@ -189,14 +189,14 @@ def read_members(where: str, env_config: Mapping[str, Any], past: bool) -> list[
             f"`population_from` is {where!r}, which holds no population; give a checkpoint of FCP whose members are "
             "all done."
         )
-    for seed, ages in found.items():
-        lacking = [age for age in (AGES if past else (FINAL,)) if age not in ages]
+    for member, ages in found.items():
+        lacking = [one for one in (AGES if past else (FINAL,)) if one not in ages]
         if lacking:
             raise UserError(
-                f"`population_from` is {where!r}, whose member {seed} has no policy {' and '.join(lacking)!r}; give "
+                f"`population_from` is {where!r}, whose member {member} has no policy {' and '.join(lacking)!r}; give "
                 "the run that trained the members, or use `past_checkpoints` false, which needs final policies alone."
             )
-    return [_done(seed, ages) for seed, ages in found.items()]
+    return [_done(member, ages) for member, ages in found.items()]
 
 
 def _done(seed: int, ages: dict[str, PastPolicy]) -> Member:

@@ -108,11 +108,10 @@ def test_a_follower_beside_cooks_of_single_steps(follower, cook, tmp_path):
 
 def test_goals_of_its_own_are_no_game_for_a_cook_of_single_steps(follower, cook):
     settings = CrossPlaySettings(episodes=1, planning={})
-    cross = CrossPlay([follower, cook], None, settings)
     with pytest.raises(
-        UserError, match="`action_level` is 'goal_cell' but 'bob' is held by .* set `action_level` to 'pri"
+        UserError, match="`action_level` is 'goal_cell' but 'alice' is held by .* set `action_level` to 'pri"
     ):
-        cross.play()
+        CrossPlay([follower, cook], None, settings)
 
 
 def test_somebody_has_to_read_subgoals(cook):
