@@ -49,7 +49,8 @@ def iterations() -> int:
 def train(config: FCPConfig, folder: Path, count: int) -> None:
     """Trains a learner; writes its results, some settings and, at the end, its checkpoint."""
     folder.mkdir(parents=True, exist_ok=True)
-    told = {name: getattr(config, name) for name in ("num_epochs", "critic_observation", "past_checkpoints", "seed")}
+    names = ("num_epochs", "critic_observation", "past_checkpoints", "population_from", "seed")
+    told = {name: getattr(config, name) for name in names}
     (folder / "params.json").write_text(json.dumps(told) + "\n", encoding="utf-8")
     algo, begun = config.build_algo(), time.time()
     try:

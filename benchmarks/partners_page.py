@@ -84,7 +84,7 @@ _FINAL = """
 """
 _BUDGET = """\
 Game steps count those of a method's population and, in PBT and COLE, those of the games that judge it. Minutes are of
-the clock, beside other work on the machine.
+the clock, beside other work on the machine; `learner alone`: the members had been trained before.
 
 """
 _LEARNED_WITH = """\
@@ -204,6 +204,11 @@ def _by_seat(kitchens: Mapping[str, Any]) -> str:
     return _table(["Kitchen", "", *(f"{group}, as {agent}" for group, agent in shown)], rows)
 
 
+def _took_its_population(found: Mapping[str, Any], method: str) -> bool:
+    """True of FCP's learners whose members were trained before, which are not in their minutes."""
+    return method == FCP_FINAL or (method == "fcp" and bool(found.get("fcp_took_its_population")))
+
+
 def _budget(kitchens: Mapping[str, Any]) -> str:
     rows = (
         [
@@ -211,7 +216,7 @@ def _budget(kitchens: Mapping[str, Any]) -> str:
             LABELS[name],
             str(found["methods"][name]["seeds"]),
             f"{spent['game_steps']:,}",
-            f"{spent['minutes']:.1f}",
+            f"{spent['minutes']:.1f}" + (", learner alone" if _took_its_population(found, name) else ""),
         ]
         for kitchen, found in kitchens.items()
         for name, spent in found["budget"].items()

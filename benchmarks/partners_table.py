@@ -275,6 +275,7 @@ def figures_of(kitchen: str, options: argparse.Namespace) -> dict[str, Any]:
         "fcp_learned_with": learned_with(players["fcp"]),
         "fcp_num_epochs": setting_of(players["fcp"], "num_epochs"),
         "fcp_critic_observation": setting_of(players["fcp"], "critic_observation"),
+        "fcp_took_its_population": setting_of(players["fcp"], "population_from") is not None,
         "budget": spent,
     }
 
