@@ -17,7 +17,8 @@ from rllib_llm_comm.language.text_encoder import load_text_encoder
 
 def test_vectors_of_busy_agents():
     net = NumericNetwork(NumericSettings(network="commnet", init_seed=0), 4, 3)
-    manifest = PolicyManifest(algorithm="CommNet", model_config={"actions": 3}, communication={}, kind="numeric")
+    model = {"actions": 3, "size": 4}
+    manifest = PolicyManifest(algorithm="CommNet", model_config=model, communication={}, kind="numeric")
     policy = NumericPolicy(net.eval(), manifest)
     vectors = {agent: np.full(4, index, np.float32) for index, agent in enumerate(("alice", "bob"))}
     policy.act({agent: {"vector": vector} for agent, vector in vectors.items()})

@@ -11,6 +11,7 @@ from rllib_llm_comm.agents.emma_settings import EmmaSettings
 from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.agents.policy_folder import GROUNDED, NUMERIC, PolicyManifest, network_file, write_policy
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation import kitchen_tables
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.language.text_encoder import load_text_encoder
@@ -111,8 +112,9 @@ def test_other_planners_play_one_pair_at_a_time(followers, planning, env_config)
     assert not seated and arrays == single
 
 
-def test_a_follower_of_another_kitchen_is_not_seated(followers, strangers):
+def test_a_follower_of_another_kitchen_is_refused_before_the_first_game(followers):
     how = CrossPlaySettings(
         env_config={"action_level": "primitive", "layout": "cramped_room"}, planning={"planner": "scripted"}
     )
-    assert CrossPlay(followers, {"x": ["random"]}, how)._tables.seated == {2}
+    with pytest.raises(UserError, match="'emma 0' cannot play here: .* 4 x 5 cells .* was trained with 5 x 5"):
+        CrossPlay(followers, {"x": ["random"]}, how)
