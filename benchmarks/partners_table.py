@@ -142,10 +142,13 @@ def kept_cell(kitchen: str, method: str, players: list[Path], options: argparse.
     """The cell of a file, played if the file is of other games; paths in it are none of this machine."""
     study = options.study
     path = options.json / kitchen / f"{method}.json"
-    wanted = (options.episodes, planning_of(method, options), [_short(str(one), study) for one in players])
+    partners = [one for group in groups(options, kitchen, method).values() for one in group]
+    everybody = [*map(str, players), *(one if isinstance(one, str) else str(one["policy"]) for one in partners)]
+    wanted = (options.episodes, planning_of(method, options), [_short(one, study) for one in everybody])
     if path.exists():
         told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if (told["episodes"], told.get("planning"), [one["policy"] for one in told["players"]]) == wanted:
+        found = [*told["players"], *(one for group in told["groups"].values() for one in group["partners"])]
+        if (told["episodes"], told.get("planning"), [one["policy"] for one in found]) == wanted:
             return told
     told = cell(kitchen, method, players, options)
     for one in [*told["players"], *(one for group in told["groups"].values() for one in group["partners"])]:
