@@ -52,6 +52,7 @@ from rllib_llm_comm.files import write_atomically
 
 AGES = (INITIAL, HALF_WAY, FINAL)
 LAST_RESULTS = 20  # iterations of a learner whose scores are averaged
+EARLY = 0.25  # of a learner's iterations, to tell if more of them would help
 HORIZON = 400  # steps of a game
 
 
@@ -95,17 +96,22 @@ def setting_of(policy: Path, name: str) -> Any:
     return json.loads((policy.parent / "params.json").read_text(encoding="utf-8")).get(name)
 
 
-def learned_with(policies: Sequence[Path]) -> dict[str, dict[str, float | None]]:
+def learned_with(policies: Sequence[Path], share: float = 1.0) -> dict[str, dict[str, float | None]]:
     """Scores that FCP's learners reach, while they learn, with partners of each age: means over seeds with errors.
 
     Args:
-        policies: Checkpoints of its trials; the last results beside them count.
+        policies: Checkpoints of its trials; the results beside them count.
+        share: Share of the learner's iterations at whose end the scores are read; 1.0 for the last ones.
     """
     per_seed: dict[str, list[float]] = {}
     for one in policies:
         seen: dict[str, list[float]] = {}
-        for row in results_of(one.parent)[-LAST_RESULTS:]:
-            for name, score in row.get("env_runners", {}).get(SCORE_BY_PARTNER, {}).items():
+        played = [
+            row["env_runners"] for row in results_of(one.parent) if SCORE_BY_PARTNER in row.get("env_runners", {})
+        ]
+        end = round(share * len(played))
+        for row in played[max(0, end - LAST_RESULTS) : end]:
+            for name, score in row[SCORE_BY_PARTNER].items():
                 age = next((age for age in AGES if name.endswith(age)), None)
                 if age is not None and not math.isnan(score):
                     seen.setdefault(age, []).append(score)
@@ -201,6 +207,7 @@ def figures_of(kitchen: str, options: argparse.Namespace) -> dict[str, Any]:
         "fcp_less_self_play": fcp_less_self_play(cells),
         SP_PAIRS: {"seeds": len(pairs["players"]), "pairs": pair_scores(pairs), **pairs["cross_play"]},
         "fcp_learned_with": learned_with(players["fcp"]),
+        "fcp_learned_with_early": learned_with(players["fcp"], EARLY),
         "fcp_settings": [fcp_settings(one) for one in players["fcp"]],
         "budget": {name: spent_by(players[name], game_steps) for name in METHODS},
     }
