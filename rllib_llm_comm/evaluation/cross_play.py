@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_llm_comm.agents.array_policy import ArrayPolicy
 from rllib_llm_comm.agents.decision import draws_actions
 from rllib_llm_comm.agents.load_options import AS_RECORDED, Loading
+from rllib_llm_comm.agents.partner_checks import try_out
 from rllib_llm_comm.agents.partner_settings import SCRIPTED, PartnerSettings, parse_partners
 from rllib_llm_comm.agents.partners import make_partner
 from rllib_llm_comm.agents.policy_manifest import GROUNDED
@@ -17,7 +17,7 @@ from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
 from rllib_llm_comm.errors import UserError, require_whole
 from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
 from rllib_llm_comm.evaluation.metric_names import RETURN, require_metric
-from rllib_llm_comm.evaluation.rollout import Episode, PlayedGame, Progress, play, record
+from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
 from rllib_llm_comm.lazy import load as load_name
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import ScriptedPlanner
@@ -210,7 +210,7 @@ class CrossPlay:
         return SeatedPolicy(dict(zip(self.agents, chosen, strict=True)), self._make_env)
 
     def _try_out(self, env: Any) -> None:
-        """Lets every checkpoint that sees numbers or maps choose once, before the first pair has been played.
+        """Lets everybody choose once, as far as that costs nothing, before the first pair has been played.
 
         Raises:
             UserError: If one cannot act in this game.
@@ -218,13 +218,8 @@ class CrossPlay:
         if isinstance(env, PlannedSubgoals) and type(env.planner) is not ScriptedPlanner:
             return  # a plan may cost something
         for one in self._entrants:
-            if not isinstance(one.policy, ArrayPolicy):
-                continue
-            policy, seed = SeatedPolicy(dict.fromkeys(self.agents, one)), self._how.seed
-            game, memory = PlayedGame(policy, env, seed), policy.begin(seed)
-            game.tell(memory)
             try:
-                policy.act_together([(memory, game.asked())])
+                try_out(one, env, self._how.seed)
             except UserError as error:
                 raise UserError(f"{one.settings.name!r} cannot play here: {error}") from error
 
