@@ -97,7 +97,8 @@ class FCPConfig(BestResponsePPOConfig):
                 `MEMBER_SETTINGS`. Default none: they have the learner's (ours).
             population_from: `None` (default), or a checkpoint of FCP whose population is done. Its members are taken
                 and none is trained: for another learner, or for the ablation of `past_checkpoints`. Size and settings
-                of members mean nothing then.
+                of members mean nothing then. Tune reads it once more when it goes on with a run;
+                `FCP.from_checkpoint` does not.
             num_cpus_per_member: CPUs of a task, > 0. Default 1.
             members_at_once: Members for which a trial of Tune reserves CPUs; `None` (default): as many as this machine
                 has cores, at most all. On a cluster give their number. Without Tune all that Ray has are used.
@@ -150,6 +151,13 @@ class FCPConfig(BestResponsePPOConfig):
         if not isinstance(where, str | Path):
             raise UserError(f"`population_from` is {where!r} but must be the path of a checkpoint of FCP, or null.")
         self.population_from = os.path.abspath(os.path.expanduser(where))
+        if not os.path.exists(self.population_from):
+            raise UserError(
+                f"`population_from` is {self.population_from!r}, where nothing is, but a run reads it when it begins "
+                "and when Tune goes on with it, which loads the checkpoint later; put it back, or begin a run whose "
+                "`restore` and `population_from` are both the newest checkpoint of the old one, which holds all "
+                "members."
+            )
         self.population_size = len(read_members(self.population_from, self.env_config, self.past_checkpoints))
 
     def _validate_training_of_members(self) -> None:
