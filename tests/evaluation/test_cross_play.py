@@ -20,12 +20,13 @@ from rllib_llm_comm.evaluation.statistics import jackknife
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.plans import Planner
 from tests.cli.command import rllib
-from tests.evaluation.corridor import CORRIDOR, register
+from tests.evaluation.corridor import CORRIDOR
+from tests.evaluation.corridor import register as register_corridor
 
 DOOR = "rllib_llm_comm/door-v0"
 KITCHEN = "rllib_llm_comm/overcooked_ai-v0"
 RING = {"layout": "coordination_ring"}
-register()
+register_corridor()
 
 
 def door(*players, partners=None, **settings):
