@@ -1,4 +1,4 @@
-"""Who can share a kitchen: policies know one map and one kind of pots."""
+"""Kitchens that policies can share: they know one map and one kind of pots."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 
 
 def difference(played: Mapping[str, Any], learned: Mapping[str, Any]) -> str:
-    """What keeps a policy from playing, as the end of a sentence; empty if nothing does.
+    """The reason why a policy cannot play, as the end of a sentence; empty if it can.
 
     Args:
         played: Settings of the kitchen in which it is to play.

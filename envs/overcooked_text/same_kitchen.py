@@ -1,4 +1,4 @@
-"""Who can share a kitchen: policies know one map and what stands on it."""
+"""Kitchens that policies can share: they know one map and what stands on it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _KITCHEN = {"map_name": "B", "layout": "full"}
 
 
 def difference(played: Mapping[str, Any], learned: Mapping[str, Any]) -> str:
-    """What keeps a policy from playing, as the end of a sentence; empty if nothing does.
+    """The reason why a policy cannot play, as the end of a sentence; empty if it can.
 
     Args:
         played: Settings of the kitchen in which it is to play.

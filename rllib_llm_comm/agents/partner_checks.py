@@ -21,7 +21,7 @@ _VERSION = re.compile(r"-v\d+$")
 def game_difference(
     played: str, settings: Mapping[str, Any], learned: str | None, learned_settings: Mapping[str, Any]
 ) -> str:
-    """What keeps a policy of one environment from playing in another, as the end of a sentence; empty if nothing does.
+    """The reason why a policy of one environment cannot play in another, as the end of a sentence; empty if it can.
 
     Environments of one game's record, and versions of one id, are the same game. The game itself tells which of its
     settings have to be the same (`GameRecord.difference`).
