@@ -6,12 +6,14 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from toys import ColourTalk, language_model, randomise, register
+from toys import ENV_ID, ColourTalk, language_model, randomise, register
 
 from rllib_llm_comm import CommNetConfig, MAPPOConfig, SelfPlayPPOConfig, SymbolicPPOConfig, VercoConfig, load_policy
+from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.agents.partner_seats import PartnerSeats
 from rllib_llm_comm.agents.partner_settings import parse_partners
 from rllib_llm_comm.agents.partners import make_partner
+from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
 from rllib_llm_comm.connectors.message_exchange import MAILBOX
 from rllib_llm_comm.errors import UserError
 
@@ -206,6 +208,57 @@ def test_the_stranger_chooses_by_what_the_learner_said(stranger):
         np.testing.assert_allclose(decision.probabilities, expected, atol=1e-6)
         probabilities[message] = decision.probabilities
     assert np.abs(np.subtract(*probabilities.values())).max() > 1e-3
+
+
+SOUP, SALAD, LAKE = (f"rllib_llm_comm/{name}-v0" for name in ("overcooked_ai", "overcooked_text", "frozen_lake"))
+ROOM, RING = {"layout": "cramped_room"}, "zoo:soup_coordination_ring"
+COOK, TALKER, DOZER = "zoo:soup_cramped_room", "zoo:told_salad", {"policy": "random", "pauses": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "partner", "told"),
+    [
+        (SOUP, ROOM, RING, "was trained in the kitchen 'coordination_ring' but `env_config.layout` is 'cramped_room'"),
+        (SOUP, {**ROOM, "dynamics": "new"}, COOK, "with `env_config.dynamics` 'old' but here it is 'new'"),
+        (SOUP, {**ROOM, "action_level": "goal"}, COOK, "cannot play here: `action_level` is 'goal'"),
+        (SALAD, {"map_name": "A"}, TALKER, "with `env_config.map_name` 'B' but here it is 'A'; take partners"),
+        (LAKE, {}, TALKER, "trained in 'rllib_llm_comm/overcooked_text-v0' but `env` is '.*lake-v0'; take partners"),
+        (LAKE, {}, "scripted", "cannot play here: `policy` is 'scripted' but FrozenLake .* has no scripted player"),
+        (ENV_ID, {}, DOZER, "cannot play here: `pauses` needs an action of doing nothing"),
+        (ENV_ID, {}, "stay", "cannot play here: `stay` needs an action of doing nothing"),
+    ],
+)
+def test_a_partner_that_cannot_play_is_told_before_anything_is_built(env, settings, partner, told):
+    """Every one of them was accepted until it played."""
+    register()
+    learner = SymbolicPPOConfig().environment(env, env_config=settings).partners(pool=["random", partner])
+    with pytest.raises(UserError, match=rf"^`pool` has '[^']*', which .*{told}"):
+        learner.validate()
+
+
+@pytest.mark.parametrize(
+    ("size", "actions", "env", "told"),
+    [
+        (6, 3, None, "the `vector` of 'alice' has 3 numbers but this policy was trained with 6"),
+        (3, 4, None, "the `action_mask` of 'alice' has 3 entries but this policy was trained with 4 actions"),
+        (3, 3, "toys/colour_talks-v0", "was trained in 'toys/colour_talks-v0' but `env` is 'toys/colour_talk-v0'"),
+        (3, 3, None, ""),
+        (3, 3, "toys/colour_talk-v1", ""),
+    ],
+)
+def test_a_checkpoint_of_another_form_is_no_partner_in_a_game_that_nobody_registered(
+    size, actions, env, told, tmp_path
+):
+    network = NumericNetwork(NumericSettings(hiddens=[4]), size, actions)
+    model = {**network.settings.to_dict(), "size": size, "actions": actions, "critic_size": None}
+    manifest = PolicyManifest("MAPPO", model, {}, env, kind=NUMERIC)
+    path = str(write_policy(tmp_path / "policy", network_file(network), manifest))
+    learner = config().partners(pool=[{"policy": path, "name": "other"}])
+    if not told:
+        learner.validate()
+        return
+    with pytest.raises(UserError, match=f"^`pool` has 'other', which .*{told}"):
+        learner.validate()
 
 
 @pytest.mark.parametrize(
