@@ -198,14 +198,15 @@ def verdict(kitchens: Mapping[str, Any]) -> str:
     Args:
         kitchens: Of `partners_table.table_of`.
     """
-    rows = []
+    rows, won = [], 0
     for name, found in kitchens.items():
-        less, own = found["fcp_less_self_play"], found["methods"]
-        means = [estimate(own[one][HELD_OUT]) for one in ("fcp", "self_play")]
-        rows.append([name, *means, estimate(less), beats(less)])
-    won = sum(row[-1] == "yes" for row in rows)
+        less, others = found["fcp_less_self_play"], found["fcp_less_self_play_with_pbt_and_cole"]
+        means = [estimate(found["methods"][one][HELD_OUT]) for one in ("fcp", "self_play")]
+        won += beats(less) == "yes"
+        rows.append([name, *means, estimate(less), beats(less), estimate(others), beats(others)])
     told = f"FCP beats self-play with held-out seeds by {ERRORS} standard errors in {won} of {len(rows)} kitchens.\n\n"
-    return told + _table(["Kitchen", "FCP", "SP", "FCP - SP", f"more than {ERRORS} errors"], rows)
+    head = ["Kitchen", "FCP", "SP", "FCP - SP", f"more than {ERRORS} errors", "FCP - SP, with PBT and COLE", "more"]
+    return told + _table(head, rows)
 
 
 def _learned_with(kitchens: Mapping[str, Any]) -> str:

@@ -54,6 +54,7 @@ AGES = (INITIAL, HALF_WAY, FINAL)
 LAST_RESULTS = 20  # iterations of a learner whose scores are averaged
 EARLY = 0.25  # of a learner's iterations, to tell if more of them would help
 HORIZON = 400  # steps of a game
+STRANGERS = ("pbt", "cole")
 
 
 def difference(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -187,6 +188,14 @@ def fcp_less_self_play(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, floa
     return difference(fcp, own)
 
 
+def with_strangers(cell: Mapping[str, Any]) -> dict[str, float | None]:
+    """A method with the seeds of PBT and COLE, which neither FCP nor self-play has met."""
+    group = cell["groups"][OTHERS]
+    scores = np.mean(list(group["matrix"].values()), axis=0)  # (players, partners)
+    places = [place for place, one in enumerate(group["partners"]) if one["name"].startswith(STRANGERS)]
+    return over_seeds(scores[:, places].mean(axis=1).tolist())
+
+
 def earlier_kitchens(options: argparse.Namespace) -> dict[str, Any]:
     """The kitchens of the table that is there already; another machine may have trained them."""
     path = options.json / "table.json"
@@ -205,6 +214,9 @@ def figures_of(kitchen: str, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "methods": rows(cells),
         "fcp_less_self_play": fcp_less_self_play(cells),
+        "fcp_less_self_play_with_pbt_and_cole": difference(
+            *(with_strangers(cells[one]) for one in ("fcp", "self_play"))
+        ),
         SP_PAIRS: {"seeds": len(pairs["players"]), "pairs": pair_scores(pairs), **pairs["cross_play"]},
         "fcp_learned_with": learned_with(players["fcp"]),
         "fcp_learned_with_early": learned_with(players["fcp"], EARLY),
