@@ -1,4 +1,4 @@
-"""Verco in a textual kitchen beside frozen cooks of another seed: one who speaks its own words, a taught one, a mute."""
+"""Verco in a textual kitchen beside frozen cooks of another seed: own words, the scripted cook's words, none."""
 
 from __future__ import annotations
 
