@@ -72,21 +72,21 @@ def test_the_population_comes_first_then_the_response_and_a_checkpoint_keeps_bot
         later.stop()
 
 
-@pytest.mark.slow
 def test_a_population_is_gone_on_with_from_its_midst(tmp_path):
-    """Members that were done stay so; the others end as if nothing had been interrupted; then the response learns."""
-    algo = config().build_algo()
+    """Members go on from their last part as if nothing had been interrupted; then the response learns the same."""
+    settings = config(member_iterations=2, iterations_per_task=1)
+    algo = settings.build_algo()
     again = None
     try:
         results = [algo.train() for _ in range(2)]
         path = algo.save_to_path(str(tmp_path / "midst"))
         assert not (Path(path) / "population").exists()
         results += [algo.train() for _ in range(3)]
-        assert [one["population"]["member_iterations"] for one in results[:2]] in ([2, 3], [2, 4])
+        assert [one["population"]["member_iterations"] for one in results] == [1, 2, 3, 4, 4]
         assert [bool(one.get("should_checkpoint")) for one in results] == [True] * 4 + [False]
-        # Members: 20 steps of 3 games in each of 3 iterations; the learner 40 in its first.
-        assert results[3]["population"]["game_steps"] == 2 * 3 * 60 == results[3]["game_steps_with_population"]
-        assert results[4]["game_steps_with_population"] == 2 * 3 * 60 + 120
+        # Members: 20 steps of 3 games in each of 2 iterations; the learner 40 in its first.
+        assert results[3]["population"]["game_steps"] == 2 * 2 * 60 == results[3]["game_steps_with_population"]
+        assert results[4]["game_steps_with_population"] == 2 * 2 * 60 + 120
         assert results[4]["env_runners"]["num_module_steps_sampled"]["shared"] == 120
         assert {member.seed for member in algo._population.members} == {5000, 5001}
         assert all(member.state is None for member in algo._population.members)
@@ -94,12 +94,10 @@ def test_a_population_is_gone_on_with_from_its_midst(tmp_path):
         assert len({bytes(content) for content in policies.values()}) == len(policies) == 6
 
         again = FCP.from_checkpoint(path)
-        assert (
-            sum(member.iterations for member in again._population.members)
-            == (results[1]["population"]["member_iterations"])
-        )
+        assert sum(member.iterations for member in again._population.members) == 2
         resumed = [again.train() for _ in range(3)]
-        assert resumed[-1]["game_steps_with_population"] == 480
+        assert [one["population"]["member_iterations"] for one in resumed] == [3, 4, 4]
+        assert resumed[-1]["game_steps_with_population"] == 2 * 2 * 60 + 120
         assert files_of(again) == policies
         weights = [one.learner_group._learner.module["shared"].get_state() for one in (algo, again)]
         assert all(np.array_equal(value, weights[1][name]) for name, value in weights[0].items())

@@ -9,6 +9,8 @@ import pytest
 from toys import ENV_ID, ColourTalk, language_model, randomise, register
 
 from rllib_llm_comm import CommNetConfig, MAPPOConfig, SelfPlayPPOConfig, SymbolicPPOConfig, VercoConfig, load_policy
+from rllib_llm_comm.agents.behavior_cloning import CloningSettings, clone_players
+from rllib_llm_comm.agents.demonstrations import Demonstrations
 from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.agents.partner_seats import PartnerSeats
 from rllib_llm_comm.agents.partner_settings import parse_partners
@@ -259,6 +261,30 @@ def test_a_checkpoint_of_another_form_is_no_partner_in_a_game_that_nobody_regist
         return
     with pytest.raises(UserError, match=f"^`pool` has 'other', which .*{told}"):
         learner.validate()
+
+
+def test_mappo_learns_beside_a_clone_of_players(tmp_path):
+    """PPO beside a proxy of people (Carroll et al. 2019), who gets going again where it stands still."""
+    rng = np.random.default_rng(0)
+    kitchen = {"layout": "cramped_room", "dynamics": "old", "observe": ["vector"], "horizon": 20}
+    games = [rng.random((20, 2, 96), np.float32) for _ in range(2)], [rng.integers(6, size=(20, 2)) for _ in range(2)]
+    clone_players(Demonstrations(kitchen, *games), tmp_path / "clone", CloningSettings(epochs=1))
+    algo = (
+        MAPPOConfig()
+        .environment("rllib_llm_comm/overcooked_ai-v0", env_config={**kitchen, "action_level": "primitive"})
+        .policy_network(hiddens=[8])
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=40, num_epochs=1)
+        .partners(pool=[{"policy": str(tmp_path / "clone"), "unstuck": 3, "name": "clone"}])
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        results = algo.train()
+        assert np.isfinite(results["env_runners"]["return_with_clone"])
+        assert 40 <= results["learners"]["shared"]["num_module_steps_trained"] < 40 + 2
+    finally:
+        algo.stop()
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def test_the_matrix_of_players_whose_scores_are_known():
     assert told["self_play"] == {"mean": win / 2, "standard_error": win / 2}
     assert told["cross_play"]["mean"] == win / 2 and told["cross_play"]["standard_error"] is None  # of two seeds
     assert told["cross_play"]["by_seat"]["alice"]["mean"] == win / 2
+    assert told["cross_play"]["by_player"] == {"alice": [0.0, win], "bob": [win, 0.0]}
     assert told["gap"]["mean"] == 0.0
     assert len(told["games"]) == 4 and all(len(game["scores"]) == 4 for game in told["games"])
     assert {"alice": "stay", "bob": "scripted"} in [game["seats"] for game in told["games"]]
@@ -90,6 +91,7 @@ def test_games_of_more_than_two_seats():
     found = cross.play()
     assert len(found.scores) == 2 + 2 * 3  # each with itself, and each in each seat beside two of the other
     assert len(found.to_json()["matrix"]) == 3
+    assert found.to_json()["cross_play"]["by_player"].keys() == {"alice", "bob", "carol"}
 
 
 def test_the_standard_error_is_that_over_seeds():
@@ -125,6 +127,9 @@ def test_page_and_replay_of_a_cell(tmp_path):
     cross = door({"policy": "scripted", "name": "<b>one"}, "stay", partners={"chance": ["random"]})
     page = write_cross_play(cross.play(), tmp_path / "cross.html").read_text(encoding="utf-8")
     assert "<b>one" not in page and "&lt;b&gt;one" in page
+    assert page.count(">all others<") == 2 and page.count("<td>") == 4 * 2 + 4 * 3, (
+        "a column per seat, then the figures"
+    )
     assert page.count('class="cell"') == 2 * (4 + 2) and "http" not in page.replace("http-equiv", "")
     colours = set(re.findall(r"background: (rgb\([^)]*\))", page))
     assert {"rgb(255, 253, 249)", "rgb(217, 119, 66)"} <= colours
