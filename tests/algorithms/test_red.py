@@ -183,7 +183,7 @@ def test_rllib_draws_and_judges_as_the_network_does(folders, critic_observation)
     }
     with torch.no_grad():
         choice, _ = network(batch)
-        distribution = CollectiveDistribution.from_logits(choice.flat())
+        distribution = CollectiveDistribution.from_logits(choice)
         actions = distribution.sample()
     assert torch.allclose(distribution.logp(actions), choice.logp(actions), atol=1e-5)
     many = {name: part.repeat(150, *[1] * (part.dim() - 1)) for name, part in batch.items()}
