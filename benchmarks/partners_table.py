@@ -13,8 +13,9 @@ trained one by one on several machines. With `--emma` EMMA plays, too, told by a
     rllib train file tuned_examples/emma.yaml --seed 0 --experiment-name emma_0    # and so on
     ... --emma results/emma_0/emma results/emma_1/emma results/emma_2/emma
 
-With `--fcp` FCP's row is that of other learners for the populations of the study, and with `--fcp-final` there is one
-for learners without past checkpoints; `fcp_learners.py` trains both.
+An `--emma` may name several stages, joined by commas. With `--fcp` FCP's row is that of other learners for the
+populations of the study, and with `--fcp-final` there is one for learners without past checkpoints; `fcp_learners.py`
+trains both.
 """
 
 from __future__ import annotations
@@ -23,147 +24,35 @@ import argparse
 import json
 import math
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from partners_cells import HELD_OUT_STAGE, followers, kept_cell, missing, trained
 from partners_page import (
     EMMA,
     FCP_FINAL,
     GROUPS,
-    HALF_TRAINED,
     HELD_OUT,
     KITCHENS,
     METHODS,
     OTHERS,
     PROXIES,
+    SP_PAIRS,
     page,
     tables,
+    verdict,
 )
 
-from rllib_llm_comm.agents.policy_folder import find_policy
-from rllib_llm_comm.agents.policy_manifest import read_manifest
 from rllib_llm_comm.algorithms.past_policies import FINAL, HALF_WAY, INITIAL
-from rllib_llm_comm.checkpoints.stage_record import read_record
 from rllib_llm_comm.env_runners.overcooked_ai import SCORE_BY_PARTNER
-from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.files import write_atomically
 
-HELD_OUT_STAGE = "held_out"
 AGES = (INITIAL, HALF_WAY, FINAL)
 LAST_RESULTS = 20  # iterations of a learner whose scores are averaged
 HORIZON = 400  # steps of a game
-SCRIPTED = (
-    {"policy": "scripted", "name": "scripted"},
-    {"policy": "scripted", "noise": 0.3, "name": "noisy"},
-    {"policy": "scripted", "pauses": 0.5, "name": "pausing"},
-    {"policy": "scripted", "habit": "onions_only", "name": "onions only"},
-    {"policy": "scripted", "habit": "dishes_only", "name": "dishes only"},
-)
-
-
-def checkpoints(stage: Path) -> list[Path]:
-    """The checkpoints with which a stage ended; none if it has not ended."""
-    record = read_record(stage)
-    return [] if record is None or record.status != "finished" else [stage / one for one in record.outputs]
-
-
-def trained(options: argparse.Namespace, kitchen: str, method: str) -> list[Path]:
-    """The checkpoints of a method's seeds in a kitchen; none if its stage has not ended and no folder has them."""
-    elsewhere = {"fcp": options.fcp, FCP_FINAL: options.fcp_final}.get(method)
-    found = sorted(elsewhere.glob(f"{kitchen}/seed_*/checkpoint_*")) if elsewhere else []
-    return found or checkpoints(options.study / f"{kitchen}.{method}")
-
-
-def missing(options: argparse.Namespace, kitchen: str) -> list[str]:
-    """The stages of a kitchen that have not ended."""
-    return [name for name in (HELD_OUT_STAGE, *METHODS) if not trained(options, kitchen, name)]
-
-
-def named(prefix: str, folders: list[Path]) -> list[dict[str, str]]:
-    """Checkpoints as entries of a pool, numbered in the order of their seeds."""
-    return [{"policy": str(folder), "name": f"{prefix} {number}"} for number, folder in enumerate(folders)]
-
-
-def groups(options: argparse.Namespace, kitchen: str, method: str) -> dict[str, list[Any]]:
-    """The partners that a method has not met while it learned."""
-    held_out = trained(options, kitchen, HELD_OUT_STAGE)
-    others = [one for name in METHODS if name != method for one in named(name, trained(options, kitchen, name))]
-    return {
-        HELD_OUT: named("held out", held_out),
-        HALF_TRAINED: named("half-trained", [one / "past" / "half_way" for one in held_out]),
-        "untrained": named("untrained", [one / "past" / "initial" for one in held_out[:1]]),
-        "random": ["random"],
-        "stay": ["stay"],
-        PROXIES: list(SCRIPTED),
-        **({OTHERS: others} if others else {}),
-    }
-
-
-def followers(places: Sequence[str], kitchen: str) -> list[Path]:
-    """The checkpoints of EMMA's seeds for a kitchen; none unless all are there.
-
-    Args:
-        places: Per seed a stage of `tuned_examples/emma.yaml`, of whose checkpoints that of the kitchen counts, or a
-            checkpoint's folder with `{kitchen}` in its name.
-        kitchen: The layout.
-    """
-    found = []
-    for place in places:
-        path = Path(place.replace("{kitchen}", kitchen))
-        trained = checkpoints(path)
-        if trained:
-            fitting = [one for one in trained if read_manifest(find_policy(one)).env_config.get("layout") == kitchen]
-        else:
-            fitting = [path] if path.exists() else []
-        found += fitting[:1]
-    return found if len(found) == len(places) else []
-
-
-def planning_of(method: str, options: argparse.Namespace) -> dict[str, Any] | None:
-    """The planner of a method; `None` if nobody plans."""
-    return {"planner": options.planner} if method == EMMA else None
-
-
-def cell(kitchen: str, method: str, players: list[Path], options: argparse.Namespace) -> dict[str, Any]:
-    """Cross-play of one method in one kitchen."""
-    planning = planning_of(method, options)
-    steps = {"action_level": "primitive", "commit": False}  # as in emma.yaml's evaluation
-    settings = CrossPlaySettings(
-        episodes=options.episodes,
-        metric="score",
-        planning=planning,
-        env_config=None if planning is None else steps,
-    )
-    return CrossPlay(named(method, players), groups(options, kitchen, method), settings).play().to_json()
-
-
-def kept_cell(kitchen: str, method: str, players: list[Path], options: argparse.Namespace) -> dict[str, Any]:
-    """The cell of a file, played if the file is of other games; paths in it are none of this machine."""
-    study = options.study
-    path = options.json / kitchen / f"{method}.json"
-    partners = [one for group in groups(options, kitchen, method).values() for one in group]
-    everybody = [*map(str, players), *(one if isinstance(one, str) else str(one["policy"]) for one in partners)]
-    wanted = (options.episodes, planning_of(method, options), [_short(one, study) for one in everybody])
-    if path.exists():
-        told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        found = [*told["players"], *(one for group in told["groups"].values() for one in group["partners"])]
-        if (told["episodes"], told.get("planning"), [one["policy"] for one in found]) == wanted:
-            return told
-    told = cell(kitchen, method, players, options)
-    for one in [*told["players"], *(one for group in told["groups"].values() for one in group["partners"])]:
-        one["policy"] = _short(one["policy"], study)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(told) + "\n")
-    return told
-
-
-def _short(policy: str, study: Path) -> str:
-    """A checkpoint's path from the study's folder on, or its last three parts; other policies as they are."""
-    path = Path(policy)
-    if path.is_relative_to(study):
-        return str(Path(study.name) / path.relative_to(study))
-    return str(Path(*path.parts[-3:])) if path.exists() else policy
 
 
 def difference(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -175,20 +64,35 @@ def difference(one: Mapping[str, float | None], other: Mapping[str, float | None
 
 
 def spent_by(policies: Sequence[Path], steps_of: Callable[[dict[str, Any]], float]) -> dict[str, float]:
-    """Game steps and minutes of a seed of a method: means over its checkpoints, from the last results beside them.
+    """Game steps and minutes of a seed of a method: means over its checkpoints, from the results beside them.
 
     Args:
-        policies: Checkpoints of trials.
+        policies: Checkpoints of trials. Minutes of members that an earlier run has trained count, too.
         steps_of: Game steps of a result.
     """
-    told = [json.loads((one.parent / "result.json").read_text(encoding="utf-8").splitlines()[-1]) for one in policies]
-    minutes = sum(row["time_total_s"] for row in told) / len(told) / 60
-    return {"game_steps": round(sum(map(steps_of, told)) / len(told)), "minutes": round(minutes, 1)}
+    steps, minutes = [], []
+    for one in policies:
+        last, population = results_of(one.parent)[-1], setting_of(one, "population_from")
+        members = 0.0 if population is None else members_seconds(Path(population))
+        steps.append(steps_of(last))
+        minutes.append((last["time_total_s"] + members) / 60)
+    return {"game_steps": round(statistics.mean(steps)), "minutes": round(statistics.mean(minutes), 1)}
 
 
-def setting_of(policies: Sequence[Path], name: str) -> Any:
-    """A setting of the trials to which checkpoints belong; `None` if their code did not have it."""
-    return json.loads((policies[0].parent / "params.json").read_text(encoding="utf-8")).get(name)
+def results_of(trial: Path) -> list[dict[str, Any]]:
+    """All results of a trial."""
+    return [json.loads(line) for line in (trial / "result.json").read_text(encoding="utf-8").splitlines()]
+
+
+def members_seconds(trial: Path) -> float:
+    """Seconds of a run of FCP until its learner began."""
+    seconds: float = max(row["time_total_s"] for row in results_of(trial) if "learners" not in row)
+    return seconds
+
+
+def setting_of(policy: Path, name: str) -> Any:
+    """A setting of the trial to which a checkpoint belongs; `None` if its code did not have it."""
+    return json.loads((policy.parent / "params.json").read_text(encoding="utf-8")).get(name)
 
 
 def learned_with(policies: Sequence[Path]) -> dict[str, dict[str, float | None]]:
@@ -199,22 +103,21 @@ def learned_with(policies: Sequence[Path]) -> dict[str, dict[str, float | None]]
     """
     per_seed: dict[str, list[float]] = {}
     for one in policies:
-        lines = (one.parent / "result.json").read_text(encoding="utf-8").splitlines()[-LAST_RESULTS:]
         seen: dict[str, list[float]] = {}
-        for line in lines:
-            for name, score in json.loads(line).get("env_runners", {}).get(SCORE_BY_PARTNER, {}).items():
+        for row in results_of(one.parent)[-LAST_RESULTS:]:
+            for name, score in row.get("env_runners", {}).get(SCORE_BY_PARTNER, {}).items():
                 age = next((age for age in AGES if name.endswith(age)), None)
                 if age is not None and not math.isnan(score):
                     seen.setdefault(age, []).append(score)
         for age, scores in seen.items():
             per_seed.setdefault(age, []).append(statistics.mean(scores))
-    return {
-        age: {
-            "mean": round(statistics.mean(means), 2),
-            "standard_error": round(statistics.stdev(means) / math.sqrt(len(means)), 2) if len(means) > 1 else None,
-        }
-        for age, means in sorted(per_seed.items())
-    }
+    return {age: over_seeds(means) for age, means in sorted(per_seed.items())}
+
+
+def over_seeds(means: Sequence[float]) -> dict[str, float | None]:
+    """Mean of the seeds' means and its standard error."""
+    error = round(statistics.stdev(means) / math.sqrt(len(means)), 2) if len(means) > 1 else None
+    return {"mean": round(statistics.mean(means), 2), "standard_error": error}
 
 
 def told_games(row: Mapping[str, Any]) -> float:
@@ -241,14 +144,35 @@ def rows(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             "seeds": len(found["players"]),
             "self_play": {key: found["self_play"][key] for key in kept},
             "cross_play": {key: found["cross_play"][key] for key in kept},
+            "pairs": pair_scores(found),
             **{
                 name: {key: found["groups"][name][key] for key in (*kept, "by_seat")}
                 for name in GROUPS
                 if name in found["groups"]
             },
+            **{f"each of {name}": each_of(found["groups"].get(name)) for name in (PROXIES, OTHERS)},
         }
         for method, found in cells.items()
     }
+
+
+def pair_scores(found: Mapping[str, Any]) -> list[float]:
+    """Scores of a method's pairs of different seeds, each the mean of both seatings, from the least to the most."""
+    table = np.asarray(next(iter(found["matrix"].values())))  # the other seat's is its transpose
+    first, second = np.triu_indices(len(table), 1)
+    scores: list[float] = sorted(np.round((table[first, second] + table[second, first]) / 2, 2).tolist())
+    return scores
+
+
+def each_of(group: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A method with each partner of a group; with seeds of a method together, which are numbered partners."""
+    if group is None:
+        return {}
+    scores = np.mean(list(group["matrix"].values()), axis=0)  # (players, partners)
+    columns: dict[str, list[int]] = {}
+    for place, one in enumerate(group["partners"]):
+        columns.setdefault(one["name"].rstrip("0123456789 "), []).append(place)
+    return {name: over_seeds(scores[:, places].mean(axis=1).tolist()) for name, places in columns.items()}
 
 
 def fcp_less_self_play(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
@@ -271,16 +195,22 @@ def figures_of(kitchen: str, options: argparse.Namespace) -> dict[str, Any]:
     for method in METHODS:
         cells[method] = kept_cell(kitchen, method, players[method], options)
         print(f"{kitchen}, {method}: with held-out seeds {cells[method]['groups'][HELD_OUT]['mean']:.1f}")
-    spent = {name: spent_by(players[name], game_steps) for name in METHODS}
+    pairs = kept_cell(kitchen, SP_PAIRS, trained(options, kitchen, SP_PAIRS), options)
     return {
         "methods": rows(cells),
         "fcp_less_self_play": fcp_less_self_play(cells),
+        SP_PAIRS: {"seeds": len(pairs["players"]), "pairs": pair_scores(pairs), **pairs["cross_play"]},
         "fcp_learned_with": learned_with(players["fcp"]),
-        "fcp_num_epochs": setting_of(players["fcp"], "num_epochs"),
-        "fcp_critic_observation": setting_of(players["fcp"], "critic_observation"),
-        "fcp_took_its_population": setting_of(players["fcp"], "population_from") is not None,
-        "budget": spent,
+        "fcp_settings": [fcp_settings(one) for one in players["fcp"]],
+        "budget": {name: spent_by(players[name], game_steps) for name in METHODS},
     }
+
+
+def fcp_settings(policy: Path) -> dict[str, Any]:
+    """Settings of one of FCP's learners that were not the same in all kitchens, as its trial has them."""
+    taken = setting_of(policy, "population_from") is not None
+    told = {name: setting_of(policy, name) for name in ("seed", "num_epochs", "critic_observation")}
+    return {**told, "population_from_an_earlier_run": taken}
 
 
 def add_row(kitchen: str, method: str, found: dict[str, Any], options: argparse.Namespace) -> bool:
@@ -314,10 +244,10 @@ def table_of(options: argparse.Namespace) -> dict[str, Any]:
             continue
         if absent := [name for name in (EMMA, FCP_FINAL) if not add_row(kitchen, name, kitchens[kitchen], options)]:
             lacking[kitchen] = absent
-    made_by = f"python benchmarks/partners_table.py results/{options.study.name} --json docs/results/partners"
     told_by = options.planner if any(EMMA in found["methods"] for found in kitchens.values()) else None
     return {
-        "made_by": made_by, "episodes": options.episodes, "planner": told_by, "missing": lacking, "kitchens": kitchens,
+        "made_by": " ".join(["python benchmarks/partners_table.py", *sys.argv[1:]]),
+        "episodes": options.episodes, "planner": told_by, "missing": lacking, "kitchens": kitchens,
     }  # fmt: skip
 
 
@@ -336,7 +266,7 @@ def main() -> None:
     table = table_of(options)
     options.json.mkdir(parents=True, exist_ok=True)
     write_atomically(options.json / "table.json", json.dumps(table, indent=1) + "\n")
-    print(tables(table))
+    print(verdict(table["kitchens"]) + "\n" + tables(table))
     if options.page is not None:
         write_atomically(options.page, page(table))
 

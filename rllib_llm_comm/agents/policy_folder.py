@@ -103,6 +103,21 @@ def network_file(network: nn.Module) -> dict[str, bytes]:
     return {_NETWORK: save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()})}
 
 
+def weights_digest(checkpoint: str | os.PathLike[str]) -> str:
+    """A digest of a policy's weights: another training under the same path has another one.
+
+    Args:
+        checkpoint: As of `find_policy`.
+
+    Raises:
+        UserError: As of `find_policy`.
+    """
+    found = hashlib.sha256()
+    for path in sorted(find_policy(checkpoint).rglob("*.safetensors")):
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
+
+
 def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> NumericNetwork | EmmaNetwork | QTeam:
     """Builds the network of a policy folder of agents that see numbers or maps.
 

@@ -11,6 +11,7 @@ from rllib_llm_comm.agents.decision import draws_actions
 from rllib_llm_comm.agents.load_options import AS_RECORDED, Loading
 from rllib_llm_comm.agents.partner_settings import SCRIPTED, PartnerSettings, parse_partners
 from rllib_llm_comm.agents.partners import make_partner
+from rllib_llm_comm.agents.policy_folder import weights_digest
 from rllib_llm_comm.agents.policy_manifest import GROUNDED
 from rllib_llm_comm.agents.seated_policy import SeatedPolicy
 from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
@@ -141,12 +142,20 @@ class CrossPlay:
             seed=self._how.seed,
             sampled=any(draws_actions(one.policy, not self._how.greedy) for one in self._entrants),
             agents=self.agents,
-            players=[one.to_dict() for one in self.players],
-            groups={name: [one.to_dict() for one in group] for name, group in self.groups.items()},
+            players=self._told(self.players),
+            groups={name: self._told(group) for name, group in self.groups.items()},
             scores={seating: scores[seating] for seating in wanted},
             notes=self.notes,
             planning=self._planning,
         )
+
+    def _told(self, partners: Sequence[PartnerSettings]) -> list[dict[str, Any]]:
+        """Settings of partners; checkpoints with a digest of their weights, as another training may have their path."""
+        trained = {one.settings.policy for one in self._entrants if one.policy is not None}
+        return [
+            one.to_dict() | ({"digest": weights_digest(one.policy)} if one.policy in trained else {})
+            for one in partners
+        ]
 
     def record(self, names: Sequence[str], episodes: int = 1) -> list[Episode]:
         """Episodes of one cell of the matrix, with their frames, for `write_replay`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -92,6 +91,7 @@ class ComparisonSettings:
         Raises:
             UserError: If a checkpoint cannot be loaded, or the game does not fit.
         """
+        from rllib_llm_comm.agents.policy_folder import weights_digest
         from rllib_llm_comm.evaluation.subgoal_executors import DEFAULT_ENV, PolicyExecutor, ScriptedExecutor
 
         config = self.env_config or {}
@@ -102,7 +102,7 @@ class ComparisonSettings:
             else:
                 path = short_path(find_checkpoint(name))
                 policy = Loading(trust=self.trust).load(path)
-                made[path] = PolicyExecutor(policy, path, config, self.greedy, _digest(path))
+                made[path] = PolicyExecutor(policy, path, config, self.greedy, weights_digest(path))
         return made
 
 
@@ -177,16 +177,6 @@ def require_different_prompts(
         env = executor.env(next(iter(executor.scenarios.values())))
         env.reset(seed=settings.seed)
         prompt_check.require_different_prompts(variants, planning_game(env), what)
-
-
-def _digest(checkpoint: str) -> str:
-    """A digest of the weights: a checkpoint of another training under the same path is another executor."""
-    from rllib_llm_comm.agents.policy_folder import find_policy
-
-    found = hashlib.sha256()
-    for path in sorted(find_policy(checkpoint).rglob("*.safetensors")):
-        found.update(path.read_bytes())
-    return found.hexdigest()[:16]
 
 
 def with_settings(planner: PlannerSettings, /, **settings: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import shutil
 from argparse import Namespace
 from pathlib import Path
 
+import partners_cells
 import partners_page
 import partners_table
 import pytest
@@ -57,14 +58,13 @@ def study(tmp_path_factory):
                 checkpoint = stage / f"trial_{seed}" / "checkpoint_000001"
                 for past in ("policy", "past/initial/policy", "past/half_way/policy"):
                     write_cook(checkpoint / past, 10 * place + seed)
-                row = {"num_env_steps_sampled_lifetime": 1000.0, "time_total_s": 90.0}
+                row = {"num_env_steps_sampled_lifetime": 1000.0, "time_total_s": 90.0, "learners": {}}
                 learned = {"score_by_partner": {"seed_1_final": 60.0 + 20 * seed, "seed_2_final": float("nan")}}
                 fcp = {"game_steps_with_population": 3000, "env_runners": learned}
                 row |= {"fcp": fcp, "pbt": {"population": {"game_steps": 2000.0}}}.get(name, {})
-                (checkpoint.parent / "result.json").write_text("{}\n" + json.dumps(row) + "\n")
-                (checkpoint.parent / "params.json").write_text(
-                    json.dumps({"num_epochs": 8, "critic_observation": "partner"})
-                )
+                (checkpoint.parent / "result.json").write_text('{"time_total_s": 30}\n' + json.dumps(row) + "\n")
+                params = {"num_epochs": 8, "critic_observation": "partner", "seed": seed}
+                (checkpoint.parent / "params.json").write_text(json.dumps(params))
                 outputs.append(f"trial_{seed}/checkpoint_000001")
             running = name == "fcp" and kitchen != partners_page.KITCHENS[0]
             record = StageRecord(
@@ -80,6 +80,7 @@ def test_the_script_on_a_study_that_still_runs(study, tmp_path):
     done = forked.run(SCRIPT, *words, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     text = page.read_text()
+    assert "in 0 of 1 kitchens" in text and f"$ python benchmarks/partners_table.py {' '.join(words)}\n" in text
     assert (
         "| asymmetric_advantages | fcp |" in text
         and "| counter_circuit | held_out, self_play, pbt, fcp, cole |" in text
@@ -109,14 +110,19 @@ def test_a_kitchen_of_an_earlier_table_stays_until_the_study_has_it(study, tmp_p
 def test_a_cell_is_played_again_for_other_games_only(study, tmp_path):
     def kept(episodes, players):
         options = Namespace(study=study, json=tmp_path, episodes=episodes, planner="scripted", fcp=None, fcp_final=None)
-        partners_table.kept_cell("cramped_room", "pbt", players, options)
+        partners_cells.kept_cell("cramped_room", "pbt", players, options)
         path = tmp_path / "cramped_room" / "pbt.json"
         told = json.loads(path.read_text())
         return path.stat().st_mtime_ns, told["episodes"], len(told["players"])
 
-    players = partners_table.checkpoints(study / "cramped_room.pbt")
+    players = partners_cells.checkpoints(study / "cramped_room.pbt")
     first = kept(1, players)
     assert kept(1, players) == first
+    elsewhere = tmp_path / "other" / "place"
+    shutil.copytree(players[0], elsewhere)
+    assert kept(1, [elsewhere, players[1]]) == first  # the same weights
+    write_cook(elsewhere / "policy", 77)
+    assert kept(1, [elsewhere, players[1]])[0] > first[0]  # others under the same path
     assert kept(2, players)[1:] == (2, 2)
     assert kept(2, players[:1])[1:] == (2, 1)
 
@@ -130,6 +136,7 @@ def test_emma_is_a_row_where_its_folders_are(study, tmp_path):
         write_follower(emma / outputs[-1] / "policy", kitchen)
         row = {"env_runners": {"num_episodes_lifetime": 5}, "time_total_s": 60.0}
         (emma / f"trial_{trial}" / "result.json").write_text(json.dumps(row))
+        (emma / f"trial_{trial}" / "params.json").write_text("{}")
     record = StageRecord(stage="emma", run="EMMA", fingerprint="0", outputs=outputs, status="finished")
     (emma / MARKER).write_text(record.model_dump_json())
     options = Namespace(
@@ -155,8 +162,11 @@ def test_emma_is_a_row_where_its_folders_are(study, tmp_path):
 def test_learners_of_other_folders_take_the_place_of_the_studys_or_a_row_of_their_own(study, tmp_path):
     """In the second kitchen the study's FCP has not ended, but learners for its populations are elsewhere."""
     kitchen = partners_page.KITCHENS[1]
+    trial = study / f"{kitchen}.fcp" / "trial_0"
     for name in ("fcp_learners", "fcp_final"):
-        shutil.copytree(study / f"{kitchen}.fcp" / "trial_0", tmp_path / name / kitchen / "seed_0")
+        copy = shutil.copytree(trial, tmp_path / name / kitchen / "seed_0")
+        taken = {"num_epochs": 8, "critic_observation": "own", "population_from": str(trial)}
+        (copy / "params.json").write_text(json.dumps(taken))
     options = Namespace(
         study=study, json=tmp_path, episodes=1, planner="scripted", emma=[], fcp=tmp_path / "fcp_learners",
         fcp_final=tmp_path / "fcp_final",
@@ -165,7 +175,7 @@ def test_learners_of_other_folders_take_the_place_of_the_studys_or_a_row_of_thei
     text = partners_page.page(table)
     assert list(table["kitchens"][kitchen]["methods"]) == [*partners_page.METHODS, "fcp_final"]
     assert "`FCP, final`: the paper's ablation" in text
-    assert f"| {kitchen} | FCP, final | 1 | 3,000 | 1.5, learner alone |" in text
+    assert f"| {kitchen} | FCP, final | 1 | 3,000 | 2.0 |" in text  # with the members' half minute
     assert table["missing"]["cramped_room"] == ["fcp_final"]
 
 

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from toys import TESTS
+from toys import TESTS, register, write_talker
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
@@ -54,6 +54,24 @@ def test_groups_of_unseen_partners_in_both_seats():
     assert [one["name"] for one in helpers["partners"]] == ["helper", "random"]
     assert helpers["matrix"]["alice"][0][0] == win > helpers["matrix"]["alice"][0][1]
     assert found.gap().value == 0.0
+
+
+def test_checkpoints_are_told_by_their_weights(tmp_path):
+    """Two trainings under one path can be told apart; other players have no weights."""
+
+    register()
+
+    def digest():
+        cross = CrossPlay([str(tmp_path / "talker"), "random"], None, CrossPlaySettings(episodes=1))
+        told = cross.play().to_json()["players"]
+        assert "digest" not in told[1]
+        return told[0]["digest"]
+
+    write_talker(tmp_path / "talker")
+    first = digest()
+    assert digest() == first
+    write_talker(tmp_path / "talker", lora_layers=1)
+    assert digest() != first
 
 
 def test_games_of_more_than_two_seats():
