@@ -161,7 +161,7 @@ class MapEncoder(nn.Module):
         return begun.add_(of_places).add_(self.added(marks_of(seen), len(ground)))
 
     def added(self, marks: Marks, batch: int) -> torch.Tensor:
-        """What units add to the output of the first layer (B, F, H, W).
+        """Share of units in the output of the first layer (B, F, H, W).
 
         Args:
             marks: The units.

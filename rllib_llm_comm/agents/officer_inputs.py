@@ -161,7 +161,7 @@ def marks_of(seen: Mapping[str, torch.Tensor]) -> Marks:
 
 
 def marks_of_others(seen: Mapping[str, torch.Tensor]) -> Marks:
-    """What `team_view` adds to the map: the finished units of other commanders, as the officer's own.
+    """Additions of `team_view` to the map: the finished units of other commanders, as the officer's own.
 
     Args:
         seen: The arrays of `officer_view`, stacked.

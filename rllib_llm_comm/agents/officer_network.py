@@ -158,7 +158,7 @@ class OfficerNetwork(nn.Module):
         return rows, rows
 
     def _criticized(self, seen: Mapping[str, torch.Tensor], begun: torch.Tensor, heard: Heard) -> EncodedView:
-        """What the critic reads, from the output of the map's first layer for the officers' own views on."""
+        """The critic's view, from the output of the map's first layer for the officers' own views on."""
         if self.settings.critic_observation != BY_TEAM:
             return self._encoded(seen, begun, heard)
         begun = begun + self.map.added(marks_of_others(seen), len(begun))
