@@ -131,14 +131,13 @@ def _entrance(sources: int, layout: int) -> Callable[..., None]:
         _ = sources, layout
         _write_sight(terrain, sight, seen, cells)
         slots, others, places = np.empty((3, MOST_UNITS), np.int32)
-        listed, of_commander = list_own(roster, count, player, owners, kind, stage, commander, slots)
-        for i in range(listed):
-            mine = i < of_commander
-            _write_own(own[i], slots[i], serial, kind, hp, stage, x, y, order, what, target, mine)
         met, found = list_known(roster, count, player, kind, stage, x, y, known, sight, others, places)
         for i in range(met):
             _write_row(enemies[i], others[i], kind, hp, x, y)
         for i in range(found):
             _write_row(resources[i], places[i], kind, hp, x, y)
+        listed, of_commander = list_own(roster, count, player, owners, kind, stage, commander, slots)
+        for i in range(listed):
+            _write_own(own[i], slots[i], serial, kind, hp, stage, x, y, order, what, target, i < of_commander)
 
     return fill

@@ -117,7 +117,7 @@ def cell_of(x, y):  # type: ignore[no-untyped-def]
 
 @rule
 def inside_map(x, y):  # type: ignore[no-untyped-def]
-    """As of `observations.inside`."""
+    """The cell of a place, or the next one of the map."""
     column, row = cell_of(x, y)
     return min(max(column, 0), SIZE - 1), min(max(row, 0), SIZE - 1)
 
