@@ -4,7 +4,8 @@
 
 Both train whole iterations (roll-outs and updates) in turns in one process, with batches of as many rows. `game steps`
 are those that are played and learned from; a best response learns from one row of each, self-play from two. `rows` are
-those that are learned from. Partners are fresh networks of the learner's size; FCP's pool with 8 members has 24.
+those that are learned from. Partners are fresh networks of the learner's size; FCP's pool has 15 in the study, where
+the critic is told the partner, and 24 with 8 members.
 """
 
 from __future__ import annotations
@@ -28,35 +29,36 @@ def measure(options: argparse.Namespace) -> list[Row]:
     """Rows for pools of one and of many partners."""
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=10**8)
     try:
-        return [row for count in (1, 24) for row in with_partners(count, options)]
+        settings = ((1, "own"), (15, "partner"), (24, "own"))
+        return [row for count, critic in settings for row in with_partners(count, critic, options)]
     finally:
         ray.shutdown()
 
 
-def with_partners(count: int, options: argparse.Namespace) -> list[Row]:
-    """Game steps and rows per second with so many partners."""
+def with_partners(count: int, critic: str, options: argparse.Namespace) -> list[Row]:
+    """Game steps and rows per second with so many partners, and a critic that is told them or not."""
     rows = 128 if options.smoke else 12_800
-    own, alone = _built(BestResponsePPOConfig, rows), _built(SelfPlayPPOConfig, rows)
+    own, alone = _built(BestResponsePPOConfig, rows, ["stay"] * count, critic), _built(SelfPlayPPOConfig, rows)
     try:
         own.set_pool(uniform_pool({str(number): _partner(number) for number in range(count)}))
         seconds = [min(found) for found in alternate([own.train, alone.train], options.rounds)]
     finally:
         own.stop()
         alone.stop()
-    settings = {"layout": LAYOUT, "rows": rows, "partners": count}
+    settings = {"layout": LAYOUT, "rows": rows, "partners": count, "critic_observation": critic}
     steps = [rows / seconds[0], rows / 2 / seconds[1]]
     learned = [rows / seconds[0], rows / seconds[1]]
     return [
         Row(f"partners/game steps, best response to {count}", *steps, "steps/s", GOAL, settings),
-        Row(f"partners/rows, best response to {count}", *learned, "rows/s", None, settings),
+        Row(f"partners/rows, best response to {count}", *learned, "rows/s", GOAL, settings),
     ]
 
 
-def _built(kind: Any, rows: int) -> Any:
+def _built(kind: Any, rows: int, pool: list[str] | None = None, critic: str = "own") -> Any:
     config = kind().environment(env_config={"layout": LAYOUT}).debugging(seed=0)
     config.training(train_batch_size_per_learner=rows, minibatch_size=min(1600, rows))
-    if kind is BestResponsePPOConfig:
-        config.partners(pool=["stay"])
+    if pool is not None:
+        config.partners(pool=pool).policy_network(critic_observation=critic)
     return config.build_algo()
 
 

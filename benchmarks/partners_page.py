@@ -119,8 +119,9 @@ the clock, with members' time, beside other work on two cores: they tell orders,
 """
 _LEARNED_WITH = """\
 Scores of the last 20 iterations of FCP's learner with its own population, by the age of the partner. The members are
-self-play of as many game steps as SP; what SP reaches with itself is beside it. Passes: how often the learner went over
-each batch. Critic: whether its critic is told who the partner is (`critic_observation: partner`, ours).
+self-play of as many game steps as SP; what SP reaches with itself is beside it. One column is after a quarter of the
+learner's iterations. Passes: how often the learner went over each batch. Critic: whether its critic is told who the
+partner is (`critic_observation: partner`, ours).
 
 """
 _PAIRS = """\
@@ -197,14 +198,15 @@ def verdict(kitchens: Mapping[str, Any]) -> str:
     Args:
         kitchens: Of `partners_table.table_of`.
     """
-    rows = []
+    rows, won = [], 0
     for name, found in kitchens.items():
-        less, own = found["fcp_less_self_play"], found["methods"]
-        means = [estimate(own[one][HELD_OUT]) for one in ("fcp", "self_play")]
-        rows.append([name, *means, estimate(less), beats(less)])
-    won = sum(row[-1] == "yes" for row in rows)
+        less, others = found["fcp_less_self_play"], found["fcp_less_self_play_with_pbt_and_cole"]
+        means = [estimate(found["methods"][one][HELD_OUT]) for one in ("fcp", "self_play")]
+        won += beats(less) == "yes"
+        rows.append([name, *means, estimate(less), beats(less), estimate(others), beats(others)])
     told = f"FCP beats self-play with held-out seeds by {ERRORS} standard errors in {won} of {len(rows)} kitchens.\n\n"
-    return told + _table(["Kitchen", "FCP", "SP", "FCP - SP", f"more than {ERRORS} errors"], rows)
+    head = ["Kitchen", "FCP", "SP", "FCP - SP", f"more than {ERRORS} errors", "FCP - SP, with PBT and COLE", "more"]
+    return told + _table(head, rows)
 
 
 def _learned_with(kitchens: Mapping[str, Any]) -> str:
@@ -215,9 +217,11 @@ def _learned_with(kitchens: Mapping[str, Any]) -> str:
         scores = [estimate(learned[age]) if age in learned else "-" for age in ages]
         passes = sorted({str(one["num_epochs"]) for one in settings})
         critics = sorted({"told" if one["critic_observation"] == "partner" else "not told" for one in settings})
-        own = estimate(found["methods"]["self_play"]["self_play"])
-        rows.append([name, ", ".join(passes), ", ".join(critics), *scores, own])
-    return _LEARNED_WITH + _table(["Kitchen", "passes", "critic", *ages.values(), "SP with itself"], rows)
+        own, early = found["methods"]["self_play"]["self_play"], found["fcp_learned_with_early"].get("final")
+        scores.append("-" if early is None else estimate(early))
+        rows.append([name, ", ".join(passes), ", ".join(critics), *scores, estimate(own)])
+    head = ["Kitchen", "passes", "critic", *ages.values(), "trained, after a quarter", "SP with itself"]
+    return _LEARNED_WITH + _table(head, rows)
 
 
 def _pairs(kitchens: Mapping[str, Any]) -> str:

@@ -52,7 +52,9 @@ from rllib_llm_comm.files import write_atomically
 
 AGES = (INITIAL, HALF_WAY, FINAL)
 LAST_RESULTS = 20  # iterations of a learner whose scores are averaged
+EARLY = 0.25  # of a learner's iterations, to tell if more of them would help
 HORIZON = 400  # steps of a game
+STRANGERS = ("pbt", "cole")
 
 
 def difference(one: Mapping[str, float | None], other: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -95,17 +97,22 @@ def setting_of(policy: Path, name: str) -> Any:
     return json.loads((policy.parent / "params.json").read_text(encoding="utf-8")).get(name)
 
 
-def learned_with(policies: Sequence[Path]) -> dict[str, dict[str, float | None]]:
+def learned_with(policies: Sequence[Path], share: float = 1.0) -> dict[str, dict[str, float | None]]:
     """Scores that FCP's learners reach, while they learn, with partners of each age: means over seeds with errors.
 
     Args:
-        policies: Checkpoints of its trials; the last results beside them count.
+        policies: Checkpoints of its trials; the results beside them count.
+        share: Share of the learner's iterations at whose end the scores are read; 1.0 for the last ones.
     """
     per_seed: dict[str, list[float]] = {}
     for one in policies:
         seen: dict[str, list[float]] = {}
-        for row in results_of(one.parent)[-LAST_RESULTS:]:
-            for name, score in row.get("env_runners", {}).get(SCORE_BY_PARTNER, {}).items():
+        played = [
+            row["env_runners"] for row in results_of(one.parent) if SCORE_BY_PARTNER in row.get("env_runners", {})
+        ]
+        end = round(share * len(played))
+        for row in played[max(0, end - LAST_RESULTS) : end]:
+            for name, score in row[SCORE_BY_PARTNER].items():
                 age = next((age for age in AGES if name.endswith(age)), None)
                 if age is not None and not math.isnan(score):
                     seen.setdefault(age, []).append(score)
@@ -181,6 +188,14 @@ def fcp_less_self_play(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, floa
     return difference(fcp, own)
 
 
+def with_strangers(cell: Mapping[str, Any]) -> dict[str, float | None]:
+    """A method with the seeds of PBT and COLE, which neither FCP nor self-play has met."""
+    group = cell["groups"][OTHERS]
+    scores = np.mean(list(group["matrix"].values()), axis=0)  # (players, partners)
+    places = [place for place, one in enumerate(group["partners"]) if one["name"].startswith(STRANGERS)]
+    return over_seeds(scores[:, places].mean(axis=1).tolist())
+
+
 def earlier_kitchens(options: argparse.Namespace) -> dict[str, Any]:
     """The kitchens of the table that is there already; another machine may have trained them."""
     path = options.json / "table.json"
@@ -199,8 +214,12 @@ def figures_of(kitchen: str, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "methods": rows(cells),
         "fcp_less_self_play": fcp_less_self_play(cells),
+        "fcp_less_self_play_with_pbt_and_cole": difference(
+            *(with_strangers(cells[one]) for one in ("fcp", "self_play"))
+        ),
         SP_PAIRS: {"seeds": len(pairs["players"]), "pairs": pair_scores(pairs), **pairs["cross_play"]},
         "fcp_learned_with": learned_with(players["fcp"]),
+        "fcp_learned_with_early": learned_with(players["fcp"], EARLY),
         "fcp_settings": [fcp_settings(one) for one in players["fcp"]],
         "budget": {name: spent_by(players[name], game_steps) for name in METHODS},
     }

@@ -43,6 +43,8 @@ class GameRecord:
         actions: A function of (env, agent, settings, rng) that gives a partner that was trained with these settings
             its own actions in the environment, like `envs.overcooked_ai.own_actions.OwnActions`, or `None` if they are
             the environment's.
+        difference: A function of (settings, settings of a training) that gives what keeps a policy of that training
+            from playing with the settings, as the end of a sentence after its name; empty if nothing does.
         tables: A class like `evaluation.kitchen_tables.KitchenTables`, which plays games of many seatings in arrays,
             with the scores of games played one by one; cross-play takes it for the seatings that it can play.
         keys: A function of (env, agent) that gives, for people who take a seat, the action of each key of the keyboard
@@ -67,6 +69,7 @@ class GameRecord:
     pose: str = ""
     view: str = ""
     actions: str = ""
+    difference: str = ""
     tables: str = ""
     keys: str = ""
     picture: str = ""

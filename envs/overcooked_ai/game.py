@@ -17,6 +17,7 @@ GAME = GameRecord(
     partner=f"{__package__}.scripted_partners:habitual_cook",
     wait=f"{__package__}.scripted_partners:wait_action",
     actions=f"{__package__}.own_actions:own_actions",
+    difference=f"{__package__}.same_kitchen:difference",
     tables="rllib_llm_comm.evaluation.kitchen_tables:KitchenTables",
     keys=f"{__package__}.person:keys",
     picture=f"{__package__}.person:picture",

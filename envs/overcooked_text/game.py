@@ -11,6 +11,7 @@ GAME = GameRecord(
     entry_points={ENV_ID: f"{__package__}.env:parallel_env"},
     scripted_player=f"{__package__}.scripted_player",
     wait=f"{__package__}.scripted_player:wait_action",
+    difference=f"{__package__}.same_kitchen:difference",
     keys=f"{__package__}.person:keys",
     picture=f"{__package__}.person:picture",
     sayings=f"{__package__}.sayings:understand",

@@ -15,6 +15,7 @@ from rllib_llm_comm.agents.policy_env import make_environment
 from rllib_llm_comm.agents.policy_folder import PolicyManifest
 from rllib_llm_comm.agents.publish import Publishable
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
+from rllib_llm_comm.errors import UserError
 
 Observation = Mapping[str, Any]
 
@@ -170,9 +171,14 @@ class ArrayPolicy(Publishable, ABC):
     def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
         """int8 (B, K): which actions are allowed; all where an observation says nothing."""
         free = np.ones(int(self.manifest.model_config["actions"]))
-        return torch.from_numpy(
-            np.stack([np.asarray(parts_of(seen).get(ACTION_MASK, free), np.int8) for _, _, seen in asked])
-        )
+        masks = [np.asarray(parts_of(seen).get(ACTION_MASK, free), np.int8) for _, _, seen in asked]
+        for (agent, _, _), mask in zip(asked, masks, strict=True):
+            if mask.size != free.size:
+                raise UserError(
+                    f"the `{ACTION_MASK}` of {agent!r} has {mask.size} entries but this policy was trained with "
+                    f"{free.size} actions; play the game with the settings of its training, such as `action_level`."
+                )
+        return torch.from_numpy(np.stack(masks))
 
     def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
         """Makes the PettingZoo environment that the policy was trained on.

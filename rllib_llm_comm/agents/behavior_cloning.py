@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_llm_comm.agents.demonstrations import Demonstrations, read_session_demonstrations
+from rllib_llm_comm.agents.demonstrations import HALVES, Demonstrations, half_of, read_session_demonstrations
 from rllib_llm_comm.agents.numeric_network import BY_STATE, VECTOR, NumericNetwork, NumericSettings
 from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
 from rllib_llm_comm.agents.settings import require_number, require_seed, require_whole
@@ -39,6 +39,8 @@ class CloningSettings:
         held_out: Share of the decisions that are held out, in [0.01, 0.5]: whole games, the last ones of the file; of
             a single game its last steps (ours). Default 0.15.
         players: The players whose decisions are learned: `"both"` (default), `"0"` or `"1"`.
+        half: The games that are used at all: `"all"` (default), or every other one, `"first"` or `"second"`. Carroll et
+            al. train with a clone of one half of the games and judge with a clone of the other.
         seed: Seed of weights and batches.
     """
 
@@ -48,6 +50,7 @@ class CloningSettings:
     batch_size: int = 64
     held_out: float = 0.15
     players: str = "both"
+    half: str = HALVES[0]
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -57,6 +60,7 @@ class CloningSettings:
         require_whole("batch_size", self.batch_size, 1, 10**6)
         require_number("held_out", self.held_out, 0.01, 0.5)
         require_choice("players", self.players, PLAYERS)
+        require_choice("half", self.half, HALVES)
         require_seed("seed", self.seed)
 
 
@@ -66,6 +70,7 @@ class CloningResult:
 
     Attributes:
         folder: Its policy folder.
+        games: Number of games that were used.
         decisions: Number of decisions that it learned from, and that were held out.
         agreement: Share of the held-out decisions whose action is its most likely one.
         cross_entropy: Mean negative log-likelihood of the held-out decisions, in nats.
@@ -73,6 +78,7 @@ class CloningResult:
     """
 
     folder: Path
+    games: int
     decisions: tuple[int, int]
     agreement: float
     cross_entropy: float
@@ -139,6 +145,7 @@ def clone_players(
         UserError: If there are too few decisions.
     """
     how = settings or CloningSettings()
+    demonstrations = half_of(demonstrations, how.half)
     learned, held_out = _split(demonstrations, how)
     size = demonstrations.vectors[0].shape[-1]
     network_settings = NumericSettings(
@@ -160,10 +167,15 @@ def clone_players(
         communication={},
         env=ENV_ID,
         env_config=demonstrations.env_config,
-        provenance={"decisions": counts[0], "held_out": counts[1], "agreement": round(agreement, 4)},
+        provenance={
+            "half": how.half,
+            "decisions": counts[0],
+            "held_out": counts[1],
+            "agreement": round(agreement, 4),
+        },
     )
     written = write_policy(folder, network_file(network), manifest)
-    return CloningResult(written, counts, agreement, entropy, common)
+    return CloningResult(written, len(demonstrations.actions), counts, agreement, entropy, common)
 
 
 def _split(demonstrations: Demonstrations, how: CloningSettings) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:

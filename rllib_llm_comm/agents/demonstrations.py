@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.session_files import read_session
+
+HALVES = ("all", "first", "second")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,30 @@ class Demonstrations:
     vectors: list[np.ndarray]
     actions: list[np.ndarray]
     by_people: list[np.ndarray] | None = None
+
+
+def half_of(demonstrations: Demonstrations, half: str) -> Demonstrations:
+    """A half of the games, so that a clone to train with and one to be judged with share none.
+
+    Args:
+        demonstrations: At least two games.
+        half: `"first"`: games 1, 3, 5, ... of the file; `"second"`: games 2, 4, 6, ...; `"all"`: all of them.
+
+    Raises:
+        UserError: If there is one game alone.
+    """
+    if half == HALVES[0]:
+        return demonstrations
+    if len(demonstrations.actions) == 1:
+        raise UserError(f"`half` is {half!r} but there is one game, which belongs to one clone only; use 'all'.")
+    part = slice(HALVES.index(half) - 1, None, 2)
+    people = demonstrations.by_people
+    return replace(
+        demonstrations,
+        vectors=demonstrations.vectors[part],
+        actions=demonstrations.actions[part],
+        by_people=None if people is None else people[part],
+    )
 
 
 def read_session_demonstrations(path: str | Path) -> Demonstrations:

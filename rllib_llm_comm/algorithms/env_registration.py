@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
@@ -49,15 +50,16 @@ def playable_id(env: Any) -> str | None:
     return (own_id(entry) if entry is not None else None) or env
 
 
-def agents_of(env: Any, env_config: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The agents that an environment can have; makes it once.
+@contextlib.contextmanager
+def made_env(env: Any, env_config: Mapping[str, Any]) -> Iterator[Any]:
+    """Makes an environment as RLlib would, and closes it.
 
     Args:
         env: The value of a config's `env`.
         env_config: The environment's settings.
 
     Raises:
-        UserError: If the environment is unknown or does not tell.
+        UserError: If the environment is unknown.
     """
     from ray.rllib.env.env_context import EnvContext
     from ray.tune.registry import ENV_CREATOR, _global_registry
@@ -68,6 +70,20 @@ def agents_of(env: Any, env_config: Mapping[str, Any]) -> tuple[Any, ...]:
         raise UserError(f"`env` is {env!r}, whose agents are unknown; give the id of a registered environment.")
     made = make(EnvContext(dict(env_config), worker_index=0))
     try:
-        return tuple(getattr(made, "possible_agents", ()) or ())
+        yield made
     finally:
         made.close()
+
+
+def agents_of(env: Any, env_config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The agents that an environment can have; makes it once.
+
+    Args:
+        env: The value of a config's `env`.
+        env_config: The environment's settings.
+
+    Raises:
+        UserError: If the environment is unknown.
+    """
+    with made_env(env, env_config) as made:
+        return tuple(getattr(made, "possible_agents", ()) or ())

@@ -21,12 +21,19 @@ from rllib_llm_comm.algorithms.past_policies import AGES
 from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO, SelfPlayPPOConfig
 from rllib_llm_comm.env_runners.kitchen_partners import uniform_pool
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON
-from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, require_number, require_whole
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _SEEDS = 1000
+MEMBER_SETTINGS = (
+    "activation", "anneal", "clip_param", "critic_lr", "entropy_coeff", "gamma", "grad_clip", "grad_clip_by", "hiddens",
+    "kl_target", "lambda_", "lr", "metrics_num_episodes_for_smoothing", "minibatch_size", "num_envs_per_env_runner",
+    "num_epochs", "shaping_horizon", "shuffle_batch_per_epoch", "train_batch_size_per_learner", "value_clip_mode",
+    "vf_clip_param", "vf_loss_coeff",
+)  # fmt: skip
+"""Settings in which members may differ from the learner: those of their network, their games and their updates."""
 # Settings of the learner alone, or of this object; members have their own.
 _NOT_OF_MEMBERS = ("algo_class", "_is_frozen", "seed", "keep_policy_every", "num_env_runners", "num_learners",
                    "num_gpus_per_learner", "evaluation_interval")  # fmt: skip
@@ -86,11 +93,12 @@ class FCPConfig(BestResponsePPOConfig):
                 (ours).
             past_checkpoints: True (default; the paper): initial and half-way policies are partners, too. False: the
                 paper's ablation, final ones alone.
-            member_settings: Settings of `SelfPlayPPO` in which members differ from the learner, such as
-                `{"num_epochs": 4}`. Default none: they have the learner's (ours).
+            member_settings: Settings in which members differ from the learner, such as `{"num_epochs": 4}`: those in
+                `MEMBER_SETTINGS`. Default none: they have the learner's (ours).
             population_from: `None` (default), or a checkpoint of FCP whose population is done. Its members are taken
                 and none is trained: for another learner, or for the ablation of `past_checkpoints`. Size and settings
-                of members mean nothing then.
+                of members mean nothing then. Tune reads it once more when it goes on with a run;
+                `FCP.from_checkpoint` does not.
             num_cpus_per_member: CPUs of a task, > 0. Default 1.
             members_at_once: Members for which a trial of Tune reserves CPUs; `None` (default): as many as this machine
                 has cores, at most all. On a cluster give their number. Without Tune all that Ray has are used.
@@ -143,6 +151,13 @@ class FCPConfig(BestResponsePPOConfig):
         if not isinstance(where, str | Path):
             raise UserError(f"`population_from` is {where!r} but must be the path of a checkpoint of FCP, or null.")
         self.population_from = os.path.abspath(os.path.expanduser(where))
+        if not os.path.exists(self.population_from):
+            raise UserError(
+                f"`population_from` is {self.population_from!r}, where nothing is, but a run reads it when it begins "
+                "and when Tune goes on with it, which loads the checkpoint later; put it back, or begin a run whose "
+                "`restore` and `population_from` are both the newest checkpoint of the old one, which holds all "
+                "members."
+            )
         self.population_size = len(read_members(self.population_from, self.env_config, self.past_checkpoints))
 
     def _validate_training_of_members(self) -> None:
@@ -152,7 +167,12 @@ class FCPConfig(BestResponsePPOConfig):
         if self.members_at_once is not None:
             require_whole("members_at_once", self.members_at_once, 1)
         member = self.member_config()
-        member.validate()
+        try:
+            member.validate()
+        except UserError as error:
+            raise UserError(
+                f"Members have the learner's settings and those of `member_settings`, with which {error}"
+            ) from error
         steps = member.total_train_batch_size // member.rows_per_step()
         horizon = self.env_config.get("horizon", HORIZON)
         if steps * min(self.iterations_per_task, self.member_iterations) < horizon:
@@ -164,12 +184,15 @@ class FCPConfig(BestResponsePPOConfig):
     def _validate_member_settings(self) -> None:
         if not isinstance(self.member_settings, Mapping):
             raise UserError(
-                f"`member_settings` is {self.member_settings!r} but must be a mapping of settings of SelfPlayPPO, such "
-                'as {"num_epochs": 4}.'
+                f"`member_settings` is {self.member_settings!r} but must be a mapping of settings, such as "
+                '{"num_epochs": 4}.'
             )
-        for name in ("env", "env_config", *_NOT_OF_MEMBERS):
-            if name in self.member_settings:
-                raise UserError(f"`member_settings` has `{name}`, which is not a member's own; leave it away.")
+        for name in self.member_settings:
+            if name not in MEMBER_SETTINGS:
+                raise UserError(
+                    f"`member_settings` has {name!r}, which is not a member's own, but may have "
+                    f"{', '.join(MEMBER_SETTINGS)}; leave it away.{did_you_mean(str(name), MEMBER_SETTINGS)}"
+                )
 
 
 class FCP(BestResponsePPO):

@@ -19,6 +19,7 @@ from rllib_llm_comm.agents.policy_folder import (
 from rllib_llm_comm.env_runners.kitchen_partners import FrozenPartner
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
+from rllib_llm_comm.envs.overcooked_ai.same_kitchen import difference
 from rllib_llm_comm.errors import UserError
 
 PLANES = 26
@@ -94,19 +95,9 @@ def _check_manifest(manifest: PolicyManifest, where: str, env_config: Mapping[st
             f"{where} is a policy of {manifest.algorithm} for {manifest.env!r}, but the arrays of games seat numeric "
             f"policies for {ENV_ID!r} only, such as those of SelfPlayPPO."
         )
+    if reason := difference(env_config, manifest.env_config):
+        raise UserError(f"{where} {reason}")
     layout = get_layout(env_config.get("layout", "cramped_room"))
-    theirs = get_layout(manifest.env_config.get("layout", "cramped_room"))
-    if (theirs.rows, theirs.starts) != (layout.rows, layout.starts):
-        raise UserError(
-            f"{where} was trained in the kitchen {theirs.name!r} but `env_config.layout` is {layout.name!r}; take "
-            "partners of the same kitchen."
-        )
-    played, learned = (one.get("dynamics", "old") for one in (env_config, manifest.env_config))
-    if played != learned:
-        raise UserError(
-            f"{where} was trained with `env_config.dynamics` {learned!r} but here it is {played!r}, in which pots "
-            "start in another way; take partners of the same dynamics."
-        )
     if settings.get("size") != PLANES * layout.width * layout.height:
         raise UserError(
             f"{where} sees {settings.get('size')} numbers, which are not the {PLANES} lossless planes of "

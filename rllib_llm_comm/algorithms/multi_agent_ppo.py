@@ -132,6 +132,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         super().validate()
 
     def _validate_training(self) -> None:
+        self._validate_counts()
         require_choice("value_clip_mode", self.value_clip_mode, VALUE_CLIP_MODES)
         names = ["clip_param", "vf_loss_coeff", "gamma", "lambda_"]
         names += [name for name in ("lr", "critic_lr", "entropy_coeff") if not isinstance(getattr(self, name), list)]
@@ -141,6 +142,9 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
             value = getattr(self, name)
             if name in names and not value > 0:
                 raise UserError(f"`{name}` is {value!r} but must be larger than 0.")
+        for name in ("lr", "critic_lr", "vf_loss_coeff", "entropy_coeff"):
+            if name in names and getattr(self, name) < 0:
+                raise UserError(f"`{name}` is {getattr(self, name)!r} but must be at least 0.")
         for name in ("gamma", "lambda_"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise UserError(f"`{name}` is {getattr(self, name)!r} but must be in [0, 1].")
@@ -152,4 +156,17 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
             raise UserError(
                 f"`minibatch_size` is {self.minibatch_size!r} with `num_learners` {self.num_learners}; "
                 "several learners must agree on the number of minibatches, so set `minibatch_size`."
+            )
+
+    def _validate_counts(self) -> None:
+        """Refuses numbers of rows and passes with which no update can be made."""
+        for name in ("num_epochs", "num_envs_per_env_runner", "train_batch_size_per_learner"):
+            self.require_whole_setting(name, 1)
+        if self.minibatch_size is None:
+            return
+        self.require_whole_setting("minibatch_size", 1)
+        if self.minibatch_size > self.train_batch_size_per_learner:
+            raise UserError(
+                f"`minibatch_size` is {self.minibatch_size} but must be at most `train_batch_size_per_learner`, which "
+                f"is {self.train_batch_size_per_learner}; lower it, or set it to null for the whole batch."
             )

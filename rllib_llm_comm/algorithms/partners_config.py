@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ray.rllib.algorithms.algorithm_config import NotProvided
 
 from rllib_llm_comm.agents.load_options import Loading
+from rllib_llm_comm.agents.partner_checks import game_difference, try_out
 from rllib_llm_comm.agents.partner_seats import BOTH
 from rllib_llm_comm.agents.partner_settings import PartnerSettings, parse_partners, with_absolute_paths
-from rllib_llm_comm.agents.partners import make_partner
-from rllib_llm_comm.algorithms.env_registration import agents_of
+from rllib_llm_comm.agents.partners import Partner, make_partner
+from rllib_llm_comm.algorithms.env_registration import made_env, playable_id
 from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
 from rllib_llm_comm.callbacks.seat_partners import SeatPartners
+from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
 from rllib_llm_comm.errors import UserError
 
 if TYPE_CHECKING:
@@ -83,17 +85,35 @@ class PartnersConfigMixin(StrictConfigMixin):
         pool = with_absolute_paths(parse_partners(self.pool))
         self.pool = [partner.to_dict() for partner in pool]
         self._refuse_with_partners()
-        agents = [str(agent) for agent in agents_of(self.env, self.env_config)]
-        if self.seat != BOTH and self.seat not in agents:
-            raise UserError(f"`seat` is {self.seat!r} but must be 'both' or one of the agents {', '.join(agents)}.")
-        for settings in pool:
-            partner = make_partner(settings, Loading(trust_own=True).load)
-            if partner.needs_the_team:
-                raise UserError(
-                    f"`pool` has {settings.name!r}, whose agents exchange vectors inside of one network; they cannot "
-                    "play with a learner."
-                )
+        with made_env(self.env, self.env_config) as made:
+            agents = [str(agent) for agent in getattr(made, "possible_agents", ()) or ()]
+            if self.seat != BOTH and self.seat not in agents:
+                raise UserError(f"`seat` is {self.seat!r} but must be 'both' or one of the agents {', '.join(agents)}.")
+            game = made.env if isinstance(made, ParallelEnvAdapter) else None
+            for settings in pool:
+                self._check_partner(make_partner(settings, Loading(trust_own=True).load), game)
         self._add_callback(SeatPartners)
+
+    def _check_partner(self, partner: Partner, game: Any) -> None:
+        """Refuses a partner that cannot play; of no PettingZoo environment only its id is known."""
+        where = f"`pool` has {partner.settings.name!r}, which"
+        if partner.needs_the_team:
+            raise UserError(
+                f"`pool` has {partner.settings.name!r}, whose agents exchange vectors inside of one network; they "
+                "cannot play with a learner."
+            )
+        env_id = playable_id(self.env)
+        if partner.policy is not None and env_id is not None:
+            manifest = partner.policy.manifest
+            reason = game_difference(env_id, self.env_config, playable_id(manifest.env), manifest.env_config)
+            if reason:
+                raise UserError(f"{where} {reason}")
+        if game is None:
+            return
+        try:
+            try_out(partner, game, 0, () if self.seat == BOTH else (self.seat,))
+        except UserError as error:
+            raise UserError(f"{where} cannot play here: {error}") from error
 
     def _refuse_with_partners(self) -> None:
         if getattr(self, "planner", None) is not None:

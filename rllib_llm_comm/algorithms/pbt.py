@@ -91,8 +91,8 @@ class PBTConfig(BestResponsePPOConfig):
         Args:
             size: K, agents, >= 2. Default 3 (Carroll).
             run_batches: Train batches of one PPO run with one partner, >= 1. Default 3 (Carroll: 3 of 12,000 steps).
-            selection_games: Games of each pair for the fitness, half of them in each seat, even, >= 2. Default 6
-                (Carroll).
+            selection_games: Games of each pair of two agents for the fitness, half of them in each seat, even, >= 2;
+                an agent plays half as many with itself (ours). Default 6 (Carroll).
             mutate: Settings that mutate, of `lambda_`, `clip_param`, `lr`, `num_epochs`, `entropy_coeff` and
                 `vf_loss_coeff`. Default all (Carroll). `critic_lr` keeps its relation to `lr` (ours).
             mutation_probability: Of each setting, in [0, 1]. Default 0.33 (Carroll).

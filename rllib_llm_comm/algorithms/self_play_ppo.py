@@ -142,6 +142,7 @@ class SelfPlayPPOConfig(NumericPPOConfig):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up, or null.")
+        self._validate_counts()  # before they are divided
         self._require_whole_steps()
         super().validate()
 

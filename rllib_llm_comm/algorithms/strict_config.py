@@ -14,7 +14,7 @@ from ray.rllib.utils import force_list
 from ray.tune.result import TRIAL_INFO
 from ray.util.debug import log_once
 
-from rllib_llm_comm.errors import UserError, did_you_mean, require_whole, shown
+from rllib_llm_comm.errors import LARGEST, UserError, did_you_mean, require_whole, shown
 
 if TYPE_CHECKING:
     from ray.rllib.callbacks.callbacks import RLlibCallback
@@ -94,12 +94,16 @@ class StrictConfigMixin(AlgorithmConfig):
         RLlib tells them once per process, to `RLModule`'s own use of an old class, too.
         """
         if self.seed is not None:
-            # Tune's own draws are NumPy's numbers.
-            seed = self.seed.item() if isinstance(self.seed, np.integer) else self.seed
-            require_whole("seed", seed, 0, _LARGEST_SEED)
+            self.require_whole_setting("seed", 0, _LARGEST_SEED)
         for line in (f"{self.algo_class.__name__}_on_new_api_stack", "RLModule(config=[RLModuleConfig object])"):
             log_once(line)
         super().validate()
+
+    def require_whole_setting(self, name: str, low: int, high: int = LARGEST) -> None:
+        """Raises a `UserError` unless a setting is a whole number in a range."""
+        value = getattr(self, name)
+        # Tune's own draws are NumPy's numbers.
+        require_whole(name, value.item() if isinstance(value, np.integer) else value, low, high)
 
     def require_numbers(self, names: Sequence[str]) -> None:
         """Raises a `UserError` unless each of these settings is a finite number.

@@ -21,6 +21,7 @@ def command(
     layout: Annotated[str | None, Option(help="Name or .layout file of the kitchen, if the file lacks it.")] = None,
     dynamics: Annotated[str | None, Option(help='"old" or "new", if the file does not tell.')] = None,
     players: Annotated[str, Option(help="Whose decisions are learned: both, 0 or 1.")] = "both",
+    half: Annotated[str, Option(help="Games that are used: all, or every other one: first or second.")] = "all",
     epochs: Annotated[int, Option(min=1, help="Passes over the decisions.")] = 100,
     lr: Annotated[float, Option(help="Learning rate of Adam.")] = 1e-3,
     held_out: Annotated[float, Option(help="Share of the decisions that are held out.")] = 0.15,
@@ -40,14 +41,14 @@ def command(
     from rllib_llm_comm.agents.behavior_cloning import CloningSettings, clone_players, read_demonstrations
     from rllib_llm_comm.agents.policy_manifest import MANIFEST
 
-    settings = CloningSettings(lr=lr, epochs=epochs, held_out=held_out, players=players, seed=seed)
+    settings = CloningSettings(lr=lr, epochs=epochs, held_out=held_out, players=players, half=half, seed=seed)
     if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{str(folder)!r} is there and is no policy folder; give a new one.")
     demonstrations = read_demonstrations(trajectories, layout, dynamics)
     with counting_bar("cloning") as progress:
         found = clone_players(demonstrations, folder, settings, progress)
     say(
-        f"{len(demonstrations.actions)} games, {found.decisions[0]} decisions learned, {found.decisions[1]} held out: "
+        f"{found.games} games, {found.decisions[0]} decisions learned, {found.decisions[1]} held out: "
         f"{found.agreement:.1%} agree (always the same action: {found.most_common:.1%}), cross-entropy "
         f"{found.cross_entropy:.3f} nats"
     )

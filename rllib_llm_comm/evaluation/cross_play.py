@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_llm_comm.agents.array_policy import ArrayPolicy
 from rllib_llm_comm.agents.decision import draws_actions
 from rllib_llm_comm.agents.load_options import AS_RECORDED, Loading
+from rllib_llm_comm.agents.partner_checks import try_out
 from rllib_llm_comm.agents.partner_settings import SCRIPTED, PartnerSettings, parse_partners
 from rllib_llm_comm.agents.partners import make_partner
 from rllib_llm_comm.agents.policy_folder import weights_digest
@@ -17,12 +17,12 @@ from rllib_llm_comm.agents.seated_policy import SeatedPolicy
 from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
 from rllib_llm_comm.errors import UserError, require_whole
 from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
-from rllib_llm_comm.evaluation.rollout import Episode, PlayedGame, Progress, play, record
+from rllib_llm_comm.evaluation.metric_names import RETURN, require_metric
+from rllib_llm_comm.evaluation.rollout import Episode, Progress, play, record
 from rllib_llm_comm.lazy import load as load_name
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import ScriptedPlanner
 
-RETURN = "return"
 _OBSERVE = "observe"
 _OWN = ("render_mode", "shaping", "vector")
 """Settings that every partner may have for itself: a kitchen shows each what it was trained to see."""
@@ -82,7 +82,8 @@ class CrossPlay:
         notes: Sentences about what a reader of the figures has to know.
 
     Raises:
-        UserError: If something cannot be loaded, or names of players and partners are the same.
+        UserError: If something cannot be loaded or played, the game does not count `metric`, or names of players and
+            partners are the same.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class CrossPlay:
         env = self._make_env()
         self.agents = [str(agent) for agent in env.possible_agents]
         self._note_differences(env)
+        require_metric(self._how.metric, env, self._how.seed)
         record = game_of(env.unwrapped)
         tables = record.tables if record is not None and self._how.arrays else ""
         self._tables = load_name(tables)(env, self._entrants, not self._how.greedy, self._make_env) if tables else None
@@ -217,7 +219,7 @@ class CrossPlay:
         return SeatedPolicy(dict(zip(self.agents, chosen, strict=True)), self._make_env)
 
     def _try_out(self, env: Any) -> None:
-        """Lets every checkpoint that sees numbers or maps choose once, before the first pair has been played.
+        """Lets everybody choose once, as far as that costs nothing, before the first pair has been played.
 
         Raises:
             UserError: If one cannot act in this game.
@@ -225,13 +227,8 @@ class CrossPlay:
         if isinstance(env, PlannedSubgoals) and type(env.planner) is not ScriptedPlanner:
             return  # a plan may cost something
         for one in self._entrants:
-            if not isinstance(one.policy, ArrayPolicy):
-                continue
-            policy, seed = SeatedPolicy(dict.fromkeys(self.agents, one)), self._how.seed
-            game, memory = PlayedGame(policy, env, seed), policy.begin(seed)
-            game.tell(memory)
             try:
-                policy.act_together([(memory, game.asked())])
+                try_out(one, env, self._how.seed)
             except UserError as error:
                 raise UserError(f"{one.settings.name!r} cannot play here: {error}") from error
 
@@ -240,8 +237,8 @@ class CrossPlay:
             return sum(episode.returns.values()) / len(episode.returns)
         if self._how.metric not in episode.metrics:
             raise UserError(
-                f"`metric` is {self._how.metric!r} but must be {RETURN!r} or what the game counts: "
-                f"{', '.join(episode.metrics) or 'nothing'}."
+                f"`metric` is {self._how.metric!r}, which the game did not count in the episode of seed {episode.seed}"
+                f"; use {RETURN!r}, or a metric that it counts in every episode."
             )
         return float(episode.metrics[self._how.metric])
 

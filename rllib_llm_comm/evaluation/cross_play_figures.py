@@ -14,6 +14,7 @@ from rllib_llm_comm.evaluation.page_templates import render_page
 from rllib_llm_comm.evaluation.statistics import Estimate, jackknife
 from rllib_llm_comm.files import write_atomically
 
+_PAIR = 2
 _PALE, _FULL = (255, 253, 249), (217, 119, 66)
 
 
@@ -84,6 +85,18 @@ class CrossPlayResult:
         table = self._over_seats() if seat is None else self.matrix(seat)
         return jackknife(len(table), lambda kept: _off_diagonal(table[np.ix_(kept, kept)]))
 
+    def with_others(self, seat: int) -> np.ndarray:
+        """(players,) mean of each player in a seat with all other players; NaN where there are none.
+
+        Among players of two seats the mean over all players is the same in both, as every game has one in each.
+
+        Args:
+            seat: Number of the player's agent.
+        """
+        table = self.matrix(seat)
+        count = len(table)
+        return (table.sum(1) - np.diagonal(table)) / (count - 1) if count > 1 else np.full(count, math.nan)
+
     def gap(self) -> Estimate:
         """The share of self-play that is lost with other players: 1 - cross-play / self-play; NaN if self-play is 0."""
         table = self._over_seats()
@@ -111,7 +124,10 @@ class CrossPlayResult:
             name: getattr(self, name)
             for name in ("env", "env_config", "planning", "metric", "episodes", "seed", "sampled")
         }
-        cross = {"by_seat": {agent: _plain(self.cross_play(seat)) for seat, agent in apart}}
+        cross = {
+            "by_seat": {agent: _plain(self.cross_play(seat)) for seat, agent in apart},
+            "by_player": {agent: [_known(mean) for mean in self.with_others(seat)] for seat, agent in apart},
+        }
         return {
             **own,
             "agents": self.agents,
@@ -156,9 +172,21 @@ def write_cross_play(result: CrossPlayResult, path: Path) -> Path:
     """
     told = result.to_json()
     scores = [value for matrix in _matrices(told) for row in matrix for value in row]
-    filters = {"estimate": estimate_text, "colour": _colours(min(scores), max(scores))}
+    filters = {"estimate": estimate_text, "colour": _colours(min(scores), max(scores)), "with_others": others_text}
     write_atomically(path, render_page("cross_play.html", filters, told=told))
     return path
+
+
+def others_text(told: Mapping[str, Any], agent: str, player: int) -> str:
+    """A player's mean with all other players in one seat, as text.
+
+    Args:
+        told: As of `CrossPlayResult.to_json`.
+        agent: The agent whose seat it has.
+        player: Its number.
+    """
+    mean = told["cross_play"]["by_player"][agent][player]
+    return "—" if mean is None else f"{mean:.4g}"
 
 
 def estimate_text(found: Mapping[str, Any]) -> str:
@@ -194,14 +222,18 @@ def _over_players(values: np.ndarray) -> Estimate:
 
 def _off_diagonal(table: np.ndarray) -> float:
     count = len(table)
-    if count < 2:  # noqa: PLR2004
+    if count < _PAIR:
         return math.nan
     return float((table.sum() - np.trace(table)) / (count * (count - 1)))
 
 
 def _plain(found: Estimate) -> dict[str, float | None]:
-    mean, error = (None if math.isnan(value) else round(value, 4) for value in found)
+    mean, error = map(_known, found)
     return {"mean": mean, "standard_error": error}
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else round(float(value), 4)
 
 
 def _rounded(values: Any) -> Any:

@@ -16,6 +16,8 @@ from rllib_llm_comm.files import write_atomically
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
 
+_PAIR = 2
+
 
 def run_cross_play(
     players: Sequence[str],
@@ -93,18 +95,23 @@ def _seats(text: str, names: Sequence[str], count: int) -> list[str]:
 
 
 def _print(told: Mapping[str, Any]) -> None:
-    from rllib_llm_comm.evaluation.cross_play_figures import estimate_text
+    from rllib_llm_comm.evaluation.cross_play_figures import estimate_text, others_text
 
     agents, names = told["agents"], [one["name"] for one in told["players"]]
     for agent in agents:
-        rows = zip(names, told["matrix"][agent], strict=True)
-        lines = [[f"as {agent}", *names], *([name, *(f"{score:.4g}" for score in row)] for name, row in rows)]
+        lines = [[f"as {agent}", *names, "all others"]]
+        for number, (name, row) in enumerate(zip(names, told["matrix"][agent], strict=True)):
+            lines.append([name, *(f"{score:.4g}" for score in row), others_text(told, agent, number)])
         print_table(lines, "the row holds the seat, the column all others")
     lines = [["", "all seats", *(f"as {agent}" for agent in agents)]]
-    lines.append(["self-play", estimate_text(told["self_play"]), *[""] * len(agents)])
+    blank = [""] * len(agents)
+    lines.append(["self-play", estimate_text(told["self_play"]), *blank])
     for label, part in {"cross-play": told["cross_play"], **told["groups"]}.items():
-        lines.append([label, estimate_text(part), *(estimate_text(part["by_seat"][agent]) for agent in agents)])
-    lines.append(["gap", estimate_text(told["gap"]), *[""] * len(agents)])
+        apart = [estimate_text(part["by_seat"][agent]) for agent in agents]
+        # With two seats each game among players has a player in both, so that both means are the same.
+        same = part is told["cross_play"] and len(agents) == _PAIR
+        lines.append([label, estimate_text(part), *(blank if same else apart)])
+    lines.append(["gap", estimate_text(told["gap"]), *blank])
     print_table(
         lines, f"mean ± standard error over {len(names)} players, {told['episodes']} episodes per pair and seat"
     )

@@ -270,9 +270,10 @@ class PlannedSubgoals(BaseParallelWrapper):
                 told[agent][STEP_REWARDS] = steps
         return earned, told
 
-    def _counted(self, infos: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+    def figures(self) -> dict[str, float]:
+        """Counts of this episode, by their names in `episode_metrics`."""
         counts = self.tracker.counts
-        own = {
+        return {
             "plans": float(self._plans),
             "plans_failed": float(self._failures),
             **self._answers.figures(),
@@ -287,6 +288,9 @@ class PlannedSubgoals(BaseParallelWrapper):
             "plan_seconds": float(self.cost.seconds),
             **self._judged.figures(),
         }
+
+    def _counted(self, infos: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
+        own = self.figures()
         return {
             agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
         }

@@ -97,9 +97,12 @@ class TeacherMessages(BaseParallelWrapper):
             for agent, observation in observations.items()
         }
 
+    def figures(self) -> dict[str, float]:
+        """Messages of the teacher in this episode, and where it left an agent silent, by `episode_metrics` name."""
+        return {"messages_by_teacher": float(self._said), "messages_by_nobody": float(self._silent)}
+
     def _counted(self, infos: Mapping[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
-        """Infos with what the teacher said in this episode, and where it left an agent silent."""
-        own = {"messages_by_teacher": float(self._said), "messages_by_nobody": float(self._silent)}
+        own = self.figures()
         return {
             agent: {**info, EPISODE_METRICS: {**info.get(EPISODE_METRICS, {}), **own}} for agent, info in infos.items()
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from rllib_llm_comm import load_policy
 from rllib_llm_comm.agents.behavior_cloning import CloningSettings, clone_players, read_demonstrations
+from rllib_llm_comm.agents.demonstrations import half_of
 from rllib_llm_comm.agents.partner_settings import PartnerSettings
 from rllib_llm_comm.agents.partners import make_partner
 from rllib_llm_comm.agents.seated_policy import SeatedPolicy
@@ -102,6 +104,22 @@ def test_seeds_fix_a_clone(recorded, tmp_path):
     demonstrations = read_demonstrations(recorded)
     found = [clone_players(demonstrations, tmp_path / str(k), CloningSettings(epochs=1, seed=k // 2)) for k in range(3)]
     assert found[0].cross_entropy == found[1].cross_entropy != found[2].cross_entropy
+
+
+def test_two_clones_share_no_game(recorded, tmp_path):
+    whole = read_demonstrations(recorded)
+    halves = [half_of(whole, half) for half in ("first", "second")]
+    assert [len(half.actions) for half in halves] == [4, 3]
+    used = [id(game) for half in halves for game in half.vectors]
+    assert sorted(used) == sorted(map(id, whole.vectors)) and half_of(whole, "all") is whole
+    clones = [
+        clone_players(whole, tmp_path / half, CloningSettings(half=half, epochs=1)) for half in ("first", "second")
+    ]
+    assert [(clone.games, sum(clone.decisions)) for clone in clones] == [(4, 3200), (3, 2400)]
+    assert load_policy(tmp_path / "second").manifest.provenance["half"] == "second"
+    one = dataclasses.replace(whole, vectors=whole.vectors[:1], actions=whole.actions[:1])
+    with pytest.raises(UserError, match="`half` is 'second' but there is one game"):
+        clone_players(one, tmp_path / "none", CloningSettings(half="second"))
 
 
 def test_games_that_the_original_itself_saved(tmp_path):

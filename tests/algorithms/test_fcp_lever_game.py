@@ -120,6 +120,8 @@ def test_the_learner_meets_strangers_and_self_play_does_not(members):
     one_seed = best_response(pool[:1], seed=0)
     finals = [blind(one.milestones["final"]) for one in unseen]
     cross_play = np.mean([a @ b for i, a in enumerate(finals) for j, b in enumerate(finals) if i != j])
+    told = {age: [with_all(table, unseen, age) for table in (fcp, one_seed)] for age in ("final", "half_way")}
+    print({"learner, pool of one seed": told, "self-play": cross_play})
     assert with_all(fcp, unseen, "final") >= 0.88
     assert with_all(fcp, unseen, "final") <= BEST + 0.02
     assert cross_play <= 0.35 and with_all(one_seed, unseen, "final") <= 0.35

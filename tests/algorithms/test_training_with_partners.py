@@ -6,12 +6,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from toys import ColourTalk, language_model, randomise, register
+from toys import ENV_ID, ColourTalk, language_model, randomise, register
 
 from rllib_llm_comm import CommNetConfig, MAPPOConfig, SelfPlayPPOConfig, SymbolicPPOConfig, VercoConfig, load_policy
+from rllib_llm_comm.agents.behavior_cloning import CloningSettings, clone_players
+from rllib_llm_comm.agents.demonstrations import Demonstrations
+from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.agents.partner_seats import PartnerSeats
 from rllib_llm_comm.agents.partner_settings import parse_partners
 from rllib_llm_comm.agents.partners import make_partner
+from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
 from rllib_llm_comm.connectors.message_exchange import MAILBOX
 from rllib_llm_comm.errors import UserError
 
@@ -206,6 +210,81 @@ def test_the_stranger_chooses_by_what_the_learner_said(stranger):
         np.testing.assert_allclose(decision.probabilities, expected, atol=1e-6)
         probabilities[message] = decision.probabilities
     assert np.abs(np.subtract(*probabilities.values())).max() > 1e-3
+
+
+SOUP, SALAD, LAKE = (f"rllib_llm_comm/{name}-v0" for name in ("overcooked_ai", "overcooked_text", "frozen_lake"))
+ROOM, RING = {"layout": "cramped_room"}, "zoo:soup_coordination_ring"
+COOK, TALKER, DOZER = "zoo:soup_cramped_room", "zoo:told_salad", {"policy": "random", "pauses": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "partner", "told"),
+    [
+        (SOUP, ROOM, RING, "was trained in the kitchen 'coordination_ring' but `env_config.layout` is 'cramped_room'"),
+        (SOUP, {**ROOM, "dynamics": "new"}, COOK, "with `env_config.dynamics` 'old' but here it is 'new'"),
+        (SOUP, {**ROOM, "action_level": "goal"}, COOK, "cannot play here: `action_level` is 'goal'"),
+        (SALAD, {"map_name": "A"}, TALKER, "with `env_config.map_name` 'B' but here it is 'A'; take partners"),
+        (LAKE, {}, TALKER, "trained in 'rllib_llm_comm/overcooked_text-v0' but `env` is '.*lake-v0'; take partners"),
+        (LAKE, {}, "scripted", "cannot play here: `policy` is 'scripted' but FrozenLake .* has no scripted player"),
+        (ENV_ID, {}, DOZER, "cannot play here: `pauses` needs an action of doing nothing"),
+        (ENV_ID, {}, "stay", "cannot play here: `stay` needs an action of doing nothing"),
+    ],
+)
+def test_a_partner_that_cannot_play_is_told_before_anything_is_built(env, settings, partner, told):
+    """Every one of them was accepted until it played."""
+    register()
+    learner = SymbolicPPOConfig().environment(env, env_config=settings).partners(pool=["random", partner])
+    with pytest.raises(UserError, match=rf"^`pool` has '[^']*', which .*{told}"):
+        learner.validate()
+
+
+@pytest.mark.parametrize(
+    ("size", "actions", "env", "told"),
+    [
+        (6, 3, None, "the `vector` of 'alice' has 3 numbers but this policy was trained with 6"),
+        (3, 4, None, "the `action_mask` of 'alice' has 3 entries but this policy was trained with 4 actions"),
+        (3, 3, "toys/colour_talks-v0", "was trained in 'toys/colour_talks-v0' but `env` is 'toys/colour_talk-v0'"),
+        (3, 3, None, ""),
+        (3, 3, "toys/colour_talk-v1", ""),
+    ],
+)
+def test_a_checkpoint_of_another_form_is_no_partner_in_a_game_that_nobody_registered(
+    size, actions, env, told, tmp_path
+):
+    network = NumericNetwork(NumericSettings(hiddens=[4]), size, actions)
+    model = {**network.settings.to_dict(), "size": size, "actions": actions, "critic_size": None}
+    manifest = PolicyManifest("MAPPO", model, {}, env, kind=NUMERIC)
+    path = str(write_policy(tmp_path / "policy", network_file(network), manifest))
+    learner = config().partners(pool=[{"policy": path, "name": "other"}])
+    if not told:
+        learner.validate()
+        return
+    with pytest.raises(UserError, match=f"^`pool` has 'other', which .*{told}"):
+        learner.validate()
+
+
+def test_mappo_learns_beside_a_clone_of_players(tmp_path):
+    """PPO beside a proxy of people (Carroll et al. 2019), who gets going again where it stands still."""
+    rng = np.random.default_rng(0)
+    kitchen = {"layout": "cramped_room", "dynamics": "old", "observe": ["vector"], "horizon": 20}
+    games = [rng.random((20, 2, 96), np.float32) for _ in range(2)], [rng.integers(6, size=(20, 2)) for _ in range(2)]
+    clone_players(Demonstrations(kitchen, *games), tmp_path / "clone", CloningSettings(epochs=1))
+    algo = (
+        MAPPOConfig()
+        .environment("rllib_llm_comm/overcooked_ai-v0", env_config={**kitchen, "action_level": "primitive"})
+        .policy_network(hiddens=[8])
+        .env_runners(num_envs_per_env_runner=2)
+        .training(train_batch_size_per_learner=40, num_epochs=1)
+        .partners(pool=[{"policy": str(tmp_path / "clone"), "unstuck": 3, "name": "clone"}])
+        .debugging(seed=0)
+        .build_algo()
+    )
+    try:
+        results = algo.train()
+        assert np.isfinite(results["env_runners"]["return_with_clone"])
+        assert 40 <= results["learners"]["shared"]["num_module_steps_trained"] < 40 + 2
+    finally:
+        algo.stop()
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,9 @@ def test_the_script_on_a_study_that_still_runs(study, tmp_path):
     )
     assert "## cramped_room" in text and "## asymmetric_advantages" not in text
     assert "| cramped_room | FCP | 2 | 3,000 | 1.5 |" in text and "| cramped_room | PBT | 2 | 2,000 | 1.5 |" in text
-    assert "| cramped_room | 8 | told | - | - | 70.0 ± 10.0 | 0.0 ± 0.0 |" in text  # of FCP with its trained members
+    assert (
+        "| cramped_room | 8 | told | - | - | 70.0 ± 10.0 | - | 0.0 ± 0.0 |" in text
+    )  # of FCP with its trained members
     assert text[text.index("## What is missing") :] in done.stdout
     told = json.loads((tmp_path / "figures" / "table.json").read_text())
     assert list(told["kitchens"]) == ["cramped_room"] and told["missing"]["asymmetric_advantages"] == ["fcp"]

@@ -13,7 +13,7 @@ from tests.cli.command import rllib, start_rllib
 from tests.cli.faults import actor, below, require_finished, require_gone, rows
 
 pytestmark = pytest.mark.slow
-ITERATIONS = 6
+ITERATIONS = {"PBT": 6, "COLE": 6, "FCP": 8}
 SMALL = {
     "env_config": {"layout": "cramped_room", "horizon": 20},
     "hiddens": [8],
@@ -25,6 +25,7 @@ SMALL = {
 OWN = {
     "PBT": {"size": 3, "run_batches": 2, "selection_games": 2, "members_at_once": 1},
     "COLE": {"initial_size": 1, "run_batches": 3, "runs_per_generation": 2, "member_games": 1},
+    "FCP": {"population_size": 2, "member_iterations": 3, "iterations_per_task": 1, "members_at_once": 1},
 }
 COMMAND = ["train", "file", "small.json", "--ray-num-cpus", "4"]
 
@@ -34,7 +35,7 @@ def start(folder: Path, name: str) -> tuple[subprocess.Popen[str], list[psutil.P
     stage = {
         "run": name,
         "env": "rllib_llm_comm/overcooked_ai-v0",
-        "stop": {"training_iteration": ITERATIONS},
+        "stop": {"training_iteration": ITERATIONS[name]},
         "config": {**SMALL, **OWN[name]},
     }
     (folder / "small.json").write_text(json.dumps({"population": stage}))
@@ -49,33 +50,40 @@ def start(folder: Path, name: str) -> tuple[subprocess.Popen[str], list[psutil.P
 def test_a_killed_trial_goes_on_in_the_middle_of_a_generation(name, tmp_path):
     running, started = start(tmp_path, name)
     actor(running, name).kill()
-    said, _ = running.communicate(timeout=240)
+    said, _ = running.communicate(timeout=480)
     require_gone(started)
     assert running.returncode == 1 and "Traceback" not in said and "bug" not in said, said
-    done = rllib(*COMMAND, cwd=tmp_path)
+    done = rllib(*COMMAND, cwd=tmp_path, timeout=480)
     assert done.returncode == 0, done.stdout + done.stderr
     shown = [line.split()[0] for line in done.stdout.splitlines() if line[:7].strip().isdigit()]
     assert int(shown[0]) >= 3, done.stdout
     require_finished(tmp_path / "results")
     trial = tmp_path / "results/small/population/trial_0"
-    assert rows(trial) == list(range(1, ITERATIONS + 1))
-    last = json.loads((trial / "result.json").read_text().splitlines()[-1])["population"]
+    iterations = ITERATIONS[name]
+    assert rows(trial) == list(range(1, iterations + 1))
+    whole = json.loads((trial / "result.json").read_text().splitlines()[-1])
+    last = whole["population"]
     if name == "PBT":
-        assert last["iterations"] == ITERATIONS // 3
+        assert last["iterations"] == iterations // 3
         # Each round has 3 runs of 800 steps, each iteration 9 games of 20 steps.
-        assert last["game_steps"] == ITERATIONS * 2400 + ITERATIONS // 3 * 180
-    else:
+        assert last["game_steps"] == iterations * 2400 + iterations // 3 * 180
+    elif name == "COLE":
         assert (last["generation"], last["members"]) == (1, 2), "a run with itself of three batches, then one of two"
         # Batches of 320 steps; a game of the first member, then of three pairs.
-        assert last["game_steps"] == ITERATIONS * 320 + 4 * 20
+        assert last["game_steps"] == iterations * 320 + 4 * 20
+    else:
+        assert (last["members_done"], last["member_iterations"]) == (2, 6), "killed behind the third of six parts"
+        # Batches of 200 game steps of a member, and of 400 of the learner, which has the last two iterations.
+        assert whole["game_steps_with_population"] == 6 * 200 + 2 * 400
 
 
-def test_a_killed_run_of_a_member_is_done_again(tmp_path):
+@pytest.mark.parametrize(("name", "task"), [("PBT", "run_member"), ("FCP", "train_part")])
+def test_a_killed_run_of_a_member_is_done_again(name, task, tmp_path):
     """Ray starts the task again; the command goes on by itself."""
-    running, started = start(tmp_path, "PBT")
-    actor(running, "run_member").kill()
-    said, _ = running.communicate(timeout=240)
+    running, started = start(tmp_path, name)
+    actor(running, task).kill()
+    said, _ = running.communicate(timeout=480)
     require_gone(started)
     assert running.returncode == 0, said
     require_finished(tmp_path / "results")
-    assert rows(tmp_path / "results/small/population/trial_0") == list(range(1, ITERATIONS + 1))
+    assert rows(tmp_path / "results/small/population/trial_0") == list(range(1, ITERATIONS[name] + 1))

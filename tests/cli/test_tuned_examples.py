@@ -62,5 +62,5 @@ def test_no_run_is_ended_by_the_clock(path):
 
 def test_the_promised_files_are_there():
     promised = {"verco", "message_sft", "verco_seeds", "verco_llama7b", "twosome", "symbolic_ppo", "commnet"}
-    promised |= {"mappo", "self_play_ppo", "verco_told", "verco_told_rloo", "pbt", "cole"}
+    promised |= {"mappo", "self_play_ppo", "verco_told", "verco_told_rloo", "pbt", "cole", "fcp", "best_response_ppo"}
     assert promised <= {path.stem for path in FILES}

@@ -10,16 +10,23 @@ import numpy as np
 import pytest
 from toys import TESTS, register, write_talker
 
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.cross_play_figures import write_cross_play
+from rllib_llm_comm.evaluation.metric_names import require_metric
 from rllib_llm_comm.evaluation.replay import write_replay
 from rllib_llm_comm.evaluation.statistics import jackknife
+from rllib_llm_comm.planning.planned_env import PlannedSubgoals
+from rllib_llm_comm.planning.plans import Planner
 from tests.cli.command import rllib
+from tests.evaluation.corridor import CORRIDOR
+from tests.evaluation.corridor import register as register_corridor
 
 DOOR = "rllib_llm_comm/door-v0"
 KITCHEN = "rllib_llm_comm/overcooked_ai-v0"
 RING = {"layout": "coordination_ring"}
+register_corridor()
 
 
 def door(*players, partners=None, **settings):
@@ -37,6 +44,7 @@ def test_the_matrix_of_players_whose_scores_are_known():
     assert told["self_play"] == {"mean": win / 2, "standard_error": win / 2}
     assert told["cross_play"]["mean"] == win / 2 and told["cross_play"]["standard_error"] is None  # of two seeds
     assert told["cross_play"]["by_seat"]["alice"]["mean"] == win / 2
+    assert told["cross_play"]["by_player"] == {"alice": [0.0, win], "bob": [win, 0.0]}
     assert told["gap"]["mean"] == 0.0
     assert len(told["games"]) == 4 and all(len(game["scores"]) == 4 for game in told["games"])
     assert {"alice": "stay", "bob": "scripted"} in [game["seats"] for game in told["games"]]
@@ -83,6 +91,7 @@ def test_games_of_more_than_two_seats():
     found = cross.play()
     assert len(found.scores) == 2 + 2 * 3  # each with itself, and each in each seat beside two of the other
     assert len(found.to_json()["matrix"]) == 3
+    assert found.to_json()["cross_play"]["by_player"].keys() == {"alice", "bob", "carol"}
 
 
 def test_the_standard_error_is_that_over_seeds():
@@ -118,6 +127,9 @@ def test_page_and_replay_of_a_cell(tmp_path):
     cross = door({"policy": "scripted", "name": "<b>one"}, "stay", partners={"chance": ["random"]})
     page = write_cross_play(cross.play(), tmp_path / "cross.html").read_text(encoding="utf-8")
     assert "<b>one" not in page and "&lt;b&gt;one" in page
+    assert page.count(">all others<") == 2 and page.count("<td>") == 4 * 2 + 4 * 3, (
+        "a column per seat, then the figures"
+    )
     assert page.count('class="cell"') == 2 * (4 + 2) and "http" not in page.replace("http-equiv", "")
     colours = set(re.findall(r"background: (rgb\([^)]*\))", page))
     assert {"rgb(255, 253, 249)", "rgb(217, 119, 66)"} <= colours
@@ -142,8 +154,42 @@ def test_a_metric_of_the_game_and_the_same_figures_side_by_side():
     ]
     assert tables[0].tolist() == tables[1].tolist()
     assert tables[0][0, 0] >= 2 and tables[0][1, 1] == 0
-    with pytest.raises(UserError, match="`metric` is 'gold' but must be 'return' or what the game counts"):
-        CrossPlay(["stay"], None, CrossPlaySettings(env=KITCHEN, env_config=kitchen, metric="gold", episodes=1)).play()
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "told"),
+    [
+        (KITCHEN, {"layout": "cramped_room", "observe": ["vector"]}, "score, soups, shaped."),
+        (KITCHEN, {"wanted": "pot", "observe": ["vector"], "layout": "asymmetric_advantages"}, "shaped, unpaid_soups."),
+        (DOOR, {}, "nothing"),
+        (CORRIDOR, {}, "right_ends"),
+    ],
+)
+def test_a_wrong_metric_is_told_before_the_first_game(env, settings, told):
+    how = CrossPlaySettings(env=env, env_config=settings, metric="gold")
+    with pytest.raises(UserError, match=f"`metric` is 'gold' but must be 'return' or what the game counts: .*{told}"):
+        CrossPlay(["random"], None, how)
+
+
+def test_a_metric_that_a_game_tells_after_its_first_step_only():
+    how = CrossPlaySettings(env=CORRIDOR, metric="right_ends", episodes=2)
+    assert CrossPlay(["random", "random"], None, how).play().matrix(0).shape == (2, 2)
+    with pytest.raises(UserError, match="Did you mean 'right_ends'"):
+        CrossPlay(["random"], None, CrossPlaySettings(env=CORRIDOR, metric="right_end"))
+
+
+def test_nobody_is_asked_for_the_names_of_metrics():
+    class NotToBeAsked(Planner):
+        """Its plans cost something."""
+
+        def plan(self, *_, **__):
+            raise AssertionError("the planner was asked")
+
+    game = PlannedSubgoals(make_env(KITCHEN, observe=["text"]), NotToBeAsked())
+    require_metric("subgoals_share", game, 0)
+    require_metric("soups", game, 0)
+    with pytest.raises(UserError, match="what the game counts: plans, .*, score, soups, shaped"):
+        require_metric("gold", game, 0)
 
 
 @pytest.mark.parametrize(
