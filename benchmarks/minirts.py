@@ -1,4 +1,4 @@
-"""Games and ticks per second of the strategy game, and how long it takes to compile its rules.
+"""Games and ticks per second of the strategy game.
 
     python benchmarks/minirts.py --json docs/results/benchmarks/minirts.json
 
@@ -10,10 +10,6 @@ without, on a core of another machine.
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
-import tempfile
 
 from harness import Row, alternate, main
 from rllib_llm_comm.envs.minirts.engine.mapgen import generate
@@ -21,8 +17,7 @@ from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Settings
 
 PAIRS = (("simple", "medium"), ("medium", "medium"), ("strong", "medium"), ("medium2", "medium3"))
 # What is asked for.
-GAMES_GOAL, TICKS_GOAL, COMPILE_GOAL = 8.0, 43_000.0, 120.0
-COMPILE = "from rllib_llm_comm.envs.minirts.engine.warm_up import compile_rules; print(compile_rules())"
+GAMES_GOAL, TICKS_GOAL = 8.0, 43_000.0
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -30,8 +25,6 @@ def measure(options: argparse.Namespace) -> list[Row]:
     games = 1 if options.smoke else 16
     rows = [row for pair in PAIRS[: 1 if options.smoke else None] for row in play(pair, games, options.rounds)]
     rows.append(maps(4 * games, options.rounds))
-    if not options.smoke:
-        rows += compilation()
     return rows
 
 
@@ -68,21 +61,6 @@ def maps(count: int, rounds: int) -> Row:
     """Map generation alone."""
     (seconds,) = alternate([lambda: [generate(seed) for seed in range(count)]], rounds)
     return Row("minirts/maps", count / sorted(seconds)[len(seconds) // 2], None, "maps/s", None, {"maps": count})
-
-
-def compilation() -> list[Row]:
-    """Seconds until the rules are there in a fresh process: without and with what an earlier one compiled."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
-        command = [sys.executable, "-c", COMPILE]
-        first, later = (
-            float(subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout)
-            for _ in range(2)
-        )
-    return [
-        Row("minirts/first compilation", first, COMPILE_GOAL, "s", 1.0, {}, lower_is_better=True),
-        Row("minirts/compiled rules loaded", later, None, "s", None, {}, lower_is_better=True),
-    ]
 
 
 if __name__ == "__main__":

@@ -153,13 +153,14 @@ def masks(side: Side, commander: int) -> np.ndarray:
         any(_MOVES[kind] for kind in types),
         True,
     ]
-    cells = np.ones(CELLS, bool)
-    flags = np.ones((MOST_UNITS, 2), bool)
-    flags[len(own) :, 1] = False
-    parts = [kinds, _first(len(resources)), _first(len(enemies)), trained, built, cells, cells, [True, True]]
-    filled = [part if np.any(part) else _first(1)[: len(part)] for part in map(np.asarray, parts)]
-    return np.concatenate([*filled, flags.reshape(-1)]).astype(np.int8)
+    out, first = np.ones(sum(SIZES), np.int8), 0
+    for part in (kinds, _first(len(resources)), _first(len(enemies)), trained, built):
+        out[first : first + len(part)] = part
+        out[first] |= not any(part)
+        first += len(part)
+    out[sum(HEADS) + 2 * len(own) + 1 :: 2] = 0
+    return out
 
 
-def _first(count: int) -> np.ndarray:
-    return np.arange(MOST_UNITS) < max(1, count)
+def _first(count: int) -> list[bool]:
+    return [True] * count + [False] * (MOST_UNITS - count)

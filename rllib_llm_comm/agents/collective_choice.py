@@ -29,7 +29,6 @@ from rllib_llm_comm.envs.minirts.collective_command import (
     GO_ON_AT,
     HEADS,
     KIND_AT,
-    MOST_UNITS,
     MOVE,
     RESOURCE_AT,
     SITE_AT,
@@ -37,8 +36,6 @@ from rllib_llm_comm.envs.minirts.collective_command import (
     TRAIN,
     TRAIN_AT,
 )
-from rllib_llm_comm.envs.minirts.engine.state import CELLS
-from rllib_llm_comm.envs.minirts.engine.units import NUM_TYPES
 
 PARTS: Mapping[int, tuple[int, ...]] = {
     KIND_AT: (GATHER, ATTACK, BUILD, TRAIN, MOVE),
@@ -71,7 +68,8 @@ class CollectiveChoice:
         cell: (B, U, K) the same for cells to go to.
         resource_keys: (B, U, K).
         enemy_keys: (B, U, K).
-        cell_keys: (B, 1024, K).
+        cell_keys: (B, 1024, K), or what gives (R, 1024, K) for some rows, in brackets: few actions have a cell,
+            and maps are large.
         allowed: (B, 139) whether each value of the first five parts is possible.
     """
 
@@ -86,7 +84,7 @@ class CollectiveChoice:
     cell: torch.Tensor
     resource_keys: torch.Tensor
     enemy_keys: torch.Tensor
-    cell_keys: torch.Tensor
+    cell_keys: Any
     allowed: torch.Tensor
 
     def logp(self, actions: torch.Tensor) -> torch.Tensor:
@@ -173,41 +171,6 @@ class CollectiveChoice:
     def _may(self, part: int, rows: torch.Tensor) -> torch.Tensor:
         first = sum(HEADS[:part])
         return self.allowed[rows, first : first + HEADS[part]].bool()
-
-    # ---- as one array, for RLlib -----------------------------------------------------------------------------
-
-    def flat(self) -> torch.Tensor:
-        """All arrays of a row one behind the other (B, N), with room for 50 units."""
-        parts = []
-        for one in fields(self):
-            tensor: Any = getattr(self, one.name)
-            if tensor.dim() > 1 and one.name not in ("cell_keys", "allowed"):
-                fill = FORBIDDEN if one.name == "flags" else 0.0
-                missing = MOST_UNITS - tensor.shape[1]
-                padding = (0, missing) if tensor.dim() == 2 else (0, 0, 0, missing)
-                tensor = functional.pad(tensor, padding, value=fill)
-            parts.append(tensor.reshape(len(self.go_on), -1).to(self.go_on.dtype))
-        return torch.cat(parts, 1)
-
-    @classmethod
-    def from_flat(cls, values: torch.Tensor) -> CollectiveChoice:
-        """The distributions whose `flat` this is.
-
-        Args:
-            values: (B, N).
-        """
-        fixed = 1 + MOST_UNITS * (1 + HEADS[KIND_AT] + 2 * NUM_TYPES) + sum(HEADS[:SITE_AT])
-        keys = (values.shape[1] - fixed) // (6 * MOST_UNITS + CELLS)
-        widths = {"kind": HEADS[KIND_AT], "train": NUM_TYPES, "build": NUM_TYPES}
-        found, start = {}, 0
-        for one in fields(cls):
-            shape: tuple[int, ...] = (MOST_UNITS, widths.get(one.name, keys))
-            shape = {"go_on": (), "flags": (MOST_UNITS,), "allowed": (sum(HEADS[:SITE_AT]),)}.get(one.name, shape)
-            shape = (CELLS, keys) if one.name == "cell_keys" else shape
-            size = int(torch.Size(shape).numel())
-            found[one.name] = values[:, start : start + size].reshape(len(values), *shape)
-            start += size
-        return cls(**found)
 
 
 def _is_one_of(kind: torch.Tensor, kinds: tuple[int, ...]) -> torch.Tensor:

@@ -28,7 +28,8 @@ from rllib_llm_comm.envs.minirts.commanders.instructions import Instructions
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, all_commands
 from rllib_llm_comm.envs.minirts.commanders.wordings import wordings
 from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
-from rllib_llm_comm.envs.minirts.view.officer_view import observe, officer_spaces
+from rllib_llm_comm.envs.minirts.view.compiled_officer_view import observe
+from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.files import disk_error, write_atomically
 
@@ -93,7 +94,7 @@ class OfficerRows:
     """Decisions of officers.
 
     Attributes:
-        columns: Per part of `officer_view.observe`, `action` (int16 (N, 58)) and `game` (int32 (N,), the number of the
+        columns: Per part of `officer_view`, `action` (int16 (N, 58)) and `game` (int32 (N,), the number of the
             game), an array with a row for each decision.
         games: Per game its `commander`, `result` (1 won, 0 drawn, -1 lost), `ticks`, and `decisions`.
         settings: Of the demonstrations.

@@ -20,7 +20,7 @@ from rllib_llm_comm.envs.minirts.commanders.instructions import Instruction, Ins
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, Command
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view.officer_view import observe
+from rllib_llm_comm.envs.minirts.view.compiled_officer_view import observe
 from rllib_llm_comm.errors import UserError
 
 

@@ -17,7 +17,7 @@ from rllib_llm_comm.agents.encoding import CANDIDATE_IDS, PROMPT_IDS
 from rllib_llm_comm.envs.interface import ACTION_MASK, DURATION, STEP_REWARDS
 from rllib_llm_comm.language.packing import distinct_rows
 from rllib_llm_comm.learners.gae import discounted_sum
-from rllib_llm_comm.learners.minibatches import TEXT_GROUP
+from rllib_llm_comm.learners.minibatches import ROW_GROUP
 
 RAW_ADVANTAGES = "raw_advantages"
 
@@ -84,7 +84,7 @@ def decisions_only(
         episodes: Those of the module, each with its added row.
 
     Returns:
-        The batch, with the column `text_group` where rows hold prompts, and the indices of the rows that are left.
+        The batch, with the column `row_group` where rows hold prompts, and the indices of the rows that are left.
     """
     count = sum(len(episode) for episode in episodes)
     found = len(tree.flatten(module_batch[Columns.OBS])[0])
@@ -99,7 +99,7 @@ def decisions_only(
         module_batch,
     )
     if PROMPT_IDS in kept[Columns.OBS]:
-        kept[TEXT_GROUP] = _text_groups(kept[Columns.OBS])
+        kept[ROW_GROUP] = _text_groups(kept[Columns.OBS])
     return kept, rows
 
 

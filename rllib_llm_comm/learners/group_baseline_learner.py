@@ -27,7 +27,7 @@ from rllib_llm_comm.learners.decision_rows import (
     rewards_of,
 )
 from rllib_llm_comm.learners.group_baselines import GroupAdvantages, group_advantages, length_weights, returns_to_go
-from rllib_llm_comm.learners.minibatches import TEXT_GROUP
+from rllib_llm_comm.learners.minibatches import ROW_GROUP
 from rllib_llm_comm.learners.multi_agent_ppo_learner import MultiAgentPPOLearner
 
 GAE, RLOO, GRPO = "gae", "rloo", "grpo"
@@ -104,7 +104,7 @@ class AddGroupAdvantages(ConnectorV2):
         agents = _numbers([str(episode.agent_id) for episode in ordered])
         played = _numbers([episode.multi_agent_episode_id for episode in ordered])
         if self.group_by == PROMPT:
-            prompts = kept[TEXT_GROUP].cpu().numpy()
+            prompts = kept[ROW_GROUP].cpu().numpy()
             pairs = np.stack([np.repeat(agents, lengths), prompts], axis=1)
             groups = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
             found = self._estimate(np.concatenate(returns), groups, np.repeat(played, lengths))

@@ -16,13 +16,13 @@ from ray.rllib.policy.sample_batch import MultiAgentBatch, SampleBatch
 
 from rllib_llm_comm.modules.actor_critic import ActorCriticModule
 
-TEXT_GROUP = "text_group"
+ROW_GROUP = "row_group"
 
 
 class WholeEpochs:
     """Splits a multi-agent batch into minibatches of nearly equal size, anew in every epoch.
 
-    Rows with an equal number in the column `text_group` stay together: a language model computes a text once
+    Rows with an equal number in the column `row_group` stay together: a language model computes a text once
     per minibatch however many rows show it, so a game in which half of the decisions meet a text again costs
     half.
 
@@ -98,7 +98,7 @@ class WholeEpochs:
 
 
 def _groups(rows: dict[str, Any]) -> np.ndarray:
-    groups = rows.pop(TEXT_GROUP, None)
+    groups = rows.pop(ROW_GROUP, None)
     count = len(tree.flatten(rows)[0])
     return np.arange(count) if groups is None else groups.cpu().numpy()
 

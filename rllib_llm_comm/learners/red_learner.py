@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.core.rl_module.rl_module import RLModule
@@ -15,11 +16,14 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import EpisodeType, ModuleID, TensorType
 
 from rllib_llm_comm.agents import won_games
+from rllib_llm_comm.agents.numeric_network import BY_TEAM
 from rllib_llm_comm.agents.officer_cloning import SEEN, drawn_decisions, mean_nll, split
 from rllib_llm_comm.agents.officer_demonstrations import ACTION, OfficerRows, read_demonstrations
+from rllib_llm_comm.agents.officer_inputs import distinct_views
 from rllib_llm_comm.agents.officer_network import OfficerNetwork
 from rllib_llm_comm.agents.won_games import WonGames, mixed_batch
 from rllib_llm_comm.learners.mappo_learner import MAPPOLearner
+from rllib_llm_comm.learners.minibatches import ROW_GROUP
 from rllib_llm_comm.learners.multi_agent_ppo_learner import ACTOR, MultiAgentPPOLearner
 
 WEIGHT = "weight"
@@ -52,6 +56,22 @@ class KeepWonGames(ConnectorV2):
         return batch
 
 
+class KeepPairs(ConnectorV2):
+    """Learner connector that lets rows with the same shared view stay in one minibatch, where the critic reads it once.
+
+    It comes behind all others.
+    """
+
+    @override(ConnectorV2)
+    def __call__(
+        self, *, rl_module: RLModule, batch: dict[str, Any], episodes: list[EpisodeType], **kwargs: Any
+    ) -> Any:
+        """Adds the number of its view to each row."""
+        for rows in batch.values():
+            rows[ROW_GROUP] = distinct_views(rows[Columns.OBS])[1]
+        return batch
+
+
 class REDLearner(MAPPOLearner):
     """`MAPPOLearner` for officers with RED's second phase.
 
@@ -73,6 +93,8 @@ class REDLearner(MAPPOLearner):
         super().build()
         if self._learner_connector is not None:
             self._learner_connector.prepend(KeepWonGames(won=self._won))
+            if config.critic_observation == BY_TEAM:
+                self._learner_connector.append(KeepPairs())
         self._shown: OfficerRows | None = None
         self._first_nll: float | None = None
         if config.method != RL:

@@ -24,25 +24,23 @@ from rllib_llm_comm.errors import UserError
 
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")
-_SEEN = tuple(officer_spaces())
-_ROWS = 256
 
 
 class CollectiveDistribution(TorchDistribution):
     """`CollectiveChoice` as RLlib's distributions are.
 
     Args:
-        logits: (B, N), as of `CollectiveChoice.flat`.
+        choice: The distributions.
         greedy: True if `sample` takes the most likely value of each part.
     """
 
-    def __init__(self, logits: torch.Tensor, greedy: bool = False) -> None:
-        self._logits, self._greedy = logits, greedy
-        super().__init__(logits)
+    def __init__(self, choice: CollectiveChoice, greedy: bool = False) -> None:
+        self._greedy = greedy
+        super().__init__(choice)
 
     @override(TorchDistribution)
-    def _get_torch_distribution(self, logits: torch.Tensor) -> Any:
-        return CollectiveChoice.from_flat(logits)
+    def _get_torch_distribution(self, choice: CollectiveChoice) -> Any:
+        return choice
 
     @override(TorchDistribution)
     def sample(self, *, sample_shape: Any = None) -> torch.Tensor:
@@ -74,13 +72,13 @@ class CollectiveDistribution(TorchDistribution):
 
     @classmethod
     @override(TorchDistribution)
-    def from_logits(cls, logits: torch.Tensor, **kwargs: Any) -> CollectiveDistribution:
-        """The distributions of `ACTION_DIST_INPUTS`."""
+    def from_logits(cls, logits: CollectiveChoice, **kwargs: Any) -> CollectiveDistribution:
+        """The distributions of `ACTION_DIST_INPUTS`, which are no one array here: most of it would be keys of cells."""
         return cls(logits)
 
     def to_deterministic(self) -> CollectiveDistribution:
         """The same distributions, of which `sample` takes the most likely values."""
-        return CollectiveDistribution(self._logits, greedy=True)
+        return CollectiveDistribution(self._dist, greedy=True)
 
 
 class OfficerModule(TorchRLModule, ValueFunctionAPI):
@@ -143,11 +141,11 @@ class OfficerModule(TorchRLModule, ValueFunctionAPI):
     @override(TorchRLModule)
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         choice, whole = self.network.choose(batch[Columns.OBS])
-        return {Columns.ACTION_DIST_INPUTS: choice.flat(), Columns.EMBEDDINGS: whole}
+        return {Columns.ACTION_DIST_INPUTS: choice, Columns.EMBEDDINGS: whole}
 
     @override(ValueFunctionAPI)
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
-        """Values (B,) of a batch's observations; of a whole roll-out piece by piece, as maps take much memory.
+        """Values (B,) of a batch's observations.
 
         Args:
             batch: Observations.
@@ -155,9 +153,7 @@ class OfficerModule(TorchRLModule, ValueFunctionAPI):
         """
         if embeddings is not None:
             return self.network.values(embeddings)
-        seen = batch[Columns.OBS]
-        pieces = zip(*(seen[name].split(_ROWS) for name in _SEEN), strict=True)
-        return torch.cat([self.network.judged(dict(zip(_SEEN, piece, strict=True))) for piece in pieces])
+        return self.network.judged(batch[Columns.OBS])
 
     def export_policy(self) -> PolicyExport:
         """Settings and weights of this module for a checkpoint's policy folder."""

@@ -30,7 +30,8 @@ from rllib_llm_comm.agents.officer_demonstrations import (
     read_demonstrations,
     write_demonstrations,
 )
-from rllib_llm_comm.agents.officer_inputs import allowed_values, planes_of, team_view
+from rllib_llm_comm.agents.officer_encoders import CellKeys, MapEncoder
+from rllib_llm_comm.agents.officer_inputs import allowed_values, distinct_views, marks_of_others, planes_of, team_view
 from rllib_llm_comm.agents.officer_network import OfficerNetwork
 from rllib_llm_comm.agents.officer_settings import OfficerSettings
 from rllib_llm_comm.envs import minirts
@@ -38,8 +39,9 @@ from rllib_llm_comm.envs.minirts.collective_command import GO_ON_AT, HEADS, KIND
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
 from rllib_llm_comm.envs.minirts.side import Side
+from rllib_llm_comm.envs.minirts.view.compiled_officer_view import observe
 from rllib_llm_comm.envs.minirts.view.observations import planes
-from rllib_llm_comm.envs.minirts.view.officer_view import OWN, SENTENCES, observe
+from rllib_llm_comm.envs.minirts.view.officer_view import OWN, SENTENCES
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
 from rllib_llm_comm.evaluation.subgoal_executors import ScriptedExecutor
@@ -125,13 +127,10 @@ def test_parts_that_an_action_does_not_use_do_not_count():
     assert float(choice.logp(action)) != float(choice.logp(other))
 
 
-def test_the_distribution_survives_as_one_array():
+def test_rows_that_are_no_units_are_never_flagged():
     choice = random_choice(rows=6)
     choice.flags[:, 2] = FORBIDDEN
-    actions, back = choice.sample(torch.Generator().manual_seed(2)), CollectiveChoice.from_flat(choice.flat())
-    assert torch.allclose(back.logp(actions), choice.logp(actions), atol=1e-5)
-    assert torch.allclose(back.entropy(), choice.entropy(), atol=1e-5)
-    assert not actions[:, len(HEADS) + 2 :].any()
+    assert not choice.sample(torch.Generator().manual_seed(2))[:, len(HEADS) + 2 :].any()
 
 
 # ---- the network ----------------------------------------------------------------------------------------------
@@ -205,6 +204,36 @@ def test_the_critics_shared_view_is_that_of_one_commander_of_all_units(decisions
     assert torch.equal(*planes_of(shared)[:2]) and torch.equal(seen[OWN][2], alone[OWN])
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+def test_the_map_is_encoded_as_by_convolutions_over_all_planes(stride):
+    seen, torch_rng = both_views(38), torch.Generator().manual_seed(0)
+    encoder = MapEncoder(dataclasses.replace(SMALL, stride=stride))
+    ours, plain = encoder.begin(seen), encoder.first(planes_of(seen))
+    assert torch.allclose(ours, plain, atol=1e-6)
+    shared = ours + encoder.added(marks_of_others(seen), len(ours))
+    assert torch.allclose(shared, encoder.first(planes_of(team_view(seen))), atol=1e-6)
+    weights = torch.randn(plain.shape, generator=torch_rng)
+    of_ours, of_plain = (
+        torch.autograd.grad((one * weights).sum(), tuple(encoder.first.parameters())) for one in (ours, plain)
+    )
+    for one, other in zip(of_ours, of_plain, strict=True):
+        assert torch.allclose(one, other, atol=1e-3) and other.abs().max() > 1
+    keys = CellKeys(encoder, encoder.finish(ours), seen)
+    every = encoder.cell_keys(encoder.finish(plain), planes_of(seen))
+    assert torch.allclose(keys[torch.tensor([2, 0])], every[[2, 0]], atol=1e-6)
+    assert torch.allclose(keys[1:][torch.tensor([1])], every[2:], atol=1e-6)
+
+
+def test_officers_of_a_side_share_a_view_and_any_other_difference_makes_two():
+    seen = both_views(38)
+    assert [part.tolist() for part in distinct_views(seen)] == [[0], [0, 0, 0]]
+    for name, part in seen.items():
+        changed = part.clone()
+        changed[1].view(-1)[0] += 1
+        first, shared = distinct_views({**seen, name: changed})
+        assert sorted(first.tolist()) == [0, 1] and shared[0] == shared[2] != shared[1], name
+
+
 def test_the_critic_of_the_team_judges_alike_and_the_actor_stays_as_it_is():
     seen = both_views(38)
     own = OfficerNetwork(SMALL).eval()
@@ -212,7 +241,10 @@ def test_the_critic_of_the_team_judges_alike_and_the_actor_stays_as_it_is():
     with torch.no_grad():
         (chances, values), (same, judged) = own(seen), team(seen)
         again, whole = team.choose(seen)
-    assert torch.equal(chances.flat(), same.flat()) and torch.equal(same.flat(), again.flat())
+    every = torch.arange(3)
+    for name, part in vars(chances).items():
+        ours, theirs = (vars(one)[name][every] for one in (same, again))
+        assert torch.equal(part[every], ours) and torch.equal(ours, theirs), name
     assert torch.allclose(judged, judged[2].expand(3), atol=1e-6) and torch.equal(team.values(whole), judged)
     assert torch.equal(team.judged(seen), judged) and torch.equal(own.judged(seen), values)
     assert abs(float(values[0] - values[1])) > 1e-4 and torch.equal(judged[2], values[2])

@@ -19,7 +19,7 @@ from rllib_llm_comm.agents.officer_settings import OfficerSettings
 from rllib_llm_comm.agents.won_games import WonGames
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.learners.red_learner import KeepWonGames
+from rllib_llm_comm.learners.red_learner import KeepPairs, KeepWonGames
 from rllib_llm_comm.modules.officer import CollectiveDistribution, OfficerModule
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -171,6 +171,16 @@ def test_won_games_are_kept_whole_and_lost_ones_are_not():
     assert won.columns()["action"][:, 0].tolist() == won.columns()["ages"][:, 0].tolist() == [0, 1, 2, 0, 1, 2]
 
 
+def test_officers_of_a_moment_stay_in_one_minibatch():
+    env = minirts.parallel_env(action_level="red", observe=["officer"])
+    moments = [env.reset(seed=seed)[0] for seed in range(2)]
+    rows = [moments[moment][agent] for agent in ("alice", "bob") for moment in range(2)]
+    seen = {name: torch.from_numpy(np.stack([row[name] for row in rows])) for name in rows[0] if name != "head_mask"}
+    batch = KeepPairs()(rl_module=None, batch={"shared": {Columns.OBS: seen}}, episodes=[])
+    alice, later_alice, bob, later_bob = batch["shared"]["row_group"].tolist()
+    assert alice == bob != later_alice == later_bob
+
+
 @pytest.mark.parametrize("critic_observation", ["own", "team"])
 def test_rllib_draws_and_judges_as_the_network_does(folders, critic_observation):
     network = load_policy(folders["officer"]).network
@@ -183,7 +193,7 @@ def test_rllib_draws_and_judges_as_the_network_does(folders, critic_observation)
     }
     with torch.no_grad():
         choice, _ = network(batch)
-        distribution = CollectiveDistribution.from_logits(choice.flat())
+        distribution = CollectiveDistribution.from_logits(choice)
         actions = distribution.sample()
     assert torch.allclose(distribution.logp(actions), choice.logp(actions), atol=1e-5)
     many = {name: part.repeat(150, *[1] * (part.dim() - 1)) for name, part in batch.items()}

@@ -23,7 +23,7 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.units import BARRACK, GUARD_TOWER, PEASANT, SPEARMAN, SWORDMAN, TOWN_HALL
 from rllib_llm_comm.envs.minirts.side import Side
-from rllib_llm_comm.envs.minirts.view import compiled_views, observations
+from rllib_llm_comm.envs.minirts.view import compiled_officer_view, compiled_views, observations, officer_view
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.testing import check_env
 
@@ -273,7 +273,9 @@ def same_arrays(ours, theirs):
     ("num_agents", "opponent", "player"), [(2, "medium2", 0), (3, "medium_tower", 1), (1, "strong", 0)]
 )
 def test_compiled_views_are_those_of_the_plain_functions(num_agents, opponent, player):
-    env = minirts.parallel_env(num_agents=num_agents, opponent=opponent, side=player, observe=["planes", "lists"])
+    env = minirts.parallel_env(
+        num_agents=num_agents, opponent=opponent, side=player, observe=["planes", "lists", "officer"]
+    )
     env.reset(seed=11)
     commander = make_commander("oracle", env.executor, env.commands)
     sites = attacks = enemies = 0
@@ -282,8 +284,8 @@ def test_compiled_views_are_those_of_the_plain_functions(num_agents, opponent, p
         seen, *_ = env.step(actions)
         for number, told in enumerate(seen.values()):
             assert same_arrays(told["planes"], observations.planes(env.team, number))
-            for name, rows in observations.lists(env.team, number).items():
-                assert same_arrays(told[name], rows)
+            plain = observations.lists(env.team, number) | officer_view.observe_plainly(env.team, number)
+            assert all(same_arrays(told[name], part) for name, part in plain.items())
         sites, enemies = sites + len(env.team.sites), enemies + len(env.team.enemies)
         attacks += sum(unit.order == "ATTACK" for unit in env.team.own)
     assert min(sites, attacks, enemies) > 0
@@ -298,6 +300,9 @@ def test_compiled_views_of_more_units_than_there_are_rows_and_of_units_outside()
         theirs = observations.lists(side, number)
         for name, rows in compiled_views.lists(side, number).items():
             assert same_arrays(rows, theirs[name]) and rows[:, 0].sum() == (0 if name == "resources" else 50)
+        theirs = officer_view.observe_plainly(side, number)
+        ours = compiled_officer_view.observe(side, number)
+        assert all(same_arrays(part, theirs[name]) for name, part in ours.items())
 
 
 def test_fog_hides_the_enemy():

@@ -13,6 +13,23 @@ from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.envs.drawing import COOK_COLOURS
 from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game
+from rllib_llm_comm.envs.minirts.engine.unit_order import attack
+from rllib_llm_comm.envs.minirts.engine.units import (
+    ARCHER,
+    CATAPULT,
+    CAVALRY,
+    DRAGON,
+    HP,
+    IS_ARMY,
+    IS_MOBILE,
+    PEASANT,
+    SPEARMAN,
+    STABLE,
+    SWORDMAN,
+    TOWN_HALL,
+)
+from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view import render
 from rllib_llm_comm.envs.minirts.view.names import KINDS
 from rllib_llm_comm.envs.minirts.view.sprites import sprite
@@ -44,10 +61,10 @@ def test_pixels_have_one_size_and_show_the_fog():
     env, first, *_ = moments()
     env.restore(first)
     picture = env.draw_rgb()
-    assert picture.shape == (576, 768, 3) and picture.dtype == np.uint8
+    assert picture.shape == (876, 1152, 3) and picture.dtype == np.uint8
     light = render.rgb_array(env.game)
-    seen = np.kron(env.game.visible(0), np.ones((16, 16), bool))
-    brightness = picture[:512, :512].astype(int).sum(axis=2) - light[:512, :512].astype(int).sum(axis=2)
+    seen = np.kron(env.game.visible(0), np.ones((24, 24), bool))
+    brightness = picture[:768, :768].astype(int).sum(axis=2) - light[:768, :768].astype(int).sum(axis=2)
     assert brightness[~seen].mean() < -60
     assert abs(brightness[seen].mean()) < 5
 
@@ -56,11 +73,46 @@ def test_both_sides_maps_differ_and_hide():
     env, first, *_ = moments()
     env.restore(first)
     picture = env.draw_rgb()
-    ours, theirs = picture[:256, 512:], picture[256:512, 512:]
+    ours, theirs = picture[:384, 768:], picture[384:768, 768:]
     assert (ours != theirs).any()
     for player, known in ((0, ours), (1, theirs)):
-        never = np.kron(~env.game.explored(player), np.ones((8, 8), bool))[8:-8, 8:-8]
-        assert known[8:-8, 8:-8][never].mean() < 45
+        never = np.kron(~env.game.explored(player), np.ones((12, 12), bool))[12:-12, 12:-12]
+        assert known[12:-12, 12:-12][never].mean() < 45
+
+
+def crowd() -> tuple[Game, Side]:
+    """A fight of 50 units, beside peasants and buildings of both sides."""
+    kinds = (SPEARMAN, SWORDMAN, CAVALRY, ARCHER, DRAGON, CATAPULT)
+    units = [(p, kinds[i % 6], 11 + 5 * p + i % 5 * 0.9, 10 + i // 5 * 0.9) for p in range(2) for i in range(25)]
+    units += [(p, kind, 3 + 24 * p, 5 + 4 * i) for p in range(2) for i, kind in enumerate((TOWN_HALL, STABLE))]
+    units += [(p, PEASANT, 7 + 20 * p, 4 + 2 * i) for p in range(2) for i in range(4)]
+    game = Game.scenario(units, (0, 0))
+    foes = {player: [unit for unit in game.units(player) if IS_ARMY[unit.type]] for player in range(2)}
+    orders = [attack(unit, foes[1 - player][i]) for player in range(2) for i, unit in enumerate(foes[player])]
+    game.step(orders, 90)
+    return game, Side(game, 0, 2)
+
+
+def test_a_crowd_can_be_read():
+    game, side = crowd()
+    picture, units = render.rgb_array(game, side), game.units()
+    assert len(units) >= 60
+    hurt = [unit for unit in units if unit.hp < HP[unit.type]]
+    bars = 0
+    for unit in hurt:
+        x, y = (round((place + 0.5) * 24) for place in (unit.x, unit.y))
+        here = picture[y - 16 : y - 10, max(0, x - 9) : x + 9].astype(int).reshape(-1, 3)
+        bars += any((abs(here - colour).sum(1) == 0).sum() > 3 for colour in ((110, 230, 90), (150, 30, 30)))
+    assert len(hurt) > 20 and bars == len(hurt)
+    owners = 0
+    for unit in units:
+        if IS_MOBILE[unit.type]:
+            x, y = (round((place + 0.5) * 24) for place in (unit.x, unit.y))
+            colour = (196, 52, 52) if unit.player else COOK_COLOURS[side.owner(unit)]
+            owners += bool((abs(picture[y - 14 : y + 14, x - 14 : x + 14].astype(int) - colour[:3]).sum(2) == 0).any())
+    assert owners >= 0.95 * sum(bool(IS_MOBILE[unit.type]) for unit in units)
+    paper = picture[-8:, -8:].reshape(-1, 3)
+    assert (picture[768:, -8:] == paper[0]).all() and (picture[768:822, 8:1000] != paper[0]).any()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -93,7 +145,7 @@ class Scripted:
 def test_a_replay_page_shows_the_game(tmp_path):
     env = minirts.parallel_env(max_tick=500, observe=["text"])
     episode = record(Scripted(env), env=env)[0]
-    assert episode.frames[0]["image"].shape == (576, 768, 3)
+    assert episode.frames[0]["image"].shape == (876, 1152, 3)
     assert episode.frames[1]["agents"]["alice"]["phrase"] == "train 1 peasant"
     page = write_replay(episode, tmp_path / "replay.html").read_text()
     assert "mine with idle peasants" in page and "won 0" in page

@@ -33,14 +33,14 @@ def test_every_row_once_per_epoch(rows, size, epochs, shuffle):
 def test_rows_of_one_text_stay_together(texts, size, shuffle):
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     groups = torch.tensor([numbers[text] for text in texts])
-    rows = MultiAgentBatch({"a": SampleBatch({"x": torch.arange(len(texts)), "text_group": groups})}, 1)
+    rows = MultiAgentBatch({"a": SampleBatch({"x": torch.arange(len(texts)), "row_group": groups})}, 1)
     parts = list(WholeEpochs(rows, minibatch_size=size, shuffle=shuffle))
     seen = [set(groups[p["a"]["x"]].tolist()) for p in parts]
     assert sorted(torch.cat([p["a"]["x"] for p in parts]).tolist()) == list(range(len(texts)))
     assert sum(map(len, seen)) == len(set.union(*seen))  # no text in two minibatches
     largest = int(torch.bincount(groups).max())
     assert all(len(p["a"]["x"]) <= size + largest for p in parts)
-    assert all("text_group" not in p["a"] for p in parts)
+    assert all("row_group" not in p["a"] for p in parts)
 
 
 def test_no_size_means_the_whole_batch():

@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.interface import text_spaces
 from rllib_llm_comm.envs.minirts import collective_command, told_army
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import Command
-from rllib_llm_comm.envs.minirts.view import compiled_views, observations, officer_view, text
+from rllib_llm_comm.envs.minirts.view import compiled_officer_view, compiled_views, observations, officer_view, text
 
 
 class CommanderView:
@@ -72,7 +72,7 @@ class CommanderView:
         if "lists" in self._parts:
             seen |= compiled_views.lists(team, commander)
         if "officer" in self._parts:
-            seen |= officer_view.observe(team, commander)
+            seen |= compiled_officer_view.observe(team, commander)
         if self._in_words:
             allowed = [not executor.refusal(commander, command) for command in self._commands]
             seen["action_mask"] = np.array(allowed, np.int8)

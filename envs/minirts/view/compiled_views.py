@@ -47,8 +47,8 @@ from rllib_llm_comm.envs.minirts.view.observations import (
 
 _NUM_ORDERS = len(ORDER_NAMES)
 # Of a game: what is read of each slot, and what is read of the player's own row.
-_OF_SLOTS = ("serial", "type", "hp", "stage", "x", "y", "order", "what", "target")
-_OF_PLAYER = ("known", "sight", "seen")
+OF_SLOTS = ("serial", "type", "hp", "stage", "x", "y", "order", "what", "target")
+OF_PLAYER = ("known", "sight", "seen")
 
 
 def planes(side: Side, commander: int) -> np.ndarray:
@@ -59,7 +59,7 @@ def planes(side: Side, commander: int) -> np.ndarray:
         commander: Its number.
     """
     out = np.zeros((NUM_PLANES, CELLS), np.float32)
-    _compiled()[0](*_arguments(side), side.game.record["terrain"][0], commander, out)
+    _compiled()[0](*arguments_of(side), side.game.record["terrain"][0], commander, out)
     return out.reshape(NUM_PLANES, SIZE, SIZE)
 
 
@@ -72,15 +72,15 @@ def lists(side: Side, commander: int) -> dict[str, np.ndarray]:
     """
     own = np.zeros((MOST_UNITS, UNIT_COLUMNS), np.float32)
     enemies, resources = (np.zeros((MOST_UNITS, OTHER_COLUMNS), np.float32) for _ in range(2))
-    _compiled()[1](*_arguments(side), commander, own, enemies, resources)
+    _compiled()[1](*arguments_of(side), commander, own, enemies, resources)
     return {"own": own, "enemies": enemies, "resources": resources}
 
 
-def _arguments(side: Side) -> tuple[Any, ...]:
+def arguments_of(side: Side) -> tuple[Any, ...]:
     """Input of both functions: units by slot, rosters, whose units they are, and what the player knows and sees."""
     g, player = side.game.record[0], side.player
-    of_player = (g[name][player] for name in _OF_PLAYER)
-    return (*(g[name] for name in _OF_SLOTS), g["roster"], g["count"], player, side.owner_of_slot, *of_player)
+    of_player = (g[name][player] for name in OF_PLAYER)
+    return (*(g[name] for name in OF_SLOTS), g["roster"], g["count"], player, side.owner_of_slot, *of_player)
 
 
 @cache
@@ -88,8 +88,8 @@ def _compiled() -> tuple[Callable[..., None], Callable[..., None]]:
     layout = zlib.crc32(Path(observations.__file__).read_bytes())
     fill_planes, fill_lists = _entrances(fingerprint(), layout)
     g = state.new_game()[0]
-    nothing = (*(g[name] for name in _OF_SLOTS), g["roster"], g["count"], 0, np.zeros(SLOTS, np.int32))
-    nothing += tuple(g[name][0] for name in _OF_PLAYER)
+    nothing = (*(g[name] for name in OF_SLOTS), g["roster"], g["count"], 0, np.zeros(SLOTS, np.int32))
+    nothing += tuple(g[name][0] for name in OF_PLAYER)
     rows = [np.zeros((MOST_UNITS, columns), np.float32) for columns in (UNIT_COLUMNS, OTHER_COLUMNS, OTHER_COLUMNS)]
     with compiling("the views of MiniRTS", "some seconds"):
         fill_planes(*nothing, g["terrain"], 0, np.zeros((NUM_PLANES, CELLS), np.float32))
@@ -110,29 +110,68 @@ def _fill_map(terrain, sight, seen, out):  # type: ignore[no-untyped-def]
 
 
 @rule
-def _cell(x, y):  # type: ignore[no-untyped-def]
+def cell_of(x, y):  # type: ignore[no-untyped-def]
     """The cell of a place, as of `Unit.cell`: rounded in float64; a little outside of the map is possible."""
     return int(np.float64(x) + 0.5), int(np.float64(y) + 0.5)
 
 
 @rule
-def _inside(x, y):  # type: ignore[no-untyped-def]
-    column, row = _cell(x, y)
+def inside_map(x, y):  # type: ignore[no-untyped-def]
+    """The cell of a place, or the next one of the map."""
+    column, row = cell_of(x, y)
     return min(max(column, 0), SIZE - 1), min(max(row, 0), SIZE - 1)
 
 
 @rule
-def _is_known(slot, kind, stage, x, y, known, sight):  # type: ignore[no-untyped-def]
+def is_known(slot, kind, stage, x, y, known, sight):  # type: ignore[no-untyped-def]
     """True if a unit is finished and a player sees or remembers it, as of `Game.known_to`."""
-    column, row = _cell(x[slot], y[slot])
+    column, row = cell_of(x[slot], y[slot])
     cell = min(row * SIZE + column, CELLS - 1)
     fixed = IS_BUILDING[kind[slot]] or kind[slot] == RESOURCE
     return stage[slot] == FINISHED and (sight[cell] > 0 or (fixed and known[slot] != 0))
 
 
 @rule
+def list_own(roster, count, player, owners, kind, stage, commander, slots):  # type: ignore[no-untyped-def]
+    """Slots of the side's units: the commander's, those of the others, building sites; how many, and of the first."""
+    filled, of_commander = 0, 0
+    for group in range(3):
+        for i in range(count[player]):
+            slot = roster[player, i]
+            finished = stage[slot] == FINISHED
+            if filled == MOST_UNITS or (finished and kind[slot] == RESOURCE) or finished == (group == 2):
+                continue
+            mine = finished and owners[slot] == commander
+            if group == 2 or mine == (group == 0):
+                slots[filled] = slot
+                filled += 1
+                of_commander += mine
+    return filled, of_commander
+
+
+@rule
+def list_known(  # type: ignore[no-untyped-def]
+    roster, count, player, kind, stage, x, y, known, sight, enemies, resources
+):  # fmt: skip
+    """Slots of the enemies and of the resources that a player knows, and how many there are of each."""
+    met, found = 0, 0
+    for owner in range(2):
+        for i in range(count[owner]):
+            slot = roster[owner, i]
+            if not is_known(slot, kind, stage, x, y, known, sight):
+                continue
+            if kind[slot] == RESOURCE and found < MOST_UNITS:
+                resources[found] = slot
+                found += 1
+            elif kind[slot] != RESOURCE and owner != player and met < MOST_UNITS:
+                enemies[met] = slot
+                met += 1
+    return met, found
+
+
+@rule
 def _write_row(out, slot, kind, hp, x, y):  # type: ignore[no-untyped-def]
-    column, row = _inside(x[slot], y[slot])
+    column, row = inside_map(x[slot], y[slot])
     out[0] = 1.0
     out[1] = kind[slot] / NUM_TYPES
     out[2] = hp[slot] / HP[kind[slot]]
@@ -150,7 +189,7 @@ def _write_own(out, slot, serial, kind, hp, stage, x, y, order, what, target, mi
     if order[slot] == ATTACK or order[slot] == GATHER:
         ref = target[slot]
         if ref >= 0 and serial[ref % SLOTS] == ref // SLOTS:
-            column, row = _cell(x[ref % SLOTS], y[ref % SLOTS])
+            column, row = cell_of(x[ref % SLOTS], y[ref % SLOTS])
             out[7], out[8] = column / SIZE, row / SIZE
     out[9] = 1.0 if mine else 0.0
     out[10] = 0.0 if stage[slot] == FINISHED else 1.0
@@ -170,13 +209,13 @@ def _entrances(sources: int, layout: int) -> tuple[Callable[..., None], Callable
         for owner in range(2):
             for i in range(count[owner]):
                 slot = roster[owner, i]
-                column, row = _inside(x[slot], y[slot])
+                column, row = inside_map(x[slot], y[slot])
                 cell = row * SIZE + column
                 if owner == player and stage[slot] == FINISHED and kind[slot] != RESOURCE:
                     out[OWN_PLANE + kind[slot] - 1, cell] += 1.0
                     if owners[slot] == commander:
                         out[MINE_PLANE, cell] += 1.0
-                elif _is_known(slot, kind, stage, x, y, known, sight):
+                elif is_known(slot, kind, stage, x, y, known, sight):
                     if kind[slot] == RESOURCE:
                         out[RESOURCE_PLANE, cell] += 1.0
                     elif owner != player:
@@ -188,28 +227,15 @@ def _entrances(sources: int, layout: int) -> tuple[Callable[..., None], Callable
         commander, own, enemies, resources,
     ):  # fmt: skip
         _ = sources, layout
-        filled = 0
-        for group in range(3):  # the commander's, those of the others, building sites
-            for i in range(count[player]):
-                slot = roster[player, i]
-                finished = stage[slot] == FINISHED
-                if filled == MOST_UNITS or (finished and kind[slot] == RESOURCE) or finished == (group == 2):
-                    continue
-                mine = finished and owners[slot] == commander
-                if group == 2 or mine == (group == 0):
-                    _write_own(own[filled], slot, serial, kind, hp, stage, x, y, order, what, target, mine)
-                    filled += 1
-        others, found = 0, 0
-        for owner in range(2):
-            for i in range(count[owner]):
-                slot = roster[owner, i]
-                if not _is_known(slot, kind, stage, x, y, known, sight):
-                    continue
-                if kind[slot] == RESOURCE and found < MOST_UNITS:
-                    _write_row(resources[found], slot, kind, hp, x, y)
-                    found += 1
-                elif kind[slot] != RESOURCE and owner != player and others < MOST_UNITS:
-                    _write_row(enemies[others], slot, kind, hp, x, y)
-                    others += 1
+        slots, others, places = np.empty((3, MOST_UNITS), np.int32)
+        listed, of_commander = list_own(roster, count, player, owners, kind, stage, commander, slots)
+        for i in range(listed):
+            mine = i < of_commander
+            _write_own(own[i], slots[i], serial, kind, hp, stage, x, y, order, what, target, mine)
+        met, found = list_known(roster, count, player, kind, stage, x, y, known, sight, others, places)
+        for i in range(met):
+            _write_row(enemies[i], others[i], kind, hp, x, y)
+        for i in range(found):
+            _write_row(resources[i], places[i], kind, hp, x, y)
 
     return fill_planes, fill_lists

@@ -42,8 +42,10 @@ def officer_spaces() -> dict[str, spaces.Space[Any]]:
     }
 
 
-def observe(side: Side, commander: int, told: Sequence[Instruction] = ()) -> dict[str, np.ndarray]:
+def observe_plainly(side: Side, commander: int, told: Sequence[Instruction] = ()) -> dict[str, np.ndarray]:
     """Observation of an officer: its side as it sees it, and the sentences in force.
+
+    `compiled_officer_view.observe` gives the same, sooner; this one says what it is.
 
     own_units, uint8 (50, 10): type + 1, hp as a share of 255, column and row of its cell, kind of order, type it makes
     + 1, column + 1 and row + 1 of its target (0 for none), whether the commander commands it, whether it is a building
@@ -65,18 +67,27 @@ def observe(side: Side, commander: int, told: Sequence[Instruction] = ()) -> dic
     game = side.game
     ever, water = game.explored(side.player).reshape(-1), game.record["terrain"][0] == WATER
     cells = np.stack([ever, game.visible(side.player).reshape(-1), ever & water])
-    sentences, ages = np.zeros((MOST_SENTENCES, MOST_WORDS), np.uint8), np.zeros(MOST_SENTENCES, np.uint8)
-    for number, one in enumerate(told):
-        sentences[number], ages[number] = word_numbers(one.sentence), one.age
     return {
         OWN: own,
         ENEMIES: _rows(side.enemies),
         RESOURCES: _rows(side.resources),
         SIGHT: np.packbits(cells, axis=1),
-        MONEY: np.array([min(side.money / _MONEY_UNIT, _MOST_MONEY)], np.float32),
-        SENTENCES: sentences,
-        AGES: ages,
+        **of_money_and_words(side, told),
     }
+
+
+def of_money_and_words(side: Side, told: Sequence[Instruction]) -> dict[str, np.ndarray]:
+    """The last three parts of the observation.
+
+    Args:
+        side: The side.
+        told: The sentences in force.
+    """
+    sentences, ages = np.zeros((MOST_SENTENCES, MOST_WORDS), np.uint8), np.zeros(MOST_SENTENCES, np.uint8)
+    for number, one in enumerate(told):
+        sentences[number], ages[number] = word_numbers(one.sentence), one.age
+    money = np.array([min(side.money / _MONEY_UNIT, _MOST_MONEY)], np.float32)
+    return {MONEY: money, SENTENCES: sentences, AGES: ages}
 
 
 def _bytes(most: np.ndarray) -> spaces.Box:

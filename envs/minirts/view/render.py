@@ -14,18 +14,23 @@ from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.tasks import phrase
 from rllib_llm_comm.envs.minirts.engine.mapgen import SIZE, WATER
 from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Unit
-from rllib_llm_comm.envs.minirts.engine.units import HP, IS_BUILDING, RESOURCE
+from rllib_llm_comm.envs.minirts.engine.units import HP, IS_BUILDING, IS_MOBILE, RESOURCE
 from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KINDS, SINGULAR, group
 from rllib_llm_comm.envs.minirts.view.sprites import sprite
 
-CELL = 16
+CELL = 24
 """Pixels per cell of the big map."""
-_SMALL = 8
-_STRIP = 64
+_SMALL = 12
+_STRIP = 108
+_LINE = 18
+_BAR = 3
+_FEW = 2
+_WIDE = 768
 _MAP = SIZE * CELL
 _ENEMY: Colour = (196, 52, 52)
 _SECOND: Colour = (40, 110, 190)
+_LEFT, _LOST = (110, 230, 90), (150, 30, 30)
 _NEUTRAL: Colour = (200, 200, 200)
 _GRASS = ((124, 168, 92), (118, 162, 88))
 _WATERS = ((86, 142, 190), (80, 136, 184))
@@ -97,7 +102,9 @@ def rgb_array(game: Game, side: Side | None = None, executor: Executor | None = 
         executor: Its officers, for what is in force.
 
     Returns:
-        (576, 768, 3) uint8. Units of the side have the colour of their commander, the others are red.
+        (876, 1152, 3) uint8. Units stand on discs of the colour of their commander, those of the enemy on red ones. The
+        hurt have a bar, of which the green part is left. More than two units in a cell have their number beside them.
+        The strip below has what both sides have, what is in force, and a legend.
     """
     scene = Image.new("RGB", (_MAP + SIZE * _SMALL, _MAP + _STRIP), PAPER[:3])
     own = 0 if side is None else side.player
@@ -132,24 +139,43 @@ def _battlefield(game: Game, side: Side | None, own: int) -> Image.Image:
     if side is not None:
         now, ever = game.visible(own), game.explored(own)
         _darken(scene, np.where(now, 0, np.where(ever, 70, 130)), CELL)
-    units = game.units()
+    units = sorted(game.units(), key=lambda u: (not IS_BUILDING[u.type], u.y))
     _lines(scene, game, units)
     draw = ImageDraw.Draw(scene)
-    for unit in sorted(units, key=lambda u: (not IS_BUILDING[u.type], u.y)):
+    for unit in units:
         colour = _NEUTRAL if unit.type == RESOURCE else _colour(unit, side, own)
-        size = round(CELL * (1.7 if IS_BUILDING[unit.type] else 1.35))
+        size = round(CELL * (1.7 if IS_BUILDING[unit.type] else 1.2))
         picture = sprite(unit.type, colour, size, not unit.finished)
-        left, top = _pixel(unit.x) - size // 2, _pixel(unit.y) - size // 2
-        scene.paste(picture, (left, top), picture)
-        if unit.hp < HP[unit.type] and unit.type != RESOURCE:
-            share = max(0.0, unit.hp / float(HP[unit.type]))
-            draw.rectangle((left + 2, top - 2, left + size - 2, top), fill=(60, 20, 20))
-            draw.rectangle((left + 2, top - 2, left + 2 + round((size - 4) * share), top), fill=(90, 210, 90))
+        x, y = _pixel(unit.x), _pixel(unit.y)
+        if IS_MOBILE[unit.type]:
+            draw.ellipse((x - 9, y + 5, x + 9, y + 13), fill=colour[:3], outline=INK[:3])
+        scene.paste(picture, (x - size // 2, y - size // 2), picture)
+    _marks(draw, units)
     g = game.record[0]
     for i in range(int(g["num_bullets"])):
         x, y = _pixel(g["b_x"][i]), _pixel(g["b_y"][i])
         draw.ellipse((x - 2, y - 2, x + 2, y + 2), fill=(250, 240, 160), outline=INK[:3])
     return scene
+
+
+def _marks(draw: ImageDraw.ImageDraw, units: Sequence[Unit]) -> None:
+    """Bars of the hurt, and numbers of those who share a cell; on top of all units, so that none is covered."""
+    for unit in units:
+        if unit.hp >= HP[unit.type] or unit.type == RESOURCE:
+            continue
+        share, half = max(0.0, unit.hp / float(HP[unit.type])), round(CELL * (0.7 if IS_BUILDING[unit.type] else 0.35))
+        x, y = _pixel(unit.x), _pixel(unit.y) - round(CELL * (0.85 if IS_BUILDING[unit.type] else 0.6))
+        draw.rectangle((x - half - 1, y - 1, x + half + 1, y + _BAR), fill=INK[:3])
+        draw.rectangle((x - half, y, x + half, y + _BAR - 1), fill=_LOST)
+        if share:
+            draw.rectangle((x - half, y, x - half + round(2 * half * share), y + _BAR - 1), fill=_LEFT)
+    crowds = Counter(unit.cell for unit in units if IS_MOBILE[unit.type])
+    for (column, row), count in crowds.items():
+        if count > _FEW:
+            place = (_pixel(column) + CELL // 2, _pixel(row) + CELL // 2)
+            draw.text(
+                place, f"x{count}", fill=PAPER[:3], font=font(11), anchor="rs", stroke_width=2, stroke_fill=INK[:3]
+            )
 
 
 def _pixel(place: float) -> int:
@@ -190,7 +216,7 @@ def _known(game: Game, player: int, own: int) -> Image.Image:
     for units, colour in shown:
         for unit in units:
             x, y = (unit.x + 0.5) * _SMALL, (unit.y + 0.5) * _SMALL
-            radius = 4 if IS_BUILDING[unit.type] else 3
+            radius = 5 if IS_BUILDING[unit.type] else 4
             shape = draw.rectangle if IS_BUILDING[unit.type] else draw.ellipse
             shape((x - radius, y - radius, x + radius, y + radius), fill=colour[:3], outline=(20, 20, 20))
     draw.rectangle((0, 0, scene.width - 1, scene.height - 1), outline=colours[0][:3], width=2)
@@ -205,22 +231,43 @@ def known_map(game: Game, side: Side) -> np.ndarray:
         side: The side.
     """
     scene = _known(game, side.player, side.player)
-    return np.asarray(scene.resize((2 * scene.width, 2 * scene.height), Image.Resampling.NEAREST).convert("RGB"))
+    return np.asarray(scene.resize((_WIDE, _WIDE), Image.Resampling.NEAREST).convert("RGB"))
 
 
 def _status(scene: Image.Image, game: Game, side: Side | None, executor: Executor | None, own: int) -> None:
-    """Time and gold, what both sides have, and what is in force."""
-    draw, top = ImageDraw.Draw(scene), _MAP
-    lines = [(f"tick {game.tick}", INK)]
-    names = ("blue", "red") if side is None else ("we", "enemy")
+    """Time and gold, what both sides have, what is in force, and the names of what is on the map."""
+    draw, y = ImageDraw.Draw(scene), _MAP + _LINE // 2
+    names, found = ("blue", "red") if side is None else ("we", "enemy"), set[int]()
     for player, colour, name in ((own, _SECOND, names[0]), (1 - own, _ENEMY, names[1])):
         units = Counter(unit.type for unit in game.units(player) if unit.type != RESOURCE and unit.finished)
-        lines.append((f"{name}: {game.money(player)} gold, {group(units)}", colour))
+        words = f"{name}: {game.money(player)} gold{f', tick {game.tick}' if player == own else ''}"
+        _items(scene, y, words, [(kind, str(units[kind])) for kind in KINDS if units[kind]], colour)
+        found, y = found | set(units), y + _LINE
     if side is not None and executor is not None:
         for commander in range(side.size):
             words = f"{COMMANDERS[commander]}{_in_force(executor, commander)}".replace(";", ":", 1)
-            lines.append((words, COOK_COLOURS[commander]))
-    step = _STRIP / len(lines)
-    letters = font(min(15.0, step - 1))
-    for number, (words, colour) in enumerate(lines):
-        draw.text((8, top + step * (number + 0.5)), words, fill=colour[:3], font=letters, anchor="lm")
+            _write_within(draw, (8, y), words, COOK_COLOURS[commander], scene.width - 16)
+            y += _LINE
+    _items(scene, y, "", [(kind, SINGULAR[kind]) for kind in KINDS if kind in found], _NEUTRAL)
+
+
+def _items(scene: Image.Image, y: int, words: str, items: Sequence[tuple[int, str]], colour: Colour) -> None:
+    """A line of words, then types with a word each."""
+    draw, left = ImageDraw.Draw(scene), 8 if not words else 240
+    if words:
+        _write_within(draw, (8, y), words, colour, left - 16)
+    step = min(100.0, (scene.width - left - 8) / max(1, len(items)))
+    for number, (kind, word) in enumerate(items):
+        picture, x = sprite(kind, colour, _LINE), round(left + number * step)
+        scene.paste(picture, (x, y - _LINE // 2), picture)
+        _write_within(draw, (x + _LINE + 2, y), word, colour if words else INK, step - _LINE - 4)
+
+
+def _write_within(
+    draw: ImageDraw.ImageDraw, place: tuple[float, float], words: str, colour: Colour, most: float
+) -> None:
+    """Writes words as large as they fit."""
+    size = 14.0
+    while size > 6 and draw.textlength(words, font=font(size)) > most:
+        size -= 1
+    draw.text(place, words, fill=colour[:3], font=font(size), anchor="lm")
