@@ -1,4 +1,4 @@
-"""The work of RED's officers: a gradient step, a step of cloning, a forward pass of a roll-out, the officer's view.
+"""The work of RED's officers: a gradient step, a step of cloning, a forward pass of a roll-out, the view, games.
 
     python benchmarks/officers.py --json docs/results/benchmarks/officers.json
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +22,16 @@ import torch
 
 from harness import Row, compare, main
 from rllib_llm_comm.agents.collective_choice import CollectiveChoice
-from rllib_llm_comm.agents.officer_cloning import SEEN
+from rllib_llm_comm.agents.officer_cloning import SEEN, write_officer
 from rllib_llm_comm.agents.officer_demonstrations import ACTION, DemonstrationSettings, record_game
 from rllib_llm_comm.agents.officer_encoders import MapEncoder
 from rllib_llm_comm.agents.officer_inputs import planes_of, team_view
 from rllib_llm_comm.agents.officer_network import OfficerNetwork
 from rllib_llm_comm.agents.officer_settings import OfficerSettings
+from rllib_llm_comm.envs.minirts.commanders.command_level import make_commander
+from rllib_llm_comm.envs.minirts.env import MiniRTS
 from rllib_llm_comm.envs.minirts.view import compiled_officer_view, officer_view
+from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, play_side_by_side
 
 # What is asked for of an iteration of RED.
 GOAL = 2.0
@@ -90,7 +95,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
         goal = GOAL if work is ppo_step else None
         settings = {"filters": 32, "stride": 2, "clock": "cpu"}
         rows.append(Row(f"officers/{name}", seconds * 1e3, reference * 1e3, "ms", goal, settings, lower_is_better=True))
-    return [*rows, view(10 if options.smoke else 400, options.rounds)]
+    return [*rows, view(10 if options.smoke else 400, options.rounds), play(options.smoke, options.rounds)]
 
 
 def demonstrated(games: int) -> dict[str, torch.Tensor]:
@@ -142,6 +147,33 @@ def view(times: int, rounds: int) -> Row:
     return Row(
         "officers/view of an officer", seconds * micro, plain * micro, "us", None, settings, lower_is_better=True
     )
+
+
+def play(smoke: bool, rounds: int) -> Row:
+    """Games under commanders in lockstep, and one by one through the environment's own steps."""
+    games, at_once = (2, 2) if smoke else (16, 16)
+    asked = [(name, seed) for name in ("none", "random") for seed in range(games // 2)]
+    with tempfile.TemporaryDirectory() as folder:
+        network = OfficerNetwork(OfficerSettings(critic_observation="team", init_seed=0))
+        officer = write_officer(Path(folder) / "officer", network, "BehaviorCloning", {}, {})
+        settings = OfficerScoreSettings(f"trained:{officer}", max_tick=300 if smoke else 6000)
+        envs = [settings.env() for _ in range(at_once)]
+        together, alone = compare(
+            lambda: list(play_side_by_side(envs, asked)),
+            lambda: [play_alone(envs[0], *game) for game in asked],
+            rounds,
+            time.process_time,
+        )
+    how = {"games": games, "at_once": at_once, "max_tick": settings.max_tick, "officer": "untrained", "clock": "cpu"}
+    return Row("officers/games in lockstep, 16 at once", games / together, games / alone, "games/s", None, how)
+
+
+def play_alone(env: MiniRTS, name: str, seed: int) -> None:
+    """A game by the environment's own steps, with a pass of the network at each decision."""
+    env.reset(seed=seed)
+    commander = make_commander(name, env.executor, env.commands, seed)
+    while env.agents:
+        env.step({agent: env.commands.index(commander(number)) for number, agent in enumerate(env.agents)})
 
 
 if __name__ == "__main__":

@@ -274,9 +274,7 @@ class MiniRTS(ParallelGame):
         """
         if not self.agents:
             return {}, {}, {}, {}, {}
-        self.game.step(self._orders(actions), DECISION_TICKS)
-        self.team.look()
-        self.ended = self.executor.settle()
+        self.advance(self._orders(actions))
         reward = self._reward()
         names, over = self.agents, self.game.over
         drawn = over and self.game.winner < 0 and not self.game.broken
@@ -286,6 +284,16 @@ class MiniRTS(ParallelGame):
         terminated = over and not drawn
         ends = dict.fromkeys(names, terminated), dict.fromkeys(names, drawn)
         return observed, dict.fromkeys(names, reward), *ends, infos
+
+    def advance(self, orders: Sequence[Order]) -> None:
+        """Carries out orders and runs 50 ticks, or fewer if the game ends; nobody observes or is rewarded.
+
+        Args:
+            orders: As `executor.give_orders` gives.
+        """
+        self.game.step(orders, DECISION_TICKS)
+        self.team.look()
+        self.ended = self.executor.settle()
 
     def _orders(self, actions: Mapping[str, Any]) -> list[Order]:
         if not self._in_words:

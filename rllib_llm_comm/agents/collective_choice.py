@@ -104,25 +104,32 @@ class CollectiveChoice:
                 of_command = of_command.index_add(0, rows, chosen)
         return torch.where(goes_on, logp, logp + of_command)
 
-    def sample(self, generator: torch.Generator | None = None, greedy: bool = False) -> torch.Tensor:
+    def sample(
+        self, generator: torch.Generator | None = None, greedy: bool = False, uniform: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Actions (B, 58), int64; parts that are not used are 0, but the kind of "go on" is "go on", too.
+
+        Each part has a number of its own, used or not. So what a row draws does not depend on the other rows.
 
         Args:
             generator: Draws; `None` for torch's own.
             greedy: True for the most likely value of each part in turn.
+            uniform: Numbers in [0, 1) of each row's parts (B, 58), instead of `generator`; see `uniform_numbers`.
         """
+        if uniform is None:
+            uniform = uniform_numbers(len(self.go_on), generator, self.go_on.device)
         actions = torch.zeros(len(self.go_on), len(SIZES), dtype=torch.int64, device=self.go_on.device)
-        goes_on = _drawn(self.go_on, generator, greedy)
+        goes_on = _decided(self.go_on, uniform[:, GO_ON_AT], greedy)
         actions[:, GO_ON_AT], actions[:, KIND_AT] = goes_on, GO_ON * goes_on
-        flags = _drawn(self.flags, generator, greedy) * (1 - goes_on[:, None])
-        actions[:, len(HEADS) : len(HEADS) + flags.shape[1]] = flags
+        places = slice(len(HEADS), len(HEADS) + self.flags.shape[1])
+        flags = _decided(self.flags, uniform[:, places], greedy) * (1 - goes_on[:, None])
+        actions[:, places] = flags
         means, rows = self._weights(flags.float()), (goes_on == 0).nonzero()[:, 0]
         for part, kinds in PARTS.items():
             using = rows if part == KIND_AT else rows[_is_one_of(actions[rows, KIND_AT], kinds)]
             if len(using):
                 logits = self._logits(part, means, using)
-                drawn = logits.argmax(-1) if greedy else torch.multinomial(logits.softmax(-1), 1, generator=generator)
-                actions[using, part] = drawn.view(-1)
+                actions[using, part] = logits.argmax(-1) if greedy else _chosen(logits, uniform[using, part])
         return actions
 
     def entropy(self) -> torch.Tensor:
@@ -177,8 +184,27 @@ def _is_one_of(kind: torch.Tensor, kinds: tuple[int, ...]) -> torch.Tensor:
     return torch.isin(kind, torch.tensor(kinds, device=kind.device))
 
 
-def _drawn(logits: torch.Tensor, generator: torch.Generator | None, greedy: bool) -> torch.Tensor:
-    return (logits > 0).long() if greedy else torch.bernoulli(logits.sigmoid(), generator=generator).long()
+def uniform_numbers(
+    rows: int, generator: torch.Generator | None = None, device: torch.device | None = None
+) -> torch.Tensor:
+    """Numbers in [0, 1) for the parts of actions (rows, 58), as `CollectiveChoice.sample` takes them.
+
+    Args:
+        rows: Number of actions.
+        generator: Draws; `None` for torch's own.
+        device: Where they are drawn.
+    """
+    return torch.rand(rows, len(SIZES), generator=generator, device=device)
+
+
+def _decided(logits: torch.Tensor, uniform: torch.Tensor, greedy: bool) -> torch.Tensor:
+    return (logits > 0).long() if greedy else (uniform < logits.sigmoid()).long()
+
+
+def _chosen(logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """The first value whose share of the sum exceeds the number: never one without probability, as sums are doubles."""
+    sums = logits.softmax(-1).double().cumsum(-1)
+    return (sums <= uniform[:, None] * sums[:, -1:]).sum(-1)
 
 
 def _bernoulli_entropy(logits: torch.Tensor) -> torch.Tensor:

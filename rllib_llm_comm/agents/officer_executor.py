@@ -4,17 +4,19 @@ Switch, `executor="switch:TOLD:UNTOLD"`."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
+from rllib_llm_comm.agents.collective_choice import uniform_numbers
 from rllib_llm_comm.agents.officer_network import OfficerNetwork
 from rllib_llm_comm.agents.policy_folder import find_policy, load_network
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, OFFICER, read_manifest
-from rllib_llm_comm.envs.minirts.collective_command import orders_of
+from rllib_llm_comm.envs.minirts.collective_command import SIZES, orders_of
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.instructions import Instruction, Instructions
 from rllib_llm_comm.envs.minirts.commanders.tasks import WAIT, Command
@@ -47,6 +49,21 @@ def _loaded(folder: str, changed: int) -> OfficerNetwork:
         )
     network: Any = load_network(folder, manifest)
     return network.requires_grad_(False)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What decides an officer's action.
+
+    Attributes:
+        network: Who is asked.
+        seen: The arrays of `officer_view`.
+        uniform: Numbers in [0, 1) that are drawn with, one per part of the action (58,).
+    """
+
+    network: OfficerNetwork
+    seen: Mapping[str, np.ndarray]
+    uniform: torch.Tensor
 
 
 class TrainedExecutor(Executor):
@@ -92,25 +109,28 @@ class TrainedExecutor(Executor):
 
     def give_orders(self) -> list[Order]:
         """Orders for the next ticks, at most one per unit."""
+        return orders_together([self])[0]
+
+    def ask(self) -> list[Question]:
+        """What the officers see now, and what they draw with; `answer` must follow."""
         told = [self._told.in_force(commander, orders) for commander, orders in enumerate(self.orders)]
-        actions: list[np.ndarray | None] = [None] * self.side.size
-        for network, commanders in self._asked(told):
-            seen = [observe(self.side, commander, told[commander]) for commander in commanders]
-            batch = {name: torch.from_numpy(np.stack([one[name] for one in seen])) for name in seen[0]}
-            with torch.no_grad():
-                drawn = network.choice(batch).sample(self._generator).numpy()
-            for commander, action in zip(commanders, drawn, strict=True):
-                actions[commander] = action
+        uniform = uniform_numbers(self.side.size, self._generator)
+        return [
+            Question(self._network_for(told[n]), observe(self.side, n, told[n]), uniform[n])
+            for n in range(self.side.size)
+        ]
+
+    def answer(self, actions: Sequence[np.ndarray]) -> list[Order]:
+        """Orders for the next ticks, at most one per unit.
+
+        Args:
+            actions: RED's action (58,) for each of the questions.
+        """
         self._told.pass_time()
         return orders_of(self.side, actions)
 
-    def _asked(self, told: Sequence[Sequence[Instruction]]) -> list[tuple[OfficerNetwork, list[int]]]:
-        """The networks that act now, and for which commanders."""
-        if self._untold is None:
-            return [(self._network, list(range(self.side.size)))]
-        spoken = [commander for commander, sentences in enumerate(told) if sentences]
-        silent = [commander for commander, sentences in enumerate(told) if not sentences]
-        return [(network, who) for network, who in ((self._network, spoken), (self._untold, silent)) if who]
+    def _network_for(self, told: Sequence[Instruction]) -> OfficerNetwork:
+        return self._network if self._untold is None or told else self._untold
 
     def snapshot(self) -> Any:
         """All that is remembered besides what the side remembers."""
@@ -126,3 +146,32 @@ class TrainedExecutor(Executor):
         super().restore(kept)
         self._told.restore(told)
         self._generator.set_state(state)
+
+
+def orders_together(executors: Sequence[TrainedExecutor]) -> list[list[Order]]:
+    """What `give_orders` of each of several games gives, with one pass of each network for all of them.
+
+    Each game draws from its own seed. So its orders are those that it gives alone, but where rounding of the batch
+    moves a probability across a drawn number: by some 1e-7 of it.
+
+    Args:
+        executors: The officers of different games.
+    """
+    asked = [executor.ask() for executor in executors]
+    questions = [question for of_game in asked for question in of_game]
+    answers = np.empty((len(questions), len(SIZES)), np.int64)
+    for network in {id(question.network): question.network for question in questions}.values():
+        rows = [row for row, question in enumerate(questions) if question.network is network]
+        answers[rows] = _actions(network, [questions[row] for row in rows])
+    left = iter(answers)
+    return [executor.answer([next(left) for _ in of_game]) for executor, of_game in zip(executors, asked, strict=True)]
+
+
+def _actions(network: OfficerNetwork, questions: Sequence[Question]) -> np.ndarray:
+    """RED's actions (B, 58), by one pass of a network."""
+    seen = [question.seen for question in questions]
+    batch = {name: torch.from_numpy(np.stack([one[name] for one in seen])) for name in seen[0]}
+    with torch.no_grad():
+        choice = network.choice(batch)
+        drawn: np.ndarray = choice.sample(uniform=torch.stack([question.uniform for question in questions])).numpy()
+    return drawn

@@ -112,9 +112,10 @@ def play(
     opponent: Opponent = "medium2",
     num_agents: Commanders = 2,
     max_tick: Ticks = 12800,
+    side_by_side: Annotated[int, Option(min=1, help="Games played at once; changes no result.")] = 16,
     json_file: Annotated[Path | None, Option("--json", help="File that keeps all games and their figures.")] = None,
 ) -> None:
-    """Win rates of officers under scripted commanders.
+    """Win rates of officers under scripted commanders. With --json a call that was cut off goes on.
 
     Examples:
 
@@ -128,7 +129,7 @@ def play(
     from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, officer_scores
 
     named = [name.strip() for name in commanders.split(",") if name.strip()]
-    settings = OfficerScoreSettings(executor, named, games, seed, opponent, num_agents, max_tick)
+    settings = OfficerScoreSettings(executor, named, games, seed, opponent, num_agents, max_tick, side_by_side)
     with counting_bar("playing") as progress:
         found = officer_scores(settings, json_file, progress)
     rows = [["commander", "games", "won", "95 %", "drawn", "lost"]]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.agents.officer_executor import TrainedExecutor, orders_together
 from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, Commander, make_commander
+from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING
+from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.evaluation.statistics import wilson
@@ -36,6 +40,7 @@ class OfficerScoreSettings:
         opponent: As of `envs.minirts`.
         num_agents: As of `envs.minirts`.
         max_tick: As of `envs.minirts`.
+        side_by_side: Games that are played at once, >= 1. More of them take less time each, and change no result.
     """
 
     executor: str = SCRIPTED
@@ -45,10 +50,12 @@ class OfficerScoreSettings:
     opponent: str = "medium2"
     num_agents: int = 2
     max_tick: int = MAX_TICK
+    side_by_side: int = 16
 
     def __post_init__(self) -> None:
         require_whole("games", self.games, 1)
         require_whole("seed", self.seed, 0)
+        require_whole("side_by_side", self.side_by_side, 1)
         for name in self.commanders:
             _parts_of(name)
 
@@ -82,39 +89,84 @@ def officer_scores(
     Raises:
         UserError: If a setting is not allowed, or the file holds games of other settings.
     """
-    env, same = settings.env(), {k: v for k, v in asdict(settings).items() if k not in ("commanders", "games")}
-    played = _kept(path, same)
-    total, done, saved = settings.games * len(settings.commanders), 0, time.monotonic()
-    for name in settings.commanders:
-        games = played.setdefault(name, {})
-        for seed in range(settings.seed, settings.seed + settings.games):
-            if str(seed) not in games:
-                games[str(seed)] = play_game(env, name, seed)
-            done += 1
-            if progress:
-                progress(done, total)
-            if path is not None and time.monotonic() - saved > _SAVE_AFTER:
-                _save(path, same, played)
-                saved = time.monotonic()
+    envs, kept = (
+        [settings.env()],
+        {k: v for k, v in asdict(settings).items() if k not in ("commanders", "games", "side_by_side")},
+    )
+    played = _kept(path, kept)
+    seeds = range(settings.seed, settings.seed + settings.games)
+    asked = [(name, seed) for name in settings.commanders for seed in seeds]
+    missing = [(name, seed) for name, seed in asked if str(seed) not in played.setdefault(name, {})]
+    done, saved = len(asked) - len(missing), time.monotonic()
+    envs += [settings.env() for _ in range(1, min(settings.side_by_side, len(missing)))]
+    for name, seed, result in play_side_by_side(envs, missing):
+        played[name][str(seed)] = result
+        done += 1
+        if progress:
+            progress(done, len(asked))
+        if path is not None and time.monotonic() - saved > _SAVE_AFTER:
+            _save(path, kept, played)
+            saved = time.monotonic()
     if path is not None:
-        _save(path, same, played)
-    return _figures(same, played)
+        _save(path, kept, played)
+    return _figures(kept, played)
 
 
-def play_game(env: MiniRTS, name: str, seed: int) -> dict[str, int]:
-    """A game under a commander: its `result` (1 won, 0 drawn, -1 lost) and `ticks`.
+def play_side_by_side(
+    envs: Sequence[MiniRTS], missing: Iterable[tuple[str, int]]
+) -> Iterator[tuple[str, int, dict[str, int]]]:
+    """Plays games in lockstep: all decisions of a moment take one pass of the officers' network.
+
+    Nothing is observed besides what officers see. A game that is over makes room for the next one.
 
     Args:
-        env: The game.
-        name: Name of the commander.
-        seed: Seed of the game and of what the commander draws.
+        envs: Environments with the same settings, one for each game at a time.
+        missing: Names of commanders, and the seeds of the games and of what these commanders draw.
+
+    Yields:
+        Name, seed, and the game's `result` (1 won, 0 drawn, -1 lost) and `ticks`, as games end.
     """
-    env.reset(seed=seed)
-    commander = _commander(env, name, seed)
-    while env.agents:
-        env.step({agent: env.commands.index(commander(number)) for number, agent in enumerate(env.agents)})
-    result = (env.game.winner == env.team.player) - (env.game.winner == 1 - env.team.player)
-    return {"result": result, "ticks": env.game.tick}
+    waiting, free = iter(missing), list(envs)
+    going: list[_Game] = []
+    while True:
+        for name, seed in islice(waiting, len(free)):
+            going.append(_Game(free.pop(), name, seed))
+        if not going:
+            return
+        for game, orders in zip(going, _orders(going), strict=True):
+            game.env.advance(orders)
+        for game in [game for game in going if game.env.game.over]:
+            going.remove(game)
+            free.append(game.env)
+            yield game.name, game.seed, game.figures()
+
+
+def _orders(going: Sequence[_Game]) -> list[list[Order]]:
+    """The orders of all games at a moment, after their commanders have spoken."""
+    executors = [game.told() for game in going]
+    trained = [executor for executor in executors if isinstance(executor, TrainedExecutor)]
+    return orders_together(trained) if trained else [executor.give_orders() for executor in executors]
+
+
+class _Game:
+    """A game under a commander, up to its first decision."""
+
+    def __init__(self, env: MiniRTS, name: str, seed: int) -> None:
+        self.env, self.name, self.seed = env, name, seed
+        env.reset(seed=seed)
+        self._commander = _commander(env, name, seed)
+
+    def told(self) -> Executor:
+        """The officers, after what the commanders say now: all of them before anybody is obeyed, as in `env.step`."""
+        executor = self.env.executor
+        for number, command in enumerate([self._commander(number) for number in range(executor.side.size)]):
+            executor.command(number, command)
+        return executor
+
+    def figures(self) -> dict[str, int]:
+        """Result and length of a game that is over."""
+        winner, player = self.env.game.winner, self.env.team.player
+        return {"result": (winner == player) - (winner == 1 - player), "ticks": self.env.game.tick}
 
 
 def _commander(env: MiniRTS, name: str, seed: int) -> Commander:
@@ -144,7 +196,10 @@ def _parts_of(name: str) -> tuple[str, float]:
 
 def _figures(same: Mapping[str, Any], played: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     summary = {}
-    for name, games in played.items():
+    ordered = {name: dict(sorted(games.items(), key=lambda game: int(game[0]))) for name, games in played.items()}
+    for name, games in ordered.items():
+        if not games:  # those of another commander came first
+            continue
         results, count = [game["result"] for game in games.values()], len(games)
         won = wilson(results.count(1), count).rounded()
         summary[name] = {
@@ -155,7 +210,7 @@ def _figures(same: Mapping[str, Any], played: Mapping[str, Mapping[str, Any]]) -
             "lost": round(results.count(-1) / count, 4),
             "ticks": round(float(np.mean([game["ticks"] for game in games.values()]))),
         }
-    return {"settings": dict(same), "summary": summary, "played": dict(played)}
+    return {"settings": dict(same), "summary": summary, "played": ordered}
 
 
 def _kept(path: Path | None, same: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
