@@ -114,7 +114,8 @@ class CollectiveChoice:
         Args:
             generator: Draws; `None` for torch's own.
             greedy: True for the most likely value of each part in turn.
-            uniform: Numbers in [0, 1) of each row's parts (B, 58), instead of `generator`; see `uniform_numbers`.
+            uniform: Numbers in [0, 1) of each row's parts (B, 58), instead of `generator`, as of
+                `uniform_numbers`.
         """
         if uniform is None:
             uniform = uniform_numbers(len(self.go_on), generator, self.go_on.device)

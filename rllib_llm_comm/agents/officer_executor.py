@@ -53,7 +53,7 @@ def _loaded(folder: str, changed: int) -> OfficerNetwork:
 
 @dataclass(frozen=True)
 class Question:
-    """What decides an officer's action.
+    """All that decides an officer's action.
 
     Attributes:
         network: Who is asked.
@@ -112,7 +112,7 @@ class TrainedExecutor(Executor):
         return orders_together([self])[0]
 
     def ask(self) -> list[Question]:
-        """What the officers see now, and what they draw with; `answer` must follow."""
+        """Each officer's network, its view now, and the numbers that it draws with; `answer` must follow."""
         told = [self._told.in_force(commander, orders) for commander, orders in enumerate(self.orders)]
         uniform = uniform_numbers(self.side.size, self._generator)
         return [
@@ -149,7 +149,7 @@ class TrainedExecutor(Executor):
 
 
 def orders_together(executors: Sequence[TrainedExecutor]) -> list[list[Order]]:
-    """What `give_orders` of each of several games gives, with one pass of each network for all of them.
+    """Orders of several games, as of each one's `give_orders`, with one pass of each network for all of them.
 
     Each game draws from its own seed. So its orders are those that it gives alone, but where rounding of the batch
     moves a probability across a drawn number: by some 1e-7 of it.
