@@ -193,7 +193,7 @@ def uniform_numbers(
     Args:
         rows: Number of actions.
         generator: Draws; `None` for torch's own.
-        device: Where they are drawn.
+        device: The device of the numbers.
     """
     return torch.rand(rows, len(SIZES), generator=generator, device=device)
 

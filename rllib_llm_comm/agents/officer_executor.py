@@ -56,7 +56,7 @@ class Question:
     """All that decides an officer's action.
 
     Attributes:
-        network: Who is asked.
+        network: The officer that is asked.
         seen: The arrays of `officer_view`.
         uniform: Numbers in [0, 1) that are drawn with, one per part of the action (58,).
     """
