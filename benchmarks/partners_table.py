@@ -45,6 +45,7 @@ from partners_page import (
     tables,
     verdict,
 )
+from scipy.stats import ttest_ind
 
 from rllib_llm_comm.algorithms.past_policies import FINAL, HALF_WAY, INITIAL
 from rllib_llm_comm.env_runners.overcooked_ai import SCORE_BY_PARTNER
@@ -188,6 +189,20 @@ def fcp_less_self_play(cells: Mapping[str, Mapping[str, Any]]) -> dict[str, floa
     return difference(fcp, own)
 
 
+def held_out_means(cell: Mapping[str, Any]) -> list[float]:
+    """Per seed its mean with held-out seeds in both seats."""
+    means: list[float] = np.mean(list(cell["groups"][HELD_OUT]["matrix"].values()), axis=(0, 2)).tolist()
+    return means
+
+
+def welch_p(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Two-sided p of Welch's t-test of two methods' seeds; `None` for single seeds."""
+    if min(len(one), len(other)) < 2:  # noqa: PLR2004
+        return None
+    found = float(ttest_ind(one, other, equal_var=False).pvalue)
+    return None if math.isnan(found) else round(found, 3)
+
+
 def with_strangers(cell: Mapping[str, Any]) -> dict[str, float | None]:
     """A method with the seeds of PBT and COLE, which neither FCP nor self-play has met."""
     group = cell["groups"][OTHERS]
@@ -214,10 +229,16 @@ def figures_of(kitchen: str, options: argparse.Namespace) -> dict[str, Any]:
     return {
         "methods": rows(cells),
         "fcp_less_self_play": fcp_less_self_play(cells),
+        "welch_p": welch_p(*(held_out_means(cells[one]) for one in ("fcp", "self_play"))),
         "fcp_less_self_play_with_pbt_and_cole": difference(
             *(with_strangers(cells[one]) for one in ("fcp", "self_play"))
         ),
-        SP_PAIRS: {"seeds": len(pairs["players"]), "pairs": pair_scores(pairs), **pairs["cross_play"]},
+        SP_PAIRS: {
+            "seeds": len(pairs["players"]),
+            "self_play": pairs["self_play"],
+            "pairs": pair_scores(pairs),
+            **pairs["cross_play"],
+        },
         "fcp_learned_with": learned_with(players["fcp"]),
         "fcp_learned_with_early": learned_with(players["fcp"], EARLY),
         "fcp_settings": [fcp_settings(one) for one in players["fcp"]],

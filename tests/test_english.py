@@ -170,3 +170,10 @@ def _collect(body: list[ast.stmt], above: str, found: set[str]) -> None:
 def _within(path: Path, places: tuple[str, ...]) -> bool:
     inner = path.relative_to(ROOT)
     return any(inner == Path(place) or Path(place) in inner.parents for place in places)
+
+
+def test_no_merge_left_its_marks():
+    marks = ("<<<<<<< ", ">>>>>>> ")
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]
+    left = [str(path) for path in pages if any(line.startswith(marks) for line in path.read_text().splitlines())]
+    assert not left

@@ -68,6 +68,9 @@ class PartnerSettings(FromMapping):
                 "`policy` is empty but must be the path of a checkpoint, 'scripted', 'random', 'stay' or "
                 "'module:function'."
             )
+        hint = did_you_mean(self.policy, _BY_NAME)
+        if hint and self.kind == CHECKPOINT and not is_named(self.policy) and not Path(self.policy).exists():
+            raise UserError(f"`policy` is {self.policy!r}, where no checkpoint is.{hint}")
         _require_number("weight", self.weight, 0.0, _MOST_WEIGHT, above=True)
         _require_number("noise", self.noise, 0.0, 1.0)
         _require_number("pauses", self.pauses, 0.0, 1.0)

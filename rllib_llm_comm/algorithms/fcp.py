@@ -153,10 +153,9 @@ class FCPConfig(BestResponsePPOConfig):
         self.population_from = os.path.abspath(os.path.expanduser(where))
         if not os.path.exists(self.population_from):
             raise UserError(
-                f"`population_from` is {self.population_from!r}, where nothing is, but a run reads it when it begins "
-                "and when Tune goes on with it, which loads the checkpoint later; put it back, or begin a run whose "
-                "`restore` and `population_from` are both the newest checkpoint of the old one, which holds all "
-                "members."
+                f"`population_from` is {self.population_from!r}, where nothing is; give a checkpoint of FCP. If it was "
+                "there when this run began, put it back, since Tune reads it again, or begin a run whose `restore` and "
+                "`population_from` are both the newest checkpoint of this one, which holds all members."
             )
         self.population_size = len(read_members(self.population_from, self.env_config, self.past_checkpoints))
 

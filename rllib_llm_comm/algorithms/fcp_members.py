@@ -173,7 +173,12 @@ def read_members(where: str, env_config: Mapping[str, Any], past: bool) -> list[
     Raises:
         UserError: If there is none, its population is not done, a policy is missing, or its kitchen is another one.
     """
-    folder = find_policy(where).parent / POPULATION
+    try:
+        folder = find_policy(where).parent / POPULATION
+    except UserError as error:
+        raise UserError(
+            f"`population_from` is {where!r} but must be a checkpoint of FCP, or the folder of a run with one."
+        ) from error
     found: dict[int, dict[str, PastPolicy]] = {}
     for one in sorted(folder.glob("seed_*")):
         seed, age = one.name.removeprefix("seed_").split("_", 1)

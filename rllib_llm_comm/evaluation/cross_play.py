@@ -136,6 +136,7 @@ class CrossPlay:
             scores[seating] = [self._score(episode) for episode in played]
             if progress:
                 progress(len(scores), len(wanted))
+        players = self._told(self.players)
         return CrossPlayResult(
             env=str(self._how.env or self._first().manifest.env),
             env_config=self._settings,
@@ -144,10 +145,10 @@ class CrossPlay:
             seed=self._how.seed,
             sampled=any(draws_actions(one.policy, not self._how.greedy) for one in self._entrants),
             agents=self.agents,
-            players=self._told(self.players),
+            players=players,
             groups={name: self._told(group) for name, group in self.groups.items()},
             scores={seating: scores[seating] for seating in wanted},
-            notes=self.notes,
+            notes=[*self.notes, *_same_weights(players)],
             planning=self._planning,
         )
 
@@ -336,6 +337,17 @@ def _reads_subgoals(manifest: Any) -> bool:
 
 def _parts(observe: Any) -> list[str]:
     return [observe] if isinstance(observe, str) else list(observe or ())
+
+
+def _same_weights(players: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A note for each player with the weights of an earlier one: it is no further seed."""
+    first: dict[str, str] = {}
+    notes = []
+    for one in players:
+        other = first.setdefault(one.get("digest", one["name"]), one["name"])
+        if other != one["name"]:
+            notes.append(f"{one['name']} has the weights of {other}: the two are one seed, counted twice.")
+    return notes
 
 
 def _groups(partners: Mapping[str, Sequence[Any]], taken: Sequence[str]) -> dict[str, tuple[PartnerSettings, ...]]:

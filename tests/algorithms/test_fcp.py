@@ -202,7 +202,10 @@ def test_members_differ_by_their_seed_alone():
         (lambda c: c.population(member_settings={"num_envs_per_env_runner": 0}), "`num_envs_per_env_runner` is 0 but"),
         (lambda c: c.population(member_settings={"lr": -1.0}), "^Members .* `lr` is -1.0 but must be at least 0"),
         (lambda c: c.training(minibatch_size=121), "^`minibatch_size` is 121 but must be at most"),
-        (lambda c: c.population(population_from="nowhere"), "nowhere', where nothing is, .* when Tune goes on with it"),
+        (
+            lambda c: c.population(population_from="nowhere"),
+            "nowhere', where nothing is; give a checkpoint of FCP. .* since Tune reads it again",
+        ),
         (lambda c: c.population(population_from=5), "`population_from` is 5 but must be the path"),
         (lambda c: c.partners(pool=["random"]), "FCP makes its partners itself"),
         (lambda c: c.environment(env_config={"horizon": 100}), "in which no game of 100 steps ends"),

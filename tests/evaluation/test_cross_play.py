@@ -80,6 +80,9 @@ def test_checkpoints_are_told_by_their_weights(tmp_path):
     assert digest() == first
     write_talker(tmp_path / "talker", lora_layers=1)
     assert digest() != first
+    twice = [{"policy": str(tmp_path / "talker"), "name": name} for name in ("a", "b")]
+    notes = CrossPlay(twice, None, CrossPlaySettings(episodes=1)).play().notes
+    assert notes == ["b has the weights of a: the two are one seed, counted twice."]
 
 
 def test_games_of_more_than_two_seats():
