@@ -92,6 +92,7 @@ def test_names_tell_what_differs():
     ("value", "told"),
     [
         ([], "at least one partner"),
+        (["scriptedd"], "where no checkpoint is. Did you mean 'scripted'"),
         ("scripted", "must be a list"),
         ({"policy": "random"}, "must be a list"),
         (None, "must be a list"),

@@ -206,6 +206,7 @@ def test_members_differ_by_their_seed_alone():
             lambda c: c.population(population_from="nowhere"),
             "nowhere', where nothing is; give a checkpoint of FCP. .* since Tune reads it again",
         ),
+        (lambda c: c.population(population_from="tests"), "tests' but must be a checkpoint of FCP"),
         (lambda c: c.population(population_from=5), "`population_from` is 5 but must be the path"),
         (lambda c: c.partners(pool=["random"]), "FCP makes its partners itself"),
         (lambda c: c.environment(env_config={"horizon": 100}), "in which no game of 100 steps ends"),
