@@ -94,12 +94,12 @@ _TABLE: list[tuple[str, str, dict[str, str]]] = [
     (
         "`kill -9` of a trial",
         _POPULATIONS + "test_a_killed_trial_goes_on_in_the_middle_of_a_generation",
-        {"PBT": _FAILED, "COLE": _FAILED},
+        {"PBT": _FAILED, "COLE": _FAILED, "FCP": _FAILED},
     ),
     (
         "`kill -9` of the run of a population's member",
         _POPULATIONS + "test_a_killed_run_of_a_member_is_done_again",
-        {"PBT": "Ray starts the task again; the command goes on by itself"},
+        dict.fromkeys(("PBT", "FCP"), "Ray starts the task again; the command goes on by itself"),
     ),
     (
         "`kill -9` of the chat server",
