@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,15 @@ class EqualStarts:
         rounds: Rounds begun so far.
     """
 
-    def __init__(self, games: int, size: int, seed: int | None = None, runner: int = 0, rounds: int = 0) -> None:
+    def __init__(
+        self,
+        games: int,
+        size: int,
+        seed: int | None = None,
+        runner: int = 0,
+        rounds: int = 0,
+        played: Callable[[], int] | None = None,
+    ) -> None:
         """Sets the groups.
 
         Args:
@@ -43,10 +52,12 @@ class EqualStarts:
             seed: Of the run; `None` takes one from the operating system.
             runner: Number of the EnvRunner.
             rounds: Rounds that were begun already, by games which these replace.
+            played: Gives a number that is no less than the rounds of the run so far; asked before the first one.
         """
         if games % size:
             raise ValueError(f"{games} games cannot stand in groups of {size}")
         self.rounds = rounds
+        self._played = played
         self._games, self._size, self._runner = games, size, runner
         self._entropy = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
         self._done: set[int] = set()
@@ -63,6 +74,8 @@ class EqualStarts:
         # A game that is over is reset in the next step of all, but RLlib resets all of them, the first one first, when
         # the last is over. So a reset of the first one with all over can be nothing but the next round.
         if game == 0 and (game not in self._done or len(self._done) == self._games):
+            if not self.rounds and self._played is not None:
+                self.rounds = self._played()
             self.rounds += 1
             self._done.clear()
         elif game in self._done:

@@ -22,6 +22,7 @@ from rllib_llm_comm.algorithms.numeric_ppo import NumericPPOConfig
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.policy_export import on_first_learner
 from rllib_llm_comm.algorithms.strict_config import SHARED_POLICY
+from rllib_llm_comm.callbacks.equal_starts import StartApart
 from rllib_llm_comm.envs.minirts.game import ENV_ID
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.learners.red_learner import METHODS, RL, REDLearner
@@ -215,6 +216,7 @@ class REDConfig(MAPPOConfig):
             )
         if self.batch_mode != "complete_episodes":
             raise UserError("`batch_mode` must be 'complete_episodes': RED learns from whole games that were won.")
+        self._add_callback(StartApart)
         if self.num_learners > 1:
             raise UserError(f"`num_learners` is {self.num_learners} but must be 0 or 1: won games lie in one Learner.")
         if self.officer is not None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -100,6 +101,34 @@ def test_both_phases_and_a_checkpoint_that_goes_on(folders, tmp_path):
     while officer.agents:
         officer.step(dict.fromkeys(officer.agents, 1))  # mine
     assert load_policy(path).manifest.provenance["method"] == "red"
+
+
+def test_every_game_of_training_has_a_start_of_its_own_and_is_kept_whole(folders, tmp_path):
+    seeds, counts = [], []
+
+    class Watch(RLlibCallback):
+        def on_episode_start(self, *, env, env_index, **kwargs):
+            start = env.envs[env_index].unwrapped._start
+            if start is not None:
+                seeds.append(start.seed)
+
+        def on_sample_end(self, *, samples, **kwargs):
+            counts.append([len(next(iter(one.agent_episodes.values()))) for one in samples])
+
+    config = red(folders, method="rl", demonstrations=None, train_batch_size_per_learner=20).callbacks(Watch)
+    algo = config.env_runners(num_envs_per_env_runner=3).build_algo()
+    for _ in range(3):
+        algo.train()
+    path = algo.save_to_path(str(tmp_path / "checkpoint"))
+    algo.stop()
+    assert len(seeds) == len(set(seeds)) == 9
+    assert counts == [[12] * 3] * 3  # 600 ticks; nothing is played that is not learned from
+    again = Algorithm.from_checkpoint(path)
+    again.train()
+    starts = [game.unwrapped._start for game in again.env_runner.env.envs]
+    again.stop()
+    assert all(int(start.name.split("/")[1]) > 36 for start in starts)  # behind all that was played
+    assert not {start.seed for start in starts} & set(seeds)
 
 
 def test_ablations_clone_with_ppo_or_not_at_all(folders):

@@ -110,3 +110,12 @@ def test_a_reset_in_the_middle_begins_a_round_for_all():
     assert {starts.begin(game).name for game in range(4)} == {"0/2/0", "0/2/1"}
     with pytest.raises(ValueError, match="4 games cannot stand in groups of 3"):
         EqualStarts(4, 3)
+
+
+def test_a_run_that_goes_on_has_other_starts():
+    steps = iter([40])
+    starts = EqualStarts(4, 2, 0, played=lambda: next(steps))
+    assert {starts.begin(game).name for game in range(4)} == {"0/41/0", "0/41/1"}
+    for game in range(4):
+        starts.end(game)
+    assert {starts.begin(game).name for game in range(4)} == {"0/42/0", "0/42/1"}
