@@ -153,7 +153,7 @@ def build(
     side_by_side: Annotated[int, Option(min=1, help="Games played at once; changes no result.")] = 16,
     json_file: Annotated[Path | None, Option("--json", help="File for the figures.")] = None,
 ) -> None:
-    """How often officers make a unit when told to, within 30 decisions, and how often when they are not told.
+    """Shares of games in which officers make a unit within 30 decisions, told to and not told.
 
     Examples:
 

@@ -33,7 +33,7 @@ class LockstepGame:
         return self.env.game.over
 
     def says(self, number: int) -> Command:
-        """What a commander says now.
+        """The command that a commander gives now.
 
         Args:
             number: Its number.

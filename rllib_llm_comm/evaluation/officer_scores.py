@@ -135,7 +135,7 @@ class _ScoredGame(LockstepGame):
         self._commander = _commander(env, name, seed)
 
     def says(self, number: int) -> Command:
-        """What a commander says now."""
+        """The command that a commander gives now."""
         return self._commander(number)
 
     def figures(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""How often MiniRTS officers make one unit when they are told to, within a number of decisions (RED's Table 2)."""
+"""Shares of games in which MiniRTS officers make one unit in time when they are told to (RED's Table 2)."""
 
 from __future__ import annotations
 
