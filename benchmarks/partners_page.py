@@ -113,9 +113,11 @@ $ rllib study file tuned_examples/study_partners.yaml
 $ {made_by}
 ```
 
-`benchmarks/fcp_learners.py` trained the learners in `--fcp` and `--fcp-final` on populations of the study's FCP. EMMA
-is `tuned_examples/emma.yaml`. Figures: [`table.json`](partners/table.json). Every game's score is in the JSON file of
-its kitchen and method beside it, with digests of the weights that played.
+`benchmarks/fcp_learners.py` trained the learners in `--fcp` and `--fcp-final` on populations of the study's FCP.
+{whole}
+EMMA is `tuned_examples/emma.yaml`, in two runs per seed with other kitchens in each.
+Figures: [`table.json`](partners/table.json). Every game's score is in the JSON file of its kitchen and method beside
+it, with digests of the weights that played.
 
 """
 _BUDGET = """\
@@ -162,7 +164,22 @@ def page(table: Mapping[str, Any]) -> str:
     read += _TOLD.format(planner=table["planner"]) if table["planner"] else _NO_EMMA
     if any(FCP_FINAL in found["methods"] for found in kitchens.values()):
         read += _FINAL
-    return _HEAD + verdict(kitchens) + read + _MADE.format(made_by=table["made_by"]) + tables(table)
+    made = _MADE.format(made_by=table["made_by"], whole=whole_runs(kitchens))
+    return _HEAD + verdict(kitchens) + read + made + tables(table)
+
+
+def whole_runs(kitchens: Mapping[str, Any]) -> str:
+    """One sentence on the learners that were trained together with their population.
+
+    Args:
+        kitchens: Of the table.
+    """
+    seeds = {
+        kitchen: [str(one["seed"]) for one in found["fcp_settings"] if not one["population_from_an_earlier_run"]]
+        for kitchen, found in kitchens.items()
+    }
+    told = [f"{kitchen} (seed {', '.join(own)})" for kitchen, own in seeds.items() if own]
+    return f"Trained with their population in one run of FCP: {'; '.join(told)}." if told else ""
 
 
 def tables(table: Mapping[str, Any]) -> str:

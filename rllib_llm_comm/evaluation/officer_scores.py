@@ -6,20 +6,18 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.agents.officer_executor import TrainedExecutor, orders_together
 from rllib_llm_comm.envs.minirts.commanders.command_level import NAMES, Commander, make_commander
-from rllib_llm_comm.envs.minirts.commanders.executor import Executor
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED
-from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING
-from rllib_llm_comm.envs.minirts.engine.unit_order import Order
+from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, Command
 from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
+from rllib_llm_comm.evaluation.officer_lockstep import LockstepGame, in_lockstep
 from rllib_llm_comm.evaluation.statistics import wilson
 from rllib_llm_comm.files import write_atomically
 
@@ -115,9 +113,7 @@ def officer_scores(
 def play_side_by_side(
     envs: Sequence[MiniRTS], missing: Iterable[tuple[str, int]]
 ) -> Iterator[tuple[str, int, dict[str, int]]]:
-    """Plays games in lockstep: all decisions of a moment take one pass of the officers' network.
-
-    Nothing is observed besides what officers see. A game that is over makes room for the next one.
+    """Plays games under scripted commanders in lockstep.
 
     Args:
         envs: Environments with the same settings, one for each game at a time.
@@ -126,42 +122,21 @@ def play_side_by_side(
     Yields:
         Name, seed, and the game's `result` (1 won, 0 drawn, -1 lost) and `ticks`, as games end.
     """
-    waiting, free = iter(missing), list(envs)
-    going: list[_Game] = []
-    while True:
-        for name, seed in islice(waiting, len(free)):
-            going.append(_Game(free.pop(), name, seed))
-        if not going:
-            return
-        for game, orders in zip(going, _orders(going), strict=True):
-            game.env.advance(orders)
-        for game in [game for game in going if game.env.game.over]:
-            going.remove(game)
-            free.append(game.env)
-            yield game.name, game.seed, game.figures()
+    for game in in_lockstep(envs, (partial(_ScoredGame, name=name, seed=seed) for name, seed in missing)):
+        yield game.name, game.seed, game.figures()
 
 
-def _orders(going: Sequence[_Game]) -> list[list[Order]]:
-    """The orders of all games at a moment, after their commanders have spoken."""
-    executors = [game.told() for game in going]
-    trained = [executor for executor in executors if isinstance(executor, TrainedExecutor)]
-    return orders_together(trained) if trained else [executor.give_orders() for executor in executors]
-
-
-class _Game:
-    """A game under a commander, up to its first decision."""
+class _ScoredGame(LockstepGame):
+    """A whole game under a scripted commander."""
 
     def __init__(self, env: MiniRTS, name: str, seed: int) -> None:
-        self.env, self.name, self.seed = env, name, seed
-        env.reset(seed=seed)
+        super().__init__(env, seed)
+        self.name, self.seed = name, seed
         self._commander = _commander(env, name, seed)
 
-    def told(self) -> Executor:
-        """The officers, after what the commanders say now: all of them before anybody is obeyed, as in `env.step`."""
-        executor = self.env.executor
-        for number, command in enumerate([self._commander(number) for number in range(executor.side.size)]):
-            executor.command(number, command)
-        return executor
+    def says(self, number: int) -> Command:
+        """The command that a commander gives now."""
+        return self._commander(number)
 
     def figures(self) -> dict[str, int]:
         """Result and length of a game that is over."""

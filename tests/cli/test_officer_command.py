@@ -33,6 +33,12 @@ def test_an_officer_is_demonstrated_cloned_and_judged(tmp_path):
     assert again.exit_code == 0 and json.loads(figures.read_text()) == kept
     told = officer("play", f"switch:{policy}:{policy}", *judged[:-1], tmp_path / "switch.json")
     assert told.exit_code == 0 and "oracle" in told.output
+    task = ("--units", "spearman", "--games", 1, "--json", tmp_path / "build.json")
+    told = officer("build", *task)
+    assert told.exit_code == 0 and "untold" in told.output
+    assert json.loads((tmp_path / "build.json").read_text())["units"]["spearman"]["told"] == 1.0
+    with pytest.raises(UserError, match="`units` is 'hall' but must be one of"):
+        officer("build", "--units", "hall")
     with pytest.raises(UserError, match="`executor` is 'switch:nowhere' but must be 'scripted'"):
         officer("play", "switch:nowhere", *judged)
     with pytest.raises(UserError, match="holds games of other settings"):
