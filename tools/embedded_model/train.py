@@ -37,7 +37,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class Corpus:
-    """What a model reads, and is asked afterwards.
+    """Texts that a model reads, and the questions that it is asked afterwards.
 
     Attributes:
         model: Name of the model that is made of it.
