@@ -74,7 +74,7 @@ class Moment:
         commander: Its number.
         allowed: Commands that would do something now, and "wait".
         plans: Next command of each commander.
-        saying: What this one says, by the teacher's rules; of the enemy's types only if it is told them.
+        saying: Message of this one, by the teacher's rules; of the enemy's types only if it is told them.
         talk: A word of another one that is about something that can be done now; None if none was found.
     """
 
