@@ -40,7 +40,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, base_of_adapter, read_adapter_settings, require_rank
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
-from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.base_model import KNOWN, BaseModel
 from rllib_llm_comm.language.chat_template import PLAIN
 from rllib_llm_comm.language.weights import read_weights
 
@@ -335,7 +335,7 @@ def check_message_adapter(path: str | os.PathLike[str], base_model: str, prompt_
     for adapter in adapters:
         read_adapter_settings(adapter, MESSAGE)
     # Two paths may be the same model; whether they are is known only when it is loaded.
-    if trained_on and {trained_on, base_model} & {"embedded", "smollm2"} and not _same_name(trained_on, base_model):
+    if trained_on and {trained_on, base_model} & set(KNOWN) and not _same_name(trained_on, base_model):
         raise _other_base(str(path), trained_on, base_model)
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from rllib_llm_comm.agents.policy_manifest import PolicyManifest
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.base_model import EMBEDDED
+from rllib_llm_comm.language.base_model import EMBEDDED, PACKAGED
 from rllib_llm_comm.language.smollm2 import SMOLLM2
 from rllib_llm_comm.language.text_encoder import MINILM
 from rllib_llm_comm.planning.planners import WITH_MODEL
@@ -31,7 +31,7 @@ _OWN_GAMES = "rllib_llm_comm/"
 _PATHS = ("subgoal_file",)
 _DURATIONS = ("horizon", "max_game_steps", "max_tick")
 _MOST_STEPS = 10**6
-_MODELS = {"base_model": (EMBEDDED, SMOLLM2), "text_encoder": (EMBEDDED, MINILM)}
+_MODELS = {"base_model": (*PACKAGED, SMOLLM2), "text_encoder": (EMBEDDED, MINILM)}
 _LOCAL_CHATS = (SMOLLM2,)
 _HAS_OPTION = ("base_model", "teacher", "message_server", "planner")
 _LONGEST = 300

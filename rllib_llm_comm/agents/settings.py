@@ -72,9 +72,8 @@ class LanguageModelSettings(FromMapping):
     """Settings of an `LLMCommModule`: its `model_config`.
 
     Attributes:
-        base_model: `"embedded"`, a folder with a Hugging Face causal language model (safetensors), or a hub
-            id.
-            Verco: LLaMA-7B.
+        base_model: `"embedded"`, `"embedded_minirts"`, `"smollm2"`, a folder with a Hugging Face causal language model
+            (safetensors), or a hub id. Verco: LLaMA-7B.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`: how the frozen weights are held. TWOSOME: float16.
         quantization: `"none"`, or `"8bit"` or `"4bit"`: how the frozen linear maps are held; needs the extra
             `quantized` (bitsandbytes). `dtype` is what they are computed in (ours).

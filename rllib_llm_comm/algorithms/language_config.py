@@ -61,8 +61,9 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         """Sets the language model, its adapters and the critic on it.
 
         Args:
-            base_model: `"embedded"` (default; a tiny model that comes with the package), a folder with a
-                Hugging Face causal language model in safetensors, or a hub id. Verco: LLaMA-7B.
+            base_model: `"embedded"` (default; a tiny model that comes with the package and has read about kitchens),
+                `"embedded_minirts"` (another one that has read about MiniRTS), a folder with a Hugging Face causal
+                language model in safetensors, or a hub id. Verco: LLaMA-7B.
             dtype: `"float32"` (default), `"bfloat16"` or `"float16"` of the frozen weights. TWOSOME: float16.
             quantization: `"none"` (default), or `"8bit"` or `"4bit"`: how the frozen linear maps are held; needs the
                 extra `quantized` (bitsandbytes). `dtype` is what they are computed in (ours).

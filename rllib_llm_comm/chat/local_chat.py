@@ -151,13 +151,13 @@ class LocalChat:
         if self._loaded is None:
             import torch
 
-            from rllib_llm_comm.language.base_model import EMBEDDED, load_base_model
+            from rllib_llm_comm.language.base_model import PACKAGED, load_base_model
             from rllib_llm_comm.language.decoding import KeptPrefix
 
             device = ("cuda" if torch.cuda.is_available() else "cpu") if self.device == AUTO else self.device
             base = load_base_model(self.model, self.dtype, device)
-            # The embedded model's template only joins what is said: it continues texts and answers no questions.
-            if self.model == EMBEDDED or not base.tokenizer.chat_template:
+            # The embedded models' template only joins what is said: they continue texts and answer no questions.
+            if self.model in PACKAGED or not base.tokenizer.chat_template:
                 raise UserError(
                     f"`local` is {self.model!r}, which is no chat model ({_why_not(self.model)}); give "
                     "'smollm2', or the folder or hub id of an instruction-tuned model."
@@ -167,9 +167,9 @@ class LocalChat:
 
 
 def _why_not(model: str) -> str:
-    from rllib_llm_comm.language.base_model import EMBEDDED
+    from rllib_llm_comm.language.base_model import PACKAGED
 
-    return "it answers no questions" if model == EMBEDDED else "its tokenizer has no chat template"
+    return "it answers no questions" if model in PACKAGED else "its tokenizer has no chat template"
 
 
 def _check(local: Any, max_tokens: Any, temperature: Any, seed: Any, forms: Any) -> None:

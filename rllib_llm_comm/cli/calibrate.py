@@ -24,7 +24,8 @@ def command(
     file: Annotated[Path | None, Argument(help="Experiment file; its language model and game are taken.")] = None,
     stage: Annotated[str | None, Option(help="Stage of the file, if several train a language model.")] = None,
     base_model: Annotated[
-        str | None, Option(help="'embedded', 'smollm2', a folder or a hub id, in place of the file's.")
+        str | None,
+        Option(help="'embedded', 'embedded_minirts', 'smollm2', a folder or a hub id, in place of the file's."),
     ] = None,
     env: Annotated[str | None, Option("--env", "-e", help="Environment id, in place of the file's.")] = None,
     env_config: Annotated[str | None, Option(help="Settings of the environment, as JSON.")] = None,

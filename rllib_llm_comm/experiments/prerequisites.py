@@ -65,6 +65,8 @@ def check_base_models(stages: Mapping[str, tuple[str, str, str | None]]) -> None
     Raises:
         UserError: If two of them differ for certain.
     """
+    from rllib_llm_comm.language.base_model import KNOWN
+
     for name, (base, prompt_format, source) in stages.items():
         other, other_format, _ = stages.get(source or name, stages[name])
         if other_format != prompt_format:
@@ -73,7 +75,7 @@ def check_base_models(stages: Mapping[str, tuple[str, str, str | None]]) -> None
                 f"`{source}` is trained with {other_format!r}; give both stages the same."
             )
         # Two paths, or a path and a hub id, may be the same model.
-        if other != base and {other, base} & {"embedded", "smollm2"}:
+        if other != base and {other, base} & set(KNOWN):
             raise UserError(
                 f"`{name}.config.base_model` is {base!r}, but the message adapter that it takes over from `{source}` "
                 f"is trained on {other!r}; give both stages the same."

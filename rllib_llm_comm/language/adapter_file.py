@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language.base_model import EMBEDDED
-from rllib_llm_comm.language.smollm2 import SMOLLM2
+from rllib_llm_comm.language.base_model import KNOWN
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -30,8 +29,7 @@ _STARTS_ON_THE_BASE = (True, False, None, "gaussian", "orthogonal", "eva")
 # No other program knows these models by name. PEFT and transformers show what they cannot find, so the name tells the
 # remedy. It is no possible name on a hub either, where `embedded` could be somebody else's model.
 _NAMES_FOR_OTHERS = {
-    name: f"{name} of rllib_llm_comm (`rllib export CHECKPOINT FOLDER` writes models that load here)"
-    for name in (EMBEDDED, SMOLLM2)
+    name: f"{name} of rllib_llm_comm (`rllib export CHECKPOINT FOLDER` writes models that load here)" for name in KNOWN
 }
 
 

@@ -23,6 +23,12 @@ from rllib_llm_comm.language.prompts import Prompt
 from rllib_llm_comm.language.smollm2 import SMOLLM2, SMOLLM2_LAYERS, check_smollm2, smollm2_folder
 
 EMBEDDED = "embedded"
+EMBEDDED_MINIRTS = "embedded_minirts"
+PACKAGED = (EMBEDDED, EMBEDDED_MINIRTS)
+"""Tiny models that come with the package: one has read about kitchens, the other one about MiniRTS."""
+KNOWN = (*PACKAGED, SMOLLM2)
+"""Models that this package alone knows by name."""
+_NAMES = ", ".join(map(repr, KNOWN))
 DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
 _LOADED: dict[tuple[str, str, str, str], BaseModel] = {}
@@ -37,7 +43,7 @@ class BaseModel:
     """A frozen Hugging Face causal language model with its tokenizer.
 
     Attributes:
-        name: The path, hub id or `"embedded"` that it was loaded from.
+        name: The path, hub id or name, such as `"embedded"`, that it was loaded from.
         model: The `PreTrainedModel` in eval mode; no parameter requires a gradient.
         tokenizer: Its tokenizer.
         pad_id: Token id used as padding in our arrays; never part of a text.
@@ -164,10 +170,10 @@ def _encode_chat(base: BaseModel, body: str, answer: str) -> tuple[int, ...]:
 
 
 def embedded_model_path(name: str = EMBEDDED) -> Path:
-    """The folder of a tiny language model of the package.
+    """The folder of a tiny language model that comes with the package.
 
     Args:
-        name: Its name.
+        name: One of `PACKAGED`.
     """
     return Path(str(resources.files(__package__).joinpath(name)))
 
@@ -178,8 +184,9 @@ def load_base_model(
     """Loads a causal language model, once per process.
 
     Args:
-        name: `"embedded"`, `"smollm2"` (see `rllib_llm_comm.language.smollm2.smollm2_folder`), a folder with a Hugging
-            Face model (safetensors), or a hub id.
+        name: `"embedded"` (has read about kitchens), `"embedded_minirts"` (about the strategy game), `"smollm2"` (see
+            `rllib_llm_comm.language.smollm2.smollm2_folder`), a folder with a Hugging Face model (safetensors), or a
+            hub id.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`, in which the frozen weights are held.
         device: A torch device such as `"cpu"` or `"cuda"`.
         quantization: `"none"`, or `"8bit"` (LLM.int8) or `"4bit"` (NF4): how the linear maps are held; needs
@@ -260,7 +267,7 @@ def check_base_model(name: str) -> None:
     """
     from transformers import AutoConfig
 
-    if name == EMBEDDED:
+    if name in PACKAGED:
         return
     if name == SMOLLM2:
         check_smollm2()
@@ -307,13 +314,15 @@ def _source(name: str) -> str:
     Raises:
         UserError: If it is the path of a folder that is not there.
     """
-    if name in (EMBEDDED, SMOLLM2):
-        return str(embedded_model_path() if name == EMBEDDED else smollm2_folder())
+    if name in PACKAGED:
+        return str(embedded_model_path(name))
+    if name == SMOLLM2:
+        return str(smollm2_folder())
     folder = Path(name).expanduser()
     if os.sep in name and not folder.is_dir() and name.count("/") != 1:
         raise UserError(
-            f"`base_model` is {name!r} but no such folder exists; give 'embedded', 'smollm2', a folder with a Hugging "
-            "Face causal language model, or a hub id such as 'org/name'."
+            f"`base_model` is {name!r} but no such folder exists; give {_NAMES}, a folder with a Hugging Face causal "
+            "language model, or a hub id such as 'org/name'."
         )
     return str(folder) if folder.is_dir() else name
 
@@ -322,8 +331,8 @@ def _not_loaded(name: str, error: Exception, device: str = "") -> UserError:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     on = f" on `device` {device!r}" if device else ""
     return UserError(
-        f"`base_model` {name!r} could not be loaded{on} ({reason}); give 'embedded', 'smollm2', a folder with a "
-        "Hugging Face causal language model in safetensors, or a hub id that can be reached from here."
+        f"`base_model` {name!r} could not be loaded{on} ({reason}); give {_NAMES}, a folder with a Hugging Face causal "
+        "language model in safetensors, or a hub id that can be reached from here."
     )
 
 
