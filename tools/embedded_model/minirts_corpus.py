@@ -3,9 +3,10 @@
 Four kinds of documents, each a prompt and an answer:
 
 * *next command*: a moment of a scripted game (`minirts_states.py`), what the others said, and the command that a
-  sensible commander gives next in the words of the game's candidates (all kinds of commands about as often). The
-  commander makes an army type drawn at random, never the counter on purpose. One answer in eight is random, so that the
-  prior stays soft;
+  sensible commander gives next in the words of the game's candidates. Three in four are as frequent as in the games,
+  with "wait" thinned out and moments left out where nothing else is allowed; for the others all kinds of commands are
+  about as often. The commander makes an army type drawn at random, never the counter on purpose. One answer in eight is
+  random, so that the prior stays soft;
 * *talk*: such a moment in which another commander tells what the enemy trains, or asks for something, and the command
   that answers: train what is wanted, or build what trains it;
 * *message*: such a moment and what its commander says: the scripted teacher's saying, with the random army type in the
@@ -44,6 +45,8 @@ from tools.embedded_model.minirts_states import HELD_OUT, Moment, moments
 NOISE = 0.125
 TALK_NOISE = 0.05
 FACTS_SHARE = 0.35
+USUAL_SHARE = 0.75
+WAIT_SHARE = 0.3
 MOMENTS_PER_DOCUMENT = 0.9
 _LEAST_MOMENTS = 400
 _KINDS = ("next command", "talk", "message", "question")
@@ -61,7 +64,9 @@ def documents(count: int, seed: int) -> Iterator[Document]:
     """
     rng = np.random.default_rng(seed)
     played = list(islice(moments(rng), max(_LEAST_MOMENTS, int(MOMENTS_PER_DOCUMENT * count))))
-    plans = sorted_by(played, lambda m: (m.plan.verb, m.plan.kind))
+    free = [m for m in played if len(m.allowed) > 1]
+    usual = [m for m in free if m.plan.verb != WAIT or rng.random() < WAIT_SHARE]
+    plans = sorted_by(free, lambda m: (m.plan.verb, m.plan.kind))
     talks = sorted_by((m for m in played if m.talk), lambda m: m.talk and (m.talk.answer.verb, m.talk.answer.kind))
     sayable = [m for m in played if not _is_of(m.saying, HELD_OUT)]
     tasks = sorted_by(
@@ -71,7 +76,9 @@ def documents(count: int, seed: int) -> Iterator[Document]:
     facts = sorted_by(sayable, lambda m: m.saying.types if isinstance(m.saying, EnemySaying) else ())
     facts.pop((), None)
     makers: dict[str, Callable[[], Document]] = {
-        "next command": lambda: next_command(rng, _any(rng, plans)),
+        "next command": lambda: next_command(
+            rng, usual[int(rng.integers(len(usual)))] if rng.random() < USUAL_SHARE else _any(rng, plans)
+        ),
         "talk": lambda: talk(rng, _any(rng, talks)),
         "message": lambda: message(rng, _any(rng, facts if facts and rng.random() < FACTS_SHARE else tasks)),
         "question": lambda: question(rng),
