@@ -163,9 +163,13 @@ def _encode_chat(base: BaseModel, body: str, answer: str) -> tuple[int, ...]:
     return (*frame.before, *asked, *frame.after, *begun)
 
 
-def embedded_model_path() -> Path:
-    """The folder of the tiny language model that comes with the package."""
-    return Path(str(resources.files(__package__).joinpath("embedded")))
+def embedded_model_path(name: str = EMBEDDED) -> Path:
+    """The folder of a tiny language model of the package.
+
+    Args:
+        name: Its name.
+    """
+    return Path(str(resources.files(__package__).joinpath(name)))
 
 
 def load_base_model(

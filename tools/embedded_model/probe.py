@@ -22,10 +22,10 @@ from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 from tools.embedded_model.kitchens import FOODS, HELD_OUT_FOODS, options, random_view
 
-_Question = tuple[str, list[str], int]
+Question = tuple[str, list[str], int]
 
 
-def follow_question(rng: np.random.Generator, foods: tuple[str, ...]) -> _Question:
+def follow_question(rng: np.random.Generator, foods: tuple[str, ...]) -> Question:
     """Several things on the shelf, empty hands, and a partner who asks for one of them."""
     while True:
         view = replace(random_view(rng, foods), holding=None)
@@ -41,7 +41,7 @@ def follow_question(rng: np.random.Generator, foods: tuple[str, ...]) -> _Questi
     return action_prompt(describe(view), {speaker: asked}), [phrase(o) for o in possible], answer
 
 
-def act_question(rng: np.random.Generator, foods: tuple[str, ...]) -> _Question:
+def act_question(rng: np.random.Generator, foods: tuple[str, ...]) -> Question:
     """A made-up kitchen, nobody speaks: what does the scripted cook do?"""
     while True:
         view = random_view(rng, foods)
@@ -51,7 +51,7 @@ def act_question(rng: np.random.Generator, foods: tuple[str, ...]) -> _Question:
     return action_prompt(describe(view)), [phrase(o) for o in possible], choose(view, possible)
 
 
-def ask(model: AdaptedModel, questions: Sequence[_Question]) -> float:
+def ask(model: AdaptedModel, questions: Sequence[Question]) -> float:
     """Share of questions whose most probable candidate is the wanted one."""
     right = 0
     for prompt, candidates, answer in questions:
@@ -84,7 +84,7 @@ def probe(name: str, questions: int = 300, seed: int = 1_000_003) -> dict[str, f
     """
     model = AdaptedModel(load_base_model(name))
     result = {}
-    makers: dict[str, Callable[[np.random.Generator, tuple[str, ...]], _Question]] = {
+    makers: dict[str, Callable[[np.random.Generator, tuple[str, ...]], Question]] = {
         "follow": follow_question,
         "act": act_question,
     }

@@ -1,4 +1,8 @@
-"""Makes the embedded model: corpus, tokenizer, a tiny LLaMA, probes. `python -m tools.embedded_model.train`."""
+"""Makes an embedded model: corpus, tokenizer, a tiny LLaMA, probes. `python -m tools.embedded_model.train`.
+
+python -m tools.embedded_model.train                   # embedded: kitchens
+python -m tools.embedded_model.train --corpus minirts  # embedded_minirts: the strategy game
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,8 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +22,9 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.files import replace_folder
-from rllib_llm_comm.language.base_model import embedded_model_path
-from tools.embedded_model.corpus import Document, documents
+from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path
+from rllib_llm_comm.lazy import load
+from tools.embedded_model.corpus import Document
 
 logger = logging.getLogger(__name__)
 PROMPT_WEIGHT = 0.1  # descriptions are read, answers are learnt: with equal weights the model ignores what it reads
@@ -27,6 +33,44 @@ _PAD, _BOS, _EOS = "<pad>", "<s>", "</s>"
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% if not loop.last %} {% endif %}{% endfor %}"
 )
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Texts that a model reads, and the questions that it is asked afterwards.
+
+    Attributes:
+        model: Name of the model that is made of it.
+        made_by: Module and name of its `documents`.
+        probed_by: Module and name of its `probe`.
+        documents: Documents by default.
+        vocab: Tokens of the tokenizer by default.
+    """
+
+    model: str
+    made_by: str
+    probed_by: str
+    documents: int
+    vocab: int
+
+    def read(self, count: int, seed: int) -> list[Document]:
+        """Its documents.
+
+        Args:
+            count: Number.
+            seed: The same seed gives the same documents.
+        """
+        make: Callable[[int, int], Iterator[Document]] = load(self.made_by)
+        return list(make(count, seed))
+
+
+_HERE = "tools.embedded_model"
+CORPORA = {
+    "kitchen": Corpus(EMBEDDED, f"{_HERE}.corpus:documents", f"{_HERE}.probe:probe", 80_000, 640),
+    "minirts": Corpus(
+        "embedded_minirts", f"{_HERE}.minirts_corpus:documents", f"{_HERE}.minirts_probe:probe", 25_000, 768
+    ),
+}
 
 
 def train_tokenizer(corpus: Sequence[Document], vocab_size: int) -> Any:
@@ -169,21 +213,26 @@ def save(model: Any, tokenizer: Any, output: Path, report: dict[str, Any]) -> No
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=embedded_model_path(), help="folder of the model")
-    parser.add_argument("--documents", type=int, default=80_000, help="documents of the corpus")
+    parser.add_argument("--corpus", choices=list(CORPORA), default="kitchen", help="what the model reads")
+    parser.add_argument("--output", type=Path, help="folder of the model; that of the package by default")
+    parser.add_argument("--documents", type=int, help="documents; 80,000 of kitchens, 25,000 of minirts")
     parser.add_argument("--epochs", type=int, default=2, help="passes over the corpus")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--vocab", type=int, default=640, help="tokens of the tokenizer")
+    parser.add_argument("--vocab", type=int, help="tokens of the tokenizer; 640 for kitchens, 768 for minirts")
     parser.add_argument("--batch-size", type=int, default=24, help="documents per step")
     parser.add_argument("--lr", type=float, default=2.5e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--questions", type=int, default=300, help="of each kind, to the model that was made")
     options = parser.parse_args(arguments)
+    chosen = CORPORA[options.corpus]
+    options.output = options.output or embedded_model_path(chosen.model)
+    options.documents, options.vocab = options.documents or chosen.documents, options.vocab or chosen.vocab
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.manual_seed(options.seed)
     begun = time.process_time()
-    corpus = list(documents(options.documents, options.seed))
+    corpus = chosen.read(options.documents, options.seed)
     tokenizer = train_tokenizer(corpus, options.vocab)
     model = build_model(tokenizer, layers=options.layers, hidden=options.hidden, heads=options.heads)
     rows = encode(corpus, tokenizer)
@@ -199,9 +248,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "cpu_seconds": round(time.process_time() - begun),
     }
     save(model, tokenizer, options.output, report)
-    from tools.embedded_model.probe import probe
-
-    report["probe"] = probe(str(options.output))
+    report["probe"] = load(chosen.probed_by)(str(options.output), options.questions)
     save(model, tokenizer, options.output, report)
     logger.info("%s", json.dumps(report, indent=2))
 

@@ -94,8 +94,17 @@ def say(executor: Executor, commands: Sequence[Command], commander: int) -> Sayi
             return EnemySaying(tuple(kind for kind in ARMY if kind in types))
         if not told[commander] and not types:
             return EnemySaying(())
-    plans = strategy_of_all(executor, commands, types)
-    size = executor.side.size
+    return say_tasks(strategy_of_all(executor, commands, types), commander)
+
+
+def say_tasks(plans: Sequence[Command], commander: int) -> CommanderSaying:
+    """A commander's word on its own task and on that of the next one who has something to do.
+
+    Args:
+        plans: Next command of each commander.
+        commander: Number of the speaker.
+    """
+    size = len(plans)
     others = [(commander + i) % size for i in range(1, size)]
     busy = [other for other in others if plans[other].verb != WAIT] or others
     if not busy:
