@@ -209,16 +209,16 @@ class REDConfig(MAPPOConfig):
             require_number(name, getattr(self, name), low, high)
         if self.nll_limit is not None:
             require_number("nll_limit", self.nll_limit, 1e-3, 1e3)
-        if self.method != RL and (self.demonstrations is None or not (Path(self.demonstrations) / INDEX).is_file()):
-            raise UserError(
-                f"`demonstrations` is {self.demonstrations!r} but must be a folder of `rllib officer demonstrations` "
-                "unless `method` is 'rl'."
-            )
         if self.batch_mode != "complete_episodes":
             raise UserError("`batch_mode` must be 'complete_episodes': RED learns from whole games that were won.")
         self._add_callback(StartApart)
         if self.num_learners > 1:
             raise UserError(f"`num_learners` is {self.num_learners} but must be 0 or 1: won games lie in one Learner.")
+        if self.method != RL and (self.demonstrations is None or not (Path(self.demonstrations) / INDEX).is_file()):
+            raise UserError(
+                f"`demonstrations` is {self.demonstrations!r} but must be a folder of `rllib officer demonstrations` "
+                "unless `method` is 'rl'."
+            )
         if self.officer is not None:
             self._require_same_network()
 

@@ -12,7 +12,7 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, MINE, NOTHING, T
 from rllib_llm_comm.envs.minirts.engine.units import ARMY, MADE_BY
 from rllib_llm_comm.envs.minirts.env import MiniRTS
 from rllib_llm_comm.envs.minirts.view.names import KIND_OF, SINGULAR
-from rllib_llm_comm.errors import require_choice, require_whole
+from rllib_llm_comm.errors import UserError, require_choice, require_whole
 from rllib_llm_comm.evaluation.officer_lockstep import LockstepGame, in_lockstep
 from rllib_llm_comm.evaluation.statistics import wilson
 
@@ -52,6 +52,8 @@ class OfficerTaskSettings:
             require_whole(name, getattr(self, name), least)
         for unit in self.units:
             require_choice("units", unit, UNITS)
+        if len(set(self.units)) < len(self.units):
+            raise UserError(f"`units` is {', '.join(self.units)} but must name each unit once.")
 
     def env(self) -> MiniRTS:
         """The game that is played; refuses settings that it does not allow."""

@@ -44,6 +44,7 @@ def test_an_untrained_officer_makes_nothing_and_is_the_same_alone_and_beside_oth
     ("setting", "sentence"),
     [
         ({"units": ["elephant"]}, "`units` is 'elephant' but must be one of 'spearman'"),
+        ({"units": ["archer", "archer"]}, "`units` is archer, archer but must name each unit once"),
         ({"decisions": 0}, "`decisions` is 0"),
         ({"games": 0}, "`games` is 0"),
     ],

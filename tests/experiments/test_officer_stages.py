@@ -61,3 +61,14 @@ def test_mistakes_are_told_before_anything_runs(stage, setting, value, sentence,
         run(tmp_path, **stages)
     assert sentence in str(error.value)
     assert not (tmp_path / "officer" / "shown" / "demonstrations").exists()
+
+
+def test_settings_of_red_are_checked_before_the_stages_that_it_needs(tmp_path):
+    red = {
+        "run": "RED",
+        "stop": {"training_iteration": 1},
+        "config": {"demonstrations": "${shown}", "officer": "${cloned}", "batch_mode": "truncate_episodes"},
+    }
+    with pytest.raises(UserError, match="`batch_mode` must be 'complete_episodes'"):
+        run(tmp_path, shown=SHOWN, cloned=CLONED, red=red)
+    assert not (tmp_path / "officer" / "shown" / "demonstrations").exists()

@@ -11,7 +11,7 @@ from rllib_llm_comm.envs.minirts.engine.random_stream import seed_stream
 from rllib_llm_comm.envs.minirts.engine.state import NO_ONE
 from rllib_llm_comm.envs.minirts.engine.tick_rules import draw
 from rllib_llm_comm.envs.minirts.engine.units import ARCHER, ARMY, CAVALRY, DRAGON, NAMES, SPEARMAN, SWORDMAN, TYPE_OF
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 
 LEVELS = ("simple", "medium", "medium2", "medium3", "strong")
 """simple attacks with three units, medium with three to five of one type, medium2 and medium3 mix two or three types,
@@ -71,7 +71,11 @@ def parse(name: str) -> Opponent:
     level, _, listed = str(name).partition(":")
     towers = level.endswith(TOWER)
     level = level.removesuffix(TOWER)
-    require_choice("opponent", level, LEVELS)
+    if level not in LEVELS:
+        raise UserError(
+            f"`opponent` is {name!r} but must be one of {', '.join(map(repr, LEVELS))}, perhaps with {TOWER!r} "
+            f"behind it and army types, such as 'medium{TOWER}:DRAGON'.{did_you_mean(level, LEVELS)}"
+        )
     kinds = listed.split("+") if listed else []
     for kind in kinds:
         require_choice(f"opponent {name}", kind, [NAMES[army] for army in ARMY])
