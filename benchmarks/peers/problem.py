@@ -103,8 +103,10 @@ def sizes(problem: Problem) -> Mapping[str, Any]:
 
 
 def _draw(base: BaseModel, decisions: int, candidates: int) -> Problem:
-    asks = {ask.seen.text: ask for step in record_stream(decisions * 8) for ask in step}
+    # All kitchens begin alike, so there are many more asks than texts.
+    asks = {ask.seen.text: ask for step in record_stream(256 + 16 * decisions) for ask in step}
     chosen = list(asks.values())[-decisions:]
+    assert len(chosen) == decisions, f"only {len(chosen)} different texts were seen"
     phrases = list(dict.fromkeys(phrase for ask in asks.values() for phrase in ask.seen.candidates))
     menus = [list(dict.fromkeys([*ask.seen.candidates, *phrases]))[:candidates] for ask in chosen]
     prompts = [str(action_prompt(ask.seen.text, ask.heard)) for ask in chosen]

@@ -66,11 +66,10 @@ def measure(options: argparse.Namespace) -> list[Row]:
             return process
 
         ours = start(OURS)
-        settings["versions"] = {"ours": ours.versions}
         missing: list[str] = []
+        settings["versions"], settings["not_compared"] = {"ours": ours.versions}, missing
         messages = message_rows(ours, start, problem, settings, options.rounds, missing)
         rows = iteration_rows(ours, start, problem, settings, options.rounds, missing)
-        settings["not_compared"] = missing
         return rows + messages
 
 
