@@ -175,7 +175,8 @@ class Policy(Publishable):
         rows = _rows(episodes)
         speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret) for row in rows]
         write = write_apart([self.core_of(row.agent).write_messages for row in rows])
-        said = self._protocol.speak(speakers, write, greedy=not explore)
+        models = [self.core_of(row.agent).lm for row in rows]
+        said = self._protocol.speak(speakers, write, greedy=not explore, models=models)
         replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
         spoken: list[dict[Any, Spoken]] = [{} for _ in episodes]
         for row, message, own in zip(rows, said, replaced, strict=True):

@@ -10,9 +10,11 @@ from typing import Any
 
 from rllib_llm_comm.agents.bounded_cache import Memo
 from rllib_llm_comm.agents.encoding import TextObservation
+from rllib_llm_comm.agents.served_adapter import ServedAdapter
 from rllib_llm_comm.agents.settings import CommunicationSettings
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.phases import MESSAGES, phase
@@ -21,6 +23,7 @@ WriteMessages = Callable[..., list[str]]
 _POOL = 2048
 _REMEMBERED = 32768
 _MOST_SEEDS = 2**31 - 1
+_WITHOUT_ADAPTER = ("none", "constant", "teacher")
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,8 @@ class MessageProtocol:
         self._random = random.Random(seed)
         self._pool: deque[tuple[str, str]] = deque(maxlen=_POOL)
         self._server = MessageServer.from_settings(settings.message_server) if settings.message_server else None
+        loads = self._server is not None and self._server.adapter_folder is not None
+        self._served = ServedAdapter(self._server) if self._server is not None and loads else None
         self._known: Memo[str] = Memo(_REMEMBERED)
 
     def reseed(self, seed: int) -> None:
@@ -107,18 +112,30 @@ class MessageProtocol:
         self._random = random.Random(seed)
         self._pool.clear()
 
-    def speak(self, speakers: Sequence[Speaker], write: WriteMessages, greedy: bool = False) -> list[str]:
+    def speak(
+        self,
+        speakers: Sequence[Speaker],
+        write: WriteMessages,
+        greedy: bool = False,
+        models: Sequence[AdaptedModel] = (),
+    ) -> list[str]:
         """Lets all speakers of one moment (of any number of episodes) speak, in one batch.
 
         Args:
             speakers: The agents that are asked; their mailboxes are updated.
             write: `LLMCommCore.write_messages`, or a function with its arguments.
             greedy: True if messages that are part of the policy (`train_messages`) are the most likely ones.
+            models: Each speaker's model, whose message adapter a server with an `adapter_folder` is to use.
 
         Returns:
             One message per speaker.
+
+        Raises:
+            UserError: If such a server is asked for agents with models of their own, or loads no adapter.
         """
         self.replaced = []
+        if self._served is not None and speakers and self.settings.messages not in _WITHOUT_ADAPTER:
+            self._known.require(self._served.serve(models))
         said = self._messages(speakers, write, greedy)
         for speaker, message in zip(speakers, said, strict=True):
             speaker.mailbox[speaker.agent] = message

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.chat.endpoint import check_address, read_key, shown
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
 
-_SETTINGS = ("base_url", "model", "api_key_env", "timeout", "max_retries", "prompts_per_request")
+if TYPE_CHECKING:
+    import openai
+
+_SETTINGS = ("base_url", "model", "api_key_env", "timeout", "max_retries", "prompts_per_request", "adapter_folder")
+_MISSING = 404
+_LOAD, _UNLOAD = "/load_lora_adapter", "/unload_lora_adapter"
+_RELOADED = "already"
 
 
 class MessageServer:
     """Asks a server for messages by OpenAI's completions protocol.
 
     The server continues prompts as they are; it must hold the same base model and, under the name `model`, the message
-    adapter of this run: `vllm serve BASE --enable-lora --lora-modules message=.../policy/adapters/message`.
+    adapter of this run: `vllm serve BASE --enable-lora --lora-modules message=.../policy/adapters/message`. With
+    `adapter_folder` the run loads its adapter there itself (`use_adapter`).
 
     Args:
         base_url: Address of the API, such as `"http://127.0.0.1:8000/v1"`.
@@ -26,6 +34,8 @@ class MessageServer:
         timeout: Seconds until a request counts as lost, > 0.
         max_retries: Repetitions after 429, 5xx, time-outs and broken connections, with growing pauses, >= 0.
         prompts_per_request: Prompts sent in one request, >= 1.
+        adapter_folder: Folder that the server reads under the same path, for adapters that it is asked to load; `None`:
+            the server was started with the adapter.
     """
 
     def __init__(
@@ -36,8 +46,13 @@ class MessageServer:
         timeout: float = 60.0,
         max_retries: int = 5,
         prompts_per_request: int = 64,
+        adapter_folder: str | None = None,
     ) -> None:
         check_address(base_url)
+        if adapter_folder is not None and (not isinstance(adapter_folder, str) or not adapter_folder):
+            raise UserError(f"`message_server.adapter_folder` is {adapter_folder!r} but must be a path.")
+        if adapter_folder is not None and Path(adapter_folder).exists() and not Path(adapter_folder).is_dir():
+            raise UserError(f"`message_server.adapter_folder` is {adapter_folder!r}, which is no folder.")
         bounds = (
             ("timeout", timeout, 0.001),
             ("max_retries", max_retries, 0),
@@ -48,6 +63,9 @@ class MessageServer:
                 raise UserError(f"`message_server.{name}` is {value!r} but must be a number of at least {least:g}.")
         self.base_url, self.model, self.api_key_env = base_url, model, api_key_env
         self.timeout, self.max_retries, self.prompts_per_request = timeout, max_retries, prompts_per_request
+        self.adapter_folder = None if adapter_folder is None else Path(adapter_folder).expanduser().resolve()
+        self._name = model
+        self._adapter: Path | None = None
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> MessageServer:
@@ -90,23 +108,73 @@ class MessageServer:
         by_prompt = dict(zip(asked, messages, strict=True))
         return [by_prompt[prompt] for prompt in prompts]
 
-    def _ask(self, prompts: list[str], max_words: int, temperature: float, seed: int | None) -> list[str]:
+    def use_adapter(self, digest: str, folder: Path) -> None:
+        """Has the server load an adapter, and forget the one that this object had it load before.
+
+        The adapter's name at the server is `model` and the digest. Others may have loaded it under this name already.
+        A server that no longer knows it, such as one that was started anew, is asked to load it again.
+
+        Args:
+            digest: Tells the adapter's weights from others.
+            folder: The adapter in PEFT's format, where the server finds it.
+
+        Raises:
+            UserError: If the server cannot load adapters while it runs, or refuses this one.
+        """
+        before, self._name, self._adapter = self._name, f"{self.model}-{digest}", folder
+        self._load()
+        if before not in (self.model, self._name):
+            # Another run may have it forgotten already.
+            self._post(_UNLOAD, {"lora_name": before}, spared=(400, _MISSING))
+
+    def _load(self) -> None:
+        self._post(_LOAD, {"lora_name": self._name, "lora_path": str(self._adapter)}, spared=(), loads=True)
+
+    def _post(self, path: str, body: dict[str, str], spared: tuple[int, ...], loads: bool = False) -> None:
+        import openai
+
+        secret = read_key(self.api_key_env, self.base_url)
+        try:
+            with self._client(secret, _is_anything) as client:
+                client.post(path, body=body, cast_to=str)
+        except openai.APIStatusError as error:
+            words = shown(str(error.body or ""), secret)
+            if error.status_code in spared or (loads and _RELOADED in words):
+                return
+            raise UserError(
+                f"`message_server` at {self.base_url} does not load adapters (status {error.status_code} of {path}"
+                f"{f': {words}' if words else ''}); start vLLM with `--enable-lora` and "
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True where it reads the same folder, or leave `adapter_folder` out."
+            ) from None
+        except openai.OpenAIError as error:
+            raise self._failed(f"did not answer ({type(error).__name__})") from None
+
+    def _client(self, secret: str, fits: Callable[[bytes], bool]) -> openai.OpenAI:
         import openai
 
         from rllib_llm_comm.chat.request_retries import BoundedHttp
 
-        secret = read_key(self.api_key_env, self.base_url)
-        client = openai.OpenAI(
+        return openai.OpenAI(
             api_key=secret, base_url=self.base_url, timeout=self.timeout,
-            max_retries=self.max_retries, http_client=BoundedHttp(self.timeout, _holds_texts),
+            max_retries=self.max_retries, http_client=BoundedHttp(self.timeout, fits),
         )  # fmt: skip
+
+    def _ask(
+        self, prompts: list[str], max_words: int, temperature: float, seed: int | None, again: bool = True
+    ) -> list[str]:
+        import openai
+
+        secret = read_key(self.api_key_env, self.base_url)
         try:
-            with client:
+            with self._client(secret, _holds_texts) as client:
                 answer = client.completions.create(
-                    model=self.model, prompt=prompts, max_tokens=max_words * TOKENS_PER_WORD, temperature=temperature,
+                    model=self._name, prompt=prompts, max_tokens=max_words * TOKENS_PER_WORD, temperature=temperature,
                     stop=["\n"], seed=seed,
                 )  # fmt: skip
         except openai.APIStatusError as error:
+            if error.status_code == _MISSING and self._adapter is not None and again:
+                self._load()
+                return self._ask(prompts, max_words, temperature, seed, again=False)
             words = shown(str(error.body or ""), secret)
             raise self._failed(f"answered with status {error.status_code}{f' ({words})' if words else ''}") from None
         except openai.OpenAIError as error:
@@ -120,8 +188,13 @@ class MessageServer:
     def _failed(self, what: str) -> UserError:
         return UserError(
             f"`message_server` at {self.base_url} {what}; start it with the base model and the message adapter under "
-            f"the name {self.model!r}, or leave `message_server` out."
+            f"the name {self._name!r}, or leave `message_server` out."
         )
+
+
+def _is_anything(body: bytes) -> bool:
+    """True: what vLLM says of a loaded adapter is a line of text that nobody reads."""
+    return True
 
 
 def _holds_texts(body: bytes) -> bool:

@@ -165,16 +165,17 @@ class MessageExchange(ConnectorV2):
         greedy: bool,
     ) -> list[Written]:
         """Lets the agents speak, each by its own module; of free text that PPO trains the drawn tokens are kept."""
-        speakers, writers = [], []
+        speakers, writers, models = [], [], []
         draws = self._communication.train_messages and self._communication.messages == "student"
         for episode, agent, single in speaking:
             mailbox = episode.custom_data.setdefault(MAILBOX, {})
             speakers.append(Speaker(str(agent), observations[id(single)], mailbox, _secret(episode)))
             module = _unwrapped(rl_module, episode.module_for(agent))
             writers.append(module.core.draw_messages if draws else module.write_messages)
+            models.append(module.core.lm)
         write = write_apart(writers)
         if not draws:
-            return [Written(text) for text in self._message_protocol().speak(speakers, write, greedy)]
+            return [Written(text) for text in self._message_protocol().speak(speakers, write, greedy, models)]
         drawn: list[Written] = []
 
         def write_and_keep(prompts: list[str], **kwargs: Any) -> list[str]:

@@ -48,6 +48,7 @@ class StudyEvaluation(BaseModel):
         seed: Seed of the first episode; the others count up.
         modes: True if actions are sampled, the most likely ones, or both, one after the other.
         communication: True if talk is measured (`evaluation.communication`), with sampled actions.
+        env_config: Settings of the environment that differ from those of training, such as shaped rewards left out.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -55,6 +56,7 @@ class StudyEvaluation(BaseModel):
     episodes: int = Field(default=100, ge=1, le=1_000_000)
     seed: int = Field(default=1000, ge=0, le=2**31 - 1)
     communication: bool = False
+    env_config: dict[str, Any] = Field(default_factory=dict)
     modes: Annotated[list[Literal["sampled", "greedy"]], _Different] = Field(
         default=["sampled", "greedy"], min_length=1
     )
@@ -214,6 +216,8 @@ def evaluations(study: Study, system: str) -> dict[str, dict[str, Any]]:
     """Suffix -> settings of the evaluations of a system: per mode, and per intervention with sampled actions."""
     how = study.evaluation
     common: dict[str, Any] = {"episodes": how.episodes, "seed": how.seed}
+    if how.env_config:
+        common["env_config"] = how.env_config
     found: dict[str, dict[str, Any]] = {mode: {**common, "greedy": mode == "greedy"} for mode in how.modes}
     if how.communication and "sampled" in found:
         found["sampled"]["communication"] = True

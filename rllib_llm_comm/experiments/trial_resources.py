@@ -82,13 +82,24 @@ def demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> Demand:
     values = first_point(dict(config))
     request = algorithm.default_resource_request(values)
     filled = algorithm.get_default_config().update_from_dict(values)
-    data = _CPUS_FOR_DATA if filled.is_offline else 0
+    data = cpus_for_data(algorithm, config)
     return Demand(
         cpus=sum(bundle.get("CPU", 0) for bundle in request.bundles),
         cpus_for_data=data,
         gpus=sum(bundle.get("GPU", 0) for bundle in request.bundles),
         reasons={"CPU": _reasons(filled, "CPU", data), "GPU": _reasons(filled, "GPU", 0)},
     )
+
+
+def cpus_for_data(algorithm: type[Algorithm], config: Mapping[str, Any]) -> int:
+    """Logical CPUs that Ray Data takes beside the first trial of a config; 0 if it plays.
+
+    Args:
+        algorithm: Class of the algorithm.
+        config: Its settings, with search spaces.
+    """
+    filled = algorithm.get_default_config().update_from_dict(first_point(dict(config)))
+    return _CPUS_FOR_DATA if filled.is_offline else 0
 
 
 def _reasons(config: AlgorithmConfig, resource: str, data: int) -> str:

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from adapter_server import AdapterServer
 from toys import TESTS, ColourTalk, language_model, randomise, register
 
 from rllib_llm_comm import VercoConfig, load_policy, register_all
@@ -67,6 +68,32 @@ def test_runners_and_learners(runners, learners, message_source):
         assert algo.load_message_adapter(message_source) is None
     finally:
         algo.stop()
+
+
+def test_a_server_has_the_adapter_of_the_run_from_its_first_message_on(message_source, tmp_path):
+    own = load_policy(message_source).core
+    with AdapterServer(load_policy(message_source).core.lm) as server:
+        algo = (
+            config()
+            .communication(
+                message_checkpoint=message_source,
+                message_server={"base_url": server.url, "adapter_folder": str(tmp_path / "adapters")},
+            )
+            .build_algo()
+        )
+        try:
+            results = algo.train()
+        finally:
+            algo.stop()
+    assert results["env_runners"]["message_words"] > 0
+    assert server.paths[0] == "/v1/load_lora_adapter" and server.paths[1:] == ["/v1/completions"] * (
+        len(server.paths) - 1
+    )
+    (folder,) = (tmp_path / "adapters").iterdir()
+    prompts = ["you see red. i say:"]
+    said = own.write_messages(prompts)
+    own.lm.load_adapter("message", folder)
+    assert own.write_messages(prompts) == said
 
 
 def curve(settings):

@@ -10,7 +10,16 @@ import pytest
 from tests import forked
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-QUICK = ["games", "onion_soup", "trunk", "gpu", "minirts_compilation", "minirts_observations", "officers"]
+QUICK = [
+    "games",
+    "onion_soup",
+    "trunk",
+    "gpu",
+    "minirts_compilation",
+    "minirts_observations",
+    "officers",
+    "base_memory",
+]
 SLOW = [
     "scoring",
     "questions",

@@ -40,6 +40,13 @@ def test_stages_of_the_study_that_comes_along(tmp_path):
     assert pipeline.check_stages(stages, {}) >= 1
 
 
+def test_games_may_be_judged_by_other_settings_than_those_of_training():
+    file = expand(read_study(examples()["study_minirts"]), "study")
+    assert file.experiments["told.verco"].config["env_config"]["shaping"] == 1.0
+    for judged in ("told.verco.sampled", "told.verco.messages_none", "medium.numbers.sampled"):
+        assert file.experiments[judged].config["env_config"] == {"shaping": 0.0}
+
+
 def test_systems_may_be_compared_in_some_scenarios(tmp_path):
     study = copy.deepcopy(yaml.safe_load(SMOKE.read_text()))
     study["scenarios"]["A"] = {"map_name": "A"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rllib_llm_comm.algorithms.message_sft import MessageSFT
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
@@ -144,3 +145,12 @@ def test_it_gets_no_more_cores_than_ray_has(ppo):
     experiment = make_experiment("a", {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0}})
     assert tune_config(experiment, ppo, 1)["num_cpus_for_main_process"] == 1
     assert tune_config(experiment, ppo, 999)["num_cpus_for_main_process"] == available_cpus()
+
+
+def test_a_trial_that_reads_data_leaves_cpus_for_that():
+    sft = make_experiment(
+        "sft", {"run": "MessageSFT", "config": {"input_": "labels"}, "stop": {"training_iteration": 1}}
+    )
+    for most in (3, 4, 999):
+        assert tune_config(sft, MessageSFT, most)["num_cpus_for_main_process"] == min(available_cpus(), most - 2)
+    assert tune_config(sft, MessageSFT, 1)["num_cpus_for_main_process"] == 1  # and the sentence says: give 3
