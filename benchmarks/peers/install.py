@@ -24,7 +24,7 @@ NOT_INSTALLED = {"vllm": "vllm is not installed: its wheels want a GPU and a tor
 
 
 def requirements(lamorel: str = LAMOREL) -> dict[str, list[str]]:
-    """What pip installs for each peer.
+    """Requirements of each peer, for pip.
 
     Args:
         lamorel: Where lamorel comes from.

@@ -23,7 +23,7 @@ class PartyError(Exception):
 
 @dataclass(frozen=True)
 class Party:
-    """Who takes part.
+    """A side of the comparison.
 
     Attributes:
         name: Its name in rows, and of its folder of environments.
@@ -83,7 +83,7 @@ class Process:
         self.versions: dict[str, str] = self._read()["versions"]
 
     def ask(self, work: str) -> Any:
-        """What the party answers to a request."""
+        """The answer of the party to a request."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # the end is told below, with its reason
             self._process.stdin.write(work + "\n")

@@ -1,4 +1,4 @@
-"""What every party's program shares: it reads a problem, then does what lines on its standard input say.
+"""The part that every party's program shares: it reads a problem, then does what lines on its standard input say.
 
 This file and the parties' programs run in the parties' own environments. So they import nothing of this package
 (`ours.py` excepted), and no more than torch at their top.

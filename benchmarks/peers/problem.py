@@ -90,7 +90,7 @@ def read_problem(folder: Path) -> Problem:
 
 
 def sizes(problem: Problem) -> Mapping[str, Any]:
-    """What the rows tell about a problem."""
+    """Sizes of a problem, as the rows tell them."""
     tails = [tail for tails in problem.candidate_ids for tail in tails]
     return {
         "decisions": len(problem.prompts),

@@ -38,7 +38,7 @@ GOAL = 3.0
 
 
 def options_of(parser: argparse.ArgumentParser) -> None:
-    """What this benchmark alone asks for."""
+    """Options of this benchmark alone."""
     parser.add_argument("--environments", type=Path, help="folder that install.py has filled")
     parser.add_argument("--base-model", default=RANDOM, help="as in a run, such as smollm2; random weights by default")
     parser.add_argument("--decisions", type=int, default=32, help="decisions of the batch, at least 2")

@@ -75,7 +75,7 @@ def _trainer(model: Any, tokenizer: Any, problem: dict[str, Any], scratch: str) 
         return {"prompt_ids": heads, "completion_ids": tails, "logprobs": None, "given": rewards}
 
     def reward(given: list[float], **_: Any) -> list[float]:
-        """What the roll-out says."""
+        """Rewards as the roll-out says."""
         return given
 
     return GRPOTrainer(
