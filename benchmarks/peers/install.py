@@ -27,7 +27,7 @@ def requirements(lamorel: str = LAMOREL) -> dict[str, list[str]]:
     """Requirements of each peer, for pip.
 
     Args:
-        lamorel: Where lamorel comes from.
+        lamorel: Source of lamorel.
     """
     return {
         # Its keys and values are tuples, which later versions of transformers refuse.
@@ -40,8 +40,8 @@ def install(folder: Path, wanted: Mapping[str, Sequence[str]]) -> list[str]:
     """Makes the environments that are not there yet.
 
     Args:
-        folder: Where they go, one folder each.
-        wanted: What each of them needs.
+        folder: Their place, one folder each.
+        wanted: Requirements of each of them.
 
     Returns:
         One sentence for each that could not be made; nothing of it is left.

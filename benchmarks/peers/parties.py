@@ -63,7 +63,7 @@ class Process:
     """A running party.
 
     Args:
-        party: Who.
+        party: The side that runs.
         problem: Folder of the problem.
         environments: Folder of the environments.
         threads: Threads of torch.

@@ -27,7 +27,7 @@ def serve(works: Mapping[str, Callable[[], Any]], versions: Mapping[str, str]) -
     """Answers requests, one name per line, with one line of JSON each, until the input ends.
 
     Args:
-        works: What can be asked for.
+        works: Answers by request.
         versions: Versions of the libraries that matter.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -64,7 +64,7 @@ def write_problem(folder: Path, base_model: str, decisions: int, candidates: int
     """Writes model, adapters and batch into a folder.
 
     Args:
-        folder: Where to; it is made.
+        folder: The target; it is made.
         base_model: A name that `base_model` of a run takes, or `"random"` for SmolLM2-135M's shape.
         decisions: Number of decisions, >= 2.
         candidates: Candidates of each decision.
