@@ -104,18 +104,24 @@ def compare(
     return seconds, seconds * ratio
 
 
-def main(description: str, measure: Callable[[argparse.Namespace], list[Row]]) -> None:
+def main(
+    description: str,
+    measure: Callable[[argparse.Namespace], list[Row]],
+    more: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
+) -> None:
     """The command line of a benchmark.
 
     Args:
         description: Its first line of help.
         measure: Gets the options (`rounds`, `threads`, `smoke`) and gives the rows.
+        more: Adds further options.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     parser.add_argument("--rounds", type=int, default=5, help="how often each pair is timed")
     parser.add_argument("--threads", type=int, default=1, help="torch threads of both sides")
     parser.add_argument("--smoke", action="store_true", help="smallest sizes and one round: shows that it runs")
+    more(parser)
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error(f"--rounds is {options.rounds} but must be at least 1.")
