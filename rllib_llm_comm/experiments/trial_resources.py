@@ -82,7 +82,7 @@ def demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> Demand:
     values = first_point(dict(config))
     request = algorithm.default_resource_request(values)
     filled = algorithm.get_default_config().update_from_dict(values)
-    data = cpus_for_data(algorithm, config)
+    data = _data(filled)
     return Demand(
         cpus=sum(bundle.get("CPU", 0) for bundle in request.bundles),
         cpus_for_data=data,
@@ -91,15 +91,23 @@ def demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> Demand:
     )
 
 
-def cpus_for_data(algorithm: type[Algorithm], config: Mapping[str, Any]) -> int:
-    """Logical CPUs that Ray Data takes beside the first trial of a config; 0 if it plays.
+def cpus_alone(algorithm: type[Algorithm], config: Mapping[str, Any], cores: int, most: int | None) -> int:
+    """Logical CPUs for the only trial, if it works in one process: all cores, but what Ray Data takes beside it.
 
     Args:
         algorithm: Class of the algorithm.
         config: Its settings, with search spaces.
+        cores: Of this machine.
+        most: Logical CPUs of a local Ray; `None` if they are not known.
     """
+    if most is None:
+        return cores
     filled = algorithm.get_default_config().update_from_dict(first_point(dict(config)))
-    return _CPUS_FOR_DATA if filled.is_offline else 0
+    return min(cores, max(1, most - _data(filled)))
+
+
+def _data(config: AlgorithmConfig) -> int:
+    return _CPUS_FOR_DATA if config.is_offline else 0
 
 
 def _reasons(config: AlgorithmConfig, resource: str, data: int) -> str:

@@ -21,7 +21,7 @@ from rllib_llm_comm.experiments.resume import check_restore, put_unsigned_aside
 from rllib_llm_comm.experiments.search_space import grid_points, has_search, seeds_of, to_tune
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.trial_checkpoints import sealed_metrics, whole_checkpoints
-from rllib_llm_comm.experiments.trial_resources import cpus_for_data, demand
+from rllib_llm_comm.experiments.trial_resources import cpus_alone, demand
 from rllib_llm_comm.experiments.tune_state import find_state, repair_state
 from rllib_llm_comm.files import disk_fault, disk_fault_now, move_aside
 
@@ -248,8 +248,7 @@ def tune_config(experiment: Experiment, algorithm: type[Algorithm], most: int | 
     alone = all(not config.get(key, getattr(default, key)) for key in ("num_env_runners", "num_learners"))
     one_trial = experiment.num_samples == 1 and not has_search(config)
     if alone and one_trial and not {"num_cpus_for_main_process", "num_cpus_for_driver"} & set(config):
-        left = available_cpus() if most is None else max(1, most - cpus_for_data(algorithm, config))
-        config["num_cpus_for_main_process"] = min(available_cpus(), left)
+        config["num_cpus_for_main_process"] = cpus_alone(algorithm, config, available_cpus(), most)
     seeds = seeds_of(config)
     return {key: to_tune(value, seeds) for key, value in config.items()}
 
