@@ -66,6 +66,8 @@ class REDConfig(MAPPOConfig):
         self.demonstrations: str | None = None
         self.officer: str | None = None
         self.rl_updates = 10
+        self.rl_until: float | None = None
+        self.rl_window = 10
         self.critic_first = 10
         self.warm_up = 10
         self.clone_steps = 200
@@ -126,6 +128,8 @@ class REDConfig(MAPPOConfig):
         demonstrations: str | None = NotProvided,
         officer: str | None = NotProvided,
         rl_updates: int = NotProvided,
+        rl_until: float | None = NotProvided,
+        rl_window: int = NotProvided,
         critic_first: int = NotProvided,
         warm_up: int = NotProvided,
         clone_steps: int = NotProvided,
@@ -149,6 +153,10 @@ class REDConfig(MAPPOConfig):
             officer: A cloned officer to start from, or `None` (default) for fresh weights. The paper starts from one;
                 from scratch its RL fails.
             rl_updates: Updates of the RL phase before each cloning phase, >= 1. Default 10 (ours); RED: 100.
+            rl_until: Share of games won in the last `rl_window` updates of an RL phase at which it ends early, in
+                (0, 1]; or `None` (default; RED). With `stop: {red/won_share: SHARE}` the run ends with the cloning
+                phase that follows (ours).
+            rl_window: Updates whose games count for `won_share`, >= 1. Default 10 (ours).
             critic_first: First updates at which the critic learns alone, >= 0. Default 10 (RED).
             warm_up: Updates behind these over which `lr` rises from 0 on a line, >= 0. Default 10 (ours); SAMA: the
                 first fifth of the run.
@@ -198,8 +206,8 @@ class REDConfig(MAPPOConfig):
         super()._validate_training()
         require_choice("method", self.method, METHODS)
         for name, least in (
-            ("rl_updates", 1), ("critic_first", 0), ("warm_up", 0), ("clone_steps", 1), ("clone_batch_size", 1),
-            ("clone_rows", 1),
+            ("rl_updates", 1), ("rl_window", 1), ("critic_first", 0), ("warm_up", 0), ("clone_steps", 1),
+            ("clone_batch_size", 1), ("clone_rows", 1),
         ):  # fmt: skip
             require_whole(name, getattr(self, name), least)
         for name, low, high in (
@@ -207,6 +215,8 @@ class REDConfig(MAPPOConfig):
             ("held_out", 0.01, 0.5), ("won_ratio", 0.0, 1e3), ("joint_coeff", 0.0, 1e6),
         ):  # fmt: skip
             require_number(name, getattr(self, name), low, high)
+        if self.rl_until is not None:
+            require_number("rl_until", self.rl_until, 1e-3, 1.0)
         if self.nll_limit is not None:
             require_number("nll_limit", self.nll_limit, 1e-3, 1e3)
         if self.batch_mode != "complete_episodes":
@@ -235,8 +245,8 @@ class REDConfig(MAPPOConfig):
 class RED(PolicyCheckpointMixin, PPO):
     """PPO under no command, in turns with cloning on demonstrations and won games; settings: `REDConfig`.
 
-    Results of an iteration with a cloning phase, under `red`: `clone_loss`, `clone_steps`, `won_games`,
-    `won_decisions`, and `held_out_nll` of the demonstrations.
+    Results of an iteration, under `red`: `won_share` (as `RLPhase.won_share`, before the cloning phase); with a cloning
+    phase also `clone_loss`, `clone_steps`, `won_games`, `won_decisions`, and `held_out_nll` of the demonstrations.
     """
 
     @classmethod
@@ -259,13 +269,16 @@ class RED(PolicyCheckpointMixin, PPO):
 
     @override(PPO)
     def training_step(self) -> None:
-        """A PPO update under no command; after every `rl_updates` of them a cloning phase."""
+        """A PPO update under no command; at the end of an RL phase a cloning phase."""
         super().training_step()
         config: Any = self.config
-        if config.method == BOTH_PHASES and (self.iteration + 1) % config.rl_updates == 0:
-            for name, value in on_first_learner(self, _clone).items():
-                self.metrics.log_value((RED_RESULTS, name), value, window=1)
+        share, is_over = on_first_learner(self, _phase)
+        results = {"won_share": share}
+        if config.method == BOTH_PHASES and is_over:
+            results.update(on_first_learner(self, _clone))
             self._sync_runners()
+        for name, value in results.items():
+            self.metrics.log_value((RED_RESULTS, name), value, window=1)
 
     @override(PolicyCheckpointMixin)
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -278,6 +291,10 @@ class RED(PolicyCheckpointMixin, PPO):
         """Demonstrations and first officer, for the policy folder."""
         config: Any = self.config
         return {"method": config.method, "demonstrations": config.demonstrations, "officer": config.officer}
+
+
+def _phase(learner: REDLearner) -> tuple[float, bool]:
+    return learner.phase.won_share, learner.phase.is_over
 
 
 def _clone(learner: REDLearner) -> dict[str, float]:

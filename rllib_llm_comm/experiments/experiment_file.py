@@ -49,6 +49,7 @@ _RESULT_ROOTS = (
     "timers",
     "perf",
     "custom_metrics",
+    "red",  # of the algorithm RED
 )
 # Results that count up from 0, so that another limit is a mistake.
 _COUNTERS = (

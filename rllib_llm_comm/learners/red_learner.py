@@ -25,6 +25,7 @@ from rllib_llm_comm.agents.won_games import WonGames, mixed_batch
 from rllib_llm_comm.learners.mappo_learner import MAPPOLearner
 from rllib_llm_comm.learners.minibatches import ROW_GROUP
 from rllib_llm_comm.learners.multi_agent_ppo_learner import ACTOR, MultiAgentPPOLearner
+from rllib_llm_comm.learners.red_phases import RLPhase
 
 WEIGHT = "weight"
 RED_STATE = "rllib_llm_comm_red"
@@ -38,21 +39,23 @@ class KeepWonGames(ConnectorV2):
 
     Args:
         won: Takes the games in.
+        phase: Takes their number in.
     """
 
-    def __init__(self, *args: Any, won: WonGames, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, won: WonGames, phase: RLPhase, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._won = won
+        self._won, self._phase = won, phase
 
     @override(ConnectorV2)
     def __call__(
         self, *, rl_module: RLModule, batch: dict[str, Any], episodes: list[EpisodeType], **kwargs: Any
     ) -> Any:
         """Takes in what was won; the batch stays as it is."""
-        for episode in episodes:
-            singles = [single for single in episode.agent_episodes.values() if len(single)]
-            if singles and all(single.is_terminated and single.get_rewards(-1) > 0 for single in singles):
-                self._won.add(_decisions(singles))
+        games = [[single for single in episode.agent_episodes.values() if len(single)] for episode in episodes]
+        won = [singles for singles in games if _is_won(singles)]
+        for singles in won:
+            self._won.add(_decisions(singles))
+        self._phase.add(len(won), len(games))
         return batch
 
 
@@ -76,12 +79,12 @@ class REDLearner(MAPPOLearner):
     """`MAPPOLearner` for officers with RED's second phase.
 
     The RL phase is PPO; the actor rests for the first `critic_first` updates, then its rate rises for `warm_up` more.
-    `clone` is the cloning phase, with an Adam of its own. With the method "joint" there are no phases: each loss of PPO
-    has the cloning loss of a minibatch of demonstrations on top.
+    `phase` tells when it is over. `clone` is the cloning phase, with an Adam of its own. With the method "joint" there
+    are no phases: each loss of PPO has the cloning loss of a minibatch of demonstrations on top.
 
     Settings read from the config, beside those of `MAPPOLearner`: `method`, `demonstrations`, `held_out`,
     `critic_first`, `warm_up`, `clone_steps`, `clone_batch_size`, `clone_lr`, `clone_rows`, `clone_idle`,
-    `clone_grad_clip`, `won_ratio`, `nll_limit`, `joint_coeff`.
+    `clone_grad_clip`, `won_ratio`, `nll_limit`, `joint_coeff`, `rl_updates`, `rl_window`, `rl_until`.
     """
 
     @override(MultiAgentPPOLearner)
@@ -89,10 +92,11 @@ class REDLearner(MAPPOLearner):
         """Builds as MAPPO does, and reads the demonstrations."""
         config: Any = self.config
         self._won = WonGames(config.clone_rows)
+        self.phase = RLPhase(config.rl_updates, config.rl_window, config.rl_until)
         self._draws = np.random.default_rng(config.seed)
         super().build()
         if self._learner_connector is not None:
-            self._learner_connector.prepend(KeepWonGames(won=self._won))
+            self._learner_connector.prepend(KeepWonGames(won=self._won, phase=self.phase))
             if config.critic_observation == BY_TEAM:
                 self._learner_connector.append(KeepPairs())
         self._shown: OfficerRows | None = None
@@ -147,6 +151,7 @@ class REDLearner(MAPPOLearner):
             `held_out_nll` of demonstrations after it.
         """
         config: Any = self.config
+        self.phase.begin()
         demonstrated, won = self._demonstrated(config.clone_rows), self._won_decisions()
         losses, nll = list[float](), float("nan")
         for _ in range(_MOST_ROUNDS):
@@ -211,6 +216,7 @@ class REDLearner(MAPPOLearner):
         if self._check_component(RED_STATE, components, not_components):
             state[RED_STATE] = {
                 "won": self._won.get_state(),
+                "phase": self.phase.get_state(),
                 "cloner": self._cloner.state_dict(),
                 "draws": self._draws.bit_generator.state,
                 "first_nll": self._first_nll,
@@ -223,6 +229,8 @@ class REDLearner(MAPPOLearner):
         super().set_state(state)
         if kept := state.get(RED_STATE):
             self._won.set_state(kept["won"])
+            if "phase" in kept:  # not in checkpoints of the first releases
+                self.phase.set_state(kept["phase"])
             self._cloner.load_state_dict(kept["cloner"])
             self._draws.bit_generator.state = kept["draws"]
             self._first_nll = kept["first_nll"]
@@ -231,6 +239,11 @@ class REDLearner(MAPPOLearner):
     def get_parameters(self, module: Any) -> list[torch.nn.Parameter]:
         """All of them."""
         return list(module.parameters())
+
+
+def _is_won(singles: Sequence[Any]) -> bool:
+    """True for a game that ended in time and paid all its agents."""
+    return bool(singles) and all(single.is_terminated and single.get_rewards(-1) > 0 for single in singles)
 
 
 def _decisions(singles: Sequence[Any]) -> dict[str, np.ndarray]:

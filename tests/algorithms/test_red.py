@@ -21,6 +21,7 @@ from rllib_llm_comm.agents.won_games import WonGames
 from rllib_llm_comm.envs import minirts
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.red_learner import KeepPairs, KeepWonGames
+from rllib_llm_comm.learners.red_phases import RLPhase
 from rllib_llm_comm.modules.officer import CollectiveDistribution, OfficerModule
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -74,7 +75,7 @@ def test_both_phases_and_a_checkpoint_that_goes_on(folders, tmp_path):
     assert same(first, weights(algo))
     results = algo.train()
     told = results["learners"]["shared"]
-    assert float(told["ratio_first_minibatch"]) < 1e-5 and "red" not in results
+    assert float(told["ratio_first_minibatch"]) < 1e-5 and set(results["red"]) == {"won_share"}
     learned = weights(algo)
     changed = {name for name in first if not torch.equal(first[name], learned[name])}
     assert changed == {"value.weight", "value.bias"}  # the critic learns alone at first
@@ -88,10 +89,11 @@ def test_both_phases_and_a_checkpoint_that_goes_on(folders, tmp_path):
     assert learner(algo).clone()["clone_steps"] == 6
     learner(algo)._first_nll = 5.0
     path = algo.save_to_path(str(tmp_path / "checkpoint"))
-    kept, moments = weights(algo), learner(algo)._cloner.state_dict()
+    kept, moments, phase = weights(algo), learner(algo)._cloner.state_dict(), learner(algo).phase.get_state()
     algo.stop()
     again = Algorithm.from_checkpoint(path)
     assert same(kept, weights(again)) and learner(again)._won.count == 5 and learner(again)._first_nll == 5.0
+    assert learner(again).phase.get_state() == phase and phase == {"done": 0, "games": []}
     restored = learner(again)._cloner.state_dict()["state"]
     assert restored and all(torch.equal(restored[n]["exp_avg"], one["exp_avg"]) for n, one in moments["state"].items())
     again.train()
@@ -101,6 +103,20 @@ def test_both_phases_and_a_checkpoint_that_goes_on(folders, tmp_path):
     while officer.agents:
         officer.step(dict.fromkeys(officer.agents, 1))  # mine
     assert load_policy(path).manifest.provenance["method"] == "red"
+
+
+def test_an_rl_phase_ends_early_where_enough_games_are_won(folders):
+    algo = red(folders, rl_updates=5, rl_window=2, rl_until=0.5).build_algo()
+    algo.train()
+    learner(algo).phase.set_state({"done": 1, "games": [(4, 10)]})
+    lost = algo.train()["red"]  # nobody wins in 600 ticks
+    assert set(lost) == {"won_share"} and 0.0 < lost["won_share"] < 0.4
+    learner(algo).phase.set_state({"done": 1, "games": [(40, 40)]})
+    won = algo.train()["red"]
+    assert won["won_share"] > 0.5 and won["clone_steps"] == 2
+    algo.train()
+    assert learner(algo).phase.get_state()["done"] == 1  # a phase has `rl_window` updates at least
+    algo.stop()
 
 
 def test_every_game_of_training_has_a_start_of_its_own_and_is_kept_whole(folders, tmp_path):
@@ -134,10 +150,11 @@ def test_every_game_of_training_has_a_start_of_its_own_and_is_kept_whole(folders
 def test_ablations_clone_with_ppo_or_not_at_all(folders):
     joint = red(folders, method="joint", critic_first=0).build_algo()
     result = joint.train()
-    assert np.isfinite(float(result["learners"]["shared"]["clone_loss"])) and "red" not in result
+    assert np.isfinite(float(result["learners"]["shared"]["clone_loss"]))
+    assert set(result["red"]) == {"won_share"}
     joint.stop()
     alone = red({**folders, "demonstrations": None}, method="rl", rl_updates=1).build_algo()
-    assert "red" not in alone.train()
+    assert set(alone.train()["red"]) == {"won_share"}
     alone.stop()
 
 
@@ -195,7 +212,9 @@ def test_won_games_are_kept_whole_and_lost_ones_are_not():
         return SimpleNamespace(agent_episodes=agents)
 
     won = WonGames(100)
-    KeepWonGames(won=won)(rl_module=None, batch={}, episodes=[game(1.0), game(-1.0), game(0.0)])
+    phase = RLPhase(5, 1, None)
+    KeepWonGames(won=won, phase=phase)(rl_module=None, batch={}, episodes=[game(1.0), game(-1.0), game(0.0)])
+    assert phase.won_share == pytest.approx(1 / 3)
     assert len(won) == 1 and won.count == 6
     assert won.columns()["action"][:, 0].tolist() == won.columns()["ages"][:, 0].tolist() == [0, 1, 2, 0, 1, 2]
 
