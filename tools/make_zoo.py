@@ -41,7 +41,7 @@ def copy_policy(checkpoint: str, target: Path, env_config: dict[str, Any]) -> No
     found = find_policy(checkpoint)
     manifest = read_manifest(found)
     shutil.copytree(found, target, ignore=shutil.ignore_patterns(CARD))
-    told = {name: value for name, value in manifest.provenance.items() if name != "message_checkpoint"}
+    told = {name: without_place(v) for name, v in manifest.provenance.items() if name != "message_checkpoint"}
     if env_config:
         trained_with = {name: without_place(value) for name, value in manifest.env_config.items()}
         told.setdefault("trained_with", trained_with)  # a policy of the zoo knows it already
