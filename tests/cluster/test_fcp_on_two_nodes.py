@@ -4,33 +4,12 @@ from __future__ import annotations
 
 import pytest
 import ray
-from ray.cluster_utils import Cluster
 
 from rllib_llm_comm import FCPConfig
 from rllib_llm_comm.algorithms.fcp_members import train_part
 
 pytestmark = pytest.mark.slow  # two nodes and their processes
 ITERATIONS = 2
-
-
-@pytest.fixture
-def second_node():
-    """The id of the node that has all CPUs; the head, on which the learner is, has none."""
-    if ray.is_initialized():
-        ray.shutdown()
-    store = 2 * 10**8
-    cluster = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 0, "object_store_memory": store, "include_dashboard": False},
-    )
-    try:
-        node = cluster.add_node(num_cpus=2, object_store_memory=store)
-        ray.init(address=cluster.address, log_to_driver=False)
-        cluster.wait_for_nodes()
-        yield node.node_id
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
 
 
 @ray.remote(num_cpus=1)
