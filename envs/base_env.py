@@ -38,8 +38,11 @@ class Game(ParallelEnv, ABC):
         action_spaces: The space of each agent's actions.
         render_mode: Default mode of `render`.
         state_bounds: Least and largest number of `state`.
+        observes_busy: Whether `step` makes observations for agents that need no action, too, as PettingZoo demands;
+            False from who would drop them. All agents get their last one either way. A game may disregard it.
     """
 
+    observes_busy: bool = True
     env_id: ClassVar[str]
     state_bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     _rng: np.random.Generator

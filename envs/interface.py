@@ -279,6 +279,9 @@ def check_actions(
                 "give one for every agent whose info `needs_action` is true."
             )
         action = actions[agent]
+        if type(action) is int and 0 <= action < num_actions:  # the usual one, without more questions
+            chosen.append(action)
+            continue
         if not isinstance(action, (int, np.integer)) or not 0 <= action < num_actions:
             raise UserError(
                 f"`actions[{agent!r}]` is {action!r} but must be a whole number from 0 to {num_actions - 1}."

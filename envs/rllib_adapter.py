@@ -23,6 +23,7 @@ from pettingzoo import ParallelEnv
 from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.equal_starts import EqualStarts, Start
 from rllib_llm_comm.envs.games import env_spec
 from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS, joined_info, require_gone
@@ -144,6 +145,8 @@ class ParallelEnvAdapter(MultiAgentEnv):
             seed = int(self._rng.integers(_MAX_SEED))
         else:
             self._rng = np.random.default_rng(seed)
+        if isinstance(game := self.env.unwrapped, Game):
+            game.observes_busy = game is not self.env  # `step` would drop those; wrappers may want them
         with phase(ENV):
             observations, infos = self.env.reset(seed=seed, options=options)
         self._pending = {}
@@ -199,7 +202,8 @@ class ParallelEnvAdapter(MultiAgentEnv):
     def _collect(self, agent: AgentID, reward: float, info: Mapping[str, Any]) -> dict[str, Any]:
         """Adds one step of an agent to what it is still to be told."""
         told = {**info, STEP_REWARDS: list(info.get(STEP_REWARDS) or [reward])}
-        self._pending[agent] = new = joined_info(self._pending.get(agent, {}), told)
+        before = self._pending.get(agent)
+        self._pending[agent] = new = told if before is None else joined_info(before, told)
         return new
 
     def _ends(
@@ -237,6 +241,15 @@ class ParallelEnvAdapter(MultiAgentEnv):
     def close(self) -> None:
         """Closes the wrapped environment."""
         self.env.close()
+
+
+def shows_copies(env: Any) -> bool:
+    """True if nothing writes into an observation that this environment has shown: that of our games, a test says so.
+
+    Args:
+        env: An environment of RLlib's.
+    """
+    return isinstance(env, ParallelEnvAdapter) and isinstance(env.env.unwrapped, Game)
 
 
 def wrap_games(env: Any, wrapper: Callable[[ParallelEnv, int], ParallelEnv], wanted: str) -> None:

@@ -20,6 +20,7 @@ BLOCKED_STEPS = 8
 """Steps in one place after which a committed cook gives its goal up."""
 WAIT_STEPS = 4
 """Longest time that a committed cook waits."""
+_ALL_ALLOWED = np.ones(NUM_ACTIONS, np.int8)
 
 
 class ActionLevel(Protocol):
@@ -87,7 +88,7 @@ class PrimitiveActions:
 
     def mask(self, player: int) -> np.ndarray:
         """All are allowed."""
-        return np.ones(NUM_ACTIONS, np.int8)
+        return _ALL_ALLOWED.copy()
 
     def phrases(self, player: int) -> list[str]:
         """Effect of each action, in words."""

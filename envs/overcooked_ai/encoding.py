@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
@@ -11,6 +14,7 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import (
     FACING,
     FIELDS,
     HELD,
+    HELD_CONTENTS,
     IDLE,
     NOTHING,
     ONION,
@@ -18,12 +22,23 @@ from rllib_llm_comm.envs.overcooked_ai.kernel import (
     SOUP,
     TIMES,
     TOMATO,
+    WIDTH,
     X,
     Y,
 )
-from rllib_llm_comm.envs.overcooked_ai.layouts import COUNTER, DISHES, FLOOR, ONIONS, POT, SERVING, TOMATOES, Layout
-from rllib_llm_comm.envs.overcooked_ai.recipes import FULL, TOMATO_SHIFT, TOMATO_UNIT, ingredients
-from rllib_llm_comm.envs.overcooked_ai.routes import Routes
+from rllib_llm_comm.envs.overcooked_ai.layouts import (
+    COUNTER,
+    DISHES,
+    FLOOR,
+    ONIONS,
+    POT,
+    SERVING,
+    TOMATOES,
+    Cell,
+    Layout,
+)
+from rllib_llm_comm.envs.overcooked_ai.recipes import FULL, TOMATO_SHIFT, TOMATO_UNIT
+from rllib_llm_comm.envs.overcooked_ai.routes import Routes, routes_of
 
 NUM_CHANNELS = 26
 NUM_FEATURES = 96
@@ -40,6 +55,8 @@ _POT_PLANE, _COUNTER_PLANE, _ONION_PLANE, _TOMATO_PLANE, _DISH_PLANE, _SERVING_P
 _IDLE_ONIONS, _IDLE_TOMATOES, _SOUP_ONIONS, _SOUP_TOMATOES, _STEPS_LEFT, _READY = range(16, 22)
 _LOOSE_DISH, _LOOSE_ONION, _LOOSE_TOMATO, _URGENT = range(22, 26)
 _BLOCK = 46
+_POTS = 2
+_HOLDABLE = 5  # nothing, onion, dish, soup, tomato
 
 
 def static_planes(layout: Layout) -> np.ndarray:
@@ -130,75 +147,99 @@ def lossless_many(states, planes, rules, horizon, out):  # type: ignore[no-untyp
         lossless(states[game], planes, rules, horizon, out[game])
 
 
-def features(state: np.ndarray, layout: Layout, routes: Routes) -> np.ndarray:
+class FeatureTables(NamedTuple):
+    """Parts of the features that do not change in a kitchen, for `features`.
+
+    Attributes:
+        blocks: int16 (cells, 4, 5, 46): a cook's block by its cell, its direction and what it holds, without pots and
+            without the contents of a soup in its hands.
+        pots: int16 (cells, 4, 2): the cells of the two nearest pots that it can face; -1 for none.
+    """
+
+    blocks: np.ndarray
+    pots: np.ndarray
+
+
+@lru_cache(maxsize=32)
+def feature_tables(layout: Layout) -> FeatureTables:
+    """The tables of a kitchen, computed once.
+
+    Args:
+        layout: The kitchen.
+    """
+    routes, cells = routes_of(layout), layout.width * layout.height
+    blocks, pots = np.zeros((cells, 4, _HOLDABLE, _BLOCK), np.int16), np.full((cells, 4, _POTS), -1, np.int16)
+    for x, y in layout.cells(FLOOR):
+        cell = y * layout.width + x
+        for facing in range(4):
+            for held in range(_HOLDABLE):
+                blocks[cell, facing, held] = _still_block((x, y), facing, held, layout, routes)
+            for number, (pot_x, pot_y) in enumerate(routes.nearest((x, y), facing, POT)[:_POTS]):
+                pots[cell, facing, number] = pot_y * layout.width + pot_x
+    return FeatureTables(blocks, pots)
+
+
+def _still_block(place: Cell, facing: int, held: int, layout: Layout, routes: Routes) -> np.ndarray:
+    """int16 (46,): a row of `FeatureTables.blocks`."""
+    x, y = place
+    block = np.zeros(_BLOCK, np.int16)
+    block[facing] = 1
+    if held != NOTHING:
+        block[4 + {ONION: 0, SOUP: 1, DISH: 2, TOMATO: 3}[held]] = 1
+    # Loose objects and empty counters are never found: counters are no goals of the original's default planner.
+    wanted = {8: (ONION, ONIONS), 10: (TOMATO, TOMATOES), 12: (DISH, DISHES), 18: (None, SERVING)}
+    for where, (has_it, kind) in wanted.items():
+        cells = routes.nearest(place, facing, kind)
+        if held != has_it and cells:
+            block[where : where + 2] = cells[0][0] - x, cells[0][1] - y
+    for number, (dx, dy) in enumerate(((0, -1), (0, 1), (1, 0), (-1, 0))):
+        block[42 + number] = layout.kind((x + dx, y + dy)) != FLOOR
+    return block
+
+
+@njit(cache=True, nogil=True)
+def features(state, blocks, near, rules, out):  # type: ignore[no-untyped-def]
     """The 96 features of Overcooked-AI for both players, two pots, counters not among the planner's goals.
 
     Own block (46), partner's block (46), partner's place relative to one's own (2), own place (2).
 
     Args:
         state: int16 (S,).
-        layout: The kitchen.
-        routes: Its ways.
-
-    Returns:
-        int16 (2, 96).
+        blocks: As of `FeatureTables`.
+        near: `FeatureTables.pots`.
+        rules: Result of `kernel.rule_numbers`.
+        out: int16 (2, 96), overwritten.
     """
-    blocks = [_block(state, i, layout, routes) for i in range(2)]
-    places = [state[PLAYER + FIELDS * i : PLAYER + FIELDS * i + 2] for i in range(2)]
-    rows = [
-        np.concatenate([blocks[i], blocks[1 - i], places[1 - i] - places[i], places[i]]).astype(np.int16)
-        for i in range(2)
-    ]
-    return np.stack(rows)
+    width = int(rules[WIDTH])
+    for i in range(2):
+        at, partner = PLAYER + FIELDS * i, PLAYER + FIELDS * (1 - i)
+        x, y, facing, held = state[at + X], state[at + Y], state[at + FACING], state[at + HELD]
+        cell = y * width + x
+        block = out[i, :_BLOCK]
+        block[:] = blocks[cell, facing, held]
+        if held == SOUP:
+            block[16] = state[at + HELD_CONTENTS] & (TOMATO_UNIT - 1)
+            block[17] = state[at + HELD_CONTENTS] >> TOMATO_SHIFT
+        for number in range(_POTS):
+            if near[cell, facing, number] >= 0:
+                _put_pot(state, rules, near[cell, facing, number], x, y, block[22 + 10 * number : 32 + 10 * number])
+        out[1 - i, _BLOCK : 2 * _BLOCK] = block
+        out[i, 92], out[i, 93] = state[partner + X] - x, state[partner + Y] - y
+        out[i, 94], out[i, 95] = x, y
 
 
-def _block(state: np.ndarray, i: int, layout: Layout, routes: Routes) -> np.ndarray:
-    at = PLAYER + FIELDS * i
-    x, y, facing, held, inside, _ = (int(value) for value in state[at : at + FIELDS])
-    block = np.zeros(_BLOCK, np.int16)
-    block[facing] = 1
-    if held != NOTHING:
-        block[4 + {ONION: 0, SOUP: 1, DISH: 2, TOMATO: 3}[held]] = 1
-
-    def delta(where: int, kind: int) -> None:
-        cells = routes.nearest((x, y), facing, kind)
-        if cells:
-            block[where : where + 2] = cells[0][0] - x, cells[0][1] - y
-
-    # Loose objects and empty counters are never found: counters are no goals of the original's default planner.
-    if held != ONION:
-        delta(8, ONIONS)
-    if held != TOMATO:
-        delta(10, TOMATOES)
-    if held != DISH:
-        delta(12, DISHES)
-    if held == SOUP:
-        block[16:18] = ingredients(inside)
-    delta(18, SERVING)
-    for number, pot in enumerate(routes.nearest((x, y), facing, POT)[:2]):
-        block[22 + 10 * number : 32 + 10 * number] = _pot(state, pot, (x, y), layout)
-    for number, (dx, dy) in enumerate(((0, -1), (0, 1), (1, 0), (-1, 0))):
-        block[42 + number] = layout.kind((x + dx, y + dy)) != FLOOR
-    return block
-
-
-def _pot(state: np.ndarray, pot: tuple[int, int], place: tuple[int, int], layout: Layout) -> list[int]:
+@njit(cache=True, nogil=True)
+def _put_pot(state, rules, cell, x, y, out):  # type: ignore[no-untyped-def]
     """Exists, empty, full, cooking, ready, onions, tomatoes, steps left, dx, dy."""
-    at = CELLS + 3 * (pot[1] * layout.width + pot[0])
-    kind, inside, tick = (int(value) for value in state[at : at + 3])
-    onions, tomatoes = ingredients(inside)
+    at, width = CELLS + 3 * cell, int(rules[WIDTH])
+    kind, inside, tick = state[at], state[at + 1], state[at + 2]
+    onions, tomatoes = inside & (TOMATO_UNIT - 1), inside >> TOMATO_SHIFT
     started = kind == SOUP and tick != IDLE
-    left = max(0, layout.recipes.times[inside] - tick) if started else 0
-    ready = started and left == 0
-    return [
-        1,
-        int(kind == NOTHING),
-        int(started or (kind == SOUP and onions + tomatoes == FULL)),
-        int(started and not ready),
-        int(ready),
-        onions,
-        tomatoes,
-        left,
-        pot[0] - place[0],
-        pot[1] - place[1],
-    ]
+    left = max(0, int(rules[TIMES + inside]) - tick) if started else 0
+    out[0] = 1
+    out[1] = kind == NOTHING
+    out[2] = started or (kind == SOUP and onions + tomatoes == FULL)
+    out[3] = started and left > 0
+    out[4] = started and left == 0
+    out[5], out[6], out[7] = onions, tomatoes, left
+    out[8], out[9] = cell % width - x, cell // width - y

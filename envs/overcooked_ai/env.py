@@ -139,7 +139,7 @@ from rllib_llm_comm.envs.overcooked_ai.observations import (
     whole,
     whole_space,
 )
-from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, Kitchen
+from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, QUIET, Kitchen
 from rllib_llm_comm.envs.overcooked_ai.sayings import meaning, understand
 from rllib_llm_comm.envs.overcooked_ai.setting_checks import check_values
 from rllib_llm_comm.envs.overcooked_ai.subgoals import pots_in_use
@@ -276,33 +276,40 @@ class OvercookedAI(Game):
         """
         if not self.agents:
             return {}, {}, {}, {}, {}
-        free = [self.level.needs_action(self.players[agent]) for agent in self.agents]
-        chosen = check_actions(actions, self.agents, free, self.level.num_actions)
-        for agent, action in zip(self.agents, chosen, strict=True):
+        level, kitchen, names = self.level, self.kitchen, self.agents
+        one, two = self.players[names[0]], self.players[names[1]]
+        free = (level.needs_action(one), level.needs_action(two))
+        for player, action in zip((one, two), check_actions(actions, names, free, level.num_actions), strict=True):
             if action is not None:
-                self.level.choose(self.players[agent], action)
+                level.choose(player, action)
         rewards: list[list[float]] = [[], []]
         events: list[list[str]] = [[], []]
-        self.passed = [self.kitchen.state.copy()]
+        self.passed = [kitchen.state.copy()]
         while True:
             self._game_step(rewards, events)
-            self.passed.append(self.kitchen.state.copy())
-            if self.kitchen.over or any(self.level.needs_action(player) for player in range(2)):
+            self.passed.append(kitchen.state.copy())
+            over = kitchen.over
+            if over or level.needs_action(0) or level.needs_action(1):
                 break
-        names, over = self.agents, self.kitchen.over
         observed, infos = self._observations(), self._infos(rewards, events)
         if over:
             self.agents = []
-        earned = {agent: float(sum(rewards[self.players[agent]])) for agent in names}
+        earned = {names[0]: float(sum(rewards[one])), names[1]: float(sum(rewards[two]))}
         return observed, earned, dict.fromkeys(names, False), dict.fromkeys(names, over), infos
 
     def _game_step(self, rewards: list[list[float]], events: list[list[str]]) -> None:
-        result = self.kitchen.step([self.level.primitive(player) for player in range(2)])
+        level = self.level
+        result = self.kitchen.step((level.primitive(0), level.primitive(1)))
+        level.after_step(0)
+        level.after_step(1)
+        if result is QUIET:  # as most steps are
+            rewards[0].append(0.0)
+            rewards[1].append(0.0)
+            return
         served = sum(result.sparse)
         self.score += served
         self.soups += sum(paid > 0 for paid in result.sparse)
         for player in range(2):
-            self.level.after_step(player)
             self._shaped[player] += result.shaped[player]
             rewards[player].append(served + self.shaping * result.shaped[player])
             events[player] += result.events[player]
@@ -312,29 +319,28 @@ class OvercookedAI(Game):
         self.soups, self._shaped = 0, [0.0, 0.0]
 
     def _observations(self) -> dict[str, Observation]:
-        masks = [self.level.mask(player) for player in range(2)]
-        vector = self.settings["vector"]
+        masks, vector = (self.level.mask(0), self.level.mask(1)), self.settings["vector"]
         seen = observations(self.kitchen, self.parts, vector, self.soups, masks, self.level.phrases)
-        return {agent: seen[self.players[agent]] for agent in self.possible_agents}
+        first, second = self.possible_agents
+        return {first: seen[self.players[first]], second: seen[self.players[second]]}
 
     def _infos(self, rewards: list[list[float]], events: list[list[str]]) -> dict[str, dict[str, Any]]:
         infos: dict[str, dict[str, Any]] = {}
+        time, wanted = self.kitchen.time, self.kitchen.wanted
+        score, soups, shaped = float(self.score), float(self.soups), float(sum(self._shaped))
         for agent in self.possible_agents:
             player = self.players[agent]
-            infos[agent] = {
+            metrics = {"score": score, "soups": soups, "shaped": shaped}
+            infos[agent] = info = {
                 "needs_action": self.level.needs_action(player),
                 "step_rewards": rewards[player],
-                "game_step": self.kitchen.time,
+                "game_step": time,
                 "events": events[player],
-                EPISODE_METRICS: {
-                    "score": float(self.score),
-                    "soups": float(self.soups),
-                    "shaped": float(sum(self._shaped)),
-                },
+                EPISODE_METRICS: metrics,
             }
-            if (wanted := self.kitchen.wanted) is not None:
-                infos[agent][PRIVATE] = wanted.private(player)
-                infos[agent][EPISODE_METRICS]["unpaid_soups"] = float(wanted.unpaid)
+            if wanted is not None:
+                info[PRIVATE] = wanted.private(player)
+                metrics["unpaid_soups"] = float(wanted.unpaid)
         return infos
 
     @property

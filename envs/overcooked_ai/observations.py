@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,8 +71,13 @@ def whole(kitchen: Kitchen) -> np.ndarray:
 
 
 def observations(
-    kitchen: Kitchen, parts: tuple[str, ...], vector: str, soups: int, masks: list[np.ndarray], phrases: Any
-) -> list[dict[str, Any]]:
+    kitchen: Kitchen,
+    parts: tuple[str, ...],
+    vector: str,
+    soups: int,
+    masks: Sequence[np.ndarray],
+    phrases: Callable[[int], list[str]],
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Observations of both players.
 
     Args:
@@ -83,29 +88,33 @@ def observations(
         masks: Action mask per player.
         phrases: Gives the candidate phrases of a player (asked only if there is text).
     """
-    seen: list[dict[str, Any]] = [{} for _ in range(2)]
-    if "vector" in parts and vector == "features":
-        for i, row in enumerate(kitchen.features().astype(np.float32)):
-            seen[i]["vector"] = row if kitchen.wanted is None else np.append(row, wanted_pot.numbers(kitchen, i))
-    if "planes" in parts or "state" in parts or vector == "planes":
-        planes, whole = _planes(kitchen)
+    seen: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    in_planes = vector == "planes"
+    if "vector" in parts and not in_planes:
+        rows = kitchen.features().astype(np.float32)
         for i in range(2):
-            if "vector" in parts and vector == "planes":
-                seen[i]["vector"] = planes[i].reshape(-1).astype(np.float32)
-            if "planes" in parts:
-                seen[i]["planes"] = planes[i]
-            if "state" in parts:  # the same for both: as player 0 sees it
-                seen[i]["state"] = whole.reshape(-1).astype(np.float32)
+            seen[i]["vector"] = (
+                rows[i] if kitchen.wanted is None else np.append(rows[i], wanted_pot.numbers(kitchen, i))
+            )
+    if in_planes or "planes" in parts or "state" in parts:
+        planes, whole = _planes(kitchen)
+        if in_planes and "vector" in parts:
+            flat = planes.astype(np.float32).reshape(2, -1)
+            seen[0]["vector"], seen[1]["vector"] = flat[0], flat[1]
+        if "planes" in parts:
+            seen[0]["planes"], seen[1]["planes"] = planes[0], planes[1]
+        if "state" in parts:  # the same for both: as player 0 sees it
+            state = whole.reshape(-1).astype(np.float32)
+            seen[0]["state"], seen[1]["state"] = state, state.copy()
     if "entities" in parts:
         told, symbols = _symbols(kitchen)
         for i in range(2):
-            seen[i] |= {"entities": symbols[i], "manual": told, "subgoal": ""}
-    for i in range(2):
-        if "text" in parts:
-            seen[i]["text"] = text.observation_text(kitchen, i, soups)
-            seen[i]["candidates"] = tuple(phrases(i))
-            seen[i]["subgoal"] = ""
-        seen[i]["action_mask"] = masks[i]
+            seen[i].update(entities=symbols[i], manual=told, subgoal="")
+    if "text" in parts:
+        for i in range(2):
+            words = text.observation_text(kitchen, i, soups)
+            seen[i].update(text=words, candidates=tuple(phrases(i)), subgoal="")
+    seen[0]["action_mask"], seen[1]["action_mask"] = masks
     return seen
 
 

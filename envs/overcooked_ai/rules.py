@@ -14,13 +14,23 @@ from rllib_llm_comm.envs.compiling import compiling
 from rllib_llm_comm.envs.overcooked_ai import encoding, kernel
 from rllib_llm_comm.envs.overcooked_ai.layouts import DYNAMICS, FLOOR, Cell, Layout, check_dynamics, get_layout
 from rllib_llm_comm.envs.overcooked_ai.recipes import COOK_TIME, FULL, contents, ingredients
-from rllib_llm_comm.envs.overcooked_ai.routes import routes_of
 from rllib_llm_comm.errors import UserError
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_ai.wanted import WantedPot
 
-__all__ = ["ACTION_NAMES", "DYNAMICS", "HORIZON", "KIND_NAMES", "NUM_ACTIONS", "Cook", "Item", "Kitchen", "StepResult"]
+__all__ = [
+    "ACTION_NAMES",
+    "DYNAMICS",
+    "HORIZON",
+    "KIND_NAMES",
+    "NUM_ACTIONS",
+    "QUIET",
+    "Cook",
+    "Item",
+    "Kitchen",
+    "StepResult",
+]
 
 KIND_NAMES = ("nothing", "onion", "dish", "soup", "tomato")
 ACTION_NAMES = ("north", "south", "east", "west", "stay", "interact")
@@ -92,6 +102,11 @@ class StepResult:
     events: tuple[tuple[str, ...], tuple[str, ...]]
 
 
+QUIET = StepResult((0, 0), (0, 0), ((), ()))
+"""Result of most steps: nothing is paid and nothing happens that has a name."""
+_QUIET_ROWS = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+
+
 class Kitchen:
     """One game.
 
@@ -126,7 +141,7 @@ class Kitchen:
         self._planes = encoding.static_planes(self.layout)
         self._rules = kernel.rule_numbers(self.layout, by_itself=dynamics == "old")
         self._out = np.zeros((2, 3))
-        self._lossless = np.zeros((2, *self._planes.shape), np.int8)
+        self._lossless_shape = (2, *self._planes.shape)
         self.state = start_state(self.layout)
         self.wanted: WantedPot | None = None
 
@@ -166,11 +181,15 @@ class Kitchen:
         Raises:
             UserError: If an action is none.
         """
-        for action in actions:
+        one, two = actions
+        for action in (one, two):
             if not 0 <= int(action) < NUM_ACTIONS:
                 raise UserError(f"action {action!r} is not allowed; the actions are 0 to {NUM_ACTIONS - 1}.")
         before = None if self.wanted is None else self.state.copy()
-        first, second = self.advance(int(actions[0]), int(actions[1])).tolist()
+        rows = self.advance(int(one), int(two)).tolist()
+        if before is None and rows == _QUIET_ROWS:
+            return QUIET
+        first, second = rows
         sparse = (_plain(first[0]), _plain(second[0]))
         if self.wanted is not None and before is not None:
             sparse = self.wanted.paid(before, self.state, sparse)
@@ -207,13 +226,16 @@ class Kitchen:
         }
 
     def lossless(self) -> np.ndarray:
-        """int8 (2, W, H, 26): the lossless encoding per player; a copy."""
-        encoding.lossless(self.state, self._planes, self._rules, self.horizon, self._lossless)
-        return self._lossless.copy()
+        """int8 (2, W, H, 26): the lossless encoding per player; a new array."""
+        out = np.empty(self._lossless_shape, np.int8)
+        encoding.lossless(self.state, self._planes, self._rules, self.horizon, out)
+        return out
 
     def features(self) -> np.ndarray:
         """int16 (2, 96): the features of Overcooked-AI per player."""
-        return encoding.features(self.state, self.layout, routes_of(self.layout))
+        out = np.empty((2, encoding.NUM_FEATURES), np.int16)
+        encoding.features(self.state, *encoding.feature_tables(self.layout), self._rules, out)
+        return out
 
     def snapshot(self) -> dict[str, Any]:
         """The state as plain values, for files: `t`, `players` and `objects`."""
@@ -253,6 +275,8 @@ def _compile_rules() -> None:
     with compiling("the onion-soup kitchens", "about 20 seconds"):
         kernel.step(state, layout.terrain, rules, kernel.STAY, kernel.STAY, np.zeros((2, 3)))
         encoding.lossless(state, planes, rules, HORIZON, np.zeros((2, *planes.shape), np.int8))
+        tables = encoding.feature_tables(layout)
+        encoding.features(state, *tables, rules, np.zeros((2, encoding.NUM_FEATURES), np.int16))
 
 
 def start_state(layout: Layout) -> np.ndarray:
@@ -304,5 +328,6 @@ def _plain(number: float) -> float:
     return int(number) if number.is_integer() else number
 
 
+@cache
 def _names(bits: int) -> tuple[str, ...]:
     return tuple(name for number, name in enumerate(kernel.EVENTS) if bits >> number & 1)

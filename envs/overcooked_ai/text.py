@@ -5,9 +5,9 @@ All text is printable ASCII. `checker` proves every sentence that is made here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rllib_llm_comm.envs.overcooked_ai import effects
 from rllib_llm_comm.envs.overcooked_ai.effects import effect
@@ -47,6 +47,7 @@ LIMIT = 1000
 """No observation has as many characters; in huge kitchens what does not fit is left out."""
 _MORE = "There is more."
 _READS = "you"
+_REMEMBERED = 50_000
 
 
 class _Spot(NamedTuple):
@@ -66,6 +67,17 @@ class _Scene(NamedTuple):
     counters: tuple[_Spot, ...]
     classic: bool
     times: tuple[int, ...]
+    known: dict[Hashable, Any]
+    """Words by what they depend on, of moments that were seen before: at most `_REMEMBERED`."""
+
+    def remembered(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Words that are made once."""
+        found = self.known.get(key)
+        if found is None:
+            if len(self.known) >= _REMEMBERED:
+                self.known.clear()
+            found = self.known[key] = make()
+        return found
 
 
 @lru_cache(maxsize=32)
@@ -79,7 +91,7 @@ def _scene(layout: Layout) -> _Scene:
             found.append(_Spot(CELLS + 3 * (y * layout.width + x), places.phrases[x, y], family, number))
         return tuple(found)
 
-    return _Scene(places, spots(POT), spots(COUNTER), layout.classic, layout.recipes.times)
+    return _Scene(places, spots(POT), spots(COUNTER), layout.classic, layout.recipes.times, {})
 
 
 def state_sentences(kitchen: Kitchen, soups: int = 0) -> list[str]:
@@ -119,19 +131,31 @@ def observation_text(kitchen: Kitchen, i: int, soups: int = 0) -> str:
     """
     state: list[int] = kitchen.state.tolist()
     scene = _scene(kitchen.layout)
-    sentences = [
+    cooks, things = tuple(state[PLAYER:CELLS]), kitchen.state[CELLS:].tobytes()
+    parts = [
         f"You are {COOKS[i]}.",
         *wanted_sentence(kitchen, i),
-        *_cook_sentences(scene, state, i, i),
-        *_cook_sentences(scene, state, 1 - i, i),
-        *_pot_sentences(scene, state),
-        *_grouped_sentences(scene, state),
+        scene.remembered((i, cooks), lambda: _joined(_both_cooks(scene, state, i))),
+        scene.remembered(things, lambda: _joined(_things(scene, state))),
         *origin_sentences(kitchen, i),
     ]
-    text, end = " ".join(sentences), " ".join(_end_sentences(kitchen, state, soups))
+    text, end = " ".join(parts), " ".join(_end_sentences(kitchen, state, soups))
     if len(text) + len(end) + 1 >= LIMIT:
+        told = wanted_sentence(kitchen, i), _both_cooks(scene, state, i), _things(scene, state)
+        sentences = [parts[0], *(sentence for some in told for sentence in some), *origin_sentences(kitchen, i)]
         text = _shortened(sentences, LIMIT - len(end) - 2)
     return f"{text} {end}"
+
+
+def _both_cooks(scene: _Scene, state: list[int], i: int) -> list[str]:
+    return [*_cook_sentences(scene, state, i, i), *_cook_sentences(scene, state, 1 - i, i)]
+
+
+def _things(scene: _Scene, state: list[int]) -> list[str]:
+    return [*_pot_sentences(scene, state), *_grouped_sentences(scene, state)]
+
+
+_joined = " ".join
 
 
 def primitive_phrases(kitchen: Kitchen, i: int) -> list[str]:
@@ -144,6 +168,15 @@ def primitive_phrases(kitchen: Kitchen, i: int) -> list[str]:
     Returns:
         Six different phrases, as the end of a sentence that begins with "I will".
     """
+    state: list[int] = kitchen.state.tolist()
+    own, other = PLAYER + FIELDS * i, PLAYER + FIELDS * (1 - i)
+    dx, dy = STEPS[state[own + FACING]]
+    faced = CELLS + 3 * ((state[own + Y] + dy) * kitchen.layout.width + state[own + X] + dx)
+    key = (kitchen.dynamics, *state[own : own + FIELDS], *state[other : other + 2], *state[faced : faced + 3])
+    return list(_scene(kitchen.layout).remembered(key, lambda: _primitive_phrases(kitchen, i)))
+
+
+def _primitive_phrases(kitchen: Kitchen, i: int) -> tuple[str, ...]:
     cook, other = kitchen.cook(i), kitchen.cook(1 - i).cell
     phrases = []
     for way, (dx, dy) in enumerate(STEPS):
@@ -154,7 +187,7 @@ def primitive_phrases(kitchen: Kitchen, i: int) -> list[str]:
     dx, dy = STEPS[cook.facing]
     cell = (cook.cell[0] + dx, cook.cell[1] + dy)
     use = _use(kitchen, cook.held, cell, places_of(kitchen.layout).phrases[cell], "take")
-    return [*phrases, "stay", use or "do nothing with your hands"]
+    return (*phrases, "stay", use or "do nothing with your hands")
 
 
 def target_phrases(kitchen: Kitchen, i: int, cells: Sequence[Cell]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rllib_llm_comm.envs.overcooked_text.macro_execution import MacroRunner
 from rllib_llm_comm.envs.overcooked_text.moments import Moment, moment
@@ -12,8 +12,7 @@ from rllib_llm_comm.envs.overcooked_text.primitive import PrimitiveRunner
 GAME_STEP = "game_step"
 
 
-@dataclass(frozen=True)
-class Passed:
+class Passed(NamedTuple):
     """Results of the game steps that have passed.
 
     Attributes:
@@ -55,12 +54,13 @@ def advance(
     moments = [moment(runner.kitchen)] if watched else []
     while True:
         outcome = runner.step(chosen)
-        for i in range(len(chosen)):
-            rewards[i].append(outcome.rewards[i])
+        for i, reward in enumerate(outcome.rewards):
+            rewards[i].append(reward)
             events[i] += outcome.events[i]
-        blocked.update(outcome.blocked)
+        if outcome.blocked:
+            blocked.update(outcome.blocked)
         if watched:
             moments.append(moment(runner.kitchen, outcome.events))
         over = outcome.done or runner.kitchen.game_step >= max_game_steps
-        if over or until == GAME_STEP or any(runner.finished):
+        if over or until == GAME_STEP or True in runner.finished:
             return Passed(rewards, events, frozenset(blocked), outcome.done, over, moments)

@@ -295,14 +295,16 @@ class OvercookedText(Game):
         infos = {
             a: self._info(i, passed.rewards[i], passed.events[i], i in passed.blocked) for i, a in enumerate(names)
         }
-        observations = self._observations()
+        observations = self._observations(busy=self.observes_busy or passed.over)
         if passed.over:
             self.agents = []
         ends = dict.fromkeys(names, passed.done), dict.fromkeys(names, passed.over and not passed.done)
         return observations, rewards, *ends, infos
 
-    def _observations(self) -> dict[str, Observation]:
-        return {agent: self.observe(agent) for agent in self.possible_agents}
+    def _observations(self, busy: bool = True) -> dict[str, Observation]:
+        """Observations of all agents, or of those that need an action."""
+        asked = zip(self.possible_agents, self.runner.finished, strict=True)
+        return {agent: self.observe(agent) for agent, free in asked if free or busy}
 
     def observe(self, agent: str) -> Observation:
         """Present observation of an agent.
@@ -316,15 +318,14 @@ class OvercookedText(Game):
         if self.settings["central_critic"]:
             seen[CRITIC_TEXT] = observation_text.describe(self.kitchen, i, order=True)
         if "vector" in parts:
-            seen["vector"] = np.asarray(self._vector(i), np.float32)
+            seen["vector"] = np.array(self._old_vector(i), np.float32) if self.kitchen.legacy else words.vector.copy()
         if "text" in parts:
-            seen |= {"text": words.text, "candidates": words.candidates, "subgoal": ""}
-        seen["action_mask"] = np.asarray(words.mask if self.mask_useless else [1] * len(words.mask), np.int8)
+            seen["text"], seen["candidates"], seen["subgoal"] = words.text, words.candidates, ""
+        seen["action_mask"] = words.mask.copy() if self.mask_useless else np.ones_like(words.mask)
         return seen
 
-    def _vector(self, i: int) -> list[float]:
-        if not self.kitchen.legacy:
-            return self.kitchen.seen_vector(i)
+    def _old_vector(self, i: int) -> list[float]:
+        """The numbers of a cook as in the original: of primitive steps from memory, else as of its last decision."""
         if self.runner.level == "primitive":
             return self.kitchen.memory_vector(i)
         if self.runner.finished[i] or not self._vectors[i]:

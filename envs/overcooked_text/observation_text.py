@@ -18,7 +18,7 @@ from rllib_llm_comm.envs.overcooked_text.cook_view import (
     Partner,
     View,
 )
-from rllib_llm_comm.envs.overcooked_text.effects import Effect, Food, Plate
+from rllib_llm_comm.envs.overcooked_text.effects import NOTHING, WAIT, Effect, Food, Plate
 from rllib_llm_comm.envs.overcooked_text.effects import Item as Thing
 from rllib_llm_comm.envs.overcooked_text.layouts import recipe_foods
 from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
@@ -27,6 +27,7 @@ from rllib_llm_comm.envs.overcooked_text.view_sentences import dish_name, phrase
 from rllib_llm_comm.envs.told_to import ALL, ONE, PLANNER
 
 NAMES = ("alice", "bob", "carol")
+_NO_OPTION, _WAITS = Option("nothing"), Option("wait")
 _WALL_COLUMN = 3  # where the counter between the rooms of maps B and C stands
 
 
@@ -144,6 +145,10 @@ def option(state: Any, index: int, effect: Effect) -> Option:
         index: The cook's index.
         effect: Effect of an action of this cook.
     """
+    if effect == NOTHING:  # as most are
+        return _NO_OPTION
+    if effect == WAIT:
+        return _WAITS
     kitchen = _kitchen(state)
     place = _place(kitchen, effect)
     thing = kitchen.items.get(effect.item)

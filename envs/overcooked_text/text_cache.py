@@ -1,4 +1,4 @@
-"""Cache of the texts that a cook reads: equal scenes have equal words, and scenes come back all the time."""
+"""Cache of what a cook reads: equal scenes have equal words and numbers, and scenes come back all the time."""
 
 from __future__ import annotations
 
@@ -6,30 +6,34 @@ import functools
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from rllib_llm_comm.envs.overcooked_text import observation_text
-from rllib_llm_comm.envs.overcooked_text.effects import Item
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.overcooked_text.rules import Kitchen
 
 SCENES = 50_000
 _limit = SCENES
+_NOTHING = np.zeros(0, np.int8)
 # Shared by all kitchens of a process that have the same rules and actions.
 _KNOWN: dict[Hashable, dict[Hashable, Wording]] = {}
 
 
 class Wording(NamedTuple):
-    """Texts that one cook reads.
+    """Texts and numbers that one cook reads.
 
     Attributes:
         text: Its sight and the item in its hands.
         candidates: A phrase per action.
-        mask: 0/1 per action.
+        mask: int8 (actions,): 1 where an action would do something. Do not change it.
+        vector: float32 (n,): its sight as numbers, as `Kitchen.seen_vector` gives it. Do not change it.
     """
 
     text: str
     candidates: tuple[str, ...]
-    mask: tuple[int, ...]
+    mask: np.ndarray
+    vector: np.ndarray
 
 
 def wording(runner: Any, index: int) -> Wording:
@@ -41,14 +45,20 @@ def wording(runner: Any, index: int) -> Wording:
         runner: Runner of the actions.
         index: The cook's index.
     """
+    kitchen: Kitchen = runner.kitchen
     known = _KNOWN.setdefault(_rules(runner, index), {})
-    key = _scene(runner.kitchen, index)
+    sight = _sight(kitchen, index)
+    key = (sight, *_memory(kitchen, index))
     found = known.get(key)
     if found is None:
         if len(known) >= _limit:
             known.clear()
+        seen = known.get(sight)
+        if seen is None:  # the memory, of which there is no word in the text, comes in many more forms than the sight
+            text, vector = observation_text.describe(runner, index), kitchen.seen_vector(index)
+            seen = known[sight] = Wording(text, (), _NOTHING, np.array(vector, np.float32))
         phrases, mask = observation_text.candidates(runner, index)
-        found = known[key] = Wording(observation_text.describe(runner, index), tuple(phrases), tuple(mask))
+        found = known[key] = seen._replace(candidates=tuple(phrases), mask=np.array(mask, np.int8))
     return found
 
 
@@ -69,19 +79,36 @@ def _rules(runner: Any, index: int) -> Hashable:
             kitchen.view_radius, kitchen.legacy)  # fmt: skip
 
 
-def _scene(kitchen: Kitchen, index: int) -> Hashable:
-    """All that the words of a cook depend on: what it sees, and its memory of the rest."""
-    belief, seen = kitchen.beliefs[index], kitchen.sight(index)
+def _sight(kitchen: Kitchen, index: int) -> Hashable:
+    """All that text and numbers of a cook depend on; what it may do depends on its memory of the rest, too."""
+    seen = kitchen.sight(index)
     return (
         index,
         int.from_bytes(kitchen.cells, "big") & _window(seen),
-        *belief.cells,
-        *belief.status,
-        *[food.chops if seen[food.cell] else None for food in kitchen.foods.values()],
-        *[_name(agent.held) if seen[agent.cell] else 0 for agent in kitchen.agents],
-        *[_name(board.on) if seen[board.cell] else 0 for board in kitchen.knives],
-        *[tuple([food.name for food in plate.contents]) if seen[plate.cell] else 0 for plate in kitchen.plates],
-        _name(kitchen.delivery.on) if seen[kitchen.delivery.cell] else 0,
+        *[thing.cell if seen[thing.cell] else -1 for thing in kitchen.things],
+        *[food.chops if seen[food.cell] else -1 for food in kitchen.foods.values()],
+        *[agent.held and agent.held.name if seen[agent.cell] else 0 for agent in kitchen.agents],
+        *[board.on and board.on.name if seen[board.cell] else 0 for board in kitchen.knives],
+        *[
+            (plate.contents and tuple([food.name for food in plate.contents])) or None if seen[plate.cell] else 0
+            for plate in kitchen.plates
+        ],
+        kitchen.delivery.on and kitchen.delivery.on.name if seen[kitchen.delivery.cell] else 0,
+    )
+
+
+def _memory(kitchen: Kitchen, index: int) -> tuple[Hashable, ...]:
+    """All of a cook's memory on which its candidates depend: places of foods and bowls, and which foods are chopped.
+
+    Boards and the delivery never move. A cook that is believed out of sight is passable wherever that is, unless it
+    hides an item that is believed in the same place and would not be.
+    """
+    belief, seen = kitchen.beliefs[index], kitchen.sight(index)
+    items = belief.cells[: len(kitchen.items)]
+    return (
+        *items,
+        *[status >= 1 for status in belief.status],
+        *[cell if seen[cell] or cell in items else -1 for cell in belief.cells[-kitchen.num_agents :]],
     )
 
 
@@ -89,7 +116,3 @@ def _scene(kitchen: Kitchen, index: int) -> Hashable:
 def _window(seen: bytes) -> int:
     """The seen cells as the bits of a number that holds a byte per cell."""
     return int.from_bytes(bytes(255 * flag for flag in seen), "big")
-
-
-def _name(item: Item | None) -> str | None:
-    return None if item is None else item.name

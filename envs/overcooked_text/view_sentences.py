@@ -12,6 +12,21 @@ def dish_name(dish: Sequence[str]) -> str:
     return " ".join([*dish, "salad"])
 
 
+_PHRASES = {
+    "wait": "wait",
+    "get": "get the {item} from the {where}",
+    "fill": "put the {item} from the {where} into my bowl",
+    "add": "put my {item} into the bowl on the {where}",
+    "place": "put the {item} on the {where}",
+    "counter": "put the {item} on the counter",
+    "walk": "walk to the {where}",
+    "chop": "chop the {name}",
+    "serve": "serve the {item}",
+    "move": "step {where}",
+    "nothing": "do nothing",
+}
+
+
 def item_words(item: Item) -> str:
     """An item in words, such as `raw tomato`, `empty bowl`, `bowl of lettuce and tomato`."""
     if not item.is_bowl:
@@ -47,18 +62,8 @@ def describe(view: View) -> str:
 
 def phrase(option: Option) -> str:
     """True effect of an action, as the end of a sentence that begins with "next i"."""
-    item = item_words(option.item) if option.item else "nothing"
-    where = option.place or COUNTER
-    return {
-        "wait": "wait",
-        "get": f"get the {item} from the {where}",
-        "fill": f"put the {item} from the {where} into my bowl",
-        "add": f"put my {item} into the bowl on the {where}",
-        "place": f"put the {item} on the {where}",
-        "counter": f"put the {item} on the counter",
-        "walk": f"walk to the {where}",
-        "chop": f"chop the {option.item.name if option.item else 'nothing'}",
-        "serve": f"serve the {item}",
-        "move": f"step {where}",
-        "nothing": "do nothing",
-    }[option.kind]
+    words = _PHRASES[option.kind]
+    if "{" not in words:
+        return words
+    item, where = item_words(option.item) if option.item else "nothing", option.place or COUNTER
+    return words.format(item=item, where=where, name=option.item.name if option.item else "nothing")

@@ -14,6 +14,7 @@ from rllib_llm_comm.algorithms.partners_config import PartnersConfigMixin
 from rllib_llm_comm.algorithms.planning_config import PlanningConfigMixin
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
+from rllib_llm_comm.env_runners.lean import LeanEnvRunner
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.learners.losses import VALUE_CLIP_MODES
 from rllib_llm_comm.learners.multi_agent_ppo_learner import MultiAgentPPOLearner
@@ -54,7 +55,9 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         self.minibatch_size: int | None = None
         self.num_epochs = 3
         self.num_env_runners = 0
+        self.env_runner_cls = LeanEnvRunner  # ours; samples what RLlib's own one samples
         self.num_envs_per_env_runner = 16
+        self.normalize_actions = False  # numbers of actions, of which nothing is to be normalised
 
     @override(PPOConfig)
     def training(

@@ -14,6 +14,7 @@ from ray.rllib.utils.annotations import override
 from rllib_llm_comm.agents.emma_inputs import ENTITIES, EmmaEncoder, emma_space
 from rllib_llm_comm.agents.emma_settings import EmmaSettings
 from rllib_llm_comm.agents.numeric_network import CRITIC_STATE
+from rllib_llm_comm.connectors.newest_observation import newest_observation
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 
 EARLIER_FRAMES = "rllib_llm_comm/earlier_frames"
@@ -78,7 +79,7 @@ class EmmaObservations(ConnectorV2):
             for agent, single in episode.agent_episodes.items():
                 if not len(single.observations):
                     continue
-                seen = single.get_observations(-1)
+                seen = newest_observation(single)
                 if ENTITIES not in seen:  # arrays already
                     continue
                 space = self.observation_space[agent]

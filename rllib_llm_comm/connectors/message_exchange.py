@@ -27,6 +27,7 @@ from rllib_llm_comm.agents.language_agent import base_of
 from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP, UtteranceEncoder
+from rllib_llm_comm.connectors.newest_observation import newest_observation
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.generation import Written
@@ -139,7 +140,7 @@ class MessageExchange(ConnectorV2):
             for agent in sorted(episode.agent_episodes, key=str)
             if _has_new_text(episode.agent_episodes[agent])
         ]
-        observations = {id(single): read_observation(single.get_observations(-1)) for _, _, single in waiting}
+        observations = {id(single): read_observation(newest_observation(single)) for _, _, single in waiting}
         speaking = [entry for entry in waiting if not entry[0].is_done and not entry[2].is_done]
         said = self._say(rl_module, speaking, observations, greedy)
         same = [new.text == own for new, own in zip(said, self._message_protocol().replaced, strict=False)]
@@ -262,7 +263,7 @@ def _secret(episode: MultiAgentEpisode) -> str:
 
 
 def _has_new_text(single: SingleAgentEpisode) -> bool:
-    return len(single.observations) > 0 and is_text_observation(single.get_observations(-1))
+    return len(single.observations) > 0 and is_text_observation(newest_observation(single))
 
 
 def _unwrapped(rl_module: RLModule, module_id: str) -> Any:

@@ -23,6 +23,7 @@ from rllib_llm_comm.agents.numeric_network import (
     VECTOR,
     team_vectors,
 )
+from rllib_llm_comm.connectors.newest_observation import newest_observation
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.errors import UserError
 
@@ -123,15 +124,17 @@ class NumericObservations(ConnectorV2):
         """Writes the numbers into the episodes."""
         for episode in episodes:
             waiting = [
-                (agent, single, single.get_observations(-1))
+                (agent, single, seen)
                 for agent, single in sorted(episode.agent_episodes.items(), key=lambda item: str(item[0]))
-                if len(single.observations) and self._is_new(agent, single.get_observations(-1))
+                if len(single.observations) and self._is_new(agent, seen := newest_observation(single))
             ]
             latest = episode.custom_data.setdefault(LATEST_VECTORS, {})
             latest.update({str(agent): np.array(seen[VECTOR], np.float32) for agent, _, seen in waiting})
             for agent, single, seen in waiting:
                 single.set_observations(at_indices=-1, new_data=self._numbers(str(agent), seen, latest))
-                single.observation_space = self.observation_space[agent]
+                space = self.observation_space[agent]
+                if single.observation_space is not space or single.observations.space is not space:
+                    single.observation_space = space  # which takes its time
         return batch
 
     def _numbers(self, agent: str, seen: dict[str, Any], latest: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -150,7 +153,7 @@ class NumericObservations(ConnectorV2):
 
     def _is_new(self, agent: Any, observation: Any) -> bool:
         """True if this is an observation as the game gives it, not yet one that this connector has left."""
-        return VECTOR in observation and set(observation) != set(self.observation_space[agent].spaces)
+        return VECTOR in observation and observation.keys() != self.observation_space[agent].spaces.keys()
 
 
 def _tells_state(space: gym.Space) -> bool:

@@ -10,6 +10,7 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.connectors.newest_observation import newest_observation
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.errors import UserError
 
@@ -50,7 +51,7 @@ class OfficerObservations(ConnectorV2):
             for agent, single in episode.agent_episodes.items():
                 if not len(single.observations):
                     continue
-                seen = single.get_observations(-1)
+                seen = newest_observation(single)
                 if len(seen) == len(_PARTS):
                     continue
                 single.set_observations(at_indices=-1, new_data={name: seen[name] for name in _PARTS})

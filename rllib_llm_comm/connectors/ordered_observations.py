@@ -10,6 +10,8 @@ from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.connectors.newest_observation import newest_observation
+
 
 class AddObservationsInOrder(ConnectorV2):
     """Adds the newest observations of the agents that just stepped, sorted by agent within each episode.
@@ -37,6 +39,6 @@ class AddObservationsInOrder(ConnectorV2):
             for agent in sorted(episode.get_agents_that_stepped(), key=str):
                 single = episode.agent_episodes[agent]
                 self.add_batch_item(
-                    batch, Columns.OBS, item_to_add=single.get_observations(-1), single_agent_episode=single
+                    batch, Columns.OBS, item_to_add=newest_observation(single), single_agent_episode=single
                 )
         return batch

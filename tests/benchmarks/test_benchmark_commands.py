@@ -19,6 +19,7 @@ QUICK = [
     "minirts_observations",
     "officers",
     "base_memory",
+    "overhead",
 ]
 SLOW = [
     "scoring",

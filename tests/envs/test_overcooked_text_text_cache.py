@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from rllib_llm_comm.envs.overcooked_text import observation_text
@@ -24,6 +25,7 @@ def compare(runner):
             phrases,
             mask,
         )
+        assert np.array_equal(words.vector, np.array(runner.kitchen.seen_vector(index), np.float32))
 
 
 @pytest.mark.parametrize("map_name", "ABC")

@@ -301,3 +301,29 @@ def test_rllib_collects_episodes_of_the_kitchen():
             paid = sum(sum(info["step_rewards"]) for info in infos)
             assert paid == pytest.approx(single.get_return())
     runner.stop()
+
+
+@pytest.mark.parametrize("settings", [{"map_name": "B"}, {"map_name": "A", "legacy": True, "num_agents": 3}])
+def test_busy_agents_are_not_observed_where_nobody_looks(settings):
+    """A wrapper may look, so behind one all are observed; RLlib is told the same."""
+    plain, wrapped = (ParallelEnvAdapter(parallel_env(max_game_steps=60, **settings)) for _ in range(2))
+    plain.reset(seed=5)
+    wrapped.wrap(BaseParallelWrapper)
+    kitchen, behind = plain.env, wrapped.env.unwrapped
+    made = []
+    for game in (kitchen, behind):
+        observe = game.observe
+        game.observe = lambda agent, observe=observe, game=game: made.append(game) or observe(agent)
+    rng = np.random.default_rng(0)
+    for episode in range(3):
+        told = [adapter.reset(seed=episode) for adapter in (plain, wrapped)]
+        over = False
+        while not over:
+            (seen, *_), (again, *_) = told
+            assert repr(told[0]) == repr(told[1])
+            actions = {agent: int(rng.choice(np.flatnonzero(one["action_mask"]))) for agent, one in seen.items()}
+            assert seen.keys() == again.keys()
+            told = [adapter.step(actions) for adapter in (plain, wrapped)]
+            over = any(told[0][2 + k]["__all__"] for k in range(2))
+    assert 0 < made.count(kitchen) < made.count(behind)
+    assert (kitchen.observes_busy, behind.observes_busy) == (False, True)
