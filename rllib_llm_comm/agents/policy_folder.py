@@ -211,7 +211,7 @@ def find_policy(path: str | os.PathLike[str]) -> Path:
     held = ", ".join(sorted(entry.name for entry in root.iterdir())[:8]) or "nothing"
     raise UserError(
         f"checkpoint {str(path)!r} has no `{POLICY_FOLDER}/{MANIFEST}` (it holds {held}); give a checkpoint "
-        "folder of Verco or MessageSFT, such as .../checkpoint_000010."
+        "folder that training wrote, such as .../checkpoint_000010."
     )
 
 

@@ -10,6 +10,8 @@ from rllib_llm_comm.checkpoints.stage_record import MARKER, read_record, require
 from rllib_llm_comm.checkpoints.zoo import is_shipped, shipped_policy
 from rllib_llm_comm.errors import UserError, did_you_mean
 
+_POLICY = "policy"
+
 
 def is_named(path: str | os.PathLike[str]) -> bool:
     """True if a checkpoint is given by a name (`zoo:NAME`, `hf:user/repo`) and not by its place.
@@ -24,9 +26,9 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     """The checkpoint folder of a checkpoint, a trained stage, or a run with trained stages.
 
     Args:
-        path: A checkpoint or trial folder, a stage's folder, or the folder above the stages (of which the one
-            trained last is taken); or `zoo:NAME` for a policy that comes with the package, or `hf:user/repo` for
-            one on the Hugging Face hub.
+        path: A checkpoint or trial folder, a stage's folder (of `run: clone_officer`, too), or the folder above the
+            stages (of which the one trained last is taken); or `zoo:NAME` for a policy that comes with the package, or
+            `hf:user/repo` for one on the Hugging Face hub.
 
     Raises:
         UserError: If nothing is there, or a stage has several checkpoints or none.
@@ -63,8 +65,9 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
 
 
 def _outputs(stage: Path) -> list[Path]:
-    """The checkpoints that a stage ended with."""
+    """The checkpoints or the policy folder that a stage ended with."""
     record = read_record(stage)
     if record is None or record.status != "finished":
         return []
-    return [stage / path for path in record.outputs if "checkpoint_" in Path(path).name]
+    names = {path: Path(path).name for path in record.outputs}
+    return [stage / path for path, name in names.items() if "checkpoint_" in name or name == _POLICY]

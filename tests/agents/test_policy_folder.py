@@ -207,6 +207,12 @@ def test_python_and_the_command_line_take_the_same_checkpoint_of_the_same_folder
     assert find_policy(stage / "trial_0").parent.name == "checkpoint_000007"
 
 
+def test_the_folder_of_a_stage_that_wrote_a_policy_alone_is_a_checkpoint(core, tmp_path):
+    policy = save(core, tmp_path / "run" / "clone" / "policy")
+    stage_of(tmp_path / "run" / "clone", ["policy"])
+    assert find_policy(tmp_path / "run" / "clone") == find_policy(tmp_path / "run") == policy
+
+
 def test_python_and_the_command_line_refuse_the_same_folders(core, tmp_path):
     stage = tmp_path / "stage"
     save(core, stage / "trial_0" / "checkpoint_000003" / "policy")
