@@ -40,9 +40,12 @@ class Game(ParallelEnv, ABC):
         state_bounds: Least and largest number of `state`.
         observes_busy: Whether `step` makes observations for agents that need no action, too, as PettingZoo demands;
             False from who would drop them. All agents get their last one either way. A game may disregard it.
+        shows_copies: Whether nothing writes into an observation that was shown, so that who keeps it need not copy it.
+            It counts where a class itself says so: who inherits from a game may do otherwise.
     """
 
     observes_busy: bool = True
+    shows_copies: ClassVar[bool] = False
     env_id: ClassVar[str]
     state_bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     _rng: np.random.Generator

@@ -244,12 +244,14 @@ class ParallelEnvAdapter(MultiAgentEnv):
 
 
 def shows_copies(env: Any) -> bool:
-    """True if nothing writes into an observation that this environment has shown: that of our games, a test says so.
+    """True if nothing writes into an observation that this environment has shown, as the class of its game says.
+
+    Wrappers and games that only inherit say nothing.
 
     Args:
         env: An environment of RLlib's.
     """
-    return isinstance(env, ParallelEnvAdapter) and isinstance(env.env.unwrapped, Game)
+    return isinstance(env, ParallelEnvAdapter) and bool(vars(type(env.env)).get("shows_copies", False))
 
 
 def wrap_games(env: Any, wrapper: Callable[[ParallelEnv, int], ParallelEnv], wanted: str) -> None:

@@ -182,6 +182,7 @@ class MiniRTS(ParallelGame):
         "render_fps": 8,
     }
     env_id = ENV_ID
+    shows_copies = True
     state_bounds = observations.BOUNDS
 
     def __init__(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import tree
+from gymnasium import spaces
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.connectors.module_to_env import NormalizeAndClipActions
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.spaces.space_utils import get_base_struct_from_space
 from ray.rllib.utils.typing import LearningRateOrSchedule
 
 from rllib_llm_comm.algorithms.env_registration import ensure_registered
@@ -57,7 +61,6 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         self.num_env_runners = 0
         self.env_runner_cls = LeanEnvRunner  # ours; samples what RLlib's own one samples
         self.num_envs_per_env_runner = 16
-        self.normalize_actions = False  # numbers of actions, of which nothing is to be normalised
 
     @override(PPOConfig)
     def training(
@@ -120,6 +123,20 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         return MultiAgentPPOLearner
 
     @override(PPOConfig)
+    def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
+        """RLlib's own; what unsquashes and clips actions is left out where none has bounds, as it copies them all.
+
+        Args:
+            env: The games.
+            spaces: Their spaces, where there are no games.
+        """
+        pipeline = super().build_module_to_env_connector(env, spaces)
+        added = any(isinstance(one, NormalizeAndClipActions) for one in pipeline.connectors)
+        if added and not _has_bounds(pipeline.input_action_space):
+            pipeline.remove(NormalizeAndClipActions)
+        return pipeline
+
+    @override(PPOConfig)
     def validate(self) -> None:
         """Checks all settings; registers the environment with RLlib if PettingZoo knows it.
 
@@ -127,6 +144,11 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
             UserError: If a value is not allowed or settings do not fit together.
         """
         self._validate_training()
+        if isinstance(self.env_runner_cls, str):
+            raise UserError(
+                f"`env_runner_cls` is {self.env_runner_cls!r} but must be a class, or null for RLlib's own one; files "
+                "can only say null."
+            )
         self._validate_planning()
         ensure_registered(self.env)
         self._validate_partners()
@@ -173,3 +195,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
                 f"`minibatch_size` is {self.minibatch_size} but must be at most `train_batch_size_per_learner`, which "
                 f"is {self.train_batch_size_per_learner}; lower it, or set it to null for the whole batch."
             )
+
+
+def _has_bounds(space: spaces.Space[Any]) -> bool:
+    return any(isinstance(part, spaces.Box) for part in tree.flatten(get_base_struct_from_space(space)))

@@ -154,9 +154,10 @@ class REDConfig(MAPPOConfig):
                 from scratch its RL fails.
             rl_updates: Updates of the RL phase before each cloning phase, >= 1. Default 10 (ours); RED: 100.
             rl_until: Share of games won in the last `rl_window` updates of an RL phase at which it ends early, in
-                (0, 1]; or `None` (default; RED). With `stop: {red/won_share: SHARE}` the run ends with the cloning
-                phase that follows (ours).
-            rl_window: Updates whose games count for `won_share`, >= 1. Default 10 (ours).
+                (0, 1]; or `None` (default; RED). `stop: {red/cloned_won_share: SHARE}` ends the run behind the cloning
+                phase after the first RL phase that ends with so many (ours).
+            rl_window: Updates whose games count for `won_share`, >= 1; at most `rl_updates` with `rl_until`. Games
+                that were played before the actor had learned never count. Default 10 (ours).
             critic_first: First updates at which the critic learns alone, >= 0. Default 10 (RED).
             warm_up: Updates behind these over which `lr` rises from 0 on a line, >= 0. Default 10 (ours); SAMA: the
                 first fifth of the run.
@@ -217,6 +218,11 @@ class REDConfig(MAPPOConfig):
             require_number(name, getattr(self, name), low, high)
         if self.rl_until is not None:
             require_number("rl_until", self.rl_until, 1e-3, 1.0)
+            if self.method == BOTH_PHASES and self.rl_window > self.rl_updates:
+                raise UserError(
+                    f"`rl_window` is {self.rl_window} but must be at most `rl_updates`, which is {self.rl_updates}, "
+                    "for `rl_until` to end an RL phase."
+                )
         if self.nll_limit is not None:
             require_number("nll_limit", self.nll_limit, 1e-3, 1e3)
         if self.batch_mode != "complete_episodes":
@@ -246,7 +252,8 @@ class RED(PolicyCheckpointMixin, PPO):
     """PPO under no command, in turns with cloning on demonstrations and won games; settings: `REDConfig`.
 
     Results of an iteration, under `red`: `won_share` (as `RLPhase.won_share`, before the cloning phase); with a cloning
-    phase also `clone_loss`, `clone_steps`, `won_games`, `won_decisions`, and `held_out_nll` of the demonstrations.
+    phase also `cloned_won_share`, the same, `clone_loss`, `clone_steps`, `won_games`, `won_decisions`, and
+    `held_out_nll` of the demonstrations. Later iterations have NaN for these until the next cloning phase.
     """
 
     @classmethod
@@ -275,7 +282,7 @@ class RED(PolicyCheckpointMixin, PPO):
         share, is_over = on_first_learner(self, _phase)
         results = {"won_share": share}
         if config.method == BOTH_PHASES and is_over:
-            results.update(on_first_learner(self, _clone))
+            results.update({"cloned_won_share": share, **on_first_learner(self, _clone)})
             self._sync_runners()
         for name, value in results.items():
             self.metrics.log_value((RED_RESULTS, name), value, window=1)

@@ -5,7 +5,8 @@ could not be left out or done for all games at once:
 
 * RLlib logs six numbers per agent and step. They are sums; here they are added up over all games of a step first.
 * It calls `on_episode_step` and the like of every callback for every game, also where nobody has defined them.
-* It copies every observation deeply, as a game might write into the last one. Those of this package do not.
+* It copies every observation deeply, as a game might write into the last one. Those of this package do not, and say
+  so (`shows_copies`). Games of others, and games behind wrappers, are copied.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class LeanEnvRunner(MultiAgentEnvRunner):
         self._episodes = 0
         self._agent_steps: Counter[str] = Counter()
         self._module_steps: Counter[str] = Counter()
+        self._shown_are_copies = False
         super().__init__(config=config, **kwargs)
 
     @override(MultiAgentEnvRunner)
@@ -57,8 +59,22 @@ class LeanEnvRunner(MultiAgentEnvRunner):
         """Makes the games; those that show copies are not copied again."""
         super().make_env()
         games: Any = self.env
-        if hasattr(games, "copy") and all(shows_copies(game.unwrapped) for game in games.envs):
+        self._shown_are_copies = hasattr(games, "copy") and all(shows_copies(game.unwrapped) for game in games.envs)
+        if self._shown_are_copies:
             games.copy = False
+
+    @override(MultiAgentEnvRunner)
+    def _try_env_reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        """Resets; the list of observations is a new one, as connectors may keep it."""
+        results = super()._try_env_reset(seed=seed, options=options)
+        return (list(results[0]), *results[1:]) if self._shown_are_copies else results
+
+    @override(MultiAgentEnvRunner)
+    def _try_env_step(self, actions: Any) -> Any:
+        """Steps; the list of observations is a new one, as connectors may keep it."""
+        results = super()._try_env_step(actions)
+        kept = self._shown_are_copies and isinstance(results, tuple)
+        return (list(results[0]), *results[1:]) if kept else results
 
     @override(MultiAgentEnvRunner)
     def _make_on_episode_callback(self, which: str, idx: int, episodes: list[MultiAgentEpisode]) -> None:
@@ -70,7 +86,7 @@ class LeanEnvRunner(MultiAgentEnvRunner):
 
     def _listens(self, which: str) -> bool:
         nothing = getattr(RLlibCallback, which)
-        own = any(getattr(type(one), which, None) is not nothing for one in self._callbacks)
+        own = any(getattr(getattr(one, which, None), "__func__", None) is not nothing for one in self._callbacks)
         return own or bool(getattr(self.config, f"callbacks_{which}"))
 
     @override(MultiAgentEnvRunner)

@@ -92,7 +92,9 @@ class REDLearner(MAPPOLearner):
         """Builds as MAPPO does, and reads the demonstrations."""
         config: Any = self.config
         self._won = WonGames(config.clone_rows)
-        self.phase = RLPhase(config.rl_updates, config.rl_window, config.rl_until)
+        # Shares that are only logged need not wait for more updates than a phase has.
+        window = min(config.rl_window, config.rl_updates) if config.method == RED else config.rl_window
+        self.phase = RLPhase(config.rl_updates, window, config.rl_until, uncounted=config.critic_first + 1)
         self._draws = np.random.default_rng(config.seed)
         super().build()
         if self._learner_connector is not None:

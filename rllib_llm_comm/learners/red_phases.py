@@ -15,17 +15,20 @@ class RLPhase:
         updates: Updates after which the phase is over, >= 1.
         window: Last updates of the phase whose games count for the share, >= 1.
         until: Share of won games at which the phase is over before, or `None`.
+        uncounted: First updates of the run whose games never count: they were played before the actor had learned.
     """
 
-    def __init__(self, updates: int, window: int, until: float | None) -> None:
-        self._updates, self._window, self._until = updates, window, until
-        self._done = 0
+    def __init__(self, updates: int, window: int, until: float | None, uncounted: int = 0) -> None:
+        self._updates, self._window, self._until, self._uncounted = updates, window, until, uncounted
+        self._done = self._all = 0
         self._games: deque[tuple[int, int]] = deque(maxlen=window)
 
     def add(self, won: int, games: int) -> None:
         """Notes an update of which so many `games` were `won`."""
         self._done += 1
-        self._games.append((won, games))
+        self._all += 1
+        if self._all > self._uncounted:
+            self._games.append((won, games))
 
     @property
     def won_share(self) -> float:
@@ -46,9 +49,10 @@ class RLPhase:
 
     def get_state(self) -> dict[str, Any]:
         """The counts, for a checkpoint."""
-        return {"done": self._done, "games": list(self._games)}
+        return {"done": self._done, "all": self._all, "games": list(self._games)}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Sets what `get_state` gave."""
         self._done = int(state["done"])
+        self._all = int(state.get("all", self._uncounted))  # not in checkpoints of the first releases
         self._games = deque([(int(won), int(games)) for won, games in state["games"]], maxlen=self._window)

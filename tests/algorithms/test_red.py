@@ -93,7 +93,7 @@ def test_both_phases_and_a_checkpoint_that_goes_on(folders, tmp_path):
     algo.stop()
     again = Algorithm.from_checkpoint(path)
     assert same(kept, weights(again)) and learner(again)._won.count == 5 and learner(again)._first_nll == 5.0
-    assert learner(again).phase.get_state() == phase and phase == {"done": 0, "games": []}
+    assert learner(again).phase.get_state() == phase and phase == {"done": 0, "all": 2, "games": []}
     restored = learner(again)._cloner.state_dict()["state"]
     assert restored and all(torch.equal(restored[n]["exp_avg"], one["exp_avg"]) for n, one in moments["state"].items())
     again.train()
@@ -113,7 +113,7 @@ def test_an_rl_phase_ends_early_where_enough_games_are_won(folders):
     assert set(lost) == {"won_share"} and 0.0 < lost["won_share"] < 0.4
     learner(algo).phase.set_state({"done": 1, "games": [(40, 40)]})
     won = algo.train()["red"]
-    assert won["won_share"] > 0.5 and won["clone_steps"] == 2
+    assert won["won_share"] == won["cloned_won_share"] > 0.5 and won["clone_steps"] == 2
     algo.train()
     assert learner(algo).phase.get_state()["done"] == 1  # a phase has `rl_window` updates at least
     algo.stop()
@@ -261,6 +261,7 @@ def test_rllib_draws_and_judges_as_the_network_does(folders, critic_observation)
         ({"method": "dagger"}, "`method` is 'dagger' but must be one of 'red', 'rl', 'joint'"),
         ({"demonstrations": None}, "`demonstrations` is None but must be a folder of `rllib officer demonstrations`"),
         ({"won_ratio": -1}, "`won_ratio` is -1 but must be a number from 0"),
+        ({"rl_until": 0.5, "rl_updates": 5}, "`rl_window` is 10 but must be at most `rl_updates`, which is 5"),
         ({"officer": "/nowhere/officer"}, "There is no checkpoint at '/nowhere/officer'"),
     ],
 )

@@ -7,16 +7,22 @@ import copy
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.connector_v2 import ConnectorV2
+from ray.rllib.connectors.module_to_env import NormalizeAndClipActions
+from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from toys import ColourTalk, language_model
 
 from rllib_llm_comm import MAPPOConfig, SymbolicPPOConfig, TWOSOMEConfig, VercoConfig
 from rllib_llm_comm.env_runners.lean import LeanEnvRunner
+from rllib_llm_comm.envs.frozen_lake.env import FrozenLake
 from rllib_llm_comm.envs.games import env_ids, make_env
+from rllib_llm_comm.envs.max_cycles import MaxCycles
 from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
+from rllib_llm_comm.errors import UserError
 
 KITCHEN, LAKE = "rllib_llm_comm/overcooked_text-v0", "rllib_llm_comm/frozen_lake-v0"
 ONION_SOUP = "rllib_llm_comm/overcooked_ai-v0"
@@ -169,6 +175,70 @@ def test_games_of_others_are_copied():
     runner = LeanEnvRunner(config=config, worker_index=0)
     assert runner.env.copy is True
     runner.stop()
+
+
+class OwnLake(FrozenLake):
+    """A user's game that inherits from one of ours and writes into what it has shown."""
+
+    def step(self, actions):
+        observations, *others = super().step(actions)
+        for agent, seen in observations.items():
+            kept = self.__dict__.setdefault("kept", {}).setdefault(agent, seen["vector"])
+            kept[:] = seen["vector"]
+            seen["vector"] = kept
+        return observations, *others
+
+
+@pytest.mark.parametrize("entry", [OwnLake, lambda **settings: MaxCycles(FrozenLake(**settings), 5)])
+def test_games_that_inherit_or_are_wrapped_are_copied(entry):
+    register_parallel_env("toys/own_lake", entry=entry)
+    config = configured(SymbolicPPOConfig(), "toys/own_lake", {})
+    ours, theirs = (sampled(runner, config, CALLS[:2]) for runner in (LeanEnvRunner, MultiAgentEnvRunner))
+    assert ours[2].env.copy is True and ours[0] == theirs[0]
+
+
+def test_what_connectors_keep_of_the_last_step_stays():
+    class Keeps(ConnectorV2):
+        def __call__(self, *, batch, episodes, obs=None, **kwargs):
+            kept.append((obs, [dict(one) for one in obs]))
+            return batch
+
+    kept = []
+    config = configured(SymbolicPPOConfig(), LAKE, {}, env_to_module_connector=lambda env, spaces, device: Keeps())
+    sampled(LeanEnvRunner, config, CALLS[:1])
+    assert len(kept) > 5
+    for list_then, games_then in kept:
+        assert all(one[agent] is then[agent] for one, then in zip(list_then, games_then, strict=True) for agent in then)
+
+
+def test_callbacks_that_an_object_got_later_are_called():
+    class Later(RLlibCallback):
+        def __init__(self):
+            super().__init__()
+            self.on_episode_step = lambda **kwargs: called.append(kwargs["env_index"])
+
+    called = []
+    config = configured(SymbolicPPOConfig(), LAKE, {})
+    config.callbacks([*np.atleast_1d(config.callbacks_class).tolist(), Later])
+    sampled(LeanEnvRunner, config, CALLS[:1])
+    assert len(called) > 10
+
+
+@pytest.mark.parametrize(
+    ("space", "kept"),
+    [(spaces.Discrete(3), False), (spaces.Box(100, 200), True), (spaces.MultiDiscrete([2, 2]), False)],
+)
+def test_actions_with_bounds_are_unsquashed_as_by_rllib(space, kept):
+    both = spaces.Dict({"alice": space, "bob": spaces.Discrete(2)})
+    pipeline = MAPPOConfig().build_module_to_env_connector(spaces={INPUT_ENV_SINGLE_SPACES: (both, both)})
+    found = [one for one in pipeline.connectors if isinstance(one, NormalizeAndClipActions)]
+    assert bool(found) == kept and all(one.normalize_actions for one in found)
+
+
+def test_a_runner_by_its_name_is_refused():
+    config = SymbolicPPOConfig().env_runners(env_runner_cls="ray.rllib.env.multi_agent_env_runner.MultiAgentEnvRunner")
+    with pytest.raises(UserError, match="`env_runner_cls` is 'ray.* must be a class, or null"):
+        configured(config, LAKE, {})
 
 
 @pytest.mark.parametrize("make", [SymbolicPPOConfig, MAPPOConfig, VercoConfig, TWOSOMEConfig])

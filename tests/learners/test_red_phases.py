@@ -47,3 +47,13 @@ def test_a_restored_phase_goes_on():
     assert again.won_share == phase.won_share and not again.is_over
     again.add(0, 8)
     assert again.is_over
+
+
+def test_games_before_the_actor_learned_never_count():
+    phase = RLPhase(10, 2, 0.5, uncounted=3)
+    assert play(phase, [(4, 4), (4, 4), (4, 4), (0, 4), (1, 4), (4, 4), (4, 4), (4, 4)]) == [6, 8]
+    again = RLPhase(10, 2, 0.5, uncounted=3)
+    again.set_state(phase.get_state())
+    again.add(4, 4)
+    again.add(4, 4)
+    assert again.is_over
