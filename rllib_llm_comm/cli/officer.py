@@ -181,6 +181,45 @@ def build(
     print_table(rows, f"officers: {executor}, within {decisions} decisions each")
 
 
+@app.command("compare")
+def compare(
+    files: Annotated[list[Path], Argument(help="Files of `rllib officer play --json`.")],
+    json_file: Annotated[Path | None, Option("--json", help="File for the figures.")] = None,
+) -> None:
+    """Win rates of several officers, and whether they fall from oracle to none, random and adversarial.
+
+    A step holds if the difference is above 0 at the level 0.05 after Holm's correction over all steps.
+
+    Examples:
+
+        rllib officer compare seed_0.json seed_1.json seed_2.json
+    """
+    import json
+
+    from rllib_llm_comm.evaluation.officer_comparison import order_steps, read_scores
+    from rllib_llm_comm.evaluation.statistics import wilson
+    from rllib_llm_comm.files import write_atomically
+
+    scores = read_scores(files)
+    steps = order_steps(scores)
+    rows = [["officer", "commander", "games", "won", "95 %"]]
+    for officer, one in scores.items():
+        for name, (won, games) in one["won"].items():
+            share = wilson(won, games)
+            rows.append([officer, name, str(games), f"{share.value:.2f}", f"{share.low:.2f} to {share.high:.2f}"])
+    print_table(rows, "share of games won")
+    told = [["officer", "step", "difference", "intervals", "p, corrected", "holds"]]
+    for step in steps:
+        apart = "overlap" if step.overlap else "apart"
+        words = [f"{step.difference:+.2f}", apart, f"{step.p_corrected:.2g}", "yes" if step.holds else "no"]
+        told.append([step.officer, f"{step.above} > {step.below}", *words])
+    if steps:
+        print_table(told, "the order of RED's paper")
+    if json_file is not None:
+        found = {"officers": scores, "steps": [{**step._asdict(), "holds": step.holds} for step in steps]}
+        write_atomically(json_file, json.dumps(found, indent=1) + "\n")
+
+
 def _shown(figures: dict[str, Any], name: str) -> list[str]:
     """A share and its interval; dashes where no building stood."""
     if name not in figures:

@@ -47,6 +47,25 @@ def wilson(successes: int, count: int, z: float = 1.96) -> Interval:
     return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
 
 
+def same_share(successes: int, count: int, other_successes: int, other_count: int) -> float:
+    """The two-sided p-value of the test that two shares are the same (normal approximation, pooled variance).
+
+    Args:
+        successes: Number of successes of one.
+        count: Its number of attempts, >= 1.
+        other_successes: Number of successes of the other.
+        other_count: Its number of attempts, >= 1.
+
+    Returns:
+        The p-value; 1 if nothing or everything was a success.
+    """
+    pooled = (successes + other_successes) / (count + other_count)
+    variance = pooled * (1 - pooled) * (1 / count + 1 / other_count)
+    if variance == 0:
+        return 1.0
+    return math.erfc(abs(successes / count - other_successes / other_count) / math.sqrt(2 * variance))
+
+
 class Estimate(NamedTuple):
     """A figure with its standard error over runs; NaN where there are too few."""
 

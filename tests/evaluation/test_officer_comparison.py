@@ -1,0 +1,76 @@
+"""Officers beside each other: the order of RED's paper, tested step by step."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+from rllib_llm_comm.cli.main import cli
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.officer_comparison import order_steps, read_scores
+from rllib_llm_comm.evaluation.statistics import same_share
+
+GAME = {"executor": "scripted", "seed": 0, "opponent": "medium2", "num_agents": 2, "max_tick": 12800}
+
+
+def written(path, won, games=300, **settings):
+    summary = {name: {"games": games, "won": round(number / games, 4)} for name, number in won.items()}
+    path.write_text(json.dumps({"settings": {**GAME, **settings}, "summary": summary, "played": {}}))
+    return path
+
+
+@pytest.mark.parametrize(("one", "other"), [((199, 300), (171, 300)), ((3, 40), (0, 55)), ((80, 100), (80, 100))])
+def test_the_test_of_shares_is_the_chi_squared_test_of_the_table(one, other):
+    table = [[one[0], one[1] - one[0]], [other[0], other[1] - other[0]]]
+    assert same_share(*one, *other) == pytest.approx(stats.chi2_contingency(table, correction=False).pvalue)
+
+
+def test_shares_of_nothing_and_of_everything_are_the_same():
+    assert same_share(0, 10, 0, 20) == same_share(10, 10, 20, 20) == 1.0
+
+
+def test_a_step_holds_only_in_its_direction_and_beyond_chance(tmp_path):
+    told = written(tmp_path / "told.json", {"oracle": 199, "none": 171, "random": 126, "adversarial": 52})
+    deaf = written(tmp_path / "deaf.json", {"oracle": 150, "none": 219, "random": 140, "adversarial": 135})
+    alone = written(tmp_path / "alone.json", {"none": 219})
+    steps = order_steps(read_scores([told, deaf, alone]))
+    assert [(step.officer, step.above, step.below) for step in steps] == [
+        (name, *pair)
+        for name in ("told", "deaf")
+        for pair in (("oracle", "none"), ("none", "random"), ("random", "adversarial"))
+    ]
+    assert [step.holds for step in steps] == [True, True, True, False, True, False]
+    assert steps[0].overlap and steps[0].p == pytest.approx(0.0188, abs=2e-4)
+    assert steps[0].p_corrected == pytest.approx(2 * steps[0].p)  # one step, of the deaf officer, is less sure
+    assert order_steps(read_scores([told]))[0].p_corrected == steps[0].p  # the least sure step of a smaller family
+
+
+def test_the_command_tells_and_keeps_it(tmp_path):
+    won = {"oracle": 199, "none": 171, "random": 126, "adversarial": 52}
+    file, kept = written(tmp_path / "told.json", won), tmp_path / "order.json"
+    told = CliRunner().invoke(cli, ["officer", "compare", str(file), "--json", str(kept)], catch_exceptions=False)
+    assert told.exit_code == 0 and "random > adversarial" in told.output and "overlap" in told.output
+    found = json.loads(kept.read_text())
+    assert found["officers"]["told"]["won"]["oracle"] == [199, 300]
+    assert [step["holds"] for step in found["steps"]] == [True, True, True]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"summary": {"oracle": 1}, "settings": {}}', "\udcff"])
+def test_files_of_something_else_are_refused(tmp_path, text):
+    file = tmp_path / "told.json"
+    file.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UserError, match="holds no win rates of `rllib officer play`"):
+        read_scores([file])
+
+
+def test_officers_of_other_games_and_impossible_shares_are_refused(tmp_path):
+    one, other = (written(tmp_path / f"{name}.json", {"none": 3}, opponent=name) for name in ("medium", "medium2"))
+    with pytest.raises(UserError, match="in the same game only"):
+        read_scores([one, other])
+    with pytest.raises(UserError, match="Two files are named 'medium'"):
+        read_scores([one, one])
+    with pytest.raises(UserError, match="has 400 of 300 games won under 'none'"):
+        read_scores([written(tmp_path / "many.json", {"none": 400})])
