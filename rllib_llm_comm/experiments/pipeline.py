@@ -77,7 +77,8 @@ def run_file(
     check_trackers(track, any_training=bool(training))
     with out.status("checking all settings"):
         many_cpus = bool(settings.ray_address or settings.ray_num_cpus)
-        cpus = check_stages(stages, records, file.checked_by_python, many_cpus)
+        most = None if settings.ray_address else settings.ray_num_cpus
+        cpus = check_stages(stages, records, file.checked_by_python, many_cpus, most)
         for stage in stages:
             if stage.name in to_run and settings.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
                 unsigned_parts(stage)
@@ -170,7 +171,11 @@ def _finished(stages: list[Stage], resume: bool) -> dict[str, StageRecord]:
 
 
 def check_stages(
-    stages: list[Stage], finished: Mapping[str, StageRecord], trusted: bool = False, many_cpus: bool = False
+    stages: list[Stage],
+    finished: Mapping[str, StageRecord],
+    trusted: bool = False,
+    many_cpus: bool = False,
+    most: int | None = None,
 ) -> int:
     """Checks all stages that will run, with their references replaced by the paths that there will be.
 
@@ -179,6 +184,7 @@ def check_stages(
         finished: Records of those that need not run.
         trusted: True if settings come from `AlgorithmConfig` objects, whose setters have seen them.
         many_cpus: True if Ray may have more CPUs than this machine has cores.
+        most: Logical CPUs that a local Ray will have, if the user says so.
 
     Returns:
         Logical CPUs that a local Ray should have.
@@ -196,7 +202,7 @@ def check_stages(
         if stage.name not in finished:
             if _needs_ray(stage):
                 tune_stage.check(resolved, tuple(stages_without_tune.KINDS), missing, trusted, many_cpus)
-                cpus = max(cpus, tune_stage.cpus_needed(resolved))
+                cpus = max(cpus, tune_stage.cpus_needed(resolved, most))
             else:
                 stages_without_tune.KINDS[stage.experiment.run].check(resolved, missing)
             future = str(stage.folder.absolute() / "(not there yet)")

@@ -90,14 +90,24 @@ def default_config(stage: Stage) -> AlgorithmConfig | None:
         return None
 
 
-def cpus_needed(stage: Stage) -> int:
-    """Logical CPUs that Ray should have for a checked stage: of one trial, of those that read data of all at once."""
+def cpus_needed(stage: Stage, most: int | None = None) -> int:
+    """Logical CPUs that Ray should have for a checked stage: of one trial, of those that read data of all at once.
+
+    Args:
+        stage: The stage.
+        most: Logical CPUs that a local Ray will have, if the user says so.
+
+    Raises:
+        UserError: If a trial needs more than `most`.
+    """
     algorithm = find_algorithm(stage.experiment.run)
     try:
-        config = tune_config(stage.experiment, algorithm)
+        config = tune_config(stage.experiment, algorithm, most)
         asked = demand(algorithm, config)
     except ValueError:  # it misses a result of an earlier stage, which is not there yet
         return available_cpus()
+    if most is not None:
+        asked.require(stage.name, {"CPU": most, "GPU": asked.gpus})
     # Ray Data's work lasts moments; trials need not wait for each other's.
     trials = 1
     if asked.cpus_for_data:

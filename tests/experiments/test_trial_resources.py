@@ -8,6 +8,9 @@ from rllib_llm_comm.algorithms.message_sft import MessageSFT
 from rllib_llm_comm.algorithms.symbolic_ppo import SymbolicPPO
 from rllib_llm_comm.algorithms.verco import Verco
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.pipeline import run_file
+from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.experiments.trial_resources import demand
 
 ENV = "rllib_llm_comm/overcooked_text-v0"
@@ -53,3 +56,14 @@ def test_who_joined_a_cluster_is_told_of_larger_ones():
     """`--ray-num-cpus` is refused beside `--ray-address`."""
     with pytest.raises(UserError, match="`resources_per_trial:`, or join a larger cluster.$"):
         demand(Verco, {"env": ENV, "num_env_runners": 4}).require("mine", {"CPU": 2}, "10.0.0.1:6379")
+
+
+def test_too_few_cpus_are_told_before_the_first_stage_runs(tmp_path):
+    stages = {
+        "labels": {"run": "collect_labels", "env": ENV, "config": {"teacher": "scripted", "target_labels": 4}},
+        "message_sft": {"run": "MessageSFT", "config": {"input_": "${labels}", "num_cpus_for_main_process": 1}},
+    }
+    settings = TrainSettings(storage_path=str(tmp_path), ray_num_cpus=2)
+    with pytest.raises(UserError, match="A trial of `message_sft` needs 3 CPUs but Ray has 2: .* `--ray-num-cpus 3`"):
+        run_file(ExperimentFile("small", parse_experiments(stages, "f")), settings)
+    assert not list(tmp_path.rglob("*"))
