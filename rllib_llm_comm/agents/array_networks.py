@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from rllib_llm_comm.agents.emma_network import EmmaNetwork
 from rllib_llm_comm.agents.emma_settings import EmmaSettings
@@ -44,6 +45,18 @@ def build_network(kind: str, model_config: Mapping[str, Any], weights: Mapping[s
     return network.eval()
 
 
+class _Unfilled(TorchFunctionMode):
+    """Draws no weights: on the meta device that imports PyTorch's compiler, which takes seconds, to fill nothing."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        if func in (torch.Tensor.normal_, nn.init.normal_):
+            return args[0] if args else named["tensor"]
+        return func(*args, **named)
+
+
 def require_shapes(build: Callable[[], nn.Module], weights: Mapping[str, torch.Tensor]) -> None:
     """Compares what would be built with a file's weights before it takes memory and time: sizes may be anything.
 
@@ -54,7 +67,7 @@ def require_shapes(build: Callable[[], nn.Module], weights: Mapping[str, torch.T
     Raises:
         RuntimeError: As of `Module.load_state_dict`, if shapes differ.
     """
-    with torch.device("meta"):
+    with torch.device("meta"), _Unfilled():
         planned = {name: tuple(tensor.shape) for name, tensor in build().state_dict().items()}
     held = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     for name in {**planned, **held}:

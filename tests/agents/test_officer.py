@@ -6,6 +6,8 @@ import dataclasses
 import itertools
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -490,3 +492,12 @@ def test_names_of_checkpoints_may_have_a_colon():
 def test_officers_act_by_commands_in_words_only():
     with pytest.raises(UserError, match="`action_level` is 'red', whose actions are orders already"):
         minirts.parallel_env(executor="trained:x", action_level="red")
+
+
+def test_an_officer_is_loaded_without_the_compiler():
+    """Drawing an embedding's weights on the meta device imports seconds of it."""
+    code = (
+        "import sys; from rllib_llm_comm.agents.officer_executor import load_officer; load_officer('zoo:red_officer')\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 0
