@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import print_table, say, short_path
+from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 
@@ -128,6 +129,7 @@ def play(
     quiet_libraries(0)
     from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, officer_scores
 
+    require_writable({"--json": json_file})
     named = [name.strip() for name in commanders.split(",") if name.strip()]
     settings = OfficerScoreSettings(executor, named, games, seed, opponent, num_agents, max_tick, side_by_side)
     with counting_bar("playing") as progress:
@@ -167,6 +169,7 @@ def build(
     from rllib_llm_comm.evaluation.officer_tasks import UNITS, OfficerTaskSettings, officer_tasks
     from rllib_llm_comm.files import write_atomically
 
+    require_writable({"--json": json_file})
     named = tuple(name.strip() for name in units.split(",") if name.strip()) or UNITS
     settings = OfficerTaskSettings(executor, named, games, decisions, seed, opponent, num_agents, side_by_side)
     with counting_bar("building") as progress:
@@ -196,10 +199,13 @@ def compare(
     """
     import json
 
-    from rllib_llm_comm.evaluation.officer_comparison import order_steps, read_scores
+    from rllib_llm_comm.evaluation.officer_comparison import missing_commanders, order_steps, read_scores
     from rllib_llm_comm.evaluation.statistics import wilson
     from rllib_llm_comm.files import write_atomically
 
+    if json_file is not None and json_file.resolve() in {file.resolve() for file in files}:
+        raise UserError(f"`--json` is {str(json_file)!r}, one of the files to compare; give another file.")
+    require_writable({"--json": json_file})
     scores = read_scores(files)
     steps = order_steps(scores)
     rows = [["officer", "commander", "games", "won", "95 %"]]
@@ -215,6 +221,9 @@ def compare(
         told.append([step.officer, f"{step.above} > {step.below}", *words])
     if steps:
         print_table(told, "the order of RED's paper")
+    for officer, one in scores.items():
+        if lacking := missing_commanders(one):
+            say(f"{officer} has no games under {', '.join(lacking)}, so its order is not tested.")
     if json_file is not None:
         found = {"officers": scores, "steps": [{**step._asdict(), "holds": step.holds} for step in steps]}
         write_atomically(json_file, json.dumps(found, indent=1) + "\n")

@@ -10,11 +10,14 @@ from typing import Any, NamedTuple
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.information import holm
+from rllib_llm_comm.evaluation.json_file import JsonValue, read_json
 from rllib_llm_comm.evaluation.statistics import same_share, wilson
 
 ORDER = ("oracle", "none", "random", "adversarial")
 """Commanders by how many games an officer wins under them, most first (RED, Table 1)."""
 LEVEL = 0.05
+_MOST_GAMES = 10**7
+_ROUNDED = 1e-4
 
 
 class Step(NamedTuple):
@@ -50,6 +53,9 @@ def read_scores(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
     Args:
         paths: The files.
 
+    Returns:
+        Name -> `game` (opponent, number of commanders, length) and `won` (commander -> games won and played).
+
     Raises:
         UserError: If a file cannot be read, holds no win rates, two have one name, or they are of different games.
     """
@@ -57,23 +63,34 @@ def read_scores(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
     for path in paths:
         if path.stem in found:
             raise UserError(f"Two files are named {path.stem!r}; give files with different names.")
-        try:
-            held = json.loads(path.read_text(encoding="utf-8"))
-            summary, settings = held["summary"], held["settings"]
-            found[path.stem] = {
-                "game": {name: settings[name] for name in ("opponent", "num_agents", "max_tick")},
-                "won": {name: (round(one["won"] * one["games"]), int(one["games"])) for name, one in summary.items()},
-            }
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise UserError(f"{str(path)!r} holds no win rates of `rllib officer play` ({error!r}).") from error
-        for name, (won, games) in found[path.stem]["won"].items():
-            if not 0 <= won <= games or not games:
-                raise UserError(f"{str(path)!r} has {won} of {games} games won under {name!r}; play them anew.")
-    games = {json.dumps(one["game"], sort_keys=True): name for name, one in found.items()}
+        held = read_json(path, "play the games again with `rllib officer play`")
+        settings, summary = held["settings"], held["summary"].items(least=1)
+        if strange := [name for name in summary if not name.isprintable()]:
+            raise held["summary"].wrong(f"by names of commanders, not {strange[0]!r}")
+        found[path.stem] = {
+            "game": {
+                "opponent": settings["opponent"].text(),
+                "num_agents": settings["num_agents"].whole(),
+                "max_tick": settings["max_tick"].whole(),
+            },
+            "won": {name: _won(one) for name, one in summary.items()},
+        }
+    games = {json.dumps(one["game"]): name for name, one in found.items()}
     if len(games) > 1:
-        told = "; ".join(f"{name}: {game}" for game, name in games.items())
+        told = "; ".join(f"{name}: {game[:120]}" for game, name in games.items())
         raise UserError(f"Officers can be compared in the same game only, but these played different ones ({told}).")
     return found
+
+
+def _won(one: JsonValue) -> tuple[int, int]:
+    """Games won and played under a commander, from the share of them that the file tells."""
+    games, share = one["games"].whole(), one["won"].number()
+    if not 1 <= games <= _MOST_GAMES:
+        raise one["games"].wrong(f"in [1, {_MOST_GAMES}]")
+    won = round(share * games) if 0 <= share <= 1 else -1
+    if won < 0 or abs(share * games - won) > _ROUNDED * games:
+        raise one["won"].wrong(f"the share of {games} games")
+    return won, games
 
 
 def order_steps(scores: Mapping[str, Mapping[str, Any]]) -> list[Step]:
@@ -83,12 +100,13 @@ def order_steps(scores: Mapping[str, Mapping[str, Any]]) -> list[Step]:
         scores: As of `read_scores`.
 
     Returns:
-        Three per officer, tested by `statistics.same_share` and corrected over all of them.
+        Three per officer, tested by `statistics.same_share` and corrected over all of them. That the same seeds were
+        played under all commanders is not used.
     """
     steps = [
         (name, above, below)
         for name, one in scores.items()
-        if all(commander in one["won"] for commander in ORDER)
+        if not missing_commanders(one)
         for above, below in itertools.pairwise(ORDER)
     ]
     pairs = [(wilson(*scores[name]["won"][a]), wilson(*scores[name]["won"][b])) for name, a, b in steps]
@@ -97,3 +115,8 @@ def order_steps(scores: Mapping[str, Mapping[str, Any]]) -> list[Step]:
         Step(*step, above.value - below.value, above.overlaps(below), p, corrected)
         for step, (above, below), p, corrected in zip(steps, pairs, raw, holm(raw), strict=True)
     ]
+
+
+def missing_commanders(one: Mapping[str, Any]) -> list[str]:
+    """The commanders of the order under whom an officer of `read_scores` has not played."""
+    return [name for name in ORDER if name not in one["won"]]

@@ -58,19 +58,52 @@ def test_the_command_tells_and_keeps_it(tmp_path):
     assert [step["holds"] for step in found["steps"]] == [True, True, True]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"summary": {"oracle": 1}, "settings": {}}', "\udcff"])
-def test_files_of_something_else_are_refused(tmp_path, text):
+def held(**summary):
+    return {"settings": GAME, "summary": {"oracle": {"games": 4, "won": 0.5, **summary}}}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", "is damaged or incomplete"),
+        ("[]", "the content is \\[\\] but must be a mapping"),
+        ("{}", "`settings` is missing"),
+        ({**held(), "summary": {}}, "`summary` is {} but must be a mapping that is not empty"),
+        ({**held(), "summary": {"\udcff": {}}}, "by names of commanders"),
+        ({**held(), "settings": {}}, "`settings.opponent` is missing"),
+        (held(games=True), "`summary.oracle.games` is True but must be a whole number"),
+        (held(games=0), "`summary.oracle.games` is 0 but must be in"),
+        (held(games=10**400), "but must be in"),
+        (held(won=0.3), "`summary.oracle.won` is 0.3 but must be the share of 4 games"),
+        (held(won=1.5), "must be the share of 4 games"),
+        (held(won="half"), "must be a number"),
+        (held(won=float("nan")), "must be a finite number"),
+        (held(won=float("inf")), "must be a finite number"),
+    ],
+)
+def test_files_of_something_else_are_refused(tmp_path, content, sentence):
     file = tmp_path / "told.json"
-    file.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(UserError, match="holds no win rates of `rllib officer play`"):
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(UserError, match=sentence):
         read_scores([file])
+    with pytest.raises(UserError, match="FileNotFoundError"):
+        read_scores([tmp_path / "missing.json"])
 
 
-def test_officers_of_other_games_and_impossible_shares_are_refused(tmp_path):
+def test_officers_of_other_games_are_refused(tmp_path):
     one, other = (written(tmp_path / f"{name}.json", {"none": 3}, opponent=name) for name in ("medium", "medium2"))
     with pytest.raises(UserError, match="in the same game only"):
         read_scores([one, other])
     with pytest.raises(UserError, match="Two files are named 'medium'"):
         read_scores([one, one])
-    with pytest.raises(UserError, match="has 400 of 300 games won under 'none'"):
-        read_scores([written(tmp_path / "many.json", {"none": 400})])
+
+
+def test_what_the_command_leaves_out_is_told_and_no_file_of_games_is_lost(tmp_path):
+    file = written(tmp_path / "alone.json", {"none": 171, "random": 126})
+    told = CliRunner().invoke(cli, ["officer", "compare", str(file)], catch_exceptions=False)
+    assert "alone has no games under oracle, adversarial, so its order is not tested." in " ".join(told.output.split())
+    before = file.read_bytes()
+    for target, sentence in ((file, "one of the files to compare"), (tmp_path, "which is a folder")):
+        with pytest.raises(UserError, match=sentence):
+            CliRunner().invoke(cli, ["officer", "compare", str(file), "--json", str(target)], catch_exceptions=False)
+    assert file.read_bytes() == before
