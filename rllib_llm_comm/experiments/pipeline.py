@@ -27,7 +27,7 @@ from rllib_llm_comm.experiments.console import StoppedError, out, say, short_pat
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
 from rllib_llm_comm.experiments.played_games import check_played_games
 from rllib_llm_comm.experiments.prerequisites import check_base_models
-from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
+from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_runs
 from rllib_llm_comm.experiments.resume import unsigned_parts
 from rllib_llm_comm.experiments.search_space import grid_points, seeds_of
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
@@ -77,7 +77,7 @@ def run_file(
     check_trackers(track, any_training=bool(training))
     with out.status("checking all settings"):
         many_cpus = bool(settings.ray_address or settings.ray_num_cpus)
-        most = None if settings.ray_address else settings.ray_num_cpus
+        most = None if settings.ray_address or ray_runs() else settings.ray_num_cpus
         cpus = check_stages(stages, records, file.checked_by_python, many_cpus, most)
         for stage in stages:
             if stage.name in to_run and settings.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):

@@ -159,6 +159,11 @@ class RaySession:
         asked.require(stage, ray.cluster_resources(), self.address)
 
 
+def ray_runs() -> bool:
+    """True if this process has started or joined Ray already."""
+    return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
+
+
 def _importing(modules: Sequence[str]) -> Callable[[], None]:
     """Imports modules from the folder of this process, too; for other processes."""
     folder = str(Path.cwd())

@@ -64,6 +64,11 @@ def has_search(value: Any) -> bool:
     return any(True for _ in _spaces(value))
 
 
+def has_draws(value: Any) -> bool:
+    """True if some values of a config are drawn anew for each trial."""
+    return any(search_kind(space) not in (GRID, BY_SEED) for space in _spaces(value))
+
+
 def grid_points(value: Any) -> int:
     """The number of combinations of all `grid_search` lists in a config."""
     points = 1

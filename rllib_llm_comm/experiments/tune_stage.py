@@ -18,7 +18,7 @@ from rllib_llm_comm.experiments.prerequisites import check_cores, check_prerequi
 from rllib_llm_comm.experiments.progress import TrainingTable, lookup, summary_of
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
 from rllib_llm_comm.experiments.resume import check_restore, put_unsigned_aside
-from rllib_llm_comm.experiments.search_space import grid_points, has_search, seeds_of, to_tune
+from rllib_llm_comm.experiments.search_space import grid_points, has_draws, has_search, seeds_of, to_tune
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.trial_checkpoints import sealed_metrics, whole_checkpoints
 from rllib_llm_comm.experiments.trial_resources import cpus_alone, demand
@@ -98,7 +98,7 @@ def cpus_needed(stage: Stage, most: int | None = None) -> int:
         most: Logical CPUs that a local Ray will have, if the user says so.
 
     Raises:
-        UserError: If a trial needs more than `most`.
+        UserError: If each trial needs more than `most`.
     """
     algorithm = find_algorithm(stage.experiment.run)
     try:
@@ -106,7 +106,7 @@ def cpus_needed(stage: Stage, most: int | None = None) -> int:
         asked = demand(algorithm, config)
     except ValueError:  # it misses a result of an earlier stage, which is not there yet
         return available_cpus()
-    if most is not None:
+    if most is not None and not has_draws(config):
         asked.require(stage.name, {"CPU": most, "GPU": asked.gpus})
     # Ray Data's work lasts moments; trials need not wait for each other's.
     trials = 1

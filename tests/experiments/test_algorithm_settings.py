@@ -10,7 +10,7 @@ from rllib_llm_comm.experiments.algorithm_settings import check_config, find_alg
 from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.ray_session import available_cpus
-from rllib_llm_comm.experiments.search_space import first_point, grid_points, has_search, to_tune
+from rllib_llm_comm.experiments.search_space import first_point, grid_points, has_draws, has_search, to_tune
 from rllib_llm_comm.experiments.tune_stage import tune_config
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
@@ -112,6 +112,7 @@ def test_search_spaces():
     assert 1e-4 <= converted["lr"].sample() <= 1e-2
     assert converted["seed"] == {"grid_search": [0, 1, 2]}
     assert has_search(converted) and not has_search({"env_config": {"a": {"b": 1}}})
+    assert has_draws(converted) and not has_draws({"seed": {"grid_search": [0, 1]}, "x": {"by_seed": [3, 4]}, "y": 2})
 
 
 def test_environments():

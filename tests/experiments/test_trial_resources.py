@@ -10,8 +10,10 @@ from rllib_llm_comm.algorithms.verco import Verco
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
+from rllib_llm_comm.experiments.stages import make_stages
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.experiments.trial_resources import demand
+from rllib_llm_comm.experiments.tune_stage import cpus_needed
 
 ENV = "rllib_llm_comm/overcooked_text-v0"
 TOO_BIG = [
@@ -67,3 +69,14 @@ def test_too_few_cpus_are_told_before_the_first_stage_runs(tmp_path):
     with pytest.raises(UserError, match="A trial of `message_sft` needs 3 CPUs but Ray has 2: .* `--ray-num-cpus 3`"):
         run_file(ExperimentFile("small", parse_experiments(stages, "f")), settings)
     assert not list(tmp_path.rglob("*"))
+
+
+def test_needs_that_are_drawn_are_not_told_beforehand(tmp_path):
+    def needed(runners):
+        specs = {"sweep": {"run": "SymbolicPPO", "env": ENV, "config": {"num_env_runners": runners}}}
+        (stage,) = make_stages(parse_experiments(specs, "f"), lambda name, _: tmp_path / name)
+        return cpus_needed(stage, 2)
+
+    assert 5 <= needed({"randint": [4, 6]}) <= 7
+    with pytest.raises(UserError, match="needs 5 CPUs but Ray has 2"):
+        needed({"grid_search": [4, 6]})
