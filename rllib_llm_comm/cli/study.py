@@ -27,6 +27,12 @@ def study() -> None:
 @app.command("file")
 def study_file(
     file: Annotated[Path, Argument(help="YAML or JSON file.")],
+    scenario: Annotated[
+        list[str] | None, Option(metavar="NAME", help="Run this scenario only; may be given several times.")
+    ] = None,
+    system: Annotated[
+        list[str] | None, Option(metavar="NAME", help="Run this system only; may be given several times.")
+    ] = None,
     experiment_name: Name = None,
     storage_path: Storage = None,
     resume: Annotated[
@@ -44,18 +50,21 @@ def study_file(
 
     As many trials run side by side as there are cores (or as the cluster has room for). A killed study goes on when
     the same command is typed again; what is done is skipped. What fails is left out, so that a night is not lost to one
-    system; the report names it. `rllib report FOLDER` makes the report anew.
+    system; the report names it. `rllib report FOLDER` makes the report anew, and one report of parts that ran at
+    different places.
 
     Examples:
 
         rllib study file tuned_examples/study.yaml
+
+        rllib study file tuned_examples/study.yaml --scenario B_all_three --storage-path here
     """
     settings = TrainSettings(
         experiment_name=experiment_name, storage_path=storage_path, resume=resume, ray_address=ray_address,
         ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, track=track, modules=modules, trust=trust,
         verbose=verbose,
     )  # fmt: skip
-    folder, failed = run_study(file, settings)
+    folder, failed = run_study(file, settings, scenario or (), system or ())
     say(f"Open {short_path(run_report([folder]))} in a browser.")
     if failed:
         raise UserError(

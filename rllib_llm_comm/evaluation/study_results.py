@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,11 @@ class SystemResults:
     curves: list[Curve] = field(default_factory=list)
     evaluations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     recorded: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_there(self) -> bool:
+        """True if a curve or an evaluation of it was found."""
+        return bool(self.curves or self.evaluations)
 
     def scores(self, suffix: str, figure: str) -> np.ndarray:
         """A figure of an evaluation, one per seed; empty where there is none or it was not kept."""
@@ -145,7 +150,7 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
 
     Args:
         parts: Studies of the same environment with the same seeds and evaluation; the first gives title and baseline.
-            A system may be in several parts only with different scenarios.
+            Of a system in a scenario only one part may have results.
 
     Raises:
         UserError: If parts contradict each other.
@@ -167,9 +172,11 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
             if study["scenarios"].setdefault(scenario, settings) != settings:
                 raise UserError(f"Scenario {scenario!r} has different settings in the studies; they cannot be joined.")
             known = scenarios.setdefault(scenario, {})
-            if twice := set(known) & set(systems):
-                raise UserError(f"System {min(twice)!r} of scenario {scenario!r} is in two of the studies; give one.")
-            known |= systems
+            for name, found in systems.items():
+                if name in known and known[name].is_there and found.is_there:
+                    raise UserError(f"System {name!r} of scenario {scenario!r} is in two of the studies; give one.")
+                if name not in known or found.is_there:
+                    known[name] = found
     for scenario, systems in scenarios.items():
         if first.baseline not in systems:
             raise UserError(f"Scenario {scenario!r} lacks the baseline {first.baseline!r}; give the study that has it.")
@@ -178,7 +185,18 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
     for part in parts:
         for scenario, stages in part.cost.items():
             cost[scenario] = {**cost.get(scenario, {}), **stages}
-    return StudyResults(study, scenarios, [stage for part in parts for stage in part.missing], " ".join(notes), cost)
+    there = {f"{place}.{name}.{suffix}" for place, name, suffix in _evaluated(scenarios)}
+    missing = [
+        stage for stage in dict.fromkeys(stage for part in parts for stage in part.missing) if stage not in there
+    ]
+    return StudyResults(study, scenarios, missing, " ".join(notes), cost)
+
+
+def _evaluated(scenarios: Mapping[str, Mapping[str, SystemResults]]) -> Iterator[tuple[str, str, str]]:
+    """Scenario, system and suffix of each evaluation that is there."""
+    for scenario, systems in scenarios.items():
+        for name, found in systems.items():
+            yield from ((scenario, name, suffix) for suffix in found.evaluations)
 
 
 def to_plain(results: StudyResults) -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import state
 from rllib_llm_comm.experiments.experiment_file import NAME_PATTERN, ExperimentFile, read_experiment_file
 from rllib_llm_comm.experiments.import_modules import import_modules
-from rllib_llm_comm.experiments.study_file import Study, expand, is_study, read_study
+from rllib_llm_comm.experiments.study_file import Study, expand, is_study, part_of, read_study
 from rllib_llm_comm.experiments.train_settings import TrainSettings, apply_settings
 
 
@@ -46,13 +47,20 @@ def run_experiments(
     run_file(file, settings)
 
 
-def run_study(source: Path, settings: TrainSettings | None = None) -> tuple[Path, list[str]]:
+def run_study(
+    source: Path,
+    settings: TrainSettings | None = None,
+    scenarios: Sequence[str] = (),
+    systems: Sequence[str] = (),
+) -> tuple[Path, list[str]]:
     """Reads, checks and runs a study, as `rllib study file` does; the report is not written yet.
 
     Args:
         source: A YAML or JSON file.
         settings: Settings of the run: names, places, Ray, `resume`, `track`, `modules`, `trust` and `verbose`;
             `None` for none.
+        scenarios: Names of those that run; empty for all.
+        systems: Names of those that run; empty for all.
 
     Returns:
         The study's folder, and the stages that failed or needed a failed one.
@@ -64,7 +72,7 @@ def run_study(source: Path, settings: TrainSettings | None = None) -> tuple[Path
     settings = settings or TrainSettings()
     _begin(settings)
     study = read_study(source)
-    experiments = expand(study, settings.experiment_name or source.stem)
+    experiments = part_of(study, expand(study, settings.experiment_name or source.stem), scenarios, systems)
 
     from rllib_llm_comm.experiments.pipeline import DEFAULT_STORAGE, run_file
 

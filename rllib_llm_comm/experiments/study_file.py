@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -210,6 +212,42 @@ def expand(study: Study, name: str) -> ExperimentFile:
                     {"run": "evaluate", "config": {"checkpoint": checkpoint, **settings}},
                 )
     return ExperimentFile(name, experiments)
+
+
+def part_of(
+    study: Study, file: ExperimentFile, scenarios: Sequence[str] = (), systems: Sequence[str] = ()
+) -> ExperimentFile:
+    """The stages of some scenarios and systems, with the shared stages that they use.
+
+    Args:
+        study: The study.
+        file: Its stages, as of `expand`.
+        scenarios: Names; empty for all.
+        systems: Names; empty for all.
+
+    Raises:
+        UserError: If a name is none of the study's, or no system is compared in such a scenario.
+    """
+    for kind, asked, known in (("scenario", scenarios, study.scenarios), ("system", systems, study.systems)):
+        for name in asked:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise UserError(f"`--{kind}` is {name!r} but must be one of {', '.join(known)}.{hint}")
+    wanted = [
+        stage_name(scenario, system)
+        for scenario in scenarios or study.scenarios
+        for system in study.compared_in(scenario)
+        if not systems or system in systems
+    ]
+    if not wanted:
+        told = f"`--system` is {', '.join(systems)}, but none of these is compared in {', '.join(scenarios)}"
+        raise UserError(f"{told}; see `scenarios` of the systems in the file.")
+    kept = {name for name in file.experiments if any(name == one or name.startswith(f"{one}.") for one in wanted)}
+    for name in reversed(file.experiments):  # what a stage uses comes before it
+        text = json.dumps([file.experiments[other].config for other in kept], default=str)
+        if f"${{{name}}}" in text:
+            kept.add(name)
+    return replace(file, experiments={name: one for name, one in file.experiments.items() if name in kept})
 
 
 def evaluations(study: Study, system: str) -> dict[str, dict[str, Any]]:

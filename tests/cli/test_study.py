@@ -15,7 +15,7 @@ from rllib_llm_comm.evaluation.study_results import read_results
 from rllib_llm_comm.experiments import pipeline
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.stages import make_stages
-from rllib_llm_comm.experiments.study_file import expand, read_study
+from rllib_llm_comm.experiments.study_file import expand, part_of, read_study
 from tests.cli.command import rllib
 
 SMOKE = Path(__file__).parents[1] / "data" / "study_smoke.yaml"
@@ -38,6 +38,21 @@ def test_stages_of_the_study_that_comes_along(tmp_path):
     assert file.experiments["B_all_three.symbolic_ppo.greedy"].config["greedy"]
     stages = make_stages(file.experiments, lambda name, _: tmp_path / name)
     assert pipeline.check_stages(stages, {}) >= 1
+
+
+def test_a_part_of_a_study_has_what_it_uses_and_nothing_else():
+    study = read_study(examples()["study"])
+    whole = expand(study, "study")
+    talk = list(part_of(study, whole, ["B_all_three"], ["verco"]).experiments)
+    assert talk[:3] == ["B_all_three.labels", "B_all_three.message_sft", "B_all_three.verco"]
+    assert all(name.startswith("B_all_three.verco.") for name in talk[3:]) and len(talk) > 3
+    numbers = part_of(study, whole, systems=["symbolic_ppo"]).experiments
+    assert len(numbers) == len(study.scenarios) * 3 and not any("labels" in name for name in numbers)
+    assert part_of(study, whole) == whole
+    with pytest.raises(UserError, match="`--scenario` is 'B_all' but must be one of .* Did you mean 'B_all_three'"):
+        part_of(study, whole, ["B_all"])
+    with pytest.raises(UserError, match="`--system` is 'werco' but must be one of"):
+        part_of(study, whole, systems=["werco"])
 
 
 def test_games_may_be_judged_by_other_settings_than_those_of_training():

@@ -13,7 +13,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.figures import INK, draw_bars, draw_curves, lab, looks
 from rllib_llm_comm.evaluation.report import summarise, write_report
 from rllib_llm_comm.evaluation.statistics import Interval
-from rllib_llm_comm.evaluation.study_results import FIGURES, join_results, read_results, to_plain
+from rllib_llm_comm.evaluation.study_results import FIGURES, SystemResults, join_results, read_results, to_plain
 
 STUDY = {
     "title": "Made <up>",
@@ -438,6 +438,21 @@ def test_parts_become_one_report(folder):
     whole = summarise(join_results([part(folder, "silent", "good", "same", "bad")]))
     joined = summarise(join_results([part(folder, "silent", "good"), part(folder, "same", "bad", baseline="same")]))
     assert joined == whole
+
+
+def test_parts_of_one_file_become_one_report(folder):
+    """Each place wrote down the whole study; a system that one has not run is taken from the other."""
+
+    def ran(*names):
+        results = part(folder, "silent", "good")
+        for name in {"silent", "good"} - set(names):
+            results.scenarios["one"][name] = SystemResults(name, name)
+            results.missing.append(f"one.{name}.sampled")
+        return results
+
+    joined = join_results([ran("good"), ran("silent")])
+    assert summarise(joined) == summarise(part(folder, "silent", "good")) and not joined.missing
+    assert join_results([ran("good"), ran()]).missing == ["one.silent.sampled"]
 
 
 def test_parts_that_contradict_are_refused(folder):
