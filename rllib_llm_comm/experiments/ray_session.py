@@ -159,6 +159,18 @@ class RaySession:
         asked.require(stage, ray.cluster_resources(), self.address)
 
 
+def trials_at_once(cpus: float) -> int:
+    """Trials that run at once on this machine: Ray may have more logical CPUs than there are cores to share."""
+    return max(1, int(available_cpus() // max(cpus, 1)))
+
+
+def ray_is_local() -> bool:
+    """True if all of Ray runs on this machine."""
+    import ray
+
+    return len(ray.nodes()) == 1
+
+
 def ray_runs() -> bool:
     """True if this process has started or joined Ray already."""
     return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())

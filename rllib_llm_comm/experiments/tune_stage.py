@@ -16,7 +16,7 @@ from rllib_llm_comm.experiments.env_settings import check_environment, check_pla
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.prerequisites import check_cores, check_prerequisites
 from rllib_llm_comm.experiments.progress import TrainingTable, lookup, summary_of
-from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus
+from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_is_local, trials_at_once
 from rllib_llm_comm.experiments.resume import check_restore, put_unsigned_aside
 from rllib_llm_comm.experiments.search_space import grid_points, has_draws, has_search, seeds_of, to_tune
 from rllib_llm_comm.experiments.stages import Stage, StageResult
@@ -111,7 +111,7 @@ def cpus_needed(stage: Stage, most: int | None = None) -> int:
     # Ray Data's work lasts moments; trials need not wait for each other's.
     trials = 1
     if asked.cpus_for_data:
-        trials = min(grid_points(config) * stage.experiment.num_samples, _side_by_side(asked.cpus))
+        trials = min(grid_points(config) * stage.experiment.num_samples, trials_at_once(asked.cpus))
     return math.ceil((asked.cpus + asked.cpus_for_data) * trials)
 
 
@@ -176,7 +176,7 @@ def _run_trials(
     )
 
     experiment = stage.experiment
-    searcher = BasicVariantGenerator(max_concurrent=_side_by_side(cpus) if ray_is_local() else 0)
+    searcher = BasicVariantGenerator(max_concurrent=trials_at_once(cpus) if ray_is_local() else 0)
     with catch_stop() as interrupted:
         signing = SignCallback(stage)
         keeping = SafeKeeping(stage.folder, interrupted, say, signing.sign)
@@ -211,24 +211,12 @@ def _run_trials(
     return trials
 
 
-def _side_by_side(cpus: float) -> int:
-    """Trials that run at once on this machine: Ray may have more logical CPUs than there are cores to share."""
-    return max(1, int(available_cpus() // max(cpus, 1)))
-
-
 def _failure_of_tune(stage: Stage, error: Exception) -> Exception:
     """The error that is told when Tune itself, not a trial, has failed; the same error if it is a fault of ours."""
     _, message = cause_of(str(error))
     if fault := disk_fault(message):
         return StageFailedError(f"`{stage.name}` stopped because {fault} and type the same command again.", str(error))
     return error
-
-
-def ray_is_local() -> bool:
-    """True if all of Ray runs on this machine."""
-    import ray
-
-    return len(ray.nodes()) == 1
 
 
 def _plain_config(experiment: Experiment) -> dict[str, Any]:
