@@ -153,7 +153,7 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
             Of a system in a scenario only one part may have results.
 
     Raises:
-        UserError: If parts contradict each other.
+        UserError: If parts contradict each other, such as by a system with other settings.
     """
     first = parts[0]
     for part in parts[1:]:
@@ -166,7 +166,12 @@ def join_results(parts: Sequence[StudyResults]) -> StudyResults:
     study: dict[str, Any] = {**first.study, "scenarios": {}, "systems": {}, "baseline": first.baseline}
     scenarios: dict[str, dict[str, SystemResults]] = {}
     for part in parts:
-        study["systems"] |= {name: spec for name, spec in part.study["systems"].items() if name not in study["systems"]}
+        for name, spec in part.study["systems"].items():
+            taken = study["systems"].setdefault(name, spec)
+            if differing := [key for key in ("run", "config", "stop") if taken.get(key) != spec.get(key)]:
+                raise UserError(
+                    f"`{differing[0]}` of system {name!r} differs between the studies; they cannot be joined."
+                )
         for scenario, systems in part.scenarios.items():
             settings = part.study["scenarios"][scenario]
             if study["scenarios"].setdefault(scenario, settings) != settings:

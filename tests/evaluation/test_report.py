@@ -461,6 +461,10 @@ def test_parts_that_contradict_are_refused(folder):
         join_results([silent, part(folder, "good", seeds=[0])])
     with pytest.raises(UserError, match="'silent' of scenario 'one' is in two"):
         join_results([silent, part(folder, "silent", "good")])
+    other = part(folder, "good")
+    other.study["systems"] = {"good": {**other.study["systems"]["good"], "stop": {"training_iteration": 99}}}
+    with pytest.raises(UserError, match="`stop` of system 'good' differs between the studies"):
+        join_results([part(folder, "silent", "good"), other])
     with pytest.raises(UserError, match="different settings"):
         join_results([silent, part(folder, "good", scenarios={"one": {"map_name": "A"}})])
     with pytest.raises(UserError, match="lacks the baseline"):
