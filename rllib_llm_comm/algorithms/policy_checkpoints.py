@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
 from ray.rllib.core.learner.learner import Learner
 from ray.rllib.utils.annotations import override
@@ -17,11 +16,12 @@ from rllib_llm_comm.agents.policy_folder import POLICY_FOLDER, PolicyExport, Pol
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
 from rllib_llm_comm.algorithms.agent_policies import agents_apart
 from rllib_llm_comm.algorithms.policy_export import on_first_learner
+from rllib_llm_comm.algorithms.trials_in_turn import TrialsInTurn
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
 
-class PolicyCheckpointMixin(Algorithm):
+class PolicyCheckpointMixin(TrialsInTurn):
     """Writes `policy/` into every checkpoint of an algorithm whose module has `export_policy`."""
 
     _runners_judge = False  # True if EnvRunners use the critic, too

@@ -17,6 +17,7 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from rllib_llm_comm.agents.policy_folder import LANGUAGE, POLICY_FOLDER, PolicyExport, PolicyManifest, write_policy
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, names_a_folder
 from rllib_llm_comm.algorithms.env_registration import agents_of, playable_id
+from rllib_llm_comm.algorithms.trials_in_turn import TrialsInTurn
 from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
@@ -97,8 +98,8 @@ def on_first_learner(algo: Algorithm, function: Any, *, everywhere: bool = False
     return first
 
 
-class PolicyBesideCheckpoint(Algorithm):
-    """Writes `policy/` into the checkpoints of an algorithm that is not of this package, where its module can."""
+class PolicyBesideCheckpoint(TrialsInTurn):
+    """Trials in turn, and `policy/` in checkpoints where the module can, for algorithms of other packages."""
 
     @override(Checkpointable)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:

@@ -72,6 +72,23 @@ class Demand:
                 )
 
 
+def check_resources(stage: str, resources: Mapping[str, Any]) -> None:
+    """Checks `resources_per_trial` of a stage.
+
+    Args:
+        stage: Name of the stage.
+        resources: Numbers of CPUs and GPUs.
+
+    Raises:
+        UserError: If a key is unknown, or a value is no number of at least 0.
+    """
+    for key, value in resources.items():
+        if key not in ("cpu", "gpu"):
+            raise UserError(f"`{stage}.resources_per_trial.{key}` is no known key; known are cpu, gpu.")
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise UserError(f"`{stage}.resources_per_trial.{key}` is {value!r} but must be a number of at least 0.")
+
+
 def demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> Demand:
     """The CPUs and GPUs of the first trial of a config.
 
@@ -89,6 +106,17 @@ def demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> Demand:
         gpus=sum(bundle.get("GPU", 0) for bundle in request.bundles),
         reasons={"CPU": _reasons(filled, "CPU", data), "GPU": _reasons(filled, "GPU", 0)},
     )
+
+
+def works_alone(algorithm: type[Algorithm], config: Mapping[str, Any]) -> bool:
+    """True if a trial is one process, without EnvRunners or Learners of its own.
+
+    Args:
+        algorithm: Class of the algorithm.
+        config: Its settings, with search spaces.
+    """
+    default = algorithm.get_default_config()
+    return all(not config.get(key, getattr(default, key)) for key in ("num_env_runners", "num_learners"))
 
 
 def cpus_alone(algorithm: type[Algorithm], config: Mapping[str, Any], cores: int, most: int | None) -> int:

@@ -21,7 +21,7 @@ from rllib_llm_comm.experiments.resume import check_restore, put_unsigned_aside
 from rllib_llm_comm.experiments.search_space import grid_points, has_draws, has_search, seeds_of, to_tune
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.trial_checkpoints import sealed_metrics, whole_checkpoints
-from rllib_llm_comm.experiments.trial_resources import cpus_alone, demand
+from rllib_llm_comm.experiments.trial_resources import check_resources, cpus_alone, demand, works_alone
 from rllib_llm_comm.experiments.tune_state import find_state, repair_state
 from rllib_llm_comm.files import disk_fault, disk_fault_now, move_aside
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _PATH_SETTINGS = ("input", "input_", "message_checkpoint", "demonstrations", "officer")
 # Names under which everybody knows them.
 _SCHEDULERS = {"asha": "asynchyperband"}
+# Schedulers that give a trial other resources while it runs, hence another process.
+_NEW_PROCESSES = ("resource_changing",)
 
 
 def check(
@@ -58,7 +60,7 @@ def check(
     experiment = stage.experiment
     algorithm = find_algorithm(experiment.run, kinds)
     _check_scheduler(stage.name, experiment)
-    _check_resources(stage.name, experiment.resources_per_trial)
+    check_resources(stage.name, experiment.resources_per_trial)
     if experiment.restore and experiment.restore not in unresolved and not Path(experiment.restore).is_dir():
         raise UserError(f"`{stage.name}.restore` is {experiment.restore!r} but no checkpoint folder is there.")
     if experiment.restore not in unresolved:
@@ -175,7 +177,7 @@ def _run_trials(
         trial_name,
     )
 
-    experiment = stage.experiment
+    experiment, algorithm = stage.experiment, find_algorithm(stage.experiment.run)
     searcher = BasicVariantGenerator(max_concurrent=trials_at_once(cpus) if ray_is_local() else 0)
     with catch_stop() as interrupted:
         signing = SignCallback(stage)
@@ -184,7 +186,7 @@ def _run_trials(
         callbacks = [EndedTrials(searcher), CurveRows(), CurveTable(), TableCallback(table), keeping, signing]
         try:
             analysis = tune.run(
-                with_policy_folder(find_algorithm(experiment.run)),
+                with_policy_folder(algorithm),
                 name=stage.folder.name,
                 storage_path=str(stage.folder.parent.absolute()),
                 config=config,
@@ -197,6 +199,7 @@ def _run_trials(
                 restore=restore,
                 resume="AUTO+ERRORED" if resume else None,
                 search_alg=searcher,
+                reuse_actors=works_alone(algorithm, config) and _scheduler(experiment) not in _NEW_PROCESSES,
                 trial_name_creator=trial_name,
                 trial_dirname_creator=trial_folder,
                 callbacks=[*callbacks, *tracker_callbacks(stage)],
@@ -242,10 +245,12 @@ def tune_config(experiment: Experiment, algorithm: type[Algorithm], most: int | 
         most: Logical CPUs of a local Ray; `None` if they are not known.
     """
     config = _plain_config(experiment)
-    default = algorithm.get_default_config()
-    alone = all(not config.get(key, getattr(default, key)) for key in ("num_env_runners", "num_learners"))
     one_trial = experiment.num_samples == 1 and not has_search(config)
-    if alone and one_trial and not {"num_cpus_for_main_process", "num_cpus_for_driver"} & set(config):
+    if (
+        one_trial
+        and works_alone(algorithm, config)
+        and not {"num_cpus_for_main_process", "num_cpus_for_driver"} & set(config)
+    ):
         config["num_cpus_for_main_process"] = cpus_alone(algorithm, config, available_cpus(), most)
     seeds = seeds_of(config)
     return {key: to_tune(value, seeds) for key, value in config.items()}
@@ -388,11 +393,3 @@ def _check_paths(stage: str, config: Mapping[str, Any], unresolved: tuple[str, .
                 f"`{stage}.config.{key}` is {value!r} but nothing is there; give a path that exists, or the "
                 "`${NAME}` of a stage above."
             )
-
-
-def _check_resources(stage: str, resources: Mapping[str, Any]) -> None:
-    for key, value in resources.items():
-        if key not in ("cpu", "gpu"):
-            raise UserError(f"`{stage}.resources_per_trial.{key}` is no known key; known are cpu, gpu.")
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise UserError(f"`{stage}.resources_per_trial.{key}` is {value!r} but must be a number of at least 0.")

@@ -33,6 +33,7 @@ SLOW = [
     "partners",
     "zero_columns",
     "followers",
+    "studies",
 ]
 KEYS = {"name", "ours", "reference", "unit", "ratio", "goal", "met", "settings"}
 
