@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.envs.games import GAMES, game_of
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.lazy import load
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
 
@@ -17,9 +17,21 @@ class ScriptedTeacher(Teacher):
 
     It stands in for the paper's GPT-4. Its messages are those of each game's own scripted player, which has an
     answer in every state, in a few wordings.
+
+    Args:
+        repeat_fact: True if agents who are told a fact that others miss (`told_to`) say nothing else, and these ask for
+            it, all the time. Default no: they do so while it is of use, and then speak of what they do. Of our games
+            the strategy game has such messages.
+
+    Raises:
+        UserError: If `repeat_fact` is neither true nor false.
     """
 
     name = "scripted"
+
+    def __init__(self, repeat_fact: bool = False) -> None:
+        require_choice("teacher.repeat_fact", repeat_fact, (False, True))
+        self.settings = {"repeat_fact": True} if repeat_fact else {}
 
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
         """One message per agent.
@@ -40,6 +52,13 @@ class ScriptedTeacher(Teacher):
                 "the game with a `scripted_player`."
             )
         said: dict[str, str] = player.messages(request.state, request.agents, rng)
+        if self.settings:
+            if not hasattr(player, "facts"):
+                raise UserError(
+                    "`teacher.repeat_fact` is true but the scripted player of this game has no messages that are about "
+                    "a told fact alone; leave it out."
+                )
+            said.update(player.facts(request.state, request.agents, rng))
         return said
 
     def advise(self, env: Any, agent: str) -> int | None:

@@ -7,8 +7,8 @@ import pytest
 from minirts_play import played
 
 from rllib_llm_comm.agents.decision import Decision
-from rllib_llm_comm.envs import minirts
-from rllib_llm_comm.envs.interface import PRIVATE, TASK_SUCCESS, secret_of, telling_words
+from rllib_llm_comm.envs import minirts, overcooked_text
+from rllib_llm_comm.envs.interface import PRIVATE, TASK_SUCCESS, secret_of, teacher_state, telling_words
 from rllib_llm_comm.envs.minirts.checker import check_sentence
 from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
 from rllib_llm_comm.envs.minirts.commanders.sayings import CommanderSaying, EnemySaying, say, understand, word
@@ -20,8 +20,10 @@ from rllib_llm_comm.envs.minirts.side import PRODUCERS
 from rllib_llm_comm.envs.minirts.view import observations
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.communication import TurnRecorder, communication_figures
+from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher, teacher_identity
 from rllib_llm_comm.teachers.collect_labels import collect_labels
 from rllib_llm_comm.teachers.message_meaning import same_request
+from rllib_llm_comm.teachers.scripted_teacher import ScriptedTeacher
 from rllib_llm_comm.testing import check_env
 
 ID = "rllib_llm_comm/minirts-v0"
@@ -271,6 +273,24 @@ def test_where_all_are_told_or_nobody_is_they_speak_of_their_tasks():
                 assert isinstance(say(env.executor, env.commands, commander), CommanderSaying)
 
 
+def test_a_teacher_that_repeats_the_fact_says_nothing_else():
+    teacher, rng = ScriptedTeacher(repeat_fact=True), np.random.default_rng(0)
+    for told, other in (("alice", "bob"), ("bob", "alice")):
+        for env, _ in played(seed=0, decisions=40, **{**TOLD, "told_to": [told]}):
+            said = teacher.messages(TeacherRequest(("alice", "bob"), {}, state=env.executor), rng=rng)
+            types = tuple(kind for kind in ARMY if kind in enemy_types(env.team))
+            assert understand(said[told]) == EnemySaying(types) and understand(said[other]) == EnemySaying(())
+
+
+def test_where_nobody_misses_the_fact_such_a_teacher_speaks_as_others_do():
+    teachers = (ScriptedTeacher(repeat_fact=True), ScriptedTeacher())
+    for settings in ({}, {**TOLD, "told_to": "all"}):
+        for env, _ in played(seed=0, decisions=10, **settings):
+            request = TeacherRequest(("alice", "bob"), {}, state=env.executor)
+            said, plain = (one.messages(request, rng=np.random.default_rng(0)) for one in teachers)
+            assert said == plain
+
+
 def test_labels_of_who_is_not_told_do_not_depend_on_the_secret():
     env = minirts.parallel_env(**TOLD, observe=["text"])
     team = ScriptedTeam(env)
@@ -287,6 +307,19 @@ def test_labels_of_who_is_not_told_do_not_depend_on_the_secret():
             met[agent] |= {type(understand(one[agent])) for one in said}
         _, _, _, _, infos = env.step(team.act(infos))
     assert met["alice"] == met["bob"] == {EnemySaying, CommanderSaying}
+
+
+def test_the_setting_of_such_a_teacher_is_checked_and_part_of_what_labels_are():
+    settings = {"name": "scripted", "repeat_fact": True}
+    assert teacher_identity(settings) == teacher_identity(make_teacher(settings)) == settings
+    assert teacher_identity("scripted") == teacher_identity(ScriptedTeacher()) == {"name": "scripted"}
+    with pytest.raises(UserError, match="`teacher.repeat_fact` is 'yes' but must be"):
+        make_teacher({**settings, "repeat_fact": "yes"})
+    kitchen = overcooked_text.parallel_env()
+    kitchen.reset(seed=0)
+    with pytest.raises(UserError, match="`teacher.repeat_fact` is true but the scripted player of this game has no"):
+        request = TeacherRequest(tuple(kitchen.agents), {}, state=teacher_state(kitchen))
+        make_teacher(settings).messages(request, rng=np.random.default_rng(0))
 
 
 def test_advice_knows_the_types_for_every_commander():

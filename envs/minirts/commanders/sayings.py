@@ -22,6 +22,7 @@ from rllib_llm_comm.envs.minirts.view.names import (
 
 if TYPE_CHECKING:
     from rllib_llm_comm.envs.minirts.commanders.executor import Executor
+    from rllib_llm_comm.envs.minirts.side import Side
 
 _DEED = rf"(?:build|train) (?:{KIND_PATTERN})|{MINE}|{ATTACK}|{DEFEND}|{SCOUT}|{WAIT}"
 _NAME = "|".join(COMMANDERS)
@@ -88,13 +89,28 @@ def say(executor: Executor, commands: Sequence[Command], commander: int) -> Sayi
     from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
     from rllib_llm_comm.envs.minirts.told_army import assumed_types, is_prepared
 
-    types, told = assumed_types(executor, commander), executor.side.told
-    if told is not None and not all(told):
-        if told[commander] and not is_prepared(executor.side):
-            return EnemySaying(tuple(kind for kind in ARMY if kind in types))
-        if not told[commander] and not types:
-            return EnemySaying(())
+    types, fact = assumed_types(executor, commander), say_fact(executor.side, commander)
+    if fact is not None and not (is_prepared(executor.side) if fact.types else types):
+        return fact
     return say_tasks(strategy_of_all(executor, commands, types), commander)
+
+
+def say_fact(side: Side, commander: int) -> EnemySaying | None:
+    """Message of a commander who is told the enemy's types, which names them, and question of one who is not.
+
+    Args:
+        side: The side.
+        commander: Its number.
+
+    Returns:
+        The message; `None` where all are told or nobody is.
+    """
+    from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
+
+    if side.told is None or all(side.told):
+        return None
+    types = enemy_types(side) if side.told[commander] else ()
+    return EnemySaying(tuple(kind for kind in ARMY if kind in types))
 
 
 def say_tasks(plans: Sequence[Command], commander: int) -> CommanderSaying:

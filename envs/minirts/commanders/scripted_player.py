@@ -9,7 +9,7 @@ import numpy as np
 
 from rllib_llm_comm.envs.minirts.commanders.command_level import strategy_of_all
 from rllib_llm_comm.envs.minirts.commanders.executor import Executor
-from rllib_llm_comm.envs.minirts.commanders.sayings import say, word
+from rllib_llm_comm.envs.minirts.commanders.sayings import say, say_fact, word
 from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, all_commands
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 
@@ -24,6 +24,18 @@ def messages(state: Executor, agents: Sequence[str], rng: np.random.Generator) -
     """
     commands = all_commands()
     return {agent: word(say(state, commands, COMMANDERS.index(agent)), rng) for agent in agents}
+
+
+def facts(state: Executor, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
+    """Messages about what some commanders are told: these say it, the others ask for it; none where nobody misses it.
+
+    Args:
+        state: The side's officers.
+        agents: Names of the commanders.
+        rng: Chooses the wording.
+    """
+    said = {agent: say_fact(state.side, COMMANDERS.index(agent)) for agent in agents}
+    return {agent: word(saying, rng) for agent, saying in said.items() if saying is not None}
 
 
 def advise(env: Any, agent: str) -> int | None:
