@@ -35,7 +35,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
     ray.init(num_cpus=os.cpu_count(), object_store_memory=10**8, include_dashboard=False, log_to_driver=False)
     register_all()
     try:
-        return [row(length, seeds, options) for length in ((1,) if options.smoke else LENGTHS)]
+        return [row(length, seeds, options) for length in ((1,) if options.smoke else options.iterations)]
     finally:
         ray.shutdown()
 
@@ -88,8 +88,9 @@ def sweep(iterations: int, seeds: int, in_turn: bool, smoke: bool) -> tuple[floa
 
 
 def more(parser: argparse.ArgumentParser) -> None:
-    """The number of seeds."""
+    """The number of seeds, and the lengths of their trials."""
     parser.add_argument("--seeds", type=int, help="trials of a sweep; 8, and 2 with --smoke")
+    parser.add_argument("--iterations", type=int, nargs="+", default=LENGTHS, help="iterations of a trial, a row each")
 
 
 if __name__ == "__main__":
