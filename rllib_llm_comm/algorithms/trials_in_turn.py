@@ -32,7 +32,10 @@ class TrialsInTurn(Algorithm):
             return False
         self.cleanup()
         storage, trial = self._storage, self._trial_info
+        # All that `stop` asks for, should the next trial not come to be.
+        needed = {name: value for name, value in vars(self).items() if name.startswith(("_std", "_monitor"))}
         self.__dict__.clear()
+        self.__dict__.update(needed)
         gc.collect()  # what was trained is a ring of references; it goes before the next one comes
         self.__init__({**new_config, TRIAL_INFO: trial}, storage=storage)  # type: ignore[misc]
         return True

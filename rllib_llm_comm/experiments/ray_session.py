@@ -181,6 +181,7 @@ def _importing(modules: Sequence[str]) -> Callable[[], None]:
     folder = str(Path.cwd())
 
     def import_here() -> None:
+        """Imports the modules as this process does."""
         if folder not in sys.path:
             sys.path.insert(0, folder)
         import_modules(modules)

@@ -12,6 +12,7 @@ import pytest
 from toys import language_model, register
 
 from rllib_llm_comm.algorithms.policy_export import with_policy_folder
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from tests.cli.command import rllib
 
@@ -73,6 +74,14 @@ def differing(ours: list[dict[str, float]], theirs: list[dict[str, float]]) -> l
     return [
         f"{name}: {mine} and {other}" for name, mine, other in pairs if not np.array_equal(mine, other, equal_nan=True)
     ]
+
+
+@pytest.mark.usefixtures("small_ray")
+def test_a_trial_with_a_wrong_setting_says_so_and_can_be_stopped():
+    shared = with_policy_folder(find_algorithm("QMIX"))(settings("QMIX", 0))
+    with pytest.raises(UserError, match="`tau` is 2"):
+        shared.reset({**settings("QMIX", 1), "tau": 2})
+    shared.stop()
 
 
 def sweep(folder: Path, name: str, seed: object, **keys: object) -> list[dict]:
