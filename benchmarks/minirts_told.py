@@ -62,10 +62,11 @@ SYSTEMS: dict[str, tuple[type[ScriptedTeam], bool, Any]] = {
 """The team, whether it talks, and who is told; bob owns the producers."""
 
 
-def play(system: str, opponent: str, seeds: range) -> list[dict[str, Any]]:
+def play(system: str, opponent: str, seeds: range, decision_ticks: int = 50) -> list[dict[str, Any]]:
     """Games of one system: result, last tick, and what the enemy trained."""
     kind, talk, told_to = SYSTEMS[system]
-    env = minirts.parallel_env(opponent=opponent, told_to=told_to, producers="bob", observe=["vector"])
+    rules = {"told_to": told_to, "producers": "bob", "decision_ticks": decision_ticks}
+    env = minirts.parallel_env(opponent=opponent, **rules, observe=["vector"])
     team, played = kind(env, talk=talk), []
     for seed in seeds:
         _, infos = env.reset(seed=seed)
@@ -91,12 +92,13 @@ def main() -> None:
     parser.add_argument("--games", type=int, default=60, help="games per system and opponent, with the seeds 0, 1, ...")
     parser.add_argument("--systems", nargs="+", default=list(SYSTEMS), choices=list(SYSTEMS))
     parser.add_argument("--opponents", nargs="+", default=list(OPPONENTS))
+    parser.add_argument("--decision-ticks", type=int, default=50, help="ticks from one decision to the next")
     parser.add_argument("--json", type=Path, help="where results are kept")
     options = parser.parse_args()
     cells: dict[str, Any] = {}
     for opponent in options.opponents:
         for system in options.systems:
-            games = play(system, opponent, range(options.games))
+            games = play(system, opponent, range(options.games), options.decision_ticks)
             shares = {f"within {limit} ticks": share(games, limit) for limit in LIMITS}
             cells[f"{system}; {opponent}"] = {**shares, "games": games}
             print(
@@ -105,11 +107,15 @@ def main() -> None:
                 flush=True,
             )
     if options.json:
+        command = f"python benchmarks/minirts_told.py --games {options.games}"
         data = {
             "what": "share of games won by scripted commanders, bob owns the producers",
-            "made_by": f"python benchmarks/minirts_told.py --games {options.games}",
+            "made_by": command
+            if options.decision_ticks == 50
+            else f"{command} --decision-ticks {options.decision_ticks}",
             "stands_in": "scripted commanders and officers; no model",
             "max_tick": MAX_TICK,
+            "decision_ticks": options.decision_ticks,
             "cells": cells,
         }
         options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,7 @@ and two of three peasants at the start, bob the other peasant, and the first bui
 
 ### Actions
 
-A decision is due every 50 ticks, for all commanders at once.
+A decision is due every `decision_ticks` (50), for all commanders at once.
 
 `action_level="command"`: wait; mine with idle peasants; build one of six buildings; train some of seven types; attack,
 defend, scout with the army. A command stays in force: a scripted officer per commander carries it out over the next
@@ -62,7 +62,7 @@ trains, such as "spearmen" or "swordmen and archers", or None for who is not tol
 ``` python
 minirts.parallel_env(
     num_agents=2, opponent="medium", action_level="command", numbers=(1, 3, 5), max_buildings=1, money=500,
-    unit_cap=50, max_tick=12800, fair=False, side=0, shaping=0.0, told_to=None, producers=None,
+    unit_cap=50, max_tick=12800, decision_ticks=50, fair=False, side=0, shaping=0.0, told_to=None, producers=None,
     executor="scripted", observe=None, render_mode=None,
 )
 ```
@@ -83,6 +83,9 @@ the end guard towers as well, with types after a colon those instead of drawn on
 `unit_cap`: most units and buildings per side; 0 for no cap.
 
 `max_tick`: when the game is a draw, >= 100.
+
+`decision_ticks`: ticks from one decision of the commanders to the next, a multiple of 50. Officers and opponents act
+every 50 ticks in any case. Other values than 50 with "command" only.
 
 `fair`: whether resources lie at the same distances for both sides.
 
@@ -114,7 +117,6 @@ workshops, and all of them are its own; town halls alone go round. With "command
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -129,12 +131,13 @@ from rllib_llm_comm.envs.minirts.commanders.executor import Done, Executor
 from rllib_llm_comm.envs.minirts.commanders.officers import SCRIPTED, make_executor
 from rllib_llm_comm.envs.minirts.commanders.sayings import understand
 from rllib_llm_comm.envs.minirts.commanders.tasks import all_commands
-from rllib_llm_comm.envs.minirts.engine.rts_game import Game, Snapshot
+from rllib_llm_comm.envs.minirts.engine.rts_game import Game
 from rllib_llm_comm.envs.minirts.engine.unit_order import Order
 from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS, checked, rules_of
+from rllib_llm_comm.envs.minirts.env_snapshot import EnvSnapshot
 from rllib_llm_comm.envs.minirts.game import ENV_ID
 from rllib_llm_comm.envs.minirts.infos import infos_of
-from rllib_llm_comm.envs.minirts.side import Side, SideSnapshot
+from rllib_llm_comm.envs.minirts.side import Side
 from rllib_llm_comm.envs.minirts.view import observations, render, text
 from rllib_llm_comm.envs.minirts.view.commander_view import CommanderView
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
@@ -146,18 +149,6 @@ FIRST_DECISION = 49
 MAX_TICK = 12_800
 _MAX_SEED = 2**31 - 1
 _VALUE_UNIT = 1000.0
-
-
-@dataclass(frozen=True)
-class EnvSnapshot:
-    """All that an environment remembers; see `rllib_llm_comm.envs.minirts.env.MiniRTS.snapshot`."""
-
-    game: Snapshot
-    side: SideSnapshot
-    executor: Any
-    rng: dict[str, Any]
-    agents: list[str]
-    worth: float
 
 
 class MiniRTS(ParallelGame):
@@ -195,6 +186,7 @@ class MiniRTS(ParallelGame):
         money: int = 500,
         unit_cap: int = 50,
         max_tick: int = MAX_TICK,
+        decision_ticks: int = DECISION_TICKS,
         fair: bool = False,
         side: int = 0,
         shaping: float = 0.0,
@@ -262,7 +254,7 @@ class MiniRTS(ParallelGame):
         return self._observations(), self._infos([])
 
     def step(self, actions: Mapping[str, Any]) -> Step:
-        """Takes a decision and runs 50 ticks, or fewer if the game ends.
+        """Takes a decision and runs `decision_ticks`, or fewer if the game ends.
 
         Args:
             actions: Action per agent.
@@ -275,7 +267,7 @@ class MiniRTS(ParallelGame):
         """
         if not self.agents:
             return {}, {}, {}, {}, {}
-        self.advance(self._orders(actions))
+        self._run(self._orders(actions))
         reward = self._reward()
         names, over = self.agents, self.game.over
         drawn = over and self.game.winner < 0 and not self.game.broken
@@ -285,6 +277,16 @@ class MiniRTS(ParallelGame):
         terminated = over and not drawn
         ends = dict.fromkeys(names, terminated), dict.fromkeys(names, drawn)
         return observed, dict.fromkeys(names, reward), *ends, infos
+
+    def _run(self, orders: Sequence[Order]) -> None:
+        self.advance(orders)
+        ended = list(self.ended)
+        for _ in range(self.settings["decision_ticks"] // DECISION_TICKS - 1):
+            if self.game.over:
+                break
+            self.advance(self.executor.give_orders())
+            ended += self.ended
+        self.ended = ended
 
     def advance(self, orders: Sequence[Order]) -> None:
         """Carries out orders and runs 50 ticks, or fewer if the game ends; nobody observes or is rewarded.
@@ -382,8 +384,6 @@ class MiniRTS(ParallelGame):
         self.executor.restore(snapshot.executor)
         self._rng.bit_generator.state = snapshot.rng
         self.agents, self._worth, self.ended = list(snapshot.agents), snapshot.worth, []
-
-    # ---- pictures ----------------------------------------------------------------------------------------
 
     def draw_rgb(self) -> np.ndarray:
         """The game as pixels, uint8 (height, width, 3)."""

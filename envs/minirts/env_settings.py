@@ -18,7 +18,7 @@ from rllib_llm_comm.errors import UserError, require_choice, require_number, req
 
 LEVELS = ("command", "red")
 DECISION_TICKS = 50
-"""Ticks between two decisions."""
+"""Ticks between two orders of an officer; commanders decide as often, or less often (`decision_ticks`)."""
 _DEFAULT_PARTS = {"command": ("text", "vector")}
 
 
@@ -70,6 +70,7 @@ def check_values(settings: Mapping[str, Any]) -> None:
     opponents.parse(settings["opponent"])
     for name, low in (("max_buildings", 1), ("money", 0), ("unit_cap", 0), ("max_tick", 2 * DECISION_TICKS)):
         require_whole(name, settings[name], low)
+    _check_decision_ticks(settings)
     require_number("shaping", settings["shaping"], 0)
     numbers, observe = settings["numbers"], settings["observe"]
     if isinstance(numbers, str) or not numbers or len(set(numbers)) != len(numbers) or not _numbers_fit(numbers):
@@ -86,6 +87,18 @@ def check_values(settings: Mapping[str, Any]) -> None:
         raise UserError(
             "`observe` has 'text' but `action_level` is 'red', whose actions have no phrases; leave 'text' out or use "
             "`action_level='command'`."
+        )
+
+
+def _check_decision_ticks(settings: Mapping[str, Any]) -> None:
+    ticks = settings["decision_ticks"]
+    require_whole("decision_ticks", ticks, DECISION_TICKS)
+    if ticks % DECISION_TICKS:
+        raise UserError(f"`decision_ticks` is {ticks!r} but must be a multiple of {DECISION_TICKS}.")
+    if ticks != DECISION_TICKS and settings["action_level"] != "command":
+        raise UserError(
+            f"`decision_ticks` is {ticks!r} but `action_level` is 'red', whose officers order every {DECISION_TICKS} "
+            "ticks; use `action_level='command'`, or leave `decision_ticks` away."
         )
 
 

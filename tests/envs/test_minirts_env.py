@@ -15,6 +15,7 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
     BUILD,
     MINE,
     TRAIN,
+    WAIT,
     Command,
     all_commands,
     parse_command,
@@ -36,8 +37,9 @@ ID = "rllib_llm_comm/minirts-v0"
         {"num_agents": 2, "max_tick": 1500},
         {"num_agents": 1, "max_tick": 1500, "observe": ["text", "vector", "planes", "lists"]},
         {"num_agents": 3, "max_tick": 1500, "action_level": "red", "side": 1},
+        {"num_agents": 2, "max_tick": 1500, "decision_ticks": 200},
     ],
-    ids=["command", "alone", "red"],
+    ids=["command", "alone", "red", "seldom"],
 )
 def test_keeps_the_contract(settings):
     wrong = [result for result in check_env(ID, settings=settings, steps=80) if not result.ok]
@@ -56,6 +58,9 @@ def test_keeps_the_contract(settings):
         ({"observe": ["sound"]}, "observe"),
         ({"shaping": -1}, "shaping"),
         ({"max_tick": 10}, "max_tick"),
+        ({"decision_ticks": 75}, "decision_ticks"),
+        ({"decision_ticks": 0}, "decision_ticks"),
+        ({"decision_ticks": 100, "action_level": "red"}, "decision_ticks"),
     ],
 )
 def test_wrong_settings_get_one_sentence(settings, words):
@@ -389,3 +394,27 @@ def test_a_snapshot_brings_everything_back():
     run(3)
     env.restore(saved)
     assert run(15) == first
+
+
+def test_commanders_that_decide_seldom_play_the_game_of_those_who_wait_in_between():
+    """A decision every 200 ticks is one command and three times "wait" of the same game; rewards add up."""
+    shared = {"opponent": "medium", "observe": ["text", "vector"], "max_tick": 6400, "shaping": 1.0}
+    seldom = minirts.parallel_env(**shared, decision_ticks=200)
+    often = minirts.parallel_env(**shared)
+    seen, _ = seldom.reset(seed=3)
+    often.reset(seed=3)
+    rng, wait, steps = np.random.default_rng(0), often.commands.index(Command(WAIT)), 0
+    while seldom.agents:
+        chosen = {agent: int(rng.choice(np.flatnonzero(seen[agent]["action_mask"]))) for agent in seldom.agents}
+        seen, rewards, ended, cut, infos = seldom.step(chosen)
+        total, events = 0.0, []
+        for turn in range(4):
+            if often.agents:
+                actions = chosen if turn == 0 else dict.fromkeys(often.agents, wait)
+                plain, paid, over, late, told = often.step(actions)
+                total, events = total + paid["alice"], events + told["alice"]["events"]
+        assert rewards["alice"] == pytest.approx(total)
+        assert seen["bob"]["text"] == plain["bob"]["text"] and infos["alice"]["events"] == events
+        assert (ended, cut, infos["alice"]["game_step"]) == (over, late, told["alice"]["game_step"])
+        steps += 1
+    assert not often.agents and steps <= 32

@@ -26,8 +26,8 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import (
     phrase,
 )
 from rllib_llm_comm.envs.minirts.engine.units import BUILD_TICKS, MADE_BY, PEASANT, TRAIN_TICKS
-from rllib_llm_comm.envs.minirts.env import EnvSnapshot, MiniRTS
-from rllib_llm_comm.envs.minirts.env_settings import DECISION_TICKS
+from rllib_llm_comm.envs.minirts.env import MiniRTS
+from rllib_llm_comm.envs.minirts.env_snapshot import EnvSnapshot
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, SINGULAR
 from rllib_llm_comm.envs.minirts.view.text import commander_sentences, manual, situation_sentences
 from rllib_llm_comm.errors import UserError
@@ -109,7 +109,7 @@ class StrategyPlanning(PlanningGame):
         """Moments before and after the last decision; the former only if it was looked at then, else the same."""
         before, after = self._latest, moment(self._game)
         self._latest = after
-        fits = before is not None and 0 < after.tick - before.tick <= DECISION_TICKS
+        fits = before is not None and 0 < after.tick - before.tick <= self._game.settings["decision_ticks"]
         return [before if before is not None and fits else after, after]
 
     def same_moment(self, one: Moment, other: Moment) -> bool:
@@ -188,11 +188,11 @@ class StrategyPlanning(PlanningGame):
 
     def effort(self, state: Moment, agent: str, subgoal: str) -> float:
         """Estimated decisions that a command takes, without the time that money takes."""
-        command = _LIBRARY[subgoal]
+        command, ticks = _LIBRARY[subgoal], self._game.settings["decision_ticks"]
         if command.verb == BUILD:
-            return _FAR + BUILD_TICKS / DECISION_TICKS
+            return _FAR + float(BUILD_TICKS / ticks)
         if command.verb == TRAIN:
-            return float(command.number * TRAIN_TICKS[MADE_BY[command.kind]] / DECISION_TICKS)
+            return float(command.number * TRAIN_TICKS[MADE_BY[command.kind]] / ticks)
         return {WAIT: 0.0, MINE: 1.0}.get(command.verb, _FAR)
 
     def scripted(self, state: Moment) -> tuple[str, dict[str, str]]:
