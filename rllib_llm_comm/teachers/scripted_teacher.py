@@ -11,6 +11,8 @@ from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.lazy import load
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
 
+IDLE = "idle"
+
 
 class ScriptedTeacher(Teacher):
     """Labels messages by rules on the true state of our games.
@@ -20,18 +22,19 @@ class ScriptedTeacher(Teacher):
 
     Args:
         repeat_fact: True if agents who are told a fact that others miss (`told_to`) say nothing else, and these ask for
-            it, all the time. Default no: they do so while it is of use, and then speak of what they do. Of our games
-            the strategy game has such messages.
+            it, all the time. Default no: they do so while it is of use, and then speak of what they do. `"idle"`: as by
+            default, but who is told says the fact again where it would ask another one to wait, and who is not told
+            then says its own task alone. Of our games the strategy game has such messages.
 
     Raises:
-        UserError: If `repeat_fact` is neither true nor false.
+        UserError: If `repeat_fact` is none of these.
     """
 
     name = "scripted"
 
-    def __init__(self, repeat_fact: bool = False) -> None:
-        require_choice("teacher.repeat_fact", repeat_fact, (False, True))
-        self.settings = {"repeat_fact": True} if repeat_fact else {}
+    def __init__(self, repeat_fact: bool | str = False) -> None:
+        require_choice("teacher.repeat_fact", repeat_fact, (False, True, IDLE))
+        self.settings = {"repeat_fact": repeat_fact} if repeat_fact else {}
 
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
         """One message per agent.
@@ -55,10 +58,10 @@ class ScriptedTeacher(Teacher):
         if self.settings:
             if not hasattr(player, "facts"):
                 raise UserError(
-                    "`teacher.repeat_fact` is true but the scripted player of this game has no messages that are about "
-                    "a told fact alone; leave it out."
+                    f"`teacher.repeat_fact` is {str(self.settings['repeat_fact']).lower()} but the scripted player of "
+                    "this game has no messages that are about a told fact alone; leave it out."
                 )
-            said.update(player.facts(request.state, request.agents, rng))
+            said.update(player.facts(request.state, request.agents, rng, self.settings["repeat_fact"] == IDLE))
         return said
 
     def advise(self, env: Any, agent: str) -> int | None:

@@ -14,7 +14,7 @@ from rllib_llm_comm.envs.minirts.commanders.command_level import enemy_types
 from rllib_llm_comm.envs.minirts.commanders.sayings import CommanderSaying, EnemySaying, say, understand, word
 from rllib_llm_comm.envs.minirts.commanders.scripted_player import advise, messages
 from rllib_llm_comm.envs.minirts.commanders.scripted_team import ScriptedTeam
-from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, Command
+from rllib_llm_comm.envs.minirts.commanders.tasks import BUILD, WAIT, Command
 from rllib_llm_comm.envs.minirts.engine.units import ARMY, BARRACK, DRAGON, SPEARMAN, STABLE
 from rllib_llm_comm.envs.minirts.side import PRODUCERS
 from rllib_llm_comm.envs.minirts.view import observations
@@ -282,13 +282,33 @@ def test_a_teacher_that_repeats_the_fact_says_nothing_else():
             assert understand(said[told]) == EnemySaying(types) and understand(said[other]) == EnemySaying(())
 
 
+def test_a_teacher_may_repeat_the_fact_where_it_would_ask_to_wait():
+    """Who is told then says the fact, who is not its own task alone; all other messages are those of the default."""
+    teachers = (ScriptedTeacher(repeat_fact="idle"), ScriptedTeacher())
+    changed, kept = set(), 0
+    for env, _ in played(seed=0, decisions=60, **{**TOLD, "told_to": ["alice"]}):
+        request = TeacherRequest(("alice", "bob"), {}, state=env.executor)
+        said, plain = (one.messages(request, rng=np.random.default_rng(0)) for one in teachers)
+        types = tuple(kind for kind in ARMY if kind in enemy_types(env.team))
+        for agent in ("alice", "bob"):
+            meaning, before = understand(said[agent]), understand(plain[agent])
+            if isinstance(before, CommanderSaying) and before.theirs[0] == WAIT:
+                alone = CommanderSaying(before.mine, "", before.theirs)
+                assert meaning == (EnemySaying(types) if agent == "alice" else alone)
+                changed.add(agent)
+            else:
+                assert meaning == before
+                kept += 1
+    assert changed == {"alice", "bob"} and kept
+
+
 def test_where_nobody_misses_the_fact_such_a_teacher_speaks_as_others_do():
-    teachers = (ScriptedTeacher(repeat_fact=True), ScriptedTeacher())
+    teachers = (ScriptedTeacher(repeat_fact=True), ScriptedTeacher(repeat_fact="idle"), ScriptedTeacher())
     for settings in ({}, {**TOLD, "told_to": "all"}):
         for env, _ in played(seed=0, decisions=10, **settings):
             request = TeacherRequest(("alice", "bob"), {}, state=env.executor)
-            said, plain = (one.messages(request, rng=np.random.default_rng(0)) for one in teachers)
-            assert said == plain
+            said, idle, plain = (one.messages(request, rng=np.random.default_rng(0)) for one in teachers)
+            assert said == idle == plain
 
 
 def test_labels_of_who_is_not_told_do_not_depend_on_the_secret():
