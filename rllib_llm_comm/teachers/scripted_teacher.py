@@ -23,8 +23,8 @@ class ScriptedTeacher(Teacher):
     Args:
         repeat_fact: True if agents who are told a fact that others miss (`told_to`) say nothing else, and these ask for
             it, all the time. Default no: they do so while it is of use, and then speak of what they do. `"idle"`: as by
-            default, but who is told says the fact again where it would ask another one to wait, and who is not told
-            then says its own task alone. Of our games the strategy game has such messages.
+            default, but nobody asks another one to wait: who is told says the fact again, the others say their own
+            task alone. Of our games the strategy game has such messages.
 
     Raises:
         UserError: If `repeat_fact` is none of these.

@@ -34,7 +34,7 @@ def facts(state: Executor, agents: Sequence[str], rng: np.random.Generator, idle
         agents: Names of the commanders.
         rng: Chooses the wording.
         idle: True for messages in the place of those that would ask another commander to wait, and for no others. Who
-            is not told then says its own task alone.
+            is not told what others miss then says its own task alone.
     """
     make = _unless_busy if idle else _fact
     said = {agent: make(state, COMMANDERS.index(agent)) for agent in agents}
@@ -47,9 +47,9 @@ def _fact(state: Executor, commander: int) -> Saying | None:
 
 def _unless_busy(state: Executor, commander: int) -> Saying | None:
     fact, saying = say_fact(state.side, commander), say(state, all_commands(), commander)
-    if fact is None or not isinstance(saying, CommanderSaying) or saying.theirs[0] != WAIT:
+    if not isinstance(saying, CommanderSaying) or saying.theirs[0] != WAIT:
         return None
-    return fact if fact.types else CommanderSaying(saying.mine, "", saying.theirs)
+    return fact if fact and fact.types else CommanderSaying(saying.mine, "", saying.theirs)
 
 
 def advise(env: Any, agent: str) -> int | None:
