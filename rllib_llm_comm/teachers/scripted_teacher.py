@@ -11,8 +11,6 @@ from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.lazy import load
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
 
-IDLE = "idle"
-
 
 class ScriptedTeacher(Teacher):
     """Labels messages by rules on the true state of our games.
@@ -22,19 +20,24 @@ class ScriptedTeacher(Teacher):
 
     Args:
         repeat_fact: True if agents who are told a fact that others miss (`told_to`) say nothing else, and these ask for
-            it, all the time. Default no: they do so while it is of use, and then speak of what they do. `"idle"`: as by
-            default, but nobody asks another one to wait: who is told says the fact again, the others say their own
-            task alone. Of our games the strategy game has such messages.
+            it, all the time. Default no: they do so while it is of use, and then speak of what they do. Of our games
+            the strategy game has such messages.
+        ask_to_wait: False if nobody asks another agent to wait: who would do so says what it does itself, alone.
+            Default yes. Of our games the strategy game has such messages.
 
     Raises:
-        UserError: If `repeat_fact` is none of these.
+        UserError: If a setting is neither true nor false.
     """
 
     name = "scripted"
 
-    def __init__(self, repeat_fact: bool | str = False) -> None:
-        require_choice("teacher.repeat_fact", repeat_fact, (False, True, IDLE))
-        self.settings = {"repeat_fact": repeat_fact} if repeat_fact else {}
+    def __init__(self, repeat_fact: bool = False, ask_to_wait: bool = True) -> None:
+        require_choice("teacher.repeat_fact", repeat_fact, (False, True))
+        require_choice("teacher.ask_to_wait", ask_to_wait, (False, True))
+        self.settings = {
+            **({"repeat_fact": True} if repeat_fact else {}),
+            **({} if ask_to_wait else {"ask_to_wait": False}),
+        }
 
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:
         """One message per agent.
@@ -54,14 +57,16 @@ class ScriptedTeacher(Teacher):
                 f"to no game with a scripted player ({known}); use 'chat', register a teacher of your own, or register "
                 "the game with a `scripted_player`."
             )
-        said: dict[str, str] = player.messages(request.state, request.agents, rng)
-        if self.settings:
-            if not hasattr(player, "facts"):
-                raise UserError(
-                    f"`teacher.repeat_fact` is {str(self.settings['repeat_fact']).lower()} but the scripted player of "
-                    "this game has no messages that are about a told fact alone; leave it out."
-                )
-            said.update(player.facts(request.state, request.agents, rng, self.settings["repeat_fact"] == IDLE))
+        if self.settings and not hasattr(player, "facts"):
+            name, value = next(iter(self.settings.items()))
+            raise UserError(
+                f"`teacher.{name}` is {str(value).lower()} but the scripted player of this game has no messages of "
+                "which it could choose; leave it out."
+            )
+        wording = {name: value for name, value in self.settings.items() if name == "ask_to_wait"}
+        said: dict[str, str] = player.messages(request.state, request.agents, rng, **wording)
+        if "repeat_fact" in self.settings:
+            said.update(player.facts(request.state, request.agents, rng))
         return said
 
     def advise(self, env: Any, agent: str) -> int | None:

@@ -14,42 +14,40 @@ from rllib_llm_comm.envs.minirts.commanders.tasks import NOTHING, WAIT, all_comm
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS
 
 
-def messages(state: Executor, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
+def messages(
+    state: Executor, agents: Sequence[str], rng: np.random.Generator, ask_to_wait: bool = True
+) -> dict[str, str]:
     """Label for each commander: the command that it gives next, and the one that another commander should give.
 
     Args:
         state: The side's officers.
         agents: Names of the commanders.
         rng: Chooses the wording.
+        ask_to_wait: False for messages that ask nobody to wait: they tell the speaker's own command alone.
     """
     commands = all_commands()
-    return {agent: word(say(state, commands, COMMANDERS.index(agent)), rng) for agent in agents}
+    said = {agent: say(state, commands, COMMANDERS.index(agent)) for agent in agents}
+    if not ask_to_wait:
+        said = {agent: _without_wait(saying) for agent, saying in said.items()}
+    return {agent: word(saying, rng) for agent, saying in said.items()}
 
 
-def facts(state: Executor, agents: Sequence[str], rng: np.random.Generator, idle: bool = False) -> dict[str, str]:
+def _without_wait(saying: Saying) -> Saying:
+    if isinstance(saying, CommanderSaying) and saying.theirs[0] == WAIT:
+        return CommanderSaying(saying.mine, "", saying.theirs)
+    return saying
+
+
+def facts(state: Executor, agents: Sequence[str], rng: np.random.Generator) -> dict[str, str]:
     """Messages about what some commanders are told: these say it, the others ask for it; none where nobody misses it.
 
     Args:
         state: The side's officers.
         agents: Names of the commanders.
         rng: Chooses the wording.
-        idle: True for messages in the place of those that would ask another commander to wait, and for no others. Who
-            is not told what others miss then says its own task alone.
     """
-    make = _unless_busy if idle else _fact
-    said = {agent: make(state, COMMANDERS.index(agent)) for agent in agents}
+    said = {agent: say_fact(state.side, COMMANDERS.index(agent)) for agent in agents}
     return {agent: word(saying, rng) for agent, saying in said.items() if saying is not None}
-
-
-def _fact(state: Executor, commander: int) -> Saying | None:
-    return say_fact(state.side, commander)
-
-
-def _unless_busy(state: Executor, commander: int) -> Saying | None:
-    fact, saying = say_fact(state.side, commander), say(state, all_commands(), commander)
-    if not isinstance(saying, CommanderSaying) or saying.theirs[0] != WAIT:
-        return None
-    return fact if fact and fact.types else CommanderSaying(saying.mine, "", saying.theirs)
 
 
 def advise(env: Any, agent: str) -> int | None:
