@@ -4,9 +4,9 @@ Four kinds of documents, each a prompt and an answer:
 
 * *next command*: a moment of a scripted game (`minirts_states.py`), what the others said, and the command that a
   sensible commander gives next in the words of the game's candidates. Three in four are as frequent as in the games,
-  with "wait" thinned out and moments left out where nothing else is allowed; for the others all kinds of commands are
-  about as often. The commander makes an army type drawn at random, never the counter on purpose. One answer in eight is
-  random, so that the prior stays soft;
+  with "wait" thinned out and moments left out where nothing else is allowed; for the others all kinds of commands that
+  the oracle gives are about as often. The commander makes an army type drawn at random, never the counter on purpose.
+  One answer in twenty is random, so that the prior stays soft;
 * *talk*: such a moment in which another commander tells what the enemy trains, or asks for something, and the command
   that answers: train what is wanted, or build what trains it;
 * *message*: such a moment and what its commander says: the scripted teacher's saying, with the random army type in the
@@ -40,10 +40,9 @@ from rllib_llm_comm.envs.minirts.engine.units import ARMY, BUILDINGS, COST, MADE
 from rllib_llm_comm.envs.minirts.view.names import COMMANDERS, KINDS, PLURAL, SINGULAR, TRAINED, counted, group, listing
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from tools.embedded_model.corpus import Document
-from tools.embedded_model.minirts_states import HELD_OUT, Moment, moments
+from tools.embedded_model.minirts_states import HELD_OUT, Moment, is_rare, moments
 
-NOISE = 0.125
-TALK_NOISE = 0.05
+NOISE = 0.05
 FACTS_SHARE = 0.35
 USUAL_SHARE = 0.75
 WAIT_SHARE = 0.1
@@ -66,7 +65,7 @@ def documents(count: int, seed: int) -> Iterator[Document]:
     played = list(islice(moments(rng), max(_LEAST_MOMENTS, int(MOMENTS_PER_DOCUMENT * count))))
     free = [m for m in played if len(m.allowed) > 1]
     usual = [m for m in free if m.plan.verb != WAIT or rng.random() < WAIT_SHARE]
-    plans = sorted_by(free, lambda m: (m.plan.verb, m.plan.kind))
+    plans = sorted_by((m for m in free if not is_rare(m.plan)), lambda m: (m.plan.verb, m.plan.kind))
     talks = sorted_by((m for m in played if m.talk), lambda m: m.talk and (m.talk.answer.verb, m.talk.answer.kind))
     sayable = [m for m in played if not _is_of(m.saying, HELD_OUT)]
     tasks = sorted_by(
@@ -128,7 +127,7 @@ def next_command(rng: np.random.Generator, moment: Moment) -> Document:
             saying = CommanderSaying(saying.mine, "", (WAIT, -1))
         if not _is_of(saying, HELD_OUT):
             heard[COMMANDERS[speaker]] = word(saying, rng)
-    return Document("next command", action_prompt(moment.text, heard), phrase(_noisy(rng, moment, moment.plan, NOISE)))
+    return Document("next command", action_prompt(moment.text, heard), phrase(_noisy(rng, moment, moment.plan)))
 
 
 def talk(rng: np.random.Generator, moment: Moment) -> Document:
@@ -146,11 +145,11 @@ def talk(rng: np.random.Generator, moment: Moment) -> Document:
             heard[COMMANDERS[speaker]] = word(said.saying, rng)
         elif speaker != moment.commander and plan.kind not in HELD_OUT and rng.random() < 0.4:
             heard[COMMANDERS[speaker]] = word(CommanderSaying((plan.verb, plan.kind), "", (WAIT, -1)), rng)
-    return Document("talk", action_prompt(moment.text, heard), phrase(_noisy(rng, moment, said.answer, TALK_NOISE)))
+    return Document("talk", action_prompt(moment.text, heard), phrase(_noisy(rng, moment, said.answer)))
 
 
-def _noisy(rng: np.random.Generator, moment: Moment, best: Command, share: float) -> Command:
-    return moment.allowed[int(rng.integers(len(moment.allowed)))] if rng.random() < share else best
+def _noisy(rng: np.random.Generator, moment: Moment, best: Command) -> Command:
+    return moment.allowed[int(rng.integers(len(moment.allowed)))] if rng.random() < NOISE else best
 
 
 def message(rng: np.random.Generator, moment: Moment) -> Document:

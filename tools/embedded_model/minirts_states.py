@@ -45,7 +45,7 @@ _OPPONENTS = ("simple", "medium", "medium", "medium", "medium2", "medium3", "med
 _MAX_TICKS = (5200, 6400, 12_800)
 _CARELESS = (0.0, 0.1, 0.3, 0.6, 1.0)
 _EARLY, _EARLY_SHARE, _LATER_SHARE = 16, 0.5, 0.25
-_RARE = 0.1
+_RARE = 0.03
 _TALKS = (("told", 0.4), ("unit", 0.4), ("other", 0.2))
 _GIVEN_UP = 0.3
 
@@ -172,6 +172,11 @@ def _moment(rng: np.random.Generator, env: Any, commander: int, own_type: int, t
     text = observation_text(env.executor, commander, env.settings["max_tick"])
     talk = _talk(rng, env, commander, allowed, plans, talked_of)
     return Moment(text, commander, allowed, tuple(plans), saying, talk)
+
+
+def is_rare(command: Command) -> bool:
+    """True for commands that the oracle never gives: to scout, and to build towers and halls."""
+    return command.verb == SCOUT or (command.verb == BUILD and command.kind in (GUARD_TOWER, TOWN_HALL))
 
 
 def _rare(rng: np.random.Generator, env: Any, allowed: Sequence[Command]) -> Command | None:

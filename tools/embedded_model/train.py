@@ -68,7 +68,7 @@ _HERE = "tools.embedded_model"
 CORPORA = {
     "kitchen": Corpus(EMBEDDED, f"{_HERE}.corpus:documents", f"{_HERE}.probe:probe", 80_000, 640),
     "minirts": Corpus(
-        "embedded_minirts", f"{_HERE}.minirts_corpus:documents", f"{_HERE}.minirts_probe:probe", 100_000, 768
+        "embedded_minirts", f"{_HERE}.minirts_corpus:documents", f"{_HERE}.minirts_probe:probe", 60_000, 768
     ),
 }
 
@@ -215,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--corpus", choices=list(CORPORA), default="kitchen", help="what the model reads")
     parser.add_argument("--output", type=Path, help="folder of the model; that of the package by default")
-    parser.add_argument("--documents", type=int, help="documents; 80,000 of kitchens, 100,000 of minirts")
+    parser.add_argument("--documents", type=int, help="documents; 80,000 of kitchens, 60,000 of minirts")
     parser.add_argument("--epochs", type=int, default=2, help="passes over the corpus")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--hidden", type=int, default=128)
