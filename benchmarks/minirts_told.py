@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -107,12 +109,9 @@ def main() -> None:
                 flush=True,
             )
     if options.json:
-        command = f"python benchmarks/minirts_told.py --games {options.games}"
         data = {
             "what": "share of games won by scripted commanders, bob owns the producers",
-            "made_by": command
-            if options.decision_ticks == 50
-            else f"{command} --decision-ticks {options.decision_ticks}",
+            "made_by": shlex.join(["python", "benchmarks/minirts_told.py", *sys.argv[1:]]),
             "stands_in": "scripted commanders and officers; no model",
             "max_tick": MAX_TICK,
             "decision_ticks": options.decision_ticks,

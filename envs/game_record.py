@@ -32,7 +32,8 @@ class GameRecord:
         package: The package or module that defines the classes of its environments and states.
         entry_points: Id of each environment -> the function or class that makes it (PettingZoo's parallel form).
         scripted_player: A module or object with `messages(state, agents, rng)` and `advise(env, agent)`; the scripted
-            teacher labels with it.
+            teacher labels with it. For the teacher's settings `repeat_fact` and `ask_to_wait` it also has
+            `facts(state, agents, rng)`, and `messages` takes `ask_to_wait`.
         partner: A function of (env, agent, habit, rng) that makes a scripted player of one agent for one episode: a
             function without arguments that gives its action. Without it, and with the habit "", `advise` plays.
         wait: A function of (env, agent) that gives the action of doing nothing, or `None` where there is none.

@@ -341,6 +341,8 @@ def test_the_setting_of_such_a_teacher_is_checked_and_part_of_what_labels_are():
     with pytest.raises(UserError, match="`teacher.repeat_fact` is true but the scripted player of this game has no"):
         request = TeacherRequest(tuple(kitchen.agents), {}, state=teacher_state(kitchen))
         make_teacher(settings).messages(request, rng=np.random.default_rng(0))
+    with pytest.raises(UserError, match="`teacher.ask_to_wait` is false but the scripted player of this game has no"):
+        make_teacher({"name": "scripted", "ask_to_wait": False}).messages(request, rng=np.random.default_rng(0))
 
 
 def test_advice_knows_the_types_for_every_commander():

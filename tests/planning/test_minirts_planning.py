@@ -38,16 +38,18 @@ def test_every_subgoal_is_read_back_and_an_action():
     assert game.parse("build 4 swordman") == "train 4 swordmen" and game.parse("win") is None
 
 
-def test_training_is_done_when_so_many_came_out():
-    env, game = started(num_agents=1, money=2000)
+@pytest.mark.parametrize("decision_ticks", [50, 200])
+def test_training_is_done_when_so_many_came_out(decision_ticks):
+    env, game = started(num_agents=1, money=2000, decision_ticks=decision_ticks)
     done = []
-    step(env, alice="train 3 peasants")
     game.state()
-    for _ in range(12):
-        step(env)
+    for decision in range(13):
+        step(env, alice="wait" if decision else "train 3 peasants")
         before, after = game.passed()
+        assert after.tick - before.tick == decision_ticks
         done.append(game.done(before, after, "alice", "train 3 peasants"))
-    assert sum(done) == 1 and env.team.counts()[PEASANT] == 6
+        assert not done[-1] or env.team.counts()[PEASANT] == 6
+    assert sum(done) == 1
 
 
 def test_what_is_in_force_is_not_refused_and_what_cannot_be_is():

@@ -113,7 +113,7 @@ def test_the_shipped_model_follows_messages():
     assert measured.keys() == shipped.keys()
     for key, value in measured.items():
         assert value == pytest.approx(shipped[key], abs=0.16), key
-    assert measured["follow_held_out"] >= 0.4 and measured["act"] > measured["act_by_chance"]
+    assert measured["follow_held_out"] >= 0.5 and measured["act"] > measured["act_by_chance"]
 
 
 def test_the_shipped_model_has_a_token_for_each_army_type():
