@@ -48,7 +48,7 @@ unit; see `rllib_llm_comm.envs.minirts.collective_command`.
 
 1 for all commanders when they win, -1 when they lose, 0 at a draw; 0 before. `shaping` times the change of what the own
 side's units and buildings cost, minus the enemy's, in thousands, comes on top. An episode terminates when somebody has
-won (and when the game breaks in a jam, with 0), and is truncated at `max_tick`.
+won (and when the game breaks in a jam, with 0), and is truncated at `max_tick`, unless `truncate_draws` is false.
 
 ### Infos
 
@@ -62,8 +62,8 @@ trains, such as "spearmen" or "swordmen and archers", or None for who is not tol
 ``` python
 minirts.parallel_env(
     num_agents=2, opponent="medium", action_level="command", numbers=(1, 3, 5), max_buildings=1, money=500,
-    unit_cap=50, max_tick=12800, decision_ticks=50, fair=False, side=0, shaping=0.0, told_to=None, producers=None,
-    executor="scripted", observe=None, render_mode=None,
+    unit_cap=50, max_tick=12800, truncate_draws=True, decision_ticks=50, fair=False, side=0, shaping=0.0,
+    told_to=None, producers=None, executor="scripted", observe=None, render_mode=None,
 )
 ```
 
@@ -82,7 +82,7 @@ the end guard towers as well, with types after a colon those instead of drawn on
 
 `unit_cap`: most units and buildings per side; 0 for no cap.
 
-`max_tick`: when the game is a draw, >= 100.
+`max_tick`: when the game is a draw, >= 100. With `truncate_draws` learners count what would have come after it; else 0.
 
 `decision_ticks`: ticks from one decision of the commanders to the next, a multiple of 50. Officers and opponents act
 every 50 ticks in any case. Other values than 50 with "command" only.
@@ -186,6 +186,7 @@ class MiniRTS(ParallelGame):
         money: int = 500,
         unit_cap: int = 50,
         max_tick: int = MAX_TICK,
+        truncate_draws: bool = True,
         decision_ticks: int = DECISION_TICKS,
         fair: bool = False,
         side: int = 0,
@@ -270,12 +271,11 @@ class MiniRTS(ParallelGame):
         self._run(self._orders(actions))
         reward = self._reward()
         names, over = self.agents, self.game.over
-        drawn = over and self.game.winner < 0 and not self.game.broken
+        truncated = over and self.game.winner < 0 and not self.game.broken and self.settings["truncate_draws"]
         observed, infos = self._observations(), self._infos([reward])
         if over:
             self.agents = []
-        terminated = over and not drawn
-        ends = dict.fromkeys(names, terminated), dict.fromkeys(names, drawn)
+        ends = dict.fromkeys(names, over and not truncated), dict.fromkeys(names, truncated)
         return observed, dict.fromkeys(names, reward), *ends, infos
 
     def _run(self, orders: Sequence[Order]) -> None:

@@ -66,7 +66,8 @@ def check_values(settings: Mapping[str, Any]) -> None:
     require_choice("action_level", settings["action_level"], LEVELS)
     require_choice("num_agents", settings["num_agents"], (1, 2, 3))
     require_choice("side", settings["side"], (0, 1))
-    require_choice("fair", settings["fair"], (False, True))
+    for name in ("fair", "truncate_draws"):
+        require_choice(name, settings[name], (False, True))
     opponents.parse(settings["opponent"])
     for name, low in (("max_buildings", 1), ("money", 0), ("unit_cap", 0), ("max_tick", 2 * DECISION_TICKS)):
         require_whole(name, settings[name], low)

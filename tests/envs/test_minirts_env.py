@@ -37,7 +37,7 @@ ID = "rllib_llm_comm/minirts-v0"
         {"num_agents": 2, "max_tick": 1500},
         {"num_agents": 1, "max_tick": 1500, "observe": ["text", "vector", "planes", "lists"]},
         {"num_agents": 3, "max_tick": 1500, "action_level": "red", "side": 1},
-        {"num_agents": 2, "max_tick": 1500, "decision_ticks": 200},
+        {"num_agents": 2, "max_tick": 1500, "truncate_draws": False, "decision_ticks": 200},
     ],
     ids=["command", "alone", "red", "seldom"],
 )
@@ -58,6 +58,7 @@ def test_keeps_the_contract(settings):
         ({"observe": ["sound"]}, "observe"),
         ({"shaping": -1}, "shaping"),
         ({"max_tick": 10}, "max_tick"),
+        ({"truncate_draws": "no"}, "truncate_draws"),
         ({"decision_ticks": 75}, "decision_ticks"),
         ({"decision_ticks": 0}, "decision_ticks"),
         ({"decision_ticks": 100, "action_level": "red"}, "decision_ticks"),
@@ -349,12 +350,13 @@ def test_shaped_rewards_add_up_to_the_change_of_the_balance():
     assert total == pytest.approx(2 * (balance() - start)) and total != 0
 
 
-def test_the_time_limit_truncates():
-    env = minirts.parallel_env(max_tick=500)
+@pytest.mark.parametrize("truncate_draws", [True, False])
+def test_a_draw_truncates_or_terminates(truncate_draws):
+    env = minirts.parallel_env(max_tick=500, truncate_draws=truncate_draws)
     env.reset(seed=0)
     while env.agents:
         _, rewards, terminated, truncated, infos = command(env)
-    assert truncated["alice"] and not terminated["alice"] and rewards["alice"] == 0
+    assert truncated["alice"] == truncate_draws and terminated["alice"] != truncate_draws and rewards["alice"] == 0
     assert infos["alice"]["game_step"] == 500
 
 
