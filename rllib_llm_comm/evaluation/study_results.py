@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,65 +143,6 @@ def read_results(folder: Path) -> StudyResults:
                     missing.append(f"{stage}.{suffix}")
             scenarios[scenario][name] = found
     return StudyResults(study, scenarios, missing, cost=read_costs(folder, study))
-
-
-def join_results(parts: Sequence[StudyResults]) -> StudyResults:
-    """One study of several, as if it had run at one place.
-
-    Args:
-        parts: Studies of the same environment with the same seeds and evaluation; the first gives title and baseline.
-            Of a system in a scenario only one part may have results.
-
-    Raises:
-        UserError: If parts contradict each other, such as by a system with other settings.
-    """
-    first = parts[0]
-    for part in parts[1:]:
-        for key in ("env", "seeds", "evaluation"):
-            if part.study[key] != first.study[key]:
-                raise UserError(
-                    f"`{key}` is {part.study[key]!r} in {part.study['title']!r} but {first.study[key]!r} in "
-                    f"{first.study['title']!r}; only studies that agree in it can be joined."
-                )
-    study: dict[str, Any] = {**first.study, "scenarios": {}, "systems": {}, "baseline": first.baseline}
-    scenarios: dict[str, dict[str, SystemResults]] = {}
-    for part in parts:
-        for name, spec in part.study["systems"].items():
-            taken = study["systems"].setdefault(name, spec)
-            if differing := [key for key in ("run", "config", "stop") if taken.get(key) != spec.get(key)]:
-                raise UserError(
-                    f"`{differing[0]}` of system {name!r} differs between the studies; they cannot be joined."
-                )
-        for scenario, systems in part.scenarios.items():
-            settings = part.study["scenarios"][scenario]
-            if study["scenarios"].setdefault(scenario, settings) != settings:
-                raise UserError(f"Scenario {scenario!r} has different settings in the studies; they cannot be joined.")
-            known = scenarios.setdefault(scenario, {})
-            for name, found in systems.items():
-                if name in known and known[name].is_there and found.is_there:
-                    raise UserError(f"System {name!r} of scenario {scenario!r} is in two of the studies; give one.")
-                if name not in known or found.is_there:
-                    known[name] = found
-    for scenario, systems in scenarios.items():
-        if first.baseline not in systems:
-            raise UserError(f"Scenario {scenario!r} lacks the baseline {first.baseline!r}; give the study that has it.")
-    notes = dict.fromkeys(part.note for part in parts if part.note)
-    cost: Costs = {}
-    for part in parts:
-        for scenario, stages in part.cost.items():
-            cost[scenario] = {**cost.get(scenario, {}), **stages}
-    there = {f"{place}.{name}.{suffix}" for place, name, suffix in _evaluated(scenarios)}
-    missing = [
-        stage for stage in dict.fromkeys(stage for part in parts for stage in part.missing) if stage not in there
-    ]
-    return StudyResults(study, scenarios, missing, " ".join(notes), cost)
-
-
-def _evaluated(scenarios: Mapping[str, Mapping[str, SystemResults]]) -> Iterator[tuple[str, str, str]]:
-    """Scenario, system and suffix of each evaluation that is there."""
-    for scenario, systems in scenarios.items():
-        for name, found in systems.items():
-            yield from ((scenario, name, suffix) for suffix in found.evaluations)
 
 
 def to_plain(results: StudyResults) -> dict[str, Any]:

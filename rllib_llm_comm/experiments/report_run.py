@@ -32,7 +32,8 @@ def run_report(folders: Sequence[Path], target: Path | None = None, marl_eval: P
             file cannot be written.
     """
     from rllib_llm_comm.evaluation.report import write_report
-    from rllib_llm_comm.evaluation.study_results import join_results, read_results
+    from rllib_llm_comm.evaluation.study_parts import join_results
+    from rllib_llm_comm.evaluation.study_results import read_results
 
     results = join_results([read_results(folder) for folder in folders])
     if marl_eval is not None:

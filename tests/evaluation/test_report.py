@@ -13,7 +13,8 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.figures import INK, draw_bars, draw_curves, lab, looks
 from rllib_llm_comm.evaluation.report import summarise, write_report
 from rllib_llm_comm.evaluation.statistics import Interval
-from rllib_llm_comm.evaluation.study_results import FIGURES, SystemResults, join_results, read_results, to_plain
+from rllib_llm_comm.evaluation.study_parts import join_results
+from rllib_llm_comm.evaluation.study_results import FIGURES, SystemResults, read_results, to_plain
 
 STUDY = {
     "title": "Made <up>",
@@ -455,10 +456,37 @@ def test_parts_of_one_file_become_one_report(folder):
     assert join_results([ran("good"), ran()]).missing == ["one.silent.sampled"]
 
 
+def with_seeds(folder, seeds):
+    """What a place has that ran some of the seeds."""
+    results = part(folder, "silent", "good", seeds=list(seeds))
+    for found in results.scenarios["one"].values():
+        kept = [k for k, curve in enumerate(found.curves) if curve.seed in seeds]
+        found.curves[:] = [found.curves[k] for k in kept]
+        found.evaluations = {suffix: [runs[k] for k in kept] for suffix, runs in found.evaluations.items()}
+    return results
+
+
+def test_seeds_that_ran_at_different_places_become_one_report(folder):
+    whole = part(folder, "silent", "good")
+    first, *rest = whole.study["seeds"]
+    assert rest and len(whole.scenarios["one"]["good"].curves) == len(whole.study["seeds"])
+    joined = join_results([with_seeds(folder, rest), with_seeds(folder, [first])])
+    assert summarise(joined) == summarise(whole) and to_plain(joined) == to_plain(whole)
+    lacking = with_seeds(folder, [first])
+    lacking.scenarios["one"]["good"] = SystemResults("good", "good")
+    assert "'good' of scenario 'one' has seeds" in join_results([with_seeds(folder, rest), lacking]).note
+    with pytest.raises(UserError, match="'silent' of scenario 'one' is in two"):
+        join_results([with_seeds(folder, rest), whole])
+    unfinished = with_seeds(folder, [first])
+    unfinished.scenarios["one"]["good"].evaluations["sampled"].clear()
+    with pytest.raises(UserError, match="finish the studies"):
+        join_results([with_seeds(folder, rest), unfinished])
+
+
 def test_parts_that_contradict_are_refused(folder):
     silent = part(folder, "silent")
-    with pytest.raises(UserError, match="`seeds` is"):
-        join_results([silent, part(folder, "good", seeds=[0])])
+    with pytest.raises(UserError, match="`env` is"):
+        join_results([silent, part(folder, "good", env="another")])
     with pytest.raises(UserError, match="'silent' of scenario 'one' is in two"):
         join_results([silent, part(folder, "silent", "good")])
     other = part(folder, "good")
