@@ -69,7 +69,7 @@ def _joined(scenario: str, one: SystemResults, other: SystemResults) -> SystemRe
     seeds = [curve.seed for curve in curves]
     if not (one.curves and other.curves) or len(set(seeds)) < len(seeds) or one.recorded or other.recorded:
         raise UserError(
-            f"System {one.name!r} of scenario {scenario!r} is in two of the studies, and not with different seeds; give "
+            f"System {one.name!r} of scenario {scenario!r} is in two of the studies, not with different seeds; give "
             "one."
         )
     order = sorted(range(len(seeds)), key=lambda k: seeds[k])
