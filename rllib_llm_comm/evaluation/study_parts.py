@@ -74,7 +74,7 @@ def _joined(scenario: str, one: SystemResults, other: SystemResults) -> SystemRe
         )
     order = sorted(range(len(seeds)), key=lambda k: seeds[k])
     evaluations: dict[str, list[dict[str, Any]]] = {}
-    for suffix in one.evaluations.keys() & other.evaluations.keys():
+    for suffix in (name for name in one.evaluations if name in other.evaluations):
         runs = one.evaluations[suffix] + other.evaluations[suffix]
         if len(runs) != len(seeds):
             raise UserError(

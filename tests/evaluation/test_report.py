@@ -472,6 +472,7 @@ def test_seeds_that_ran_at_different_places_become_one_report(folder):
     assert rest and len(whole.scenarios["one"]["good"].curves) == len(whole.study["seeds"])
     joined = join_results([with_seeds(folder, rest), with_seeds(folder, [first])])
     assert summarise(joined) == summarise(whole) and to_plain(joined) == to_plain(whole)
+    assert list(joined.scenarios["one"]["good"].evaluations) == list(whole.scenarios["one"]["good"].evaluations)
     lacking = with_seeds(folder, [first])
     lacking.scenarios["one"]["good"] = SystemResults("good", "good")
     assert "'good' of scenario 'one' has seeds" in join_results([with_seeds(folder, rest), lacking]).note
