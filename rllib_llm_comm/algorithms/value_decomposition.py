@@ -78,6 +78,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         self.td_lambda = 0.0
         self.buffer_episodes = 5000
         self.episodes_per_update = 1
+        self.sequence_length = None
         self.array_games = False
         self.optimizer_name = "rmsprop"
         self.rmsprop_alpha = 0.99
@@ -126,6 +127,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         td_lambda: float = NotProvided,
         buffer_episodes: int = NotProvided,
         episodes_per_update: int = NotProvided,
+        sequence_length: int | None = NotProvided,
         array_games: bool = NotProvided,
         optimizer_name: str = NotProvided,
         rmsprop_alpha: float = NotProvided,
@@ -142,6 +144,8 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
             td_lambda: Weight of later targets, in [0, 1]. Default 0, one step; PyMARL2: 0.6.
             buffer_episodes: Most episodes that are kept, >= 1. Default 5000. They are whole arrays: reckon their size.
             episodes_per_update: Episodes played for each update, >= 1. Default 1; PyMARL2: 8.
+            sequence_length: Steps of the piece of each episode that an update sees, >= 1; null (default) for whole
+                episodes. Pieces (ours) start without memory and last action, and give more different games per update.
             array_games: True to play the onion-soup kitchens as whole arrays of compiled games, which is many times
                 quicker (ours). Default no: any game, one step at a time.
             optimizer_name: `"rmsprop"` (default) or `"adam"` (PyMARL2).
@@ -233,6 +237,8 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         require_choice("optimizer_name", self.optimizer_name, OPTIMIZERS)
         for name in ("buffer_episodes", "episodes_per_update", "train_batch_size_per_learner"):
             require_whole(name, getattr(self, name), 1)
+        if self.sequence_length is not None:
+            require_whole("sequence_length", self.sequence_length, 1)
         self.require_numbers(["gamma", "td_lambda", "rmsprop_alpha", "rmsprop_epsilon"])
         for name in ("gamma", "td_lambda"):
             if not 0.0 <= getattr(self, name) <= 1.0:
@@ -332,7 +338,8 @@ class ValueDecomposition(PolicyCheckpointMixin, DQN):
             self._owed = state[REPLAY]["owed"]
 
     def _update(self) -> None:
-        batch = self.local_replay_buffer.sample(self.config.train_batch_size_per_learner)
+        config = self.config
+        batch = self.local_replay_buffer.sample(config.train_batch_size_per_learner, config.sequence_length)
         steps = int(batch[FILLED].sum())
         learned = self.learner_group.update(
             batch=MultiAgentBatch({DEFAULT_MODULE_ID: SampleBatch(batch)}, env_steps=steps),

@@ -57,14 +57,23 @@ class EpisodeBuffer:
         """Takes in episodes; the oldest ones go where there is no room."""
         self._episodes.extend(episodes)
 
-    def sample(self, episodes: int) -> dict[str, np.ndarray]:
+    def sample(self, episodes: int, sequence_length: int | None = None) -> dict[str, np.ndarray]:
         """A batch of different episodes, as of `joined`.
 
         Args:
             episodes: Their number, at most `len(self)`.
+            sequence_length: Steps of the piece that is cut out of each, its place drawn uniformly; None for whole ones.
         """
-        chosen = self._rng.choice(len(self._episodes), episodes, replace=False)
-        return joined([self._episodes[int(number)] for number in chosen])
+        chosen = [self._episodes[int(n)] for n in self._rng.choice(len(self._episodes), episodes, replace=False)]
+        if sequence_length is not None:
+            chosen = [self._piece(episode, sequence_length) for episode in chosen]
+        return joined(chosen)
+
+    def _piece(self, episode: TeamEpisode, steps: int) -> TeamEpisode:
+        last_start = max(0, len(episode[REWARDS]) - steps)
+        start = int(self._rng.integers(last_start + 1))
+        # What lies behind the last step belongs to it: a piece that ends early is bootstrapped there.
+        return {name: a[start : start + steps + (name in PER_OBSERVATION)] for name, a in episode.items()}
 
     def get_state(self, episodes: bool = True) -> dict[str, Any]:
         """The state of the draws and, if wanted, all episodes."""

@@ -137,10 +137,11 @@ def assert_acts_as(policy, team):
         lambda: echo(ROMAConfig, raw_roles=True),
         lambda: echo(LDSAConfig).policy_network(random_subtasks=True),
         lambda: echo(VDNConfig, optimizer_name="adam", td_lambda=0.6, episodes_per_update=4),
+        lambda: echo(MASERConfig, sequence_length=3),
     ],
-    ids=["maser as released", "roma without its losses", "random subtasks", "pymarl2"],
+    ids=["maser as released", "roma without its losses", "random subtasks", "pymarl2", "pieces"],
 )
-def test_ablations_learn_although_some_weights_have_no_gradient(config):
+def test_ablations_and_other_settings_learn(config):
     algo = config().build_algo()
     try:
         assert np.isfinite(float(algo.train()["learners"]["default_policy"]["td_loss"]))
@@ -208,6 +209,7 @@ def test_runners_elsewhere_play_whole_episodes_with_masks_and_busy_agents():
         ({"mixer_state": "all"}, "`mixer_state` is 'all'"),
         ({"optimizer_name": "sgd"}, "`optimizer_name` is 'sgd'"),
         ({"buffer_episodes": 3}, "`buffer_episodes` is 3 but a batch"),
+        ({"sequence_length": 0}, "`sequence_length` is 0"),
         ({"rmsprop_alpha": 1.0}, "`rmsprop_alpha` is 1.0"),
         ({"epsilon": -1}, "`epsilon` is -1"),
         ({"epsilon": [[0, 1.0]]}, r"`epsilon` is \[\[0, 1.0\]\] but must be a number or a schedule"),

@@ -25,7 +25,7 @@ from rllib_llm_comm.agents.q_settings import QSettings
 from rllib_llm_comm.agents.q_team import QTeam
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.q_losses import TeamLoss, tensors
-from rllib_llm_comm.learners.team_episodes import EpisodeBuffer, joined, last_actions
+from rllib_llm_comm.learners.team_episodes import PER_OBSERVATION, EpisodeBuffer, joined, last_actions
 
 STATES = np.eye(3)
 
@@ -188,6 +188,28 @@ def test_the_buffer_keeps_the_latest_and_goes_on_equally_after_a_restore():
     for name, values in buffer.sample(2).items():
         np.testing.assert_array_equal(values, again.sample(2)[name] if name == "seen" else values)
     assert len(again) == 3 and len(empty) == 0
+
+
+@pytest.mark.parametrize("length", [1, 4, 9])
+def test_pieces_are_cut_out_anywhere_and_end_as_their_episodes_do(length):
+    episodes = [random_episode(np.random.default_rng(k), 6, terminated=k == 0) for k in range(2)]
+    buffer, starts, ended = EpisodeBuffer(2, seed=0), set(), set()
+    buffer.add(episodes)
+    for _ in range(200):
+        batch = buffer.sample(2, length)
+        assert batch["filled"].sum(1).tolist() == [min(length, 6)] * 2
+        for row, rewards in enumerate(batch["rewards"]):
+            whole = next(one for one in episodes if rewards[0] in one["rewards"])
+            start = int(np.flatnonzero(whole["rewards"] == rewards[0])[0])
+            for name, values in whole.items():
+                steps = length + (name in PER_OBSERVATION)
+                np.testing.assert_array_equal(batch[name][row], values[start : start + steps])
+            starts.add(start)
+            ended.add((start, float(batch["terminated"][row].sum())))
+    assert starts == set(range(max(1, 7 - length)))
+    last = max(starts)
+    assert {terminal for start, terminal in ended if start == last} == {0.0, 1.0}
+    assert all(terminal == 0.0 for start, terminal in ended if start < last)
 
 
 @pytest.mark.parametrize(("name", "value"), [("kind", "x"), ("mixer", "x"), ("width", 0), ("hypernet_layers", 3)])
