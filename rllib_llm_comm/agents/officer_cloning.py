@@ -127,7 +127,7 @@ def _begun(how: OfficerCloningSettings) -> OfficerNetwork:
     if how.start is not None:
         from rllib_llm_comm.agents.officer_executor import load_officer
 
-        earlier = load_officer(how.start)
+        earlier = load_officer(how.start, "start")
         if earlier.settings.shape() != how.network.shape():
             raise UserError(
                 f"the officer {how.start!r} has the network {earlier.settings.to_dict()}; set the same, or leave "

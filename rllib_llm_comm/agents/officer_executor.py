@@ -26,27 +26,32 @@ from rllib_llm_comm.envs.minirts.view.compiled_officer_view import observe
 from rllib_llm_comm.errors import UserError
 
 
-def load_officer(checkpoint: str | os.PathLike[str]) -> OfficerNetwork:
+def load_officer(checkpoint: str | os.PathLike[str], setting: str = "executor") -> OfficerNetwork:
     """The network of a trained officer, shared by all that ask for it in this process. Safetensors and JSON only.
 
     Args:
         checkpoint: A checkpoint or policy folder, as of `load_policy`.
+        setting: Name of the setting that the user has written it in, for messages.
 
     Raises:
         UserError: If there is none, or it is not one of an officer.
     """
     folder = find_policy(checkpoint)
-    return _loaded(str(folder), (folder / MANIFEST).stat().st_mtime_ns)
+    network = _loaded(str(folder), (folder / MANIFEST).stat().st_mtime_ns)
+    if network is None:
+        raise UserError(
+            f"{os.fspath(checkpoint)!r} is a policy of {read_manifest(folder).algorithm}, but `{setting}` wants an "
+            "officer; write one with `rllib officer clone`."
+        )
+    return network
 
 
 @lru_cache(maxsize=8)
-def _loaded(folder: str, changed: int) -> OfficerNetwork:
+def _loaded(folder: str, changed: int) -> OfficerNetwork | None:
+    """The network; None if the policy is not one of an officer."""
     manifest = read_manifest(folder)
     if manifest.kind != OFFICER:
-        raise UserError(
-            f"{folder!r} is a policy of {manifest.algorithm}, but `executor` wants an officer; write one with "
-            "`rllib officer clone`."
-        )
+        return None
     network: Any = load_network(folder, manifest)
     return network.requires_grad_(False)  # type: ignore[no-any-return]
 

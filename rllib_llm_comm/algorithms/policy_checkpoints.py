@@ -17,6 +17,7 @@ from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
 from rllib_llm_comm.algorithms.agent_policies import agents_apart
 from rllib_llm_comm.algorithms.policy_export import on_first_learner
 from rllib_llm_comm.algorithms.trials_in_turn import TrialsInTurn
+from rllib_llm_comm.checkpoints.find_checkpoint import is_named
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
@@ -102,7 +103,8 @@ class PolicyCheckpointMixin(TrialsInTurn):
         Raises:
             UserError: If there is none at `path`, or it belongs to another base model.
         """
-        on_first_learner(self, _load_messages, everywhere=True, path=os.path.abspath(os.path.expanduser(path)))
+        place = path if is_named(path) else os.path.abspath(os.path.expanduser(path))
+        on_first_learner(self, _load_messages, everywhere=True, path=place)
         self._sync_runners()
 
     @override(Checkpointable)

@@ -205,6 +205,7 @@ class REDConfig(MAPPOConfig):
     @override(MAPPOConfig)
     def _validate_training(self) -> None:
         super()._validate_training()
+        self._require_orders()
         require_choice("method", self.method, METHODS)
         for name, least in (
             ("rl_updates", 1), ("rl_window", 1), ("critic_first", 0), ("warm_up", 0), ("clone_steps", 1),
@@ -230,16 +231,31 @@ class REDConfig(MAPPOConfig):
         self._add_callback(StartApart)
         if self.num_learners > 1:
             raise UserError(f"`num_learners` is {self.num_learners} but must be 0 or 1: won games lie in one Learner.")
-        if self.method != RL and (self.demonstrations is None or not (Path(self.demonstrations) / INDEX).is_file()):
-            raise UserError(
-                f"`demonstrations` is {self.demonstrations!r} but must be a folder of `rllib officer demonstrations` "
-                "unless `method` is 'rl'."
-            )
+        if self.method != RL and self.demonstrations is None:
+            raise self._without_demonstrations()
         if self.officer is not None:
             self._require_same_network()
+        # Behind the officer: those of a stage that is still to run are not there yet, and hide what is checked later.
+        if self.method != RL and not (Path(str(self.demonstrations)) / INDEX).is_file():
+            raise self._without_demonstrations()
+
+    def _without_demonstrations(self) -> UserError:
+        return UserError(
+            f"`demonstrations` is {self.demonstrations!r} but must be a folder of `rllib officer demonstrations` "
+            "unless `method` is 'rl'."
+        )
+
+    def _require_orders(self) -> None:
+        """Refuses the game's other action level: its actions are no orders, of which the network's parts are made."""
+        level = (self.env_config or {}).get("action_level")
+        if self.env == self.own_env and level != "red":
+            raise UserError(
+                f"`env_config.action_level` is {level!r} but must be 'red', since officers order units themselves; set "
+                "that, or leave it away."
+            )
 
     def _require_same_network(self) -> None:
-        held = load_officer(str(self.officer)).settings
+        held = load_officer(str(self.officer), "officer").settings
         for name in _NETWORK:
             if getattr(held, name) != getattr(self, name):
                 raise UserError(
@@ -268,7 +284,7 @@ class RED(PolicyCheckpointMixin, PPO):
         super().setup(config)
         officer = getattr(self.config, "officer", None)
         if officer is not None:
-            weights = {name: tensor.clone() for name, tensor in load_officer(officer).state_dict().items()}
+            weights = {name: tensor.clone() for name, tensor in load_officer(officer, "officer").state_dict().items()}
             on_first_learner(self, _load_weights, everywhere=True, weights=weights)
             self._sync_runners()
             if getattr(self.config, "method", RL) == BOTH_PHASES:

@@ -191,7 +191,8 @@ def compare(
 ) -> None:
     """Win rates of several officers, and whether they fall from oracle to none, random and adversarial.
 
-    A step holds if the difference is above 0 at the level 0.05 after Holm's correction over all steps.
+    A step holds if the difference is above 0 at the level 0.05 after Holm's correction over all steps. Files may be of
+    different seeds or numbers of games; a note says so.
 
     Examples:
 
@@ -199,7 +200,7 @@ def compare(
     """
     import json
 
-    from rllib_llm_comm.evaluation.officer_comparison import missing_commanders, order_steps, read_scores
+    from rllib_llm_comm.evaluation.officer_comparison import apart_note, missing_commanders, order_steps, read_scores
     from rllib_llm_comm.evaluation.statistics import wilson
     from rllib_llm_comm.files import write_atomically
 
@@ -221,6 +222,8 @@ def compare(
         told.append([step.officer, f"{step.above} > {step.below}", *words])
     if steps:
         print_table(told, "the order of RED's paper")
+    if note := apart_note(scores):
+        say(note)
     for officer, one in scores.items():
         if lacking := missing_commanders(one):
             say(f"{officer} has no games under {', '.join(lacking)}, so its order is not tested.")

@@ -54,7 +54,8 @@ def read_scores(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
         paths: The files.
 
     Returns:
-        Name -> `game` (opponent, number of commanders, length) and `won` (commander -> games won and played).
+        Name -> `game` (opponent, number of commanders, length), `seed` (of the first game), and `won` (commander ->
+        games won and played).
 
     Raises:
         UserError: If a file cannot be read, holds no win rates, two have one name, or they are of different games.
@@ -73,6 +74,7 @@ def read_scores(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
                 "num_agents": settings["num_agents"].whole(),
                 "max_tick": settings["max_tick"].whole(),
             },
+            "seed": settings["seed"].whole(),
             "won": {name: _won(one) for name, one in summary.items()},
         }
     games = {json.dumps(one["game"]): name for name, one in found.items()}
@@ -91,6 +93,28 @@ def _won(one: JsonValue) -> tuple[int, int]:
     if won < 0 or abs(share * games - won) > _ROUNDED * games:
         raise one["won"].wrong(f"the share of {games} games")
     return won, games
+
+
+def apart_note(scores: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """A sentence if the officers played from different seeds or different numbers of games; `None` if they did not.
+
+    Args:
+        scores: As of `read_scores`.
+    """
+    played = [(name, games) for one in scores.values() for name, (_, games) in one["won"].items()]
+    if len({one["seed"] for one in scores.values()}) < 2 and len(set(played)) == len(dict(played)):
+        return None
+    listed = ", ".join(f"{name} {_counts(one)} from seed {one['seed']}" for name, one in scores.items())
+    return (
+        f"The files hold different games, per commander: {listed}; so officers differ by their games, too, while each "
+        "step is of one file."
+    )
+
+
+def _counts(one: Mapping[str, Any]) -> str:
+    """Games per commander of a file."""
+    counts = sorted({games for _, games in one["won"].values()})
+    return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
 
 
 def order_steps(scores: Mapping[str, Mapping[str, Any]]) -> list[Step]:

@@ -45,6 +45,20 @@ def _checked(stage: Stage, kind: type, given: Mapping[str, Any]) -> Any:
         raise UserError(f"In `{stage.name}.config`: {error}") from None
 
 
+def _check_officer(stage: Stage, setting: str, checkpoint: str) -> None:
+    """Refuses a checkpoint that is none of an officer.
+
+    Raises:
+        UserError: If it is none, or nothing is there.
+    """
+    from rllib_llm_comm.agents.officer_executor import load_officer
+
+    try:
+        load_officer(checkpoint, setting)
+    except UserError as error:
+        raise UserError(f"In `{stage.name}.config`: {error}") from None
+
+
 class DemonstrateOfficers(PlainStage):
     """`run: demonstrate_officers`: games of imperfect scripted officers, to learn from."""
 
@@ -97,12 +111,14 @@ class CloneOfficer(PlainStage):
         return source, found
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks keys, values, and demonstrations that should be there by now."""
+        """Checks keys, values, and demonstrations and an officer to go on from that should be there by now."""
         from rllib_llm_comm.agents.officer_demonstrations import INDEX
 
-        source, _ = self.settings(stage)
+        source, settings = self.settings(stage)
         if source not in unresolved and not (Path(source) / INDEX).is_file():
             raise UserError(f"`{stage.name}.config.{_DEMONSTRATIONS}` is {source!r} but no demonstrations are there.")
+        if settings.start is not None and settings.start not in unresolved:
+            _check_officer(stage, "start", settings.start)
 
     def run(self, stage: Stage) -> StageResult:
         """Trains the officer and writes its policy folder, `policy/`."""
@@ -132,13 +148,11 @@ class PlayOfficers(PlainStage):
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values and the game; officers that are not trained yet are left out."""
-        from rllib_llm_comm.agents.officer_executor import load_officer
-
         settings = self.settings(stage)
         check_executor(settings.executor)
         for checkpoint in checkpoints_of(settings.executor) or ():
             if not any(path in checkpoint for path in unresolved):
-                load_officer(checkpoint)
+                _check_officer(stage, "executor", checkpoint)
         dataclasses.replace(settings, executor=SCRIPTED).env()
 
     def run(self, stage: Stage) -> StageResult:

@@ -14,6 +14,7 @@ from rllib_llm_comm.chat.usage import ChatCounters, cost_of, count_scope
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.experiments.checkpoint_paths import require_checkpoint
 from rllib_llm_comm.experiments.checkpoint_settings import CheckpointStageSettings
 from rllib_llm_comm.experiments.console import out, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_shows_words
@@ -146,21 +147,24 @@ class _OnCheckpoint(PlainStage):
             if path not in unresolved:
                 _check_checkpoint(stage.name, path)
         if settings.reference is not None and settings.reference not in unresolved:
-            find_checkpoint(settings.reference)
+            _check_reference(stage.name, settings.reference)
 
 
 def _check_checkpoint(stage: str, path: str) -> None:
     from rllib_llm_comm.agents.policy_folder import find_policy
 
-    if not Path(path).expanduser().exists():
-        raise UserError(
-            f"`{stage}.config.checkpoint` is {path!r} but nothing is there; give a path that exists, or the "
-            "`${NAME}` of a stage above."
-        )
+    require_checkpoint(f"{stage}.config.checkpoint", path)
     try:
-        find_policy(find_checkpoint(path))
+        find_policy(path)
     except UserError as error:
         raise UserError(f"In `{stage}.config`: {error}") from None
+
+
+def _check_reference(stage: str, path: str) -> None:
+    try:
+        find_checkpoint(path)
+    except UserError as error:
+        raise UserError(f"In `{stage}.config.reference`: {error}") from None
 
 
 class Evaluate(_OnCheckpoint):

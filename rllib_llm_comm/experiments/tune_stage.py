@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_llm_comm.checkpoints.signatures import OwnStates, make_key
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
+from rllib_llm_comm.experiments.checkpoint_paths import require_checkpoint, require_path
 from rllib_llm_comm.experiments.console import StageFailedError, StoppedError, cause_of, say, short_path
 from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.experiments.experiment_file import Experiment
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 # Settings that are paths of something that must be there.
-_PATH_SETTINGS = ("input", "input_", "message_checkpoint", "demonstrations", "officer")
+_PATH_SETTINGS = ("input", "input_", "demonstrations")
+_CHECKPOINT_SETTINGS = ("message_checkpoint", "officer")
 # Names under which everybody knows them.
 _SCHEDULERS = {"asha": "asynchyperband"}
 # Schedulers that give a trial other resources while it runs, hence another process.
@@ -384,12 +386,9 @@ def _check_scheduler(stage: str, experiment: Experiment) -> None:
 
 
 def _check_paths(stage: str, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
-    for key in _PATH_SETTINGS:
+    for key in (*_PATH_SETTINGS, *_CHECKPOINT_SETTINGS):
         value = config.get(key)
-        if not isinstance(value, str) or value in unresolved or value == "sampler":
+        if not isinstance(value, str) or value in unresolved or value == "sampler" or "://" in value or "*" in value:
             continue
-        if "://" not in value and "*" not in value and not Path(value).expanduser().exists():
-            raise UserError(
-                f"`{stage}.config.{key}` is {value!r} but nothing is there; give a path that exists, or the "
-                "`${NAME}` of a stage above."
-            )
+        require = require_checkpoint if key in _CHECKPOINT_SETTINGS else require_path
+        require(f"{stage}.config.{key}", value)

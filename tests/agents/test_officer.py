@@ -469,6 +469,11 @@ def test_by_itself_the_policy_plays_at_the_level_red(officer):
         ("trainde", "`executor` is 'trainde' but must be 'scripted', 'trained:CHECKPOINT', or 'switch:TOLD:UNTOLD'"),
         ("trained:", "`executor` is 'trained:' but must be"),
         ("switch:results/officer", "with two checkpoints of trained officers whose paths have no colon"),
+        (
+            "switch:zoo:red_officer",
+            "or 'switch:TOLD:UNTOLD' with two checkpoints of .* 'switch:zoo:red_officer:results/rl'",
+        ),
+        ("switch:hf:some/body", "or 'switch:TOLD:UNTOLD' with two checkpoints"),
         ("switch:a:b:c", "`executor` is 'switch:a:b:c' but must be"),
         (["switch", "a", "b"], "but must be text, such as 'scripted'"),
         ("trained:{0}/nothing", "There is no checkpoint at"),
@@ -486,6 +491,8 @@ def test_executors_that_cannot_be_are_refused(officer, tmp_path, executor, sente
 def test_names_of_checkpoints_may_have_a_colon():
     assert checkpoints_of("trained:hf:some/body") == ("hf:some/body",)
     assert checkpoints_of("switch:hf:some/body:zoo:one") == ("hf:some/body", "zoo:one")
+    assert checkpoints_of("switch:zoo:one:zoo") == ("zoo:one", "zoo")
+    assert checkpoints_of("switch:zoo:one") is checkpoints_of("switch:one:hf:") is None
     assert checkpoints_of("switch:results/a:hf:some/body@main") == ("results/a", "hf:some/body@main")
 
 

@@ -263,11 +263,21 @@ def test_rllib_draws_and_judges_as_the_network_does(folders, critic_observation)
         ({"won_ratio": -1}, "`won_ratio` is -1 but must be a number from 0"),
         ({"rl_until": 0.5, "rl_updates": 5}, "`rl_window` is 10 but must be at most `rl_updates`, which is 5"),
         ({"officer": "/nowhere/officer"}, "There is no checkpoint at '/nowhere/officer'"),
+        ({"officer": "zoo:verco_salad"}, "'zoo:verco_salad' is a policy of Verco, but `officer` wants an officer"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(folders, training, sentence):
     with pytest.raises(UserError, match=sentence):
         red(folders, **training).validate()
+
+
+def test_the_games_other_action_level_is_refused(folders):
+    config = red(folders).environment(env_config={"action_level": "command"})
+    with pytest.raises(UserError, match="`env_config.action_level` is 'command' but must be 'red', since officers"):
+        config.validate()
+    other = red(folders).evaluation(evaluation_config={"env_config": {"action_level": "command"}})
+    with pytest.raises(UserError, match="`env_config.action_level` is 'command'"):
+        other.get_evaluation_config_object().validate()
 
 
 def test_another_network_than_the_officers_is_refused(folders):

@@ -70,6 +70,17 @@ def test_runners_and_learners(runners, learners, message_source):
         algo.stop()
 
 
+def test_messages_come_from_a_shipped_policy():
+    shipped, prompts = "zoo:verco_salad", ["you see a lettuce. i say:"]
+    own = language_model(base_model="embedded", lora_r=8, temperature=2.0)
+    algo = config().language_model(**own).communication(message_checkpoint=shipped).build_algo()
+    try:
+        said = algo.env_runner.module["shared"].write_messages(prompts)
+    finally:
+        algo.stop()
+    assert said == load_policy(shipped).core.write_messages(prompts)
+
+
 def test_a_server_has_the_adapter_of_the_run_from_its_first_message_on(message_source, tmp_path):
     own = load_policy(message_source).core
     with AdapterServer(load_policy(message_source).core.lm) as server:

@@ -24,6 +24,9 @@ from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.evaluate_checkpoint import evaluate_checkpoint
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.evaluation.replay_checkpoint import replay_checkpoint
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.pipeline import run_file
+from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.play.seat_view import SeatViews
 from rllib_llm_comm.play.seating import set_table
 
@@ -192,3 +195,10 @@ def test_the_page_lists_every_policy_with_the_figures_of_its_card():
         by_mode = {figures.messages: f"{figures.return_mean:.2f}" for figures in card.figures if not figures.planner}
         assert what == card.what and own == by_mode[None]
         assert controls == [by_mode.get(mode, "-") for mode in ("none", "shuffled")]
+
+
+def test_stages_of_a_file_take_shipped_policies(tmp_path):
+    config = {"checkpoint": "zoo:told_salad", "episodes": 1, "communication": True, "reference": "zoo:told_salad"}
+    experiments = parse_experiments({"judged": {"run": "evaluate", "config": config}}, "f")
+    run_file(ExperimentFile("f", experiments), TrainSettings(storage_path=str(tmp_path)))
+    assert json.loads((tmp_path / "f" / "judged" / "evaluation.json").read_text())["episodes"] == 1

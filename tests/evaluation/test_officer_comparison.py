@@ -58,6 +58,28 @@ def test_the_command_tells_and_keeps_it(tmp_path):
     assert [step["holds"] for step in found["steps"]] == [True, True, True]
 
 
+def compared(*files):
+    told = CliRunner().invoke(cli, ["officer", "compare", *map(str, files)], catch_exceptions=False)
+    return " ".join(told.output.split())
+
+
+def test_files_of_other_seeds_or_numbers_of_games_are_compared_with_a_note(tmp_path):
+    won, kept = {"oracle": 90, "none": 60}, tmp_path / "order.json"
+    one, same = (written(tmp_path / f"{name}.json", won) for name in ("one", "same"))
+    later = written(tmp_path / "later.json", won, seed=100_000)
+    fewer = written(tmp_path / "fewer.json", won, games=100)
+    part = written(tmp_path / "part.json", {"oracle": 90})
+    assert "different games" not in compared(one) + compared(one, same, part)
+    note = "The files hold different games, per commander: one 300 from seed 0, "
+    assert f"{note}later 300 from seed 100000; so officers differ by their games, too" in compared(
+        one, later, "--json", kept
+    )
+    assert {name: one["seed"] for name, one in json.loads(kept.read_text())["officers"].items()} == {
+        "one": 0, "later": 100_000,
+    }  # fmt: skip
+    assert f"{note}fewer 100 from seed 0; " in compared(one, fewer)
+
+
 def held(**summary):
     return {"settings": GAME, "summary": {"oracle": {"games": 4, "won": 0.5, **summary}}}
 
@@ -71,6 +93,7 @@ def held(**summary):
         ({**held(), "summary": {}}, "`summary` is {} but must be a mapping that is not empty"),
         ({**held(), "summary": {"\udcff": {}}}, "by names of commanders"),
         ({**held(), "settings": {}}, "`settings.opponent` is missing"),
+        ({**held(), "settings": {**GAME, "seed": "0"}}, "`settings.seed` is '0' but must be a whole number"),
         (held(games=True), "`summary.oracle.games` is True but must be a whole number"),
         (held(games=0), "`summary.oracle.games` is 0 but must be in"),
         (held(games=10**400), "but must be in"),

@@ -51,6 +51,19 @@ def test_one_file_goes_from_demonstrations_to_win_rates(tmp_path):
         ("played", "commanders", ["oracle:0.5"], "only 'random' has a probability"),
         ("played", "executor", "trained", "`executor` is 'trained' but must be 'scripted'"),
         ("played", "executor", "switch:${cloned}", "two checkpoints of trained officers whose paths have no colon"),
+        (
+            "cloned",
+            "start",
+            "zoo:verco_salad",
+            "In `cloned.config`: 'zoo:verco_salad' is a policy of Verco, but `start`",
+        ),
+        ("cloned", "start", "zoo:officer", "In `cloned.config`: there is no shipped policy 'zoo:officer'"),
+        (
+            "played",
+            "executor",
+            "switch:zoo:red_officer",
+            "such as 'trained:results/officer' or 'switch:zoo:red_officer:",
+        ),
         ("played", "executor", "switch:${cloned}:nowhere", "There is no checkpoint at 'nowhere'"),
     ],
 )
@@ -72,3 +85,35 @@ def test_settings_of_red_are_checked_before_the_stages_that_it_needs(tmp_path):
     with pytest.raises(UserError, match="`batch_mode` must be 'complete_episodes'"):
         run(tmp_path, shown=SHOWN, cloned=CLONED, red=red)
     assert not (tmp_path / "officer" / "shown" / "demonstrations").exists()
+
+
+RED = {"run": "RED", "stop": {"training_iteration": 1}, "config": {"demonstrations": "${shown}", "officer": "nowhere"}}
+SHIPPED = {"filters": 32, "stride": 2, "width": 64, "words": 32, "keys": 16}
+
+
+def refusal(folder, **config):
+    """What is told of a stage of RED before anything runs."""
+    with pytest.raises(UserError) as error:
+        run(folder, shown=SHOWN, red={**RED, "config": {**RED["config"], **config}})
+    assert not (folder / "officer" / "shown" / "demonstrations").exists()
+    return str(error.value)
+
+
+def test_red_starts_from_a_shipped_officer(tmp_path):
+    """Shown by the check behind that of the path, which compares it with the network."""
+    assert "`width` is 7 but the officer 'zoo:red_officer' has 64" in refusal(
+        tmp_path, **{**SHIPPED, "width": 7, "officer": "zoo:red_officer"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        ({}, "`red.config.officer` is 'nowhere' but nothing is there; give a path that exists, or the `${NAME}` of a"),
+        ({"officer": "zoo:red_oficer"}, "In `red.config.officer`: there is no shipped policy 'zoo:red_oficer'; `rllib"),
+        ({"officer": "zoo:verco_salad"}, "'zoo:verco_salad' is a policy of Verco, but `officer` wants an officer"),
+        ({"officer": None, "env_config": {"action_level": "command"}}, "`env_config.action_level` is 'command' but"),
+    ],
+)
+def test_officers_and_games_that_red_cannot_have_are_told_before_anything_runs(config, sentence, tmp_path):
+    assert sentence in refusal(tmp_path, **config)

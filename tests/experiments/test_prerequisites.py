@@ -47,6 +47,14 @@ def refused(folder, specs, **options):
         ({"run": "TWOSOME", "env": KITCHEN, "config": {"base_model": "/no/where"}}, ["'/no/where'", "no such folder"]),
         ({"run": "TWOSOME", "env": KITCHEN, "config": {"base_model": "{}"}}, ["has no configuration (config.json)"]),
         ({"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "{}"}}, ["`policy/policy.json`"]),
+        (
+            {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "zoo:verco_sald"}},
+            ["In `last.config.message_checkpoint`: there is no shipped policy 'zoo:verco_sald'", "'verco_salad'"],
+        ),
+        (
+            {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "zoo:red_officer"}},
+            ["In `last.config`: checkpoint 'zoo:red_officer' has no message adapter"],
+        ),
         ({"run": "MessageSFT", "config": {"input": "{}"}}, ["holds no Parquet file"]),
         ({"run": "Verco", "env": KITCHEN, "config": {"num_envs_per_env_runner": 0}}, ["is 0 but must be at least 1"]),
         ({"run": "Verco", "env": KITCHEN, "config": {"rollout_fragment_length": 0}}, ["is 0 but must be at least 1"]),

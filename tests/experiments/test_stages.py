@@ -262,12 +262,16 @@ def test_wrong_settings_of_the_collection(tmp_path, config, words):
         ({"run": "replay", "config": {"checkpoint": "${sft}", "trials": 1, "recover": "hope"}}, ["'hope'", "'replay'"]),
         ({"run": "replay", "config": {"checkpoint": "nowhere"}}, ["'nowhere'"]),
         (
+            {"run": "replay", "config": {"checkpoint": ["${sft}", "zoo:told_sald"]}},
+            ["In `last.config.checkpoint`: there is no shipped policy 'zoo:told_sald'", "'told_salad'"],
+        ),
+        (
             {"run": "evaluate", "config": {"checkpoint": "${sft}", "reference": "x"}},
             ["`last.config`", "`reference` is 'x' but talk is not measured"],
         ),
         (
             {"run": "evaluate", "config": {"checkpoint": "${sft}", "reference": "gone", "communication": True}},
-            ["no checkpoint at 'gone'"],
+            ["In `last.config.reference`: There is no checkpoint at 'gone'"],
         ),
         (
             {"run": "replay", "config": {"checkpoint": "${sft}", "communication": True}},

@@ -19,8 +19,9 @@ SWITCH = "switch:"
 # By name: games know nothing of networks, and these names are read without the compiled rules.
 _SCRIPTED_EXECUTOR = "rllib_llm_comm.envs.minirts.commanders.executor:Executor"
 _TRAINED_EXECUTOR = "rllib_llm_comm.agents.officer_executor:TrainedExecutor"
-# In a switch a colon parts two checkpoints, unless it belongs to the name of one that has no folder yet.
-_CHECKPOINT = "((?:zoo:|hf:)?[^:]+)"
+# In a switch a colon parts two checkpoints, unless it belongs to the name of one that has no folder yet. So one such
+# name alone is not two folders.
+_CHECKPOINT = "((?:zoo:|hf:)[^:]+|(?!(?:zoo|hf):)[^:]+)"
 _TWO_CHECKPOINTS = re.compile(f"{SWITCH}{_CHECKPOINT}:{_CHECKPOINT}")
 
 
@@ -52,7 +53,8 @@ def check_executor(name: Any) -> None:
     if checkpoints_of(name) is None:
         raise UserError(
             f"`executor` is {name!r} but must be {SCRIPTED!r}, '{TRAINED}CHECKPOINT', or '{SWITCH}TOLD:UNTOLD' with "
-            "two checkpoints of trained officers whose paths have no colon, such as 'trained:results/officer'."
+            "two checkpoints of trained officers whose paths have no colon, such as 'trained:results/officer' or "
+            "'switch:zoo:red_officer:results/rl'."
         )
 
 
