@@ -21,6 +21,7 @@ LABELS = {
     "success_rate": "share of episodes solved",
     "length": "episode length (game steps)",
     "entropy": "entropy of the actions (nats)",
+    "score": "score",
 }
 INK = "#26221d"
 """Colour of the intervals on bars, on a white edge."""
@@ -101,39 +102,54 @@ def _fit(colour: str) -> bool:
 
 
 def draw_curves(systems: Mapping[str, SystemResults], paint: Mapping[str, Look]) -> Figure:
-    """Median and quartiles over seeds of return, success, episode length and entropy while learning.
+    """Median and quartiles over seeds of return, success, episode length, entropy and score while learning.
 
-    Decisions are drawn on a logarithmic axis if some systems take many times the decisions of others.
+    What no system has is left out. Decisions are drawn on a logarithmic axis if some systems take many times the
+    decisions of others.
 
     Args:
         systems: Results of one scenario.
         paint: Look of each.
     """
-    figure, axes = _subplots(2, 2, (10.5, 6.6))
+    told = [metric for metric in LABELS if any(_has(system, metric) for system in systems.values())] or ["return"]
+    columns = min(len(told), 2 if len(told) < 5 else 3)
+    rows = -(-len(told) // columns)
+    figure, axes = _subplots(rows, columns, (5.25 * columns, 3.3 * rows))
+    panels = list(np.atleast_1d(axes).flat)
     ends = [curve.decisions[-1] for system in systems.values() for curve in system.curves if curve.decisions]
     starts = [curve.decisions[0] for system in systems.values() for curve in system.curves if curve.decisions]
     logarithmic = bool(ends) and max(ends) >= _MUCH_LONGER * min(ends) and min(starts) > 0
-    for axis, (metric, label) in zip(axes.flat, LABELS.items(), strict=True):
+    for axis, metric in zip(panels, told, strict=False):
         for name, system in systems.items():
-            lines = [(c.decisions, c.values[metric]) for c in system.curves if c.decisions]
-            if not lines:
-                continue
-            first, last = min(x[0] for x, _ in lines), max(x[-1] for x, _ in lines)
-            grid = np.geomspace(first, last, _POINTS) if logarithmic else np.linspace(0, last, _POINTS)
-            table = np.stack([on_grid(x, y, grid) for x, y in lines])
-            told = np.isfinite(table).all(axis=0)
-            if not told.any():
-                continue
-            low, middle, high = quartiles(table[:, told])
-            seeds = "1 seed" if len(lines) == 1 else f"{len(lines)} seeds"
-            _draw_band(axis, grid[told] / 1000, (low, middle, high), paint[name], f"{system.label} ({seeds})")
+            _draw_curve(axis, system, metric, paint[name], logarithmic)
         _decisions_axis(axis, min(starts) / 1000 if logarithmic else None)
-        axis.set_ylabel(label)
+        axis.set_ylabel(LABELS[metric])
         axis.grid(alpha=0.25)
-    handles, names = axes.flat[-1].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    for axis in panels[len(told) :]:
+        axis.remove()
+    shown = dict(pair[::-1] for axis in panels for pair in zip(*axis.get_legend_handles_labels(), strict=True))
+    if shown:
+        figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     return figure
+
+
+def _has(system: SystemResults, metric: str) -> bool:
+    """True if a system has a metric at all."""
+    return any(np.isfinite(curve.values[metric]).any() for curve in system.curves)
+
+
+def _draw_curve(axis: Any, system: SystemResults, metric: str, look: Look, logarithmic: bool) -> None:
+    """Draws a system's metric where all of its seeds have it."""
+    lines = [(c.decisions, c.values[metric]) for c in system.curves if c.decisions]
+    if not lines:
+        return
+    first, last = min(x[0] for x, _ in lines), max(x[-1] for x, _ in lines)
+    grid = np.geomspace(first, last, _POINTS) if logarithmic else np.linspace(0, last, _POINTS)
+    table = np.stack([on_grid(x, y, grid) for x, y in lines])
+    told = np.isfinite(table).all(axis=0)
+    if told.any():
+        seeds = "1 seed" if len(lines) == 1 else f"{len(lines)} seeds"
+        _draw_band(axis, grid[told] / 1000, quartiles(table[:, told]), look, f"{system.label} ({seeds})")
 
 
 def draw_bars(rows: Sequence[tuple[str, str, Mapping[str, Interval]]], label: str) -> Figure:

@@ -14,7 +14,9 @@ import numpy as np
 from rllib_llm_comm.evaluation.curve_rows import read_rows
 from rllib_llm_comm.evaluation.json_file import JsonValue, damaged
 
-METRICS = ("return", "success_rate", "length", "entropy", "message_words")
+METRICS = ("return", "success_rate", "length", "entropy", "message_words", "score")
+# Not in reports of earlier versions.
+_LATER_METRICS = ("score",)
 # A mean over fewer episodes says little, and the quickest end first.
 _LEAST_EPISODES = 30
 # Tune's entries for some figures that are not a number.
@@ -49,6 +51,9 @@ def kept_curve(curve: JsonValue) -> Curve:
     current = _current(decisions)
     values: dict[str, list[float]] = {}
     for metric in METRICS:
+        if metric in _LATER_METRICS and metric not in curve["values"]:
+            values[metric] = [math.nan] * len(current)
+            continue
         told = curve["values"][metric].elements()
         if len(told) != len(decisions):
             what = f"`{curve.place}.values.{metric}` has {len(told)} values but {len(decisions)} are in `decisions`"
@@ -103,10 +108,10 @@ def read_curve(path: Path) -> Curve:
         runners = result.get("env_runners", {})
         decisions.append(float(sum(runners.get("num_agent_steps_sampled_lifetime", {}).values())))
         told = runners.get("num_episodes_lifetime", 0) >= _LEAST_EPISODES
-        returns = list((runners.get("agent_episode_returns_mean") or {}).values())
         row = {
-            "return": float(np.mean(returns)) if told and returns else math.nan,
+            "return": _return_of(runners) if told else math.nan,
             "success_rate": runners.get("success_rate", math.nan) if told else math.nan,
+            "score": runners.get("score", math.nan) if told else math.nan,
             "length": runners.get("episode_game_steps", math.nan) if told else math.nan,
             "entropy": _entropy(result.get("learners", {})),
             "message_words": runners.get("message_words", math.nan),
@@ -114,6 +119,12 @@ def read_curve(path: Path) -> Curve:
         for name, value in row.items():
             values[name].append(math.nan if value in _NO_NUMBER else float(value))
     return Curve(seed, decisions, values)
+
+
+def _return_of(runners: Mapping[str, Any]) -> Any:
+    """The agents' mean return; of a team that plays as one agent its own."""
+    returns = list((runners.get("agent_episode_returns_mean") or {}).values())
+    return float(np.mean(returns)) if returns else runners.get("episode_return_mean", math.nan)
 
 
 def _entropy(learners: Mapping[str, Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rllib_llm_comm.envs.minirts.commanders.instructions import Instructions
 from rllib_llm_comm.evaluation.officer_scores import OfficerScoreSettings, officer_scores
 from rllib_llm_comm.evaluation.officer_tasks import OfficerTaskSettings, officer_tasks
 

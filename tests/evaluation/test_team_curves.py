@@ -1,0 +1,57 @@
+"""Curves of teams that play as one agent, of scores, and of reports from before there were scores."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from rllib_llm_comm.evaluation.figures import draw_curves, looks
+from rllib_llm_comm.evaluation.json_file import JsonValue
+from rllib_llm_comm.evaluation.study_curves import kept_curve, read_curve
+from rllib_llm_comm.evaluation.study_results import SystemResults
+
+
+def row(iteration, **runners):
+    return {
+        "config": {"seed": 3},
+        "env_runners": {
+            "num_agent_steps_sampled_lifetime": {"default_agent": 100 * iteration},
+            "num_episodes_lifetime": 20 * iteration,
+            **runners,
+        },
+        "learners": {},
+    }
+
+
+@pytest.fixture
+def team(tmp_path):
+    rows = [row(k, episode_return_mean=2.0 * k, score=20.0 * k) for k in (1, 2, 3)]
+    path = tmp_path / "result.json"
+    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return read_curve(path)
+
+
+def test_a_team_that_plays_as_one_agent_has_its_return_and_its_score(team):
+    assert team.values["return"][1:] == [4.0, 6.0] and team.values["score"][1:] == [40.0, 60.0]
+    assert math.isnan(team.values["return"][0]), "too few episodes"
+
+
+def test_figures_show_what_there_is_and_name_all_systems(team):
+    figure = draw_curves({"team": SystemResults("team", "Team", [team])}, looks(["team"]))
+    assert [axis.get_ylabel() for axis in figure.axes] == ["team return", "score"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Team (1 seed)"]
+
+
+def test_reports_of_earlier_versions_have_no_scores(team, tmp_path):
+    values = {name: [None, *list(told[1:])] for name, told in team.values.items()}
+    values = {
+        name: [None if told is None or math.isnan(told) else told for told in row] for name, row in values.items()
+    }
+    kept = {"seed": 3, "decisions": team.decisions, "values": values}
+    again = kept_curve(JsonValue(kept, tmp_path, "make it anew"))
+    assert again.values["score"][1:] == [40.0, 60.0]
+    del kept["values"]["score"]
+    old = kept_curve(JsonValue(kept, tmp_path, "make it anew"))
+    assert len(old.values["score"]) == 3 and all(math.isnan(value) for value in old.values["score"])
