@@ -135,12 +135,12 @@ def draw_curves(systems: Mapping[str, SystemResults], paint: Mapping[str, Look])
 
 def _has(system: SystemResults, metric: str) -> bool:
     """True if a system has a metric at all."""
-    return any(np.isfinite(curve.values[metric]).any() for curve in system.curves)
+    return any(np.isfinite(curve.values.get(metric, [])).any() for curve in system.curves)
 
 
 def _draw_curve(axis: Any, system: SystemResults, metric: str, look: Look, logarithmic: bool) -> None:
     """Draws a system's metric where all of its seeds have it."""
-    lines = [(c.decisions, c.values[metric]) for c in system.curves if c.decisions]
+    lines = [(c.decisions, c.values[metric]) for c in system.curves if c.decisions and metric in c.values]
     if not lines:
         return
     first, last = min(x[0] for x, _ in lines), max(x[-1] for x, _ in lines)

@@ -15,8 +15,8 @@ from rllib_llm_comm.evaluation.curve_rows import read_rows
 from rllib_llm_comm.evaluation.json_file import JsonValue, damaged
 
 METRICS = ("return", "success_rate", "length", "entropy", "message_words", "score")
-# Not in reports of earlier versions.
-_LATER_METRICS = ("score",)
+# Only games with soups have them, and reports of earlier versions have not.
+_IF_ANY = ("score",)
 # A mean over fewer episodes says little, and the quickest end first.
 _LEAST_EPISODES = 30
 # Tune's entries for some figures that are not a number.
@@ -30,7 +30,7 @@ class Curve:
     Attributes:
         seed: Its seed.
         decisions: Decisions of all agents so far, per iteration; ascending, one per iteration.
-        values: Metric -> one value per iteration, NaN where there is none (yet).
+        values: Metric -> one value per iteration, NaN where there is none (yet); `score` only where the game has one.
     """
 
     seed: int
@@ -51,8 +51,7 @@ def kept_curve(curve: JsonValue) -> Curve:
     current = _current(decisions)
     values: dict[str, list[float]] = {}
     for metric in METRICS:
-        if metric in _LATER_METRICS and metric not in curve["values"]:
-            values[metric] = [math.nan] * len(current)
+        if metric in _IF_ANY and metric not in curve["values"]:
             continue
         told = curve["values"][metric].elements()
         if len(told) != len(decisions):
@@ -118,6 +117,9 @@ def read_curve(path: Path) -> Curve:
         }
         for name, value in row.items():
             values[name].append(math.nan if value in _NO_NUMBER else float(value))
+    for name in _IF_ANY:
+        if not np.isfinite(values[name]).any():
+            del values[name]
     return Curve(seed, decisions, values)
 
 

@@ -38,6 +38,12 @@ def test_a_team_that_plays_as_one_agent_has_its_return_and_its_score(team):
     assert math.isnan(team.values["return"][0]), "too few episodes"
 
 
+def test_a_game_without_scores_has_none(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(row(3, episode_return_mean=1.0)) + "\n")
+    assert "score" not in read_curve(path).values
+
+
 def test_figures_show_what_there_is_and_name_all_systems(team):
     figure = draw_curves({"team": SystemResults("team", "Team", [team])}, looks(["team"]))
     assert [axis.get_ylabel() for axis in figure.axes] == ["team return", "score"]
@@ -54,4 +60,4 @@ def test_reports_of_earlier_versions_have_no_scores(team, tmp_path):
     assert again.values["score"][1:] == [40.0, 60.0]
     del kept["values"]["score"]
     old = kept_curve(JsonValue(kept, tmp_path, "make it anew"))
-    assert len(old.values["score"]) == 3 and all(math.isnan(value) for value in old.values["score"])
+    assert "score" not in old.values and len(old.values["return"]) == 3
