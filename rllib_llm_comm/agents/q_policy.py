@@ -13,7 +13,7 @@ from rllib_llm_comm.agents.observation_forms import flat
 from rllib_llm_comm.agents.q_network import agent_inputs, open_values
 from rllib_llm_comm.agents.q_settings import LDSA, ROMA
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, shown
 
 MEMORY, LAST, VALUES = "memory", "last_actions", "values"
 
@@ -33,7 +33,8 @@ class QPolicy(ArrayPolicy):
             asked: As of `ArrayPolicy.batch`.
 
         Raises:
-            UserError: If an agent was not in the team, or an observation is not of its form.
+            UserError: If an agent was not in the team, an observation is not of its form, or a mask not one of its
+                actions.
         """
         config = self.manifest.model_config
         size, actions, team = int(config["size"]), int(config["actions"]), list(config["team"])
@@ -43,6 +44,7 @@ class QPolicy(ArrayPolicy):
                 raise UserError(f"agent {agent!r} was not in the team that was trained ({', '.join(team)}).")
             vector = flat(config["forms"][agent], observation, agent)
             seen[row, : vector.size] = vector
+        masks = self.masks(asked)
         known = [memory.seen.get(agent) for agent, memory, _ in asked]
         width = self.network.agents.memory_size
         before = torch.stack([torch.zeros(width) if own is None else own[MEMORY] for own in known])
@@ -52,9 +54,6 @@ class QPolicy(ArrayPolicy):
         values, after = self._judge(inputs, before, asked)
         for row, (agent, memory, _) in enumerate(asked):
             memory.seen[agent] = {MEMORY: after[row], LAST: int(last[row])}
-        masks = self.masks(asked)
-        for row, (agent, _, _) in enumerate(asked):
-            masks[row, int(config["choices"][agent]) :] = 0
         return {VALUES: open_values(values, masks), ACTION_MASK: masks}
 
     def _judge(
@@ -91,10 +90,17 @@ class QPolicy(ArrayPolicy):
 
     def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
         """int8 (B, K): which actions are open, those of games without masks and of shorter lists of actions, too."""
-        width = int(self.manifest.model_config["actions"])
-        rows = np.zeros((len(asked), width), np.int8)
-        for row, (_, _, seen) in enumerate(asked):
+        config = self.manifest.model_config
+        rows = np.zeros((len(asked), int(config["actions"])), np.int8)
+        for row, (agent, _, seen) in enumerate(asked):
+            count = int(config["choices"][agent])
             told: Any = parts_of(seen).get(ACTION_MASK)
-            mask = np.ones(width, np.int8) if told is None else np.asarray(told, np.int8).reshape(-1)
-            rows[row, : mask.size] = mask != 0
+            mask = np.ones(count, bool) if told is None else np.asarray(told).reshape(-1) != 0
+            if mask.size != count or not mask.any():
+                raise UserError(
+                    f"the `{ACTION_MASK}` of {agent!r} is {shown(np.asarray(told).tolist())} but must hold a number "
+                    f"for each of its {count} actions, and a 1 for at least one of them; play the game with the "
+                    "settings of its training, and ask only agents that can act."
+                )
+            rows[row, :count] = mask
         return torch.from_numpy(rows)

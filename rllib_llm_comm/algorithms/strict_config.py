@@ -93,11 +93,14 @@ class StrictConfigMixin(AlgorithmConfig):
 
         RLlib tells them once per process, to `RLModule`'s own use of an old class, too.
         """
-        if self.seed is not None:
-            self.require_whole_setting("seed", 0, _LARGEST_SEED)
+        self._validate_seed()
         for line in (f"{self.algo_class.__name__}_on_new_api_stack", "RLModule(config=[RLModuleConfig object])"):
             log_once(line)
         super().validate()
+
+    def _validate_seed(self) -> None:
+        if self.seed is not None:
+            self.require_whole_setting("seed", 0, _LARGEST_SEED)
 
     def require_whole_setting(self, name: str, low: int, high: int = LARGEST) -> None:
         """Raises a `UserError` unless a setting is a whole number in a range."""

@@ -25,6 +25,8 @@ from ray.rllib.utils.metrics import (
 from rllib_llm_comm.agents.q_settings import PLAIN, QSettings
 from rllib_llm_comm.algorithms.env_registration import ensure_registered
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
+from rllib_llm_comm.algorithms.policy_export import on_first_learner
+from rllib_llm_comm.algorithms.same_team import facts_of_checkpoint, facts_of_learner, require_same
 from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin, require_schedule
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
@@ -36,18 +38,18 @@ from rllib_llm_comm.errors import UserError, require_choice, require_whole
 from rllib_llm_comm.learners.joint_q_learner import OPTIMIZERS, JointQLearner
 from rllib_llm_comm.learners.q_losses import TeamLoss
 from rllib_llm_comm.learners.team_episodes import FILLED, EpisodeBuffer
-from rllib_llm_comm.modules.joint_q import EPSILON, JointQModule
+from rllib_llm_comm.modules.joint_q import EPSILON, TEAM, JointQModule
 
 if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
     from typing_extensions import Self
 
 REPLAY = "replay_buffer"
-# Settings of stock DQN for parts that are not here: heads, losses, steps, priorities.
+# Settings of stock DQN for parts that are not here: heads, losses, steps, priorities, passes over a batch.
 _NOT_HERE = (
     "num_atoms", "v_min", "v_max", "noisy", "sigma0", "dueling", "hiddens", "double_q", "n_step", "training_intensity",
     "td_error_loss_fn", "categorical_distribution_temperature", "burn_in_len", "before_learn_on_batch",
-    "replay_buffer_config",
+    "replay_buffer_config", "minibatch_size", "num_epochs",
 )  # fmt: skip
 _ARRAY_ENV = {
     "observe": ["vector"],
@@ -144,8 +146,8 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
             td_lambda: Weight of later targets, in [0, 1]. Default 0, one step; PyMARL2: 0.6.
             buffer_episodes: Most episodes that are kept, >= 1. Default 5000. They are whole arrays: reckon their size.
             episodes_per_update: Episodes played for each update, >= 1. Default 1; PyMARL2: 8.
-            sequence_length: Steps of the piece of each episode that an update sees, >= 1; null (default) for whole
-                episodes. Pieces (ours) start without memory and last action, and give more different games per update.
+            sequence_length: Most steps of the piece of each episode that an update sees, >= 1; null (default) for whole
+                episodes. Pieces (ours) start without memory and last action, and targets of many steps end with them.
             array_games: True to play the onion-soup kitchens as whole arrays of compiled games, which is many times
                 quicker (ours). Default no: any game, one step at a time.
             optimizer_name: `"rmsprop"` (default) or `"adam"` (PyMARL2).
@@ -181,7 +183,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
     def get_default_rl_module_spec(self) -> RLModuleSpec:
         """The module of the whole team."""
         told = self._team_told or self._ask_the_game()
-        config = {**self.network_settings().to_dict(), EPSILON: self.epsilon, "team": told}
+        config = {**self.network_settings().to_dict(), EPSILON: self.epsilon, TEAM: told}
         return RLModuleSpec(module_class=JointQModule, model_config=config)
 
     def _ask_the_game(self) -> dict[str, Any]:
@@ -205,6 +207,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
             UserError: If a value is not allowed, or the game is none that a team of choosers can play.
         """
         ensure_registered(self.env)
+        self._validate_seed()
         self._validate_training()
         self.network_settings()
         if self.array_games:
@@ -253,6 +256,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
                 f"`buffer_episodes` is {self.buffer_episodes} but a batch has `train_batch_size_per_learner` = "
                 f"{self.train_batch_size_per_learner} episodes; make the buffer larger or the batch smaller."
             )
+        require_whole("num_learners", self.num_learners, 0)
         if self.num_learners > 1:
             raise UserError(f"`num_learners` is {self.num_learners} but value decomposition learns with 0 or 1.")
         self._validate_steps()
@@ -269,7 +273,10 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
         require_schedule("epsilon", self.epsilon, 1.0)
         require_schedule("lr", self.lr, math.inf)
         require_whole("target_network_update_freq", self.target_network_update_freq, 1)
-        self.require_numbers(["tau"])
+        require_whole("num_steps_sampled_before_learning_starts", self.num_steps_sampled_before_learning_starts, 0)
+        self.require_numbers(["tau", "adam_epsilon"])
+        if not self.adam_epsilon > 0.0:
+            raise UserError(f"`adam_epsilon` is {self.adam_epsilon!r} but must be larger than 0.")
         if not 0.0 < self.tau <= 1.0:
             raise UserError(f"`tau` is {self.tau!r} but must be larger than 0 and at most 1.")
         if self.grad_clip is not None:
@@ -298,9 +305,9 @@ class ValueDecomposition(PolicyCheckpointMixin, DQN):
         """Plays at least one episode, and updates once for every `episodes_per_update` of them."""
         config = self.config
         with self.metrics.log_time((TIMERS, ENV_RUNNER_SAMPLING_TIMER)):
-            wanted = max(1, config.episodes_per_update // max(1, config.num_env_runners))
+            wanted, played = max(1, config.episodes_per_update // max(1, config.num_env_runners)), self._game_steps()
             parts = self.env_runner_group.foreach_env_runner(
-                lambda runner: (runner.roll_out(wanted), runner.get_metrics()),
+                lambda runner: (runner.roll_out(wanted, played), runner.get_metrics()),
                 local_env_runner=config.num_env_runners == 0,
             )
         self.metrics.aggregate([metrics for _, metrics in parts], key=ENV_RUNNER_RESULTS)
@@ -327,11 +334,25 @@ class ValueDecomposition(PolicyCheckpointMixin, DQN):
         state: dict[str, Any] = super().get_state(*args, **kwargs)
         stored = self.local_replay_buffer.get_state(episodes=self.config.store_buffer_in_checkpoints)
         state[REPLAY] = {**stored, "owed": self._owed}
+        state[TEAM] = on_first_learner(self, facts_of_learner)
         return state
+
+    @override(PolicyCheckpointMixin)
+    def _require_own_algorithm(self, path: Any) -> None:
+        """Refuses checkpoints of other teams, too, before anything of them is loaded."""
+        super()._require_own_algorithm(path)
+        if (facts := facts_of_checkpoint(str(path))) is not None:
+            require_same(facts, on_first_learner(self, facts_of_learner), f"the checkpoint {str(path)!r}")
 
     @override(Algorithm)
     def set_state(self, state: Any) -> None:
-        """Sets RLlib's state and the replay; without episodes in it the replay is empty."""
+        """Sets RLlib's state and the replay; without episodes in it the replay is empty.
+
+        Raises:
+            UserError: If it is another team's.
+        """
+        if TEAM in state:
+            require_same(state[TEAM], on_first_learner(self, facts_of_learner), "the state that is set")
         super().set_state(state)
         if REPLAY in state:
             self.local_replay_buffer.set_state(state[REPLAY])

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from pettingzoo import ParallelEnv
 from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
@@ -13,9 +14,11 @@ from ray.rllib.utils.annotations import override
 from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
 
 from rllib_llm_comm.env_runners.joint_game import JointGame
+from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.team_episodes import ACTIONS, REWARDS, TERMINATED, TeamEpisode
 
+_SEEDS_APART = 1000  # of two runners
 _GYM_ID = "rllib-single-agent-env-v0"  # under which RLlib makes all games of its runners of one agent
 
 
@@ -41,11 +44,13 @@ def make_joint_game(env: Any, env_config: Any, mixer_state: str, team_reward: st
     made = make(
         env_config if isinstance(env_config, EnvContext) else EnvContext(dict(env_config or {}), worker_index=0)
     )
-    game = getattr(made, "env", made)  # behind our adapter stands the PettingZoo environment
-    if not callable(getattr(game, "observation_space", None)):
+    # Only our adapter is taken off: the `env` of a PettingZoo wrapper is the game without what the wrapper does.
+    game = made.env if isinstance(made, ParallelEnvAdapter) else made
+    if not isinstance(game, ParallelEnv):
         raise UserError(
             f"`env` is {env!r}, which makes a {type(made).__name__}, but value decomposition needs a PettingZoo "
-            "parallel environment; register it with `register_parallel_env`."
+            "ParallelEnv; convert an AEC environment with `pettingzoo.utils.conversions.aec_to_parallel` and register "
+            "the game with `register_parallel_env`."
         )
     return JointGame(game, mixer_state, team_reward)
 
@@ -54,6 +59,13 @@ class JointEnvRunner(SingleAgentEnvRunner):
     """RLlib's runner of one agent, which here is the team; it also gives whole episodes as arrays."""
 
     config: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Makes the games, with seeds that no other runner has."""
+        super().__init__(*args, **kwargs)
+        if self._seed is not None:
+            # RLlib adds the runner's index and Gymnasium the game's number, so runners would share games.
+            self._seed += _SEEDS_APART * (self.worker_index or 0)
 
     @override(SingleAgentEnvRunner)
     def make_env(self) -> None:
@@ -70,18 +82,24 @@ class JointEnvRunner(SingleAgentEnvRunner):
             self.config = config
         self._open: dict[str, list[SingleAgentEpisode]] = {}
 
-    def roll_out(self, episodes: int) -> list[TeamEpisode]:
+    def roll_out(self, episodes: int, played: int) -> list[TeamEpisode]:
         """Plays until some episodes have ended; those that have not go on in the next call.
 
         Args:
             episodes: Least number of episodes.
+            played: Game steps of all runners so far, for the schedule of `epsilon`.
 
         Returns:
             All that have ended, as arrays.
         """
         ended: list[TeamEpisode] = []
+        runners = self.config.num_env_runners or 1
         while len(ended) < episodes:
-            for piece in self.sample():
+            # RLlib tells it once per iteration, in which there are many calls.
+            self.num_env_steps_sampled_lifetime = played
+            pieces = self.sample()
+            played += runners * sum(len(piece) for piece in pieces)
+            for piece in pieces:
                 self._open.setdefault(piece.id_, []).append(piece)
                 if piece.is_done:
                     ended.append(as_arrays(self._open.pop(piece.id_)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from rllib_llm_comm.agents.observation_forms import flat, form_of, size_of
 from rllib_llm_comm.envs.interface import ACTION_MASK, EPISODE_METRICS, TASK_SUCCESS, asked, require_gone
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, shown
 from rllib_llm_comm.learners.team_episodes import ACTIVE, MASK, SEEN, STATE
 
 AUTO, BY_GAME, BY_OBSERVATION, BY_TEAM = "auto", "game", "observation", "team"
@@ -49,7 +49,7 @@ class JointGame(gym.Env):
         if not getattr(env, "possible_agents", None):
             env.reset()
         self.team = list(getattr(env, "possible_agents", None) or env.agents)
-        self.forms = {agent: form_of(env.observation_space(agent), agent) for agent in self.team}
+        self.forms = {agent: _form(env, agent) for agent in self.team}
         self._reward = TEAM_REWARDS[team_reward]
         self._rng = np.random.default_rng()
         self._counts = [_choices(env, agent) for agent in self.team]
@@ -184,6 +184,18 @@ class JointGame(gym.Env):
     def close(self) -> None:
         """Closes the game."""
         self.game.close()
+
+
+def _form(env: Any, agent: Any) -> dict[str, Any]:
+    space = env.observation_space(agent)
+    form = form_of(space, agent)
+    if size_of(form) == 0:
+        raise UserError(
+            f"the observation space of agent {agent!r} is {shown(space)}, which leaves it nothing to see: `{STATE}` is "
+            f"for the mixer alone and `{ACTION_MASK}` for the choice; give it a part of its own with at least one "
+            "number, such as a Box `vector`."
+        )
+    return form
 
 
 def _choices(env: Any, agent: Any) -> int:

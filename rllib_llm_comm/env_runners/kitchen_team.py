@@ -45,18 +45,22 @@ class KitchenTeamRunner(KitchenGames, JointEnvRunner):
         self._generator.manual_seed((self.config.seed or 0) * 1000 + (self.worker_index or 0))
 
     @override(JointEnvRunner)
-    def roll_out(self, episodes: int) -> list[TeamEpisode]:
+    def roll_out(self, episodes: int, played: int) -> list[TeamEpisode]:
         """Plays all games from start to end, as often as it takes.
 
         Args:
             episodes: Least number of episodes.
+            played: Game steps of all runners so far, for the schedule of `epsilon`.
         """
         ended: list[TeamEpisode] = []
+        at_once = len(self._games.states) * (self.config.num_env_runners or 1)
         while len(ended) < episodes:
-            ended += self._play()
+            ended += self._play(played, at_once)
+            played += self._games.horizon * at_once
         return ended
 
-    def _play(self) -> list[TeamEpisode]:
+    def _play(self, played: int, at_once: int) -> list[TeamEpisode]:
+        """Plays all games once; `at_once` game steps are made by all runners in a step."""
         began, games, steps = time.perf_counter(), len(self._games.states), self._games.horizon
         self._games.restart(np.ones(games, bool))
         seen, chosen, rewards, score = [self._planes()], [], [], np.zeros(games)
@@ -67,7 +71,8 @@ class KitchenTeamRunner(KitchenGames, JointEnvRunner):
             with torch.no_grad():
                 out = team.unroll(torch.from_numpy(seen[-1]).unsqueeze(1), last, memory)
             memory = out.memory
-            last = epsilon_greedy(out.values, torch.ones_like(out.values), self._epsilon(step), self._generator)
+            epsilon = self.module.unwrapped().epsilon_at(played + step * at_once)
+            last = epsilon_greedy(out.values, torch.ones_like(out.values), epsilon, self._generator)
             actions = last[:, 0].numpy()
             with phase(ENV):
                 sparse, shaped, _ = self._games.step(actions)
@@ -85,12 +90,6 @@ class KitchenTeamRunner(KitchenGames, JointEnvRunner):
         """uint8 (games, 2, V): what every cook sees."""
         planes = self._games.lossless()
         return planes.reshape(*planes.shape[:2], -1).view(np.uint8).copy()
-
-    def _epsilon(self, step: int) -> float:
-        runners = self.config.num_env_runners or 1
-        played = self.num_env_steps_sampled_lifetime + step * len(self._games.states) * runners
-        epsilon: float = self.module.unwrapped().epsilon_at(played)
-        return epsilon
 
     def _episode(self, arrays: dict[str, np.ndarray]) -> TeamEpisode:
         steps = len(arrays[REWARDS])

@@ -49,6 +49,7 @@ class JointQLearner(DQNTorchLearner):
         """The team's loss."""
         module = self.module[module_id].unwrapped()
         module.team.train()
+        module.target.eval()  # RLlib trains all parts of a module, but statistics of a copy are those of its model
         loss, report = self._team_loss(module.team, module.target, batch)
         self.metrics.log_dict(report, key=module_id, window=1)
         return loss

@@ -62,7 +62,8 @@ class EpisodeBuffer:
 
         Args:
             episodes: Their number, at most `len(self)`.
-            sequence_length: Steps of the piece that is cut out of each, its place drawn uniformly; None for whole ones.
+            sequence_length: Most steps of the piece that is cut out of each; None for whole ones. All steps are drawn
+                as often, so pieces at an episode's ends may be shorter.
         """
         chosen = [self._episodes[int(n)] for n in self._rng.choice(len(self._episodes), episodes, replace=False)]
         if sequence_length is not None:
@@ -70,10 +71,11 @@ class EpisodeBuffer:
         return joined(chosen)
 
     def _piece(self, episode: TeamEpisode, steps: int) -> TeamEpisode:
-        last_start = max(0, len(episode[REWARDS]) - steps)
-        start = int(self._rng.integers(last_start + 1))
+        # A window that may stick out at both ends: else the first and last steps would be drawn seldom.
+        first = int(self._rng.integers(1 - steps, len(episode[REWARDS])))
+        start, end = max(0, first), first + steps
         # What lies behind the last step belongs to it: a piece that ends early is bootstrapped there.
-        return {name: a[start : start + steps + (name in PER_OBSERVATION)] for name, a in episode.items()}
+        return {name: a[start : end + (name in PER_OBSERVATION)] for name, a in episode.items()}
 
     def get_state(self, episodes: bool = True) -> dict[str, Any]:
         """The state of the draws and, if wanted, all episodes."""

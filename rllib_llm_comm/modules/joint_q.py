@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.rl_module.apis import InferenceOnlyAPI, TargetNetworkAPI
@@ -17,6 +18,7 @@ from rllib_llm_comm.agents.policy_manifest import VALUED
 from rllib_llm_comm.agents.q_network import epsilon_greedy
 from rllib_llm_comm.agents.q_settings import QSettings
 from rllib_llm_comm.agents.q_team import QTeam
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.team_episodes import ACTIVE, MASK, SEEN, STATE
 
 MEMORY, LAST = "memory", "last_actions"
@@ -43,6 +45,21 @@ class JointQModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
         agents, actions = spaces[MASK].shape
         self.team = QTeam(settings, spaces[SEEN].shape[1], actions, agents, spaces[STATE].shape[0])
         self._epsilon = Scheduler(fixed_value_or_schedule=config.get(EPSILON, 0.0), framework="torch")
+
+    @override(TorchRLModule)
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Sets weights.
+
+        Raises:
+            UserError: If they are of other sizes: another team's, or another network's.
+        """
+        for name, weight in self.state_dict().items():
+            if name in state and np.shape(state[name]) != weight.shape:
+                raise UserError(
+                    f"`{name}` has the shape {tuple(np.shape(state[name]))} in the state that is set but "
+                    f"{tuple(weight.shape)} here; take weights of the same team, game and network settings."
+                )
+        super().set_state(state)
 
     @override(InferenceOnlyAPI)
     def get_non_inference_attributes(self) -> list[str]:

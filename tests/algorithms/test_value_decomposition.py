@@ -149,6 +149,32 @@ def test_ablations_and_other_settings_learn(config):
         algo.stop()
 
 
+def test_epsilon_follows_the_game_steps_within_an_iteration(monkeypatch):
+    algo, asked = echo().build_algo(), []
+    try:
+        module = algo.env_runner.module.unwrapped()
+        plain = module.epsilon_at
+        monkeypatch.setattr(module, "epsilon_at", lambda step: asked.append(int(step)) or plain(step))
+        for _ in range(4):
+            algo.training_step()
+        assert asked[0] == 0 and asked == sorted(asked)
+        assert asked[-1] >= 0.8 * algo._game_steps() > 0
+    finally:
+        algo.stop()
+
+
+def test_the_statistics_of_romas_target_team_are_copied_with_it_alone():
+    algo = echo(ROMAConfig, target_network_update_freq=10**6).build_algo()
+    try:
+        before = {name: values.clone() for name, values in learned(algo).target.named_buffers()}
+        algo.train()
+        assert any("running_mean" in name for name in before) and not learned(algo).target.training
+        for name, values in learned(algo).target.named_buffers():
+            torch.testing.assert_close(values, before[name], msg=name)
+    finally:
+        algo.stop()
+
+
 @pytest.mark.parametrize("stored", [True, False])
 def test_a_restored_run_goes_on_equally(stored, tmp_path):
     algo = echo(store_buffer_in_checkpoints=stored).build_algo()
@@ -200,6 +226,16 @@ def test_runners_elsewhere_play_whole_episodes_with_masks_and_busy_agents():
         assert (episode["actions"][1::2, 1] == 0).all()
     game = JointGame(ColourTalk(busy=(1, 2), length=6))
     assert episodes[0]["seen"].shape[1:] == game.observation_space["seen"].shape
+
+
+def test_games_of_two_runners_have_different_seeds():
+    config = QMIXConfig().environment(register(), env_config={"length": 6}).policy_network(width=8).debugging(seed=0)
+    algo = config.env_runners(num_env_runners=2, num_envs_per_env_runner=3).build_algo()
+    try:
+        first, second = algo.env_runner_group.foreach_env_runner(lambda runner: runner._seed, local_env_runner=False)
+        assert abs(second - first) >= 3
+    finally:
+        algo.stop()
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ def config(**env_config):
 def algo():
     import ray
 
+    if ray.is_initialized():  # by the tests of another folder
+        ray.shutdown()
     ray.init(num_cpus=1, object_store_memory=10**8, include_dashboard=False, log_to_driver=False)
     algo = config().build_algo()
     yield algo
@@ -40,7 +42,6 @@ def test_arrays_hold_what_the_environment_plays(algo, tmp_path):
     assert np.isfinite(float(results["learners"]["default_policy"]["td_loss"]))
     assert results["num_env_steps_sampled_lifetime"] == 75 and results["env_runners"]["episode_len_mean"] == 25
     assert {"score", "soups", "shaped"} <= set(results["env_runners"])
-    assert algo.env_runner._epsilon(0) == pytest.approx(0.75) and algo.env_runner._epsilon(10) == pytest.approx(0.65)
     game = JointGame(make_env(ENV, **algo.config.env_config))
     paid = 0.0
     for episode in algo.local_replay_buffer._episodes:
@@ -57,6 +58,16 @@ def test_arrays_hold_what_the_environment_plays(algo, tmp_path):
     env = policy.env()
     seen, _ = env.reset(seed=0)
     assert set(policy.act(seen)) == {"alice", "bob"}
+
+
+def test_epsilon_follows_the_game_steps_within_an_iteration(algo, monkeypatch):
+    module, asked = algo.env_runner.module.unwrapped(), []
+    plain = module.epsilon_at
+    monkeypatch.setattr(module, "epsilon_at", lambda step: asked.append(step) or plain(step))
+    before = algo._game_steps()
+    algo.training_step()
+    algo.training_step()  # RLlib tells runners the steps behind an iteration, which has many of these
+    assert asked == list(range(before, before + 150, 3))
 
 
 @pytest.mark.parametrize(
