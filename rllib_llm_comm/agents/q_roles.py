@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from rllib_llm_comm.agents.narrow_linear import NarrowLinear
 from rllib_llm_comm.agents.q_network import Memory, Unrolled
@@ -16,8 +17,10 @@ INFERRED_MEANS, INFERRED_VARIANCES = "inferred_means", "inferred_variances"
 class RoleAgents(nn.Module):
     """Roles rho_i ~ N(mu, var) of what an agent sees now; weights and bias of its values come from rho_i.
 
-    While learning, a second network infers the role from what the agent remembers and sees, for the loss. Batch
-    normalisation counts rows of steps that were played only, and uses running statistics while acting.
+    While learning, a second network q infers the role from what the agent remembered before it saw, and from what it
+    sees, for the loss. Without `recurrent` nothing is remembered: in the memory's place q sees the hidden layer of this
+    very step, which is made of what the agent sees now and tells nothing more (ours; the authors' agents always
+    remember). Batch normalisation counts rows of steps that were played only, and uses running statistics while acting.
 
     Attributes:
         memory_size: Length of what one agent remembers.
@@ -62,7 +65,7 @@ class RoleAgents(nn.Module):
         values = (hidden.unsqueeze(-1) * weight).sum(-2) + self.bias(decoded)
         more = {ROLES: roles}
         if self.training:
-            before = torch.cat([memory.unsqueeze(1), hidden[:, :-1]], 1) if self.settings.recurrent else hidden
+            before = _kept(memory, hidden, active) if self.settings.recurrent else hidden
             seen = torch.cat([before.detach(), inputs], -1)
             inferred = self._gaussian(self.inference, seen, rows)
             more.update({ROLE_MEANS: means, ROLE_VARIANCES: variances})
@@ -80,6 +83,21 @@ def _normed(inputs: int, between: int, outputs: int, before: int = 0) -> nn.Sequ
     return nn.Sequential(
         NarrowLinear(inputs, between, before), nn.BatchNorm1d(between), nn.LeakyReLU(), nn.Linear(between, outputs)
     )
+
+
+def _kept(memory: torch.Tensor, hidden: torch.Tensor, active: torch.Tensor | None) -> torch.Tensor:
+    """Memories of agents before each step (B, T, n, H): the state of the last step in which they were asked.
+
+    The states of other steps are only what would have been remembered.
+    """
+    states = torch.cat([memory.unsqueeze(1), hidden[:, :-1]], 1)
+    if active is None:
+        return states
+    steps = torch.arange(states.shape[1], device=states.device)[:, None]
+    # State t + 1 is that behind step t; state 0 is what there was before all steps.
+    asked = functional.pad(active[:, :-1] != 0, (0, 0, 1, 0))
+    latest = (steps * asked).cummax(1).values
+    return states.gather(1, latest.unsqueeze(-1).expand_as(states))
 
 
 def _where(network: nn.Module, inputs: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -56,7 +56,7 @@ def test_roles_that_are_drawn_part_equal_agents():
     assert posts_played(players.eval()) > 0.0
 
 
-def test_ldsas_terms_are_those_of_plain_loops():
+def test_ldsas_loss_is_that_of_qmix_and_its_terms_which_teach_the_subtasks():
     live, target = team(kind="ldsa"), team(kind="ldsa", init_seed=4).eval()
     batch = tensors(joined(games()))
     torch.manual_seed(5)
