@@ -99,6 +99,9 @@ def write_report(results: StudyResults, folder: Path) -> Path:
     """
     summary = summarise(results)
     pictures = _pictures(results, summary)
+    empty = [
+        name for name, told in summary["scenarios"].items() if not told["systems"] and f"{name}_curves" not in pictures
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".report-") as scratch:
         place = Path(scratch)
@@ -113,6 +116,7 @@ def write_report(results: StudyResults, folder: Path) -> Path:
                 f"report.{kind}",
                 {"reached": _reached_text, "shuffled_same": _shuffled_same_text},
                 report=summary,
+                empty=empty,
                 pictures=urls if kind == "html" else {n: f"{n}.png" for n in pictures},
             )
             (place / f"report.{kind}").write_text(page, encoding="utf-8")

@@ -9,8 +9,9 @@ import pytest
 
 from rllib_llm_comm.evaluation.figures import draw_curves, looks
 from rllib_llm_comm.evaluation.json_file import JsonValue
+from rllib_llm_comm.evaluation.report import write_report
 from rllib_llm_comm.evaluation.study_curves import kept_curve, read_curve
-from rllib_llm_comm.evaluation.study_results import SystemResults
+from rllib_llm_comm.evaluation.study_results import SystemResults, read_results
 
 
 def row(iteration, **runners):
@@ -61,3 +62,24 @@ def test_reports_of_earlier_versions_have_no_scores(team, tmp_path):
     del kept["values"]["score"]
     old = kept_curve(JsonValue(kept, tmp_path, "make it anew"))
     assert "score" not in old.values and len(old.values["return"]) == 3
+
+
+def test_scenarios_of_which_there_is_nothing_are_named_and_left_out(tmp_path):
+    study = {
+        "title": "Two",
+        "env": "toys/game-v0",
+        "scenarios": {"now": {"layout": "a"}, "later": {"layout": "b"}},
+        "systems": {"one": {"label": "One", "interventions": []}},
+        "baseline": "one",
+        "seeds": [3],
+        "evaluation": {"episodes": 10, "seed": 0, "modes": ["greedy"]},
+    }
+    (tmp_path / "study.json").write_text(json.dumps(study))
+    trial = tmp_path / "now.one" / "trial_0_seed=3"
+    trial.mkdir(parents=True)
+    rows = [row(k, episode_return_mean=2.0 * k) for k in (1, 2, 3)]
+    (trial / "result.json").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    page = write_report(read_results(tmp_path), tmp_path / "report")
+    markdown = page.with_suffix(".md").read_text()
+    assert "nothing yet of `later`." in markdown and "## now" in markdown and "## later" not in markdown
+    assert "nothing yet of <code>later</code>." in page.read_text() and "<h2>later</h2>" not in page.read_text()
