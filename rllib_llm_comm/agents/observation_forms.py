@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
+from rllib_llm_comm.errors import UserError, shown
 
 _VECTOR, _OBSERVATION = "vector", "observation"
 _BESIDE = (ACTION_MASK, "state")  # parts that are no part of what an agent sees
@@ -53,6 +53,28 @@ def form_of(space: gym.Space, agent: Any = "") -> dict[str, Any]:
 def size_of(form: Form) -> int:
     """Length of the vectors of a form."""
     return size_of(form["of"]) if "part" in form else int(form["size"])
+
+
+def open_actions(seen: Any, count: int, agent: Any = "") -> np.ndarray:
+    """Bool (K,): which actions an observation's `action_mask` leaves open; all where it has none.
+
+    Args:
+        seen: An agent's observation.
+        count: K, the number of its actions.
+        agent: The agent's name, for messages.
+
+    Raises:
+        UserError: If the mask is not one of K actions, or leaves none open.
+    """
+    told = parts_of(seen).get(ACTION_MASK)
+    mask = np.ones(count, bool) if told is None else np.asarray(told).reshape(-1) != 0
+    if mask.size != count or not mask.any():
+        raise UserError(
+            f"the `{ACTION_MASK}` of agent {agent!r} is {shown(np.asarray(told).tolist())} but must hold a number for "
+            f"each of its {count} actions, and a 1 for at least one of them; play the game with the settings of its "
+            "training, and ask only agents that can act."
+        )
+    return mask
 
 
 def flat(form: Form, seen: Any, agent: Any = "") -> np.ndarray:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 
 from rllib_llm_comm.agents.array_policy import ArrayMemory, ArrayPolicy, Asked
-from rllib_llm_comm.agents.observation_forms import flat
+from rllib_llm_comm.agents.observation_forms import flat, open_actions
 from rllib_llm_comm.agents.q_network import agent_inputs, open_values
 from rllib_llm_comm.agents.q_settings import LDSA, ROMA
-from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
-from rllib_llm_comm.errors import UserError, shown
+from rllib_llm_comm.envs.interface import ACTION_MASK
+from rllib_llm_comm.errors import UserError
 
 MEMORY, LAST, VALUES = "memory", "last_actions", "values"
 
@@ -94,13 +93,5 @@ class QPolicy(ArrayPolicy):
         rows = np.zeros((len(asked), int(config["actions"])), np.int8)
         for row, (agent, _, seen) in enumerate(asked):
             count = int(config["choices"][agent])
-            told: Any = parts_of(seen).get(ACTION_MASK)
-            mask = np.ones(count, bool) if told is None else np.asarray(told).reshape(-1) != 0
-            if mask.size != count or not mask.any():
-                raise UserError(
-                    f"the `{ACTION_MASK}` of {agent!r} is {shown(np.asarray(told).tolist())} but must hold a number "
-                    f"for each of its {count} actions, and a 1 for at least one of them; play the game with the "
-                    "settings of its training, and ask only agents that can act."
-                )
-            rows[row, :count] = mask
+            rows[row, :count] = open_actions(seen, count, agent)
         return torch.from_numpy(rows)

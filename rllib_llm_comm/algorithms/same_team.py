@@ -51,12 +51,21 @@ def facts_of_checkpoint(path: str | Path) -> dict[str, Any] | None:
 
     Args:
         path: The checkpoint.
+
+    Raises:
+        UserError: If they are damaged, or of a module of another kind.
     """
     file = Path(path) / _MODULE / Checkpointable.CLASS_AND_CTOR_ARGS_FILE_NAME
     if not file.is_file():
         return None
-    _, kwargs = pickle.loads(file.read_bytes())["ctor_args_and_kwargs"]
-    return facts_of(kwargs["observation_space"], kwargs["model_config"])
+    try:
+        _, kwargs = pickle.loads(file.read_bytes())["ctor_args_and_kwargs"]
+        return facts_of(kwargs["observation_space"], kwargs["model_config"])
+    except Exception as error:  # a damaged pickle may raise anything
+        raise UserError(
+            f"{str(file)!r} is damaged, or not of a team that learns by value decomposition ({type(error).__name__}: "
+            f"{error}); restore another checkpoint, or begin anew."
+        ) from error
 
 
 def require_same(theirs: Mapping[str, Any], own: Mapping[str, Any], origin: str) -> None:

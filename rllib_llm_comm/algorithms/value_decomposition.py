@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -43,6 +44,8 @@ from rllib_llm_comm.modules.joint_q import EPSILON, TEAM, JointQModule
 if TYPE_CHECKING:
     from ray.rllib.core.learner import Learner
     from typing_extensions import Self
+
+logger = logging.getLogger(__name__)
 
 REPLAY = "replay_buffer"
 # Settings of stock DQN for parts that are not here: heads, losses, steps, priorities, passes over a batch.
@@ -357,6 +360,12 @@ class ValueDecomposition(PolicyCheckpointMixin, DQN):
         if REPLAY in state:
             self.local_replay_buffer.set_state(state[REPLAY])
             self._owed = state[REPLAY]["owed"]
+            if not len(self.local_replay_buffer):
+                logger.warning(
+                    "The replay begins empty, as the checkpoint holds none (`store_buffer_in_checkpoints`): no update "
+                    "before %d episodes are played.",
+                    self.config.train_batch_size_per_learner,
+                )
 
     def _update(self) -> None:
         config = self.config

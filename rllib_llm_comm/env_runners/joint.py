@@ -7,16 +7,18 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
+from ray.rllib.core import DEFAULT_AGENT_ID
 from ray.rllib.env.env_context import EnvContext
 from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.metrics import NUM_AGENT_STEPS_SAMPLED, NUM_AGENT_STEPS_SAMPLED_LIFETIME
 from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
 
 from rllib_llm_comm.env_runners.joint_game import JointGame
 from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.learners.team_episodes import ACTIONS, REWARDS, TERMINATED, TeamEpisode
+from rllib_llm_comm.learners.team_episodes import ACTIONS, MASK, REWARDS, TERMINATED, TeamEpisode
 
 _SEEDS_APART = 1000  # of two runners
 _GYM_ID = "rllib-single-agent-env-v0"  # under which RLlib makes all games of its runners of one agent
@@ -81,6 +83,15 @@ class JointEnvRunner(SingleAgentEnvRunner):
         finally:
             self.config = config
         self._open: dict[str, list[SingleAgentEpisode]] = {}
+
+    @override(SingleAgentEnvRunner)
+    def _increase_sampled_metrics(self, num_steps: int, num_episodes_completed: int) -> int:
+        """Counts steps as RLlib does, and as many decisions per step as the team has agents."""
+        steps: int = super()._increase_sampled_metrics(num_steps, num_episodes_completed)
+        others = (self.module.unwrapped().observation_space[MASK].shape[0] - 1) * num_steps
+        self.metrics.log_value((NUM_AGENT_STEPS_SAMPLED, DEFAULT_AGENT_ID), others, reduce="sum")
+        self.metrics.log_value((NUM_AGENT_STEPS_SAMPLED_LIFETIME, DEFAULT_AGENT_ID), others, reduce="lifetime_sum")
+        return steps
 
     def roll_out(self, episodes: int, played: int) -> list[TeamEpisode]:
         """Plays until some episodes have ended; those that have not go on in the next call.

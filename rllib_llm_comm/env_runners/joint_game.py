@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rllib_llm_comm.agents.observation_forms import flat, form_of, size_of
+from rllib_llm_comm.agents.observation_forms import flat, form_of, open_actions, size_of
 from rllib_llm_comm.envs.interface import ACTION_MASK, EPISODE_METRICS, TASK_SUCCESS, asked, require_gone
 from rllib_llm_comm.errors import UserError, shown
 from rllib_llm_comm.learners.team_episodes import ACTIVE, MASK, SEEN, STATE
@@ -120,19 +120,9 @@ class JointGame(gym.Env):
             if agent not in self._alive:
                 self._seen[row] = 0.0
             active[row] = agent in choosing
-            masks[row, :count] = self._mask(agent, count) if agent in choosing else np.arange(count) == 0
+            told = self._observations.get(agent)
+            masks[row, :count] = open_actions(told, count, agent) if agent in choosing else np.arange(count) == 0
         return {SEEN: self._seen.copy(), STATE: self._state(), MASK: masks, ACTIVE: active}
-
-    def _mask(self, agent: Any, count: int) -> np.ndarray:
-        seen = self._observations.get(agent)
-        told = seen.get(ACTION_MASK) if isinstance(seen, Mapping) else None
-        mask = np.ones(count, np.int8) if told is None else np.asarray(told).reshape(-1) != 0
-        if mask.size != count or not mask.any():
-            raise UserError(
-                f"the `{ACTION_MASK}` of agent {agent!r} is {np.asarray(told).tolist()!r}, but must hold a number for "
-                f"each of its {count} actions, and a 1 for at least one of them."
-            )
-        return mask
 
     def _state(self) -> np.ndarray:
         if self.source == BY_GAME:
@@ -150,6 +140,11 @@ class JointGame(gym.Env):
             raise UserError(
                 f"the state of the game has {state.size} numbers but had {self._width} at the first reset; let it have "
                 "always as many, also when agents have left, or set `mixer_state` to 'team'."
+            )
+        if not np.isfinite(state).all():
+            raise UserError(
+                f"the state of the game is {shown(state.tolist())}, which holds something that is no finite number; "
+                "let it have numbers alone, or set `mixer_state` to 'team'."
             )
         return state
 
@@ -212,7 +207,8 @@ def _own_state(game: Any) -> int | None:
     """Length of what `state()` tells; `None` where the game has no such method of its own."""
     try:
         game.reset(seed=0)
-        return int(np.asarray(game.state(), np.float32).size)
+        told = game.state()
+        return None if told is None else int(np.asarray(told, np.float32).size)
     except (NotImplementedError, AttributeError, TypeError, ValueError):
         return None
 

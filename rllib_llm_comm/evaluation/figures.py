@@ -140,7 +140,8 @@ def _has(system: SystemResults, metric: str) -> bool:
 
 def _draw_curve(axis: Any, system: SystemResults, metric: str, look: Look, logarithmic: bool) -> None:
     """Draws a system's metric where all of its seeds have it."""
-    lines = [(c.decisions, c.values[metric]) for c in system.curves if c.decisions and metric in c.values]
+    begun = [curve for curve in system.curves if curve.decisions]
+    lines = [(curve.decisions, curve.values[metric]) for curve in begun if metric in curve.values]
     if not lines:
         return
     first, last = min(x[0] for x, _ in lines), max(x[-1] for x, _ in lines)
@@ -148,7 +149,7 @@ def _draw_curve(axis: Any, system: SystemResults, metric: str, look: Look, logar
     table = np.stack([on_grid(x, y, grid) for x, y in lines])
     told = np.isfinite(table).all(axis=0)
     if told.any():
-        seeds = "1 seed" if len(lines) == 1 else f"{len(lines)} seeds"
+        seeds = "1 seed" if len(begun) == 1 else f"{len(begun)} seeds"
         _draw_band(axis, grid[told] / 1000, quartiles(table[:, told]), look, f"{system.label} ({seeds})")
 
 

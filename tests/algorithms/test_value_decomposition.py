@@ -163,6 +163,17 @@ def test_epsilon_follows_the_game_steps_within_an_iteration(monkeypatch):
         algo.stop()
 
 
+def test_each_agent_of_a_team_makes_a_decision_per_step():
+    algo = echo().build_algo()
+    try:
+        told = algo.train()["env_runners"]
+        assert sum(told["num_agent_steps_sampled_lifetime"].values()) == 2 * told["num_env_steps_sampled_lifetime"] > 0
+        again = algo.train()["env_runners"]
+        assert sum(again["num_agent_steps_sampled_lifetime"].values()) == 2 * again["num_env_steps_sampled_lifetime"]
+    finally:
+        algo.stop()
+
+
 def test_the_statistics_of_romas_target_team_are_copied_with_it_alone():
     algo = echo(ROMAConfig, target_network_update_freq=10**6).build_algo()
     try:
@@ -176,7 +187,7 @@ def test_the_statistics_of_romas_target_team_are_copied_with_it_alone():
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_restored_run_goes_on_equally(stored, tmp_path):
+def test_a_restored_run_goes_on_equally(stored, tmp_path, caplog):
     algo = echo(store_buffer_in_checkpoints=stored).build_algo()
     try:
         algo.train()
@@ -184,6 +195,7 @@ def test_a_restored_run_goes_on_equally(stored, tmp_path):
         again = type(algo).from_checkpoint(path)
         try:
             assert len(again.local_replay_buffer) == (len(algo.local_replay_buffer) if stored else 0)
+            assert ("The replay begins empty" in caplog.text) != stored
             batch = algo.local_replay_buffer.sample(4)
             if stored:
                 np.testing.assert_array_equal(again.local_replay_buffer.sample(4)["seen"], batch["seen"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 
 import gymnasium as gym
 import numpy as np
@@ -230,9 +231,18 @@ def test_a_policy_refuses_masks_that_are_not_of_its_actions(trained, mask):
     policy = load_policy(trained)
     policy.reset(seed=0)
     seen = {"vector": np.zeros(3, np.float32)}
-    with pytest.raises(UserError, match=r"the `action_mask` of 'ann' is \[.*\] but must hold .* its 2 actions"):
+    with pytest.raises(UserError, match=r"the `action_mask` of agent 'ann' is \[.*\] but must hold .* its 2 actions"):
         policy.act({"ann": {**seen, "action_mask": np.array(mask, np.int8)}})
     for only in (0, 1):
         open_one = (np.arange(2) == only).astype(np.int8)
         assert policy.act({"ann": {**seen, "action_mask": open_one}})["ann"].action == only
     assert set(policy.act({"ann": seen, "ben": seen})) == {"ann", "ben"}
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x80\x04cut", pickle.dumps({"other": 1}), pickle.dumps([1])])
+def test_damaged_checkpoints_are_named(trained, tmp_path, damage):
+    copy = shutil.copytree(trained, tmp_path / "copy")
+    file = next(copy.glob("learner_group/**/rl_module/default_policy/class_and_ctor_args.pkl"))
+    file.write_bytes(damage)
+    with pytest.raises(UserError, match=r"class_and_ctor_args.pkl' is damaged, or not of a team"):
+        facts_of_checkpoint(copy)

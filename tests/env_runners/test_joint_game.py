@@ -175,6 +175,24 @@ def test_games_that_no_team_of_choosers_can_play_are_refused():
         JointGame(Closed()).reset(seed=0)
 
 
+@pytest.mark.parametrize(("told", "source"), [(None, "team"), ([0.0, 1.0], "game")])
+def test_a_state_of_nothing_is_none(told, source):
+    class Told(Uneven):
+        def state(self):
+            return told
+
+    assert JointGame(Told()).source == source
+
+
+def test_states_that_hold_no_numbers_are_refused():
+    class Broken(Uneven):
+        def state(self):
+            return [0.0, float("nan")]
+
+    with pytest.raises(UserError, match=r"state of the game is \[0.0, nan\], which holds something that is no finite"):
+        JointGame(Broken()).reset(seed=0)
+
+
 def test_spaces_as_vectors():
     spaces = gym.spaces
     space = spaces.Dict(
