@@ -11,11 +11,13 @@ is nothing to measure, and the script says so. `--smoke` runs every step with ti
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import importlib.util
 import statistics
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -37,6 +39,7 @@ from rllib_llm_comm.language.scoring import score_candidates
 from rllib_llm_comm.learners.optimizers import adamw
 
 MOST_GB_7B = 24.0
+LAST_START = 480  # seconds after which no part begins, so that the command ends in ten minutes
 PROMPT_TOKENS, CANDIDATES = 90, 8
 
 
@@ -330,12 +333,21 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name() if device == "cuda" else device
 
 
-def _held_by(device: str, measured: Callable[[], list[Row]]) -> list[Row]:
-    """Rows of a part; none, and a sentence, where the GPU's memory is too small. What it held is given back."""
+def _rows_of(name: str, device: str, measured: Callable[[], list[Row]], smoke: bool) -> list[Row]:
+    """Rows of a part; none, and a sentence, where it fails on a GPU. What it held is given back."""
+    start = time.perf_counter()
     try:
-        return measured()
+        found = measured()
+        print(f"{name}: {time.perf_counter() - start:.0f} s")
+        return found
     except torch.cuda.OutOfMemoryError as error:
-        print(f"A part does not fit into this GPU and is left out: {str(error).splitlines()[0]}")
+        print(f"{name} does not fit into this GPU and is left out: {str(error).splitlines()[0]}")
+        return []
+    except Exception:
+        if smoke:
+            raise
+        traceback.print_exc()  # the other parts of a GPU that is lent for minutes are not lost to this one
+        print(f"{name} failed and is left out.")
         return []
     finally:
         gc.collect()
@@ -353,12 +365,18 @@ def measure(options: argparse.Namespace) -> list[Row]:
     shapes = [replace(shape, sizes=TINY, rows=4) for shape in SHAPES] if options.smoke else list(SHAPES)
     roof = matmul_rate(device, 512 if options.smoke else 8192)
     found: list[Row] = []
-    for shape in shapes[:1] if options.smoke else shapes:
-        found += _held_by(device, lambda shape=shape: by_shape(shape, device, options.rounds, roof))
     middle = shapes[1]
-    parts = (trunk, kernels, quantized) if device == "cpu" else (trunk, kernels, compiled, quantized)
-    for part in parts:
-        found += _held_by(device, lambda part=part: part(middle, device, options.rounds))
+    work: dict[str, Callable[[], list[Row]]] = {
+        shape.name: functools.partial(by_shape, shape, device, options.rounds, roof)
+        for shape in (shapes[:1] if options.smoke else shapes)
+    }
+    for part in (trunk, kernels, quantized) if device == "cpu" else (trunk, kernels, quantized, compiled):
+        work[part.__name__] = functools.partial(part, middle, device, options.rounds)
+    for name, measured in work.items():
+        if time.perf_counter() - start > LAST_START:
+            print(f"{name} is left out, as {LAST_START} s have passed.")
+            continue
+        found += _rows_of(name, device, measured, options.smoke)
     return [*found, Row("gpu/whole command", time.perf_counter() - start, 600.0, "s", 1.0, {}, lower_is_better=True)]
 
 
