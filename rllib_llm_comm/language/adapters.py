@@ -254,7 +254,7 @@ class AdaptedModel:
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=cache,
+            cache=cache,
             use_cache=cache is not None,
         )
         hidden: torch.Tensor = output.last_hidden_state
@@ -267,13 +267,15 @@ class AdaptedModel:
         `rllib_llm_comm.language.adapter_merging`).
 
         Args:
-            **inputs: As of the Hugging Face model; `attention_mask` may be that of `hidden_states`.
+            **inputs: As of the Hugging Face model, with `cache` for keys and values; `attention_mask` may be that of
+                `hidden_states`.
         """
         if self._trunk is not None:
             ids, mask = inputs.pop("input_ids"), inputs["attention_mask"]
-            inputs["inputs_embeds"] = self._trunk.read(ids, mask, inputs["past_key_values"], self.tokens_per_pass)
+            inputs["inputs_embeds"] = self._trunk.read(ids, mask, inputs["cache"], self.tokens_per_pass)
         if inputs["attention_mask"].dim() == 4:
             inputs["attention_mask"] = added_mask(inputs["attention_mask"], self.model.dtype)
+        inputs[self.base.cache_argument] = inputs.pop("cache")
         with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
             return self._decoder(**inputs)
 

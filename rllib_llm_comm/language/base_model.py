@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.util
+import inspect
 import os
 import threading
 from collections.abc import Sequence
@@ -83,6 +84,11 @@ class BaseModel:
     def chat_frame(self) -> ChatFrame:
         """The tokenizer's chat template as token ids."""
         return chat_frame(self.tokenizer, self.name)
+
+    @functools.cached_property
+    def cache_argument(self) -> str:
+        """Name of the key-value cache in the model's forward pass: older versions of transformers have another one."""
+        return "cache" if "cache" in inspect.signature(type(self.model).forward).parameters else "past_key_values"
 
     @property
     def hidden_size(self) -> int:

@@ -170,7 +170,8 @@ class Decoding:
     @torch.no_grad()
     def _read(self, ids: Sequence[int]) -> None:
         rows = torch.tensor([list(ids)], device=self.base.device)
-        output = self.base.model(rows, past_key_values=self._kept.cache, use_cache=True, logits_to_keep=1)
+        cache = {self.base.cache_argument: self._kept.cache}
+        output = self.base.model(rows, use_cache=True, logits_to_keep=1, **cache)
         self._kept.ids += ids
         self._logits: torch.Tensor = output.logits[0, -1].float().cpu()
 

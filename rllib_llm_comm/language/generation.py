@@ -155,7 +155,7 @@ def _decode(
                 input_ids=step_ids,
                 attention_mask=mask,
                 position_ids=positions,
-                past_key_values=cache,
+                cache=cache,
                 use_cache=True,
             )
             if step_ids is ids:

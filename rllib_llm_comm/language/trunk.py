@@ -53,6 +53,7 @@ class Trunk:
     def __init__(self, base: BaseModel, depth: int, max_bytes: int, kept: str, autocast: torch.dtype | None) -> None:
         self._decoder = below(base.model.base_model, depth)
         self._depth, self._autocast, self._device = depth, autocast, base.device
+        self._cache_argument = base.cache_argument
         config, dtype = base.model.config.get_text_config(decoder=True), base.model.dtype
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -206,8 +207,8 @@ class Trunk:
             input_ids=ids.to(self._device),
             attention_mask=added_mask(mask[:, None].to(self._device), self._decoder.dtype),
             position_ids=positions.to(self._device),
-            past_key_values=cache,
             use_cache=True,
+            **{self._cache_argument: cache},
         ).last_hidden_state
         return hidden
 

@@ -20,6 +20,7 @@ QUICK = [
     "officers",
     "base_memory",
     "overhead",
+    "main_job",
 ]
 SLOW = [
     "scoring",
@@ -56,3 +57,15 @@ def test_the_7b_benchmark_says_why_it_measures_nothing(tmp_path):
         pytest.skip("there is a GPU")
     done = forked.run(FOLDER / "gpu.py", cwd=tmp_path)
     assert done.returncode == 0 and "no GPU" in done.stdout
+
+
+def test_a_part_that_fails_on_a_gpu_leaves_the_others(tmp_path):
+    script = tmp_path / "parts.py"
+    script.write_text(
+        f"import sys\nsys.path.insert(0, {str(FOLDER)!r})\nimport gpu\n"
+        "def fails():\n    raise ValueError('no such kernel')\n"
+        "print(gpu._rows_of('part', 'cpu', fails, False), gpu._rows_of('other', 'cpu', lambda: ['row'], False))\n"
+    )
+    done = forked.run(script, cwd=tmp_path)
+    assert done.returncode == 0 and "part failed and is left out" in done.stdout and "no such kernel" in done.stderr
+    assert done.stdout.splitlines()[-1] == "[] ['row']"
