@@ -18,7 +18,7 @@ import statistics
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -204,7 +204,7 @@ class Work:
         return int((self.heads != pad).sum() + ((self.tails != pad).sum(2) - 1).clamp(min=0).sum())
 
 
-def by_shape(shape: Shape, device: str, rounds: int, roof: float) -> list[Row]:
+def by_shape(shape: Shape, device: str, rounds: int, roof: float) -> Iterator[Row]:
     """All rows of a shape."""
     core = with_adapters(build(device, shape), device, shape)
     work = Work(core, shape.rows)
@@ -212,26 +212,22 @@ def by_shape(shape: Shape, device: str, rounds: int, roof: float) -> list[Row]:
                 "dtype": "bfloat16", "weights": "random", "lora_r": core.settings.lora_r,
                 "micro_batch_tokens": shape.micro_batch_tokens, "gradient_checkpointing": shape.checkpointing,
                 "device": device_name(device)}  # fmt: skip
-    found: list[Row] = []
     steps = {
         "messages": ("messages/s", work.messages),
         "scoring": ("decisions/s", work.scores),
         "roll-out": ("decisions/s", work.rollout),
-        "supervised step": ("s", work.supervised),
         "PPO step": ("s", work.ppo),
+        "supervised step": ("s", work.supervised),
     }
     for name, (unit, step) in steps.items():
         seconds, peak = timed(device, step, rounds)
         figure = seconds if unit == "s" else shape.rows / seconds
-        found.append(Row(f"gpu/{shape.name}, {name}", figure, None, unit, None, settings))
+        yield Row(f"gpu/{shape.name}, {name}", figure, None, unit, None, settings)
         if name == "scoring":
-            found.append(_of_the_roof(shape, work, seconds, roof, settings))
+            yield _of_the_roof(shape, work, seconds, roof, settings)
         if device == "cuda":
             goal = shape.most_gb if name == "PPO step" else None
-            found.append(
-                Row(f"gpu/{shape.name}, peak memory of {name}", peak, goal, "GB", goal and 1.0, settings, True)
-            )
-    return found
+            yield Row(f"gpu/{shape.name}, peak memory of {name}", peak, goal, "GB", goal and 1.0, settings, True)
 
 
 def _of_the_roof(shape: Shape, work: Work, seconds: float, roof: float, settings: dict[str, Any]) -> Row:
@@ -333,26 +329,28 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name() if device == "cuda" else device
 
 
-def _rows_of(name: str, device: str, measured: Callable[[], list[Row]], smoke: bool) -> list[Row]:
-    """Rows of a part; none, and a sentence, where it fails on a GPU. What it held is given back."""
+def _rows_of(name: str, device: str, measured: Callable[[], Iterable[Row]], smoke: bool) -> tuple[list[Row], bool]:
+    """Rows of a part, and True if it came to its end; otherwise a sentence tells why. What it held is given back."""
     start = time.perf_counter()
+    found: list[Row] = []
     try:
-        found = measured()
+        for row in measured():
+            found.append(row)  # what is measured before the part fails is kept
         print(f"{name}: {time.perf_counter() - start:.0f} s")
-        return found
+        return found, True
     except torch.cuda.OutOfMemoryError as error:
-        print(f"{name} does not fit into this GPU and is left out: {str(error).splitlines()[0]}")
-        return []
+        print(f"{name} does not fit into this GPU ({(str(error) or 'out of memory').splitlines()[0]}).")
     except Exception:
         if smoke:
             raise
         traceback.print_exc()  # the other parts of a GPU that is lent for minutes are not lost to this one
-        print(f"{name} failed and is left out.")
-        return []
+        print(f"{name} failed.")
     finally:
         gc.collect()
         if device == "cuda":
             torch.cuda.empty_cache()
+    print(f"{name} is left out from there on: it has {len(found)} rows.")
+    return found, False
 
 
 def measure(options: argparse.Namespace) -> list[Row]:
@@ -366,7 +364,8 @@ def measure(options: argparse.Namespace) -> list[Row]:
     roof = matmul_rate(device, 512 if options.smoke else 8192)
     found: list[Row] = []
     middle = shapes[1]
-    work: dict[str, Callable[[], list[Row]]] = {
+    complete = True
+    work: dict[str, Callable[[], Iterable[Row]]] = {
         shape.name: functools.partial(by_shape, shape, device, options.rounds, roof)
         for shape in (shapes[:1] if options.smoke else shapes)
     }
@@ -375,9 +374,13 @@ def measure(options: argparse.Namespace) -> list[Row]:
     for name, measured in work.items():
         if time.perf_counter() - start > LAST_START:
             print(f"{name} is left out, as {LAST_START} s have passed.")
+            complete = False
             continue
-        found += _rows_of(name, device, measured, options.smoke)
-    return [*found, Row("gpu/whole command", time.perf_counter() - start, 600.0, "s", 1.0, {}, lower_is_better=True)]
+        rows, ended = _rows_of(name, device, measured, options.smoke)
+        found, complete = found + rows, complete and ended
+    seconds, told = time.perf_counter() - start, {"complete": complete}
+    goal = 600.0 if complete else None
+    return [*found, Row("gpu/whole command", seconds, goal, "s", goal and 1.0, told, lower_is_better=True)]
 
 
 if __name__ == "__main__":

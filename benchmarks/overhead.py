@@ -1,6 +1,6 @@
 """Games through PettingZoo and RLlib, beside an earlier checkout of this package, in CPU seconds.
 
-    git worktree add ../before b6f6af4
+    git worktree add ../before 88ae142e~1
     python benchmarks/overhead.py --before ../before --json docs/results/benchmarks/overhead.json
 
 Two processes, one with the earlier code and one with this, play the same games in turn, with the same actions and

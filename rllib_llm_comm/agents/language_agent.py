@@ -23,7 +23,7 @@ from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE, AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model
-from rllib_llm_comm.language.engines import ENGINES
+from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.features import feature_size
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.packing import micro_batches
@@ -72,6 +72,8 @@ class LLMCommCore:
                 trunk_cache_dtype=settings.trunk_cache_dtype,
             )
             self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
+        if self._engine.remembers or settings.lora_layers != "all":
+            require_fast(self.lm, settings.max_prompt_tokens + settings.max_candidate_tokens)
         self.keep_reference()
         self._scores: Memo[torch.Tensor] = Memo(_SCORES)
         self._messages: Memo[str] = Memo(_TEXTS)

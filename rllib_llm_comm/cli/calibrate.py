@@ -49,9 +49,10 @@ def command(
     """
     quiet_libraries(0)
     import_modules(modules)
-    from rllib_llm_comm.evaluation.calibration import DECIDED, calibrate
+    from rllib_llm_comm.evaluation.calibration import DECIDED, calibrate, check_aim
     from rllib_llm_comm.experiments.calibration_run import open_both, read_settings
 
+    check_aim(entropy)
     given = load_json_option("--env-config", env_config) if env_config else None
     settings = read_settings(file, stage, base_model, env, given)
     base, game = open_both(settings)

@@ -19,6 +19,7 @@ from rllib_llm_comm.envs.interface import asked
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.engines import require_fast
 from rllib_llm_comm.language.prompts import action_prompt
 from rllib_llm_comm.language.scoring import MASKED, NORMALIZATIONS, score_texts
 
@@ -112,10 +113,10 @@ def calibrate(
     Raises:
         UserError: If observations are not in words, or there are too few choices.
     """
-    if not 0.0 < entropy < 1.0:
-        raise UserError(f"`--entropy` is {entropy:g} but must be between 0 and 1, without these two.")
+    check_aim(entropy)
     views = random_views(env, decisions, seed)
     model = AdaptedModel(base)
+    require_fast(model, 0)
     mask = _padded([view.mask for view in views])
     plain, chosen, now = [], [], None
     for number, normalization in enumerate(NORMALIZATIONS):
@@ -206,6 +207,16 @@ def openness(scores: np.ndarray, mask: np.ndarray, normalization: str, temperatu
     return Openness(
         normalization, temperature, float(entropies.mean()), float(best.mean()), float((best >= DECIDED).mean())
     )
+
+
+def check_aim(entropy: float) -> None:
+    """Refuses an aimed share of the greatest entropy that is not between 0 and 1.
+
+    Raises:
+        UserError: If it is not.
+    """
+    if not 0.0 < entropy < 1.0:
+        raise UserError(f"`--entropy` is {entropy:g} but must be between 0 and 1, without these two.")
 
 
 def find_temperature(scores: np.ndarray, mask: np.ndarray, entropy: float) -> float:

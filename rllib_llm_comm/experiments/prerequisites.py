@@ -143,7 +143,7 @@ def _make(config: Any) -> Any:
 
 def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
     from rllib_llm_comm.agents.policy_folder import check_message_adapter
-    from rllib_llm_comm.language.base_model import check_base_model
+    from rllib_llm_comm.language.base_model import check_base_model, check_quantization, torch_device
     from rllib_llm_comm.language.layer_cut import check_lora_layers
 
     base = getattr(config, "base_model", None)
@@ -152,6 +152,10 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
     if base not in unresolved:
         check_base_model(str(base))
         check_lora_layers(str(base), getattr(config, "lora_layers", "all"))
+    check_quantization(str(getattr(config, "quantization", "none")))
+    device = str(getattr(config, "device", "cpu"))
+    if device != "auto":
+        torch_device(device)  # whether it is there is for the trial's process to find out
     adapter = getattr(config, "message_checkpoint", None)
     if adapter and adapter not in unresolved:
         check_message_adapter(adapter, str(base), getattr(config, "prompt_format", "plain"))

@@ -95,7 +95,8 @@ class AdaptedModel:
         self._active: str | None = self.roles[0]
         self._activate(None)
         self._parameters = {role: [p for _, p in self.named_adapter_parameters(role)] for role in self.roles}
-        self._folds = pays_to_fold(base.hidden_size) and not base.is_quantized
+        linear = all(isinstance(layer.base_layer, nn.Linear) for layer in self._layers)  # GPT-2 has its maps transposed
+        self._folds = pays_to_fold(base.hidden_size) and not base.is_quantized and linear
         self._folded: dict[str, FoldedDecoder] = {}
         self._prefixes = {role: PrefixCache(self, role, prefix_cache_bytes) for role in (None, *self.roles)}
         self._autocast = torch.bfloat16 if autocast == "bfloat16" else None

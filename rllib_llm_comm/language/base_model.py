@@ -206,10 +206,7 @@ def load_base_model(
     """
     require_choice("dtype", dtype, DTYPES)
     require_choice("quantization", quantization, QUANTIZATIONS)
-    try:
-        key = (str(name), dtype, str(torch.device(device)), quantization)
-    except RuntimeError as error:
-        raise UserError(f"`device` is {device!r} but must be a torch device such as 'cpu' or 'cuda:0'.") from error
+    key = (str(name), dtype, str(torch_device(device)), quantization)
     with _LOCK:
         if key not in _LOADED:
             _LOADED[key] = _load(str(name), DTYPES[dtype], key[2], quantization)
@@ -238,11 +235,7 @@ def _quantized(quantization: str, dtype: torch.dtype, device: str) -> dict[str, 
     """Arguments of `from_pretrained` for a quantized model."""
     if quantization == "none":
         return {}
-    if importlib.util.find_spec("bitsandbytes") is None:
-        raise UserError(
-            f"`quantization` is {quantization!r}, for which bitsandbytes is missing; install it with "
-            "`pip install 'rllib_llm_comm[quantized]'`, or set `quantization` to 'none'."
-        )
+    check_quantization(quantization)
     from transformers import BitsAndBytesConfig
 
     config = (
@@ -251,6 +244,32 @@ def _quantized(quantization: str, dtype: torch.dtype, device: str) -> dict[str, 
         else BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
     )
     return {"quantization_config": config, "device_map": {"": device}}
+
+
+def check_quantization(quantization: str) -> None:
+    """Finds out whether the library is there that a form of `quantization` needs.
+
+    Raises:
+        UserError: If it is missing, or there is no such form.
+    """
+    require_choice("quantization", quantization, QUANTIZATIONS)
+    if quantization != "none" and importlib.util.find_spec("bitsandbytes") is None:
+        raise UserError(
+            f"`quantization` is {quantization!r}, for which bitsandbytes is missing; install it with "
+            "`pip install 'rllib_llm_comm[quantized]'`, or set `quantization` to 'none'."
+        )
+
+
+def torch_device(device: str) -> torch.device:
+    """A torch device by its name.
+
+    Raises:
+        UserError: If there is no such kind of device.
+    """
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise UserError(f"`device` is {device!r} but must be a torch device such as 'cpu' or 'cuda:0'.") from error
 
 
 def only_read(source: str | os.PathLike[str]) -> dict[str, bool]:
@@ -325,7 +344,7 @@ def _source(name: str) -> str:
     if name == SMOLLM2:
         return str(smollm2_folder())
     folder = Path(name).expanduser()
-    if os.sep in name and not folder.is_dir() and name.count("/") != 1:
+    if not folder.is_dir() and os.sep in name and (name.count("/") != 1 or name.startswith((".", "~", os.sep))):
         raise UserError(
             f"`base_model` is {name!r} but no such folder exists; give {_NAMES}, a folder with a Hugging Face causal "
             "language model, or a hub id such as 'org/name'."
@@ -353,6 +372,8 @@ def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> Base
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **how)
         if quantization == "none":
             model = model.to(device)
+    except UserError:
+        raise
     except (OSError, ValueError, RuntimeError) as error:
         raise _not_loaded(name, error, device) from error
     return wrap_base_model(name, model, tokenizer)

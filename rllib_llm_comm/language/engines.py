@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapters import AdaptedModel
+from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.generation import Written, draw_messages
 from rllib_llm_comm.language.plain_scoring import plain_features, plain_messages, plain_scores
@@ -34,3 +39,77 @@ ENGINES = {
     "fast": Engine(score_candidates, prompt_features, draw_messages, remembers=True),
     "plain": Engine(plain_scores, plain_features, plain_messages, remembers=False),
 }
+
+_SHORT, _LONG = 8, 12
+_TOLERANCE = {torch.float32: 1e-3}
+_TOLERANCE_ELSEWHERE = 0.05  # of numbers in half precision or fewer bits
+_TRIED: weakref.WeakKeyDictionary[BaseModel, set[Any]] = weakref.WeakKeyDictionary()
+
+
+def require_fast(model: AdaptedModel, longest: int) -> None:
+    """Refuses a base model with which the fast engine does not compute what the plain one does.
+
+    A few tokens are read both ways, then a few more behind the keys and values that are kept of them. A base is tried
+    once per process.
+
+    Args:
+        model: The adapted model.
+        longest: Most tokens of a prompt with a candidate.
+
+    Raises:
+        UserError: If the two differ, the fast one fails, or the model looks back over fewer tokens.
+    """
+    base = model.base
+    window = _window(base.model.config.get_text_config(decoder=True))
+    if window is not None and window < longest:
+        raise UserError(
+            f"`base_model` {base.name!r} looks back over {window} tokens (`sliding_window`), but a prompt with a "
+            f"candidate may have {longest} (`max_prompt_tokens` and `max_candidate_tokens`); lower them, set `engine` "
+            "to 'plain', or take another model."
+        )
+    tried = _TRIED.setdefault(base, set())
+    if model.config.layers in tried:
+        return
+    reason = _difference(model)
+    if reason:
+        raise UserError(
+            f"`base_model` {base.name!r} ({type(base.model).__name__}) cannot be computed by `engine` 'fast' "
+            f"({reason}); set `engine` to 'plain', or take a model of the LLaMA kind."
+        )
+    tried.add(model.config.layers)
+
+
+def _window(config: Any) -> int | None:
+    """Tokens over which a model looks back, where it does not see all."""
+    kinds = getattr(config, "layer_types", None)
+    if getattr(config, "use_sliding_window", True) is False or (kinds and "sliding_attention" not in kinds):
+        return None
+    window = getattr(config, "sliding_window", None)
+    return None if window is None else int(window)
+
+
+@torch.no_grad()
+def _difference(model: AdaptedModel) -> str:
+    """The way in which the fast engine differs on a few tokens; empty if it does not."""
+    base = model.base
+    ids = torch.tensor([i for i in range(2 * _LONG) if i not in (base.pad_id, base.eos_id)])
+    candidates = torch.stack([ids[-6:-3], ids[-3:]])[None]
+    known = torch.ones(1, 2, dtype=torch.bool)
+    allowed = _TOLERANCE.get(base.model.dtype, _TOLERANCE_ELSEWHERE)
+    fast, plain = ENGINES["fast"], ENGINES["plain"]
+    try:
+        for length in (_SHORT, _LONG):
+            prompt = ids[None, :length]
+            pairs = [
+                (fast.scores(model, prompt, candidates, known, role=None),
+                 plain.scores(model, prompt, candidates, known, role=None)),
+                (fast.features(model, prompt), plain.features(model, prompt)),
+            ]  # fmt: skip
+            for own, other in pairs:
+                if not torch.allclose(own.float(), other.float().to(own.device), rtol=allowed, atol=allowed):
+                    return f"it differs from 'plain' by {float((own - other.to(own.device)).abs().max()):.2g}"
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        return f"{type(error).__name__}: {(str(error) or '?').splitlines()[0]}"
+    finally:
+        model.forget()
+    return ""

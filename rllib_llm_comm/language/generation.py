@@ -187,8 +187,8 @@ def _unfinished(
         written[row].append(token)
         if token == base.eos_id:
             continue
-        # A word has at least one token, so a short row needs no decoding to be known as short.
-        short = len(written[row]) <= max_words and not _breaks_line(base, token)
+        # A word has at least one token, so a short row of one line needs no decoding to be known as short.
+        short = len(written[row]) <= max_words and not any(_breaks_line(base, one) for one in written[row])
         if short or is_open(base.decode(written[row]), max_words):
             alive.append(place)
     return alive

@@ -59,13 +59,15 @@ def test_the_7b_benchmark_says_why_it_measures_nothing(tmp_path):
     assert done.returncode == 0 and "no GPU" in done.stdout
 
 
-def test_a_part_that_fails_on_a_gpu_leaves_the_others(tmp_path):
+def test_a_part_that_fails_on_a_gpu_keeps_its_rows_and_leaves_the_others(tmp_path):
     script = tmp_path / "parts.py"
     script.write_text(
-        f"import sys\nsys.path.insert(0, {str(FOLDER)!r})\nimport gpu\n"
-        "def fails():\n    raise ValueError('no such kernel')\n"
-        "print(gpu._rows_of('part', 'cpu', fails, False), gpu._rows_of('other', 'cpu', lambda: ['row'], False))\n"
+        f"import sys\nsys.path.insert(0, {str(FOLDER)!r})\nimport gpu, torch\n"
+        "def fails():\n    yield 'row'\n    raise ValueError('no such kernel')\n"
+        "def full():\n    yield 'row'\n    raise torch.cuda.OutOfMemoryError()\n"
+        "print([gpu._rows_of('part', 'cpu', one, False) for one in (fails, full, lambda: ['other'])])\n"
     )
     done = forked.run(script, cwd=tmp_path)
-    assert done.returncode == 0 and "part failed and is left out" in done.stdout and "no such kernel" in done.stderr
-    assert done.stdout.splitlines()[-1] == "[] ['row']"
+    assert done.returncode == 0 and "part failed" in done.stdout and "does not fit" in done.stdout, done.stderr
+    assert "no such kernel" in done.stderr
+    assert done.stdout.splitlines()[-1] == "[(['row'], False), (['row'], False), (['other'], True)]"

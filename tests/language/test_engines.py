@@ -1,0 +1,101 @@
+"""The fast engine with models that are not of the LLaMA kind: it computes what the plain one does, or refuses them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    OPTConfig,
+    Qwen2Config,
+)
+
+from rllib_llm_comm.agents.language_agent import LLMCommCore
+from rllib_llm_comm.agents.settings import LanguageModelSettings
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapters import AdaptedModel
+from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
+from rllib_llm_comm.language.engines import ENGINES, require_fast
+
+SMALL = {"vocab_size": 4096, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+         "num_attention_heads": 4}  # fmt: skip
+LLAMA = LlamaConfig(**SMALL, num_key_value_heads=2)
+QWEN = Qwen2Config(**SMALL, num_key_value_heads=2, sliding_window=16, use_sliding_window=False)
+GPT2 = GPT2Config(vocab_size=4096, n_embd=64, n_layer=2, n_head=4, n_positions=512)
+MISTRAL = MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=16)
+BLOOM = BloomConfig(vocab_size=4096, hidden_size=64, n_layer=2, n_head=4)
+OPT = OPTConfig(vocab_size=4096, hidden_size=64, word_embed_proj_dim=32, ffn_dim=96, num_hidden_layers=2,
+                num_attention_heads=4, max_position_embeddings=512)  # fmt: skip
+
+
+def base(config):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.2)
+    return wrap_base_model(config.model_type, model, load_base_model().tokenizer)
+
+
+@pytest.mark.parametrize("config", [LLAMA, QWEN, GPT2], ids=lambda config: config.model_type)
+def test_both_engines_compute_the_same(config):
+    core = LLMCommCore(LanguageModelSettings(init_seed=0), base(config))
+    model = core.lm
+    with torch.no_grad():
+        for _, parameter in model.named_adapter_parameters():
+            parameter.normal_(std=0.1)
+    ids = torch.arange(20, 60).reshape(2, 20)
+    candidates = torch.tensor([[[70, 71, 72], [70, 73, 74]]]).expand(2, 2, 3)
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    fast, plain = ENGINES["fast"], ENGINES["plain"]
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(
+                fast.scores(model, ids, candidates, mask),
+                plain.scores(model, ids, candidates, mask),
+                atol=1e-3,
+                rtol=1e-3,
+            )
+        torch.testing.assert_close(fast.features(model, ids), plain.features(model, ids), atol=1e-3, rtol=1e-3)
+        prompts = ["Alice stands at the board. She says:", "Bob waits. He says:"]
+        for seed in range(8):
+            for how in ({}, {"temperature": 1.0, "seed": seed}):
+                own, other = (engine.messages(model, prompts, **how) for engine in (fast, plain))
+                assert [one.ids for one in own] == [one.ids for one in other]
+
+
+@pytest.mark.parametrize("config", [BLOOM, OPT], ids=lambda config: config.model_type)
+def test_models_that_only_the_plain_engine_computes_are_refused(config):
+    other = base(config)
+    with pytest.raises(UserError, match=rf"`base_model` '{config.model_type}' .* set `engine` to 'plain'"):
+        LLMCommCore(LanguageModelSettings(), other)
+    LLMCommCore(LanguageModelSettings(engine="plain"), other)
+
+
+def test_a_window_that_is_shorter_than_the_texts_is_refused():
+    model = AdaptedModel(base(MISTRAL))
+    with pytest.raises(UserError, match=r"looks back over 16 tokens .* may have 17 .* lower them"):
+        require_fast(model, 17)
+    require_fast(model, 16)
+
+
+def test_messages_with_a_line_break_have_the_same_ids_in_both_engines():
+    """A drawn line break ends both after as many tokens, wherever in the row it stands."""
+    other = base(LLAMA)
+    newline = other.tokenizer.convert_tokens_to_ids("Ċ")
+    model = AdaptedModel(other)
+    with torch.no_grad():
+        other.model.get_output_embeddings().weight[newline] *= 60
+    drawn = 0
+    for seed in range(20):
+        rows = [
+            engine.messages(model, ["Alice says:", "Bob says:"], temperature=1.0, seed=seed)
+            for engine in (ENGINES["fast"], ENGINES["plain"])
+        ]
+        assert [one.ids for one in rows[0]] == [one.ids for one in rows[1]]
+        drawn += sum(newline in one.ids for one in rows[0])
+    assert drawn > 5
