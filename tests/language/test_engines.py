@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from transformers import (
@@ -20,6 +21,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
 from rllib_llm_comm.language.engines import ENGINES, require_fast
+from rllib_llm_comm.language.generation import _unfinished, is_open
 
 SMALL = {"vocab_size": 4096, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
          "num_attention_heads": 4}  # fmt: skip
@@ -83,19 +85,12 @@ def test_a_window_that_is_shorter_than_the_texts_is_refused():
     require_fast(model, 16)
 
 
-def test_messages_with_a_line_break_have_the_same_ids_in_both_engines():
-    """A drawn line break ends both after as many tokens, wherever in the row it stands."""
-    other = base(LLAMA)
-    newline = other.tokenizer.convert_tokens_to_ids("Ċ")
-    model = AdaptedModel(other)
-    with torch.no_grad():
-        other.model.get_output_embeddings().weight[newline] *= 60
-    drawn = 0
-    for seed in range(20):
-        rows = [
-            engine.messages(model, ["Alice says:", "Bob says:"], temperature=1.0, seed=seed)
-            for engine in (ENGINES["fast"], ENGINES["plain"])
-        ]
-        assert [one.ids for one in rows[0]] == [one.ids for one in rows[1]]
-        drawn += sum(newline in one.ids for one in rows[0])
-    assert drawn > 5
+def test_what_is_drawn_behind_a_line_break_ends_a_message():
+    """As in the plain engine, which decodes all that is written."""
+    other = load_base_model()
+    word, newline = other.encode("tomato")[-1], other.tokenizer.convert_tokens_to_ids("Ċ")
+    for before in ([word], [word, newline]):
+        written = [list(before)]
+        alive = _unfinished(other, written, np.array([0]), [word], 10)
+        assert written == [[*before, word]]
+        assert bool(alive) == is_open(other.decode(written[0]), 10) == (newline not in before)
