@@ -19,3 +19,8 @@ def test_the_command_advises_and_writes_its_figures(tmp_path):
     assert told in done.stdout
     assert figures["base_model"] == "embedded" and figures["env_config"] == {"doors": 4}
     assert abs(advice["entropy"] - 0.5) < 0.05
+
+
+def test_an_aim_out_of_its_range_is_refused_before_a_model_is_sought(tmp_path):
+    done = rllib("calibrate", "--env", "no_game-v0", "--base-model", "./nope", "--entropy", "nan", cwd=tmp_path)
+    assert done.returncode == 1 and "`--entropy` is nan but must be between 0 and 1" in done.stderr

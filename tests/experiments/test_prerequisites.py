@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -45,7 +46,14 @@ def refused(folder, specs, **options):
             ["`last.env`", "`text` and `candidates` are needed"],
         ),
         ({"run": "TWOSOME", "env": KITCHEN, "config": {"base_model": "/no/where"}}, ["'/no/where'", "no such folder"]),
+        ({"run": "TWOSOME", "env": KITCHEN, "config": {"base_model": "./nope"}}, ["'./nope'", "no such folder"]),
         ({"run": "TWOSOME", "env": KITCHEN, "config": {"base_model": "{}"}}, ["has no configuration (config.json)"]),
+        ({"run": "TWOSOME", "env": KITCHEN, "config": {"device": "banana"}}, ["`device` is 'banana'", "'cuda:0'"]),
+        pytest.param(
+            {"run": "TWOSOME", "env": KITCHEN, "config": {"quantization": "8bit"}},
+            ["`quantization` is '8bit'", "pip install 'rllib_llm_comm[quantized]'"],
+            marks=pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is there"),
+        ),
         ({"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "{}"}}, ["`policy/policy.json`"]),
         (
             {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "zoo:verco_sald"}},
