@@ -1,12 +1,13 @@
 """A shared trunk against adapters on all layers: roll-out, update and both, on a model of SmolLM2-135M's shape.
 
     python benchmarks/trunk.py --json docs/results/benchmarks/trunk.json
+    python benchmarks/trunk.py --base-model smollm2 --json docs/results/benchmarks/trunk_smollm2.json
 
-The model has SmolLM2-135M's exact shape, random weights and the embedded model's tokenizer: speed does not ask what the
-weights know. Rows of its head that stand for no word are zero (so it is not tied to the embedding): every message has
-the ten words that are allowed. Texts and actions come from the middle of a recorded roll-out of the main job's kitchen.
-Both sides get the same ones and take turns part by part, and the clock counts CPU seconds: other jobs were busy on the
-machine. What RLlib and the game do themselves, milliseconds per decision, is not in it.
+By default the model has SmolLM2-135M's exact shape, random weights and the embedded model's tokenizer: speed does not
+ask what the weights know. Rows of its head that stand for no word are zero (so it is not tied to the embedding): every
+message has the ten words that are allowed. Texts and actions come from the middle of a recorded roll-out of the main
+job's kitchen. Both sides get the same ones and take turns part by part, and the clock counts CPU seconds: other jobs
+were busy on the machine. What RLlib and the game do themselves, milliseconds per decision, is not in it.
 """
 
 from __future__ import annotations
@@ -157,7 +158,12 @@ def memory(core: LLMCommCore, decisions: int, settings: dict[str, Any]) -> list[
 def measure(options: argparse.Namespace) -> list[Row]:
     """All rows."""
     sizes, layers = (TINY, 2) if options.smoke else (SMOLLM2, 6)
-    base = build(sizes)
+    name, weights = "", "random (no pretrained ones), SmolLM2-135M's shape, head untied"
+    if options.base_model:
+        base, sizes = load_base_model(options.base_model), {}
+        name, weights = f"{options.base_model}, ", f"of {options.base_model}"
+    else:
+        base = build(sizes)
     steps = record_stream(40 if options.smoke else 120, 4 if options.smoke else 16)[-1:]  # the kitchens differ by then
     decisions = sum(map(len, steps))
     ours, today = new_core(base, layers), new_core(base, "all")
@@ -169,15 +175,19 @@ def measure(options: argparse.Namespace) -> list[Row]:
     settings = {"clock": "CPU seconds of the process", "decisions": decisions, "minibatch_size": minibatch,
                 "epochs": EPOCHS, "num_envs": 16, "lora_layers": layers, "reference": "lora_layers: all",
                 "largest_difference_to_plain": difference,
-                "message_words": 10,
-                "weights": "random (no pretrained ones), SmolLM2-135M's shape, head untied", **sizes}  # fmt: skip
+                "message_words": 10, "weights": weights, **sizes}  # fmt: skip
     rows = []
-    for name, goal in GOALS.items():
-        ratio = statistics.median(theirs[name] / own[name] for own, theirs in rounds)
-        seconds = statistics.median(own[name] for own, _ in rounds) / decisions
-        rows.append(Row(f"trunk/{name}", seconds, seconds * ratio, "s/decision", goal, settings, lower_is_better=True))
-    return rows + memory(ours, decisions, settings)
+    for part, goal in GOALS.items():
+        ratio = statistics.median(theirs[part] / own[part] for own, theirs in rounds)
+        seconds = statistics.median(own[part] for own, _ in rounds) / decisions
+        label = f"trunk/{name}{part}"
+        rows.append(Row(label, seconds, seconds * ratio, "s/decision", goal, settings, lower_is_better=True))
+    return rows + ([] if name else memory(ours, decisions, settings))
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--base-model", help="such as smollm2, in place of random weights")
 
 
 if __name__ == "__main__":
-    main(__doc__.splitlines()[0], measure)
+    main(__doc__.splitlines()[0], measure, _more)
