@@ -72,7 +72,7 @@ class LLMCommCore:
                 trunk_cache_dtype=settings.trunk_cache_dtype,
             )
             self.critic = build_critic(feature_size(base), settings.critic_hiddens).to(self.lm.device)
-        if self._engine.remembers or settings.lora_layers != "all":
+        if self._engine.remembers:  # the plain one has nothing to be compared with
             require_fast(self.lm, settings.max_prompt_tokens + settings.max_candidate_tokens)
         self.keep_reference()
         self._scores: Memo[torch.Tensor] = Memo(_SCORES)

@@ -365,15 +365,13 @@ def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> Base
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source = _source(name)
+    how = {**_quantized(quantization, dtype, device), **only_read(source)}
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **only_read(source))
-        how = {**_quantized(quantization, dtype, device), **only_read(source)}
         with without_progress_bar():
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **how)
         if quantization == "none":
             model = model.to(device)
-    except UserError:
-        raise
     except (OSError, ValueError, RuntimeError) as error:
         raise _not_loaded(name, error, device) from error
     return wrap_base_model(name, model, tokenizer)
