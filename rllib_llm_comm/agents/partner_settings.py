@@ -68,7 +68,8 @@ class PartnerSettings(FromMapping):
                 "`policy` is empty but must be the path of a checkpoint, 'scripted', 'random', 'stay' or "
                 "'module:function'."
             )
-        hint = did_you_mean(self.policy, _BY_NAME)
+        # A path with folders is no misspelt name, however alike they are ('runs/dm' and 'random').
+        hint = "" if "/" in self.policy or "\\" in self.policy else did_you_mean(self.policy, _BY_NAME)
         if hint and self.kind == CHECKPOINT and not is_named(self.policy) and not Path(self.policy).exists():
             raise UserError(f"`policy` is {self.policy!r}, where no checkpoint is.{hint}")
         _require_number("weight", self.weight, 0.0, _MOST_WEIGHT, above=True)

@@ -79,6 +79,12 @@ def test_the_kind_of_a_partner(tmp_path, monkeypatch):
     assert with_absolute_paths(parse_partners(["random"])) == parse_partners(["random"])
 
 
+def test_a_path_is_no_misspelt_name():
+    assert PartnerSettings("runs/dm").kind == "checkpoint"
+    with pytest.raises(UserError, match="'rndom', where no checkpoint is. Did you mean 'random'"):
+        PartnerSettings("rndom")
+
+
 def test_names_tell_what_differs():
     pool = parse_partners(
         ["random", "random", {"policy": "random", "name": "random 2"}, "/long/way/to/sp/seed_1/checkpoint_000010"]
