@@ -116,15 +116,16 @@ class TeamLoss:
         """Targets (B, T, m) of rewards (B, T), values of next states (B, T, m) and whether they count (B, T)."""
         if not self.td_lambda:
             return rewards[..., None] + self.gamma * going_on[..., None] * following
-        steps = rewards.shape[1]
-        targets = torch.zeros_like(following)
-        for step in reversed(range(steps)):
-            later = following[:, step]
-            if step + 1 < steps:  # behind an episode's last step there is nothing but the value of its last state
-                mixed = (1 - self.td_lambda) * later + self.td_lambda * targets[:, step + 1]
-                later = torch.where(filled[:, step + 1, None] > 0, mixed, later)
-            targets[:, step] = rewards[:, step, None] + self.gamma * going_on[:, step, None] * later
-        return targets
+        # A target is `now + later * (the next one)`, with all that is no target in `now`. Behind an episode's last step
+        # there is nothing but the value of its last state.
+        discount = self.gamma * going_on[..., None]
+        goes_on = torch.cat([filled[:, 1:], torch.zeros_like(filled[:, :1])], 1)[..., None] > 0
+        now = rewards[..., None] + discount * torch.where(goes_on, (1 - self.td_lambda) * following, following)
+        later = torch.where(goes_on, self.td_lambda * discount, torch.zeros_like(discount))
+        targets = [now[:, -1]]
+        for here, weight in zip(reversed(now[:, :-1].unbind(1)), reversed(later[:, :-1].unbind(1)), strict=True):
+            targets.append(torch.addcmul(here, weight, targets[-1]))
+        return torch.stack(targets[::-1], 1)
 
 
 def judge(live: QTeam, target: QTeam, batch: Batch) -> Judged:

@@ -96,7 +96,8 @@ def last_actions(actions: torch.Tensor, active: torch.Tensor) -> torch.Tensor:
         actions: (B, T, n).
         active: (B, T + 1, n), false where an agent was not asked.
     """
-    steps = [torch.full_like(actions[:, 0], -1)]
-    for step in range(actions.shape[1]):
-        steps.append(torch.where(active[:, step] != 0, actions[:, step], steps[-1]))
-    return torch.stack(steps, 1)
+    steps = torch.arange(actions.shape[1], device=actions.device)[:, None]
+    # The step in which an agent was asked last, up to each one; -1 for none yet.
+    asked = torch.where(active[:, :-1] != 0, steps, -1).cummax(1).values
+    before = torch.where(asked < 0, -1, actions.gather(1, asked.clamp(min=0)))
+    return torch.cat([torch.full_like(actions[:, :1], -1), before], 1)
