@@ -20,7 +20,7 @@ from rllib_llm_comm.agents.q_roles import (
 from rllib_llm_comm.agents.q_subtasks import SUBTASK_LOGITS
 from rllib_llm_comm.agents.q_team import QTeam
 from rllib_llm_comm.learners.q_losses import Judged, TeamLoss, chosen
-from rllib_llm_comm.learners.team_episodes import ACTIONS, FILLED, MASK, REWARDS, SEEN, STATE, TERMINATED
+from rllib_llm_comm.learners.team_episodes import ACTIONS, FILLED, MASK, REWARDS, SEEN, TERMINATED
 
 _LOG_FLOOR = 13.9
 
@@ -168,13 +168,13 @@ class MASERLoss(TeamLoss):
         if not self.weights.reward:
             return super().rewards(live, target, judged)
         with torch.no_grad():
-            paid = -self._distances(live, target, judged)[0]
+            paid = -self._distances(live, judged)[0]
         return super().rewards(live, target, judged) + self.weights.reward * paid.mean(-1)
 
     def more(self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor) -> dict[str, torch.Tensor]:
         """The agents' own temporal differences, the evenness of their values and the distance network's error."""
         weights = self.weights
-        distances, goals = self._distances(live, target, judged)
+        distances, goals = self._distances(live, judged)
         distances = distances.detach() if self.faithful else distances
         filled = judged.batch[FILLED].float()
         played = torch.ones_like(filled) if self.faithful else filled
@@ -192,20 +192,19 @@ class MASERLoss(TeamLoss):
         }
         return {name: weights.total * weight * term() for name, (weight, term) in terms.items() if weight}
 
-    def _distances(self, live: QTeam, target: QTeam, judged: Judged) -> tuple[torch.Tensor, torch.Tensor]:
+    def _distances(self, live: QTeam, judged: Judged) -> tuple[torch.Tensor, torch.Tensor]:
         """Distances (B, T, n) from what agents see to their subgoals, and the subgoals' steps (B, n)."""
         own = judged.target_best[:, :-1]
         with torch.no_grad():
-            total = target.total(judged.target_best, judged.batch[STATE])[:, :-1]
+            total = judged.target_total[:, :-1]
             share = self.weights.own_value
             score = share * own + (1 - share) * total / own.shape[-1]
             if not self.faithful:
                 score = score.masked_fill(judged.batch[FILLED][..., None] == 0, -torch.inf)
             goals = score.argmax(1)
         assert live.distance is not None
-        seen = judged.batch[SEEN][:, :-1].float()
-        where = goals[:, None, :, None].expand(-1, 1, -1, seen.shape[-1])
-        apart = live.distance(seen) - live.distance(seen.gather(1, where))
+        here = live.distance(judged.batch[SEEN][:, :-1].float())
+        apart = here - here.gather(1, goals[:, None, :, None].expand(-1, 1, -1, here.shape[-1]))
         return torch.linalg.vector_norm(apart, dim=-1), goals
 
     def _individual(

@@ -36,6 +36,7 @@ class Judged:
         target: Of the target team, without gradients.
         best: (B, T + 1, n, 1), the actions that the live team likes best among the open ones.
         target_best: (B, T + 1, n), the target team's values of them.
+        target_total: (B, T + 1, m), the target team's values of them together, without gradients.
         valid: (B, T + 1), 1 for observations that there are.
     """
 
@@ -44,6 +45,7 @@ class Judged:
     target: Unrolled
     best: torch.Tensor
     target_best: torch.Tensor
+    target_total: torch.Tensor
     valid: torch.Tensor
 
 
@@ -71,7 +73,7 @@ class TeamLoss:
         """
         judged = judge(live, target, narrow(live, target, batch))
         rewards = self.rewards(live, target, judged)
-        error, values, targets = self._temporal_difference(live, target, judged, rewards)
+        error, values, targets = self._temporal_difference(live, judged, rewards)
         more = self.more(live, target, judged, rewards)
         report = {
             "td_loss": float(error.detach()),
@@ -98,12 +100,12 @@ class TeamLoss:
         return {}
 
     def _temporal_difference(
-        self, live: QTeam, target: QTeam, judged: Judged, rewards: torch.Tensor
+        self, live: QTeam, judged: Judged, rewards: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         batch, filled = judged.batch, judged.batch[FILLED].float()
         values = live.total(chosen(judged.live.values, batch[ACTIONS]), batch[STATE][:, :-1])
         with torch.no_grad():
-            following = target.total(judged.target_best, batch[STATE])[:, 1:]
+            following = judged.target_total[:, 1:]
             going_on = 1.0 - batch[TERMINATED].float()
             targets = self._targets(rewards, going_on, following, filled)
         squared = (values - targets).square().mean(-1) * filled
@@ -147,7 +149,8 @@ def judge(live: QTeam, target: QTeam, batch: Batch) -> Judged:
         theirs = target.unroll(**inputs)
         best = open_values(ours.values, batch[MASK]).argmax(-1, keepdim=True)
         target_best = theirs.values.gather(-1, best)[..., 0]
-    return Judged(batch, ours, theirs, best, target_best, valid)
+        target_total = target.total(target_best, batch[STATE])
+    return Judged(batch, ours, theirs, best, target_best, target_total, valid)
 
 
 def narrow(live: QTeam, target: QTeam, batch: Batch) -> Batch:

@@ -143,7 +143,7 @@ def test_the_released_code_trains_neither_distances_nor_evenness(faithful):
 def test_masers_subgoal_is_where_the_targets_are_highest_among_the_steps_played():
     live, target, batch = maser(), maser(init_seed=4), tensors(joined(games()))
     judged = judge(live, target, batch)
-    distances, goals = MASERLoss()._distances(live, target, judged)
+    distances, goals = MASERLoss()._distances(live, judged)
     lengths = batch["filled"].sum(1).long()
     assert (goals < lengths[:, None]).all()
     torch.testing.assert_close(distances.gather(1, goals[:, None])[:, 0], torch.zeros(goals.shape))
