@@ -178,6 +178,8 @@ class ArrayPolicy(Publishable, ABC):
                     f"the `{ACTION_MASK}` of {agent!r} has {mask.size} entries but this policy was trained with "
                     f"{free.size} actions; play the game with the settings of its training, such as `action_level`."
                 )
+            if not mask.any():
+                raise UserError(f"the `{ACTION_MASK}` of {agent!r} closes all actions; at least one must be open.")
         return torch.from_numpy(np.stack(masks))
 
     def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:

@@ -75,7 +75,7 @@ class StrictConfigMixin(AlgorithmConfig):
         return self
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
-        """As RLlib's, but refuses unknown keys (RLlib would set them and never look at them)."""
+        """As RLlib's, but takes NumPy's numbers and refuses unknown keys (RLlib would set and never look at them)."""
         known = {name for name in vars(self) if not name.startswith("__")} | set(_SPECIAL_KEYS)
         # RLlib keeps some settings behind properties, such as `train_batch_size_per_learner`.
         properties = inspect.getmembers(type(self), lambda member: isinstance(member, property))
@@ -86,7 +86,9 @@ class StrictConfigMixin(AlgorithmConfig):
             if key not in known and self._translate_special_keys(key, warn_deprecated=False) not in known:
                 public = [name for name in known if not name.startswith("_")]
                 raise UserError(f"`{key}` is no setting of {type(self).__name__}.{did_you_mean(str(key), public)}")
-        return super().update_from_dict(dict(config_dict))
+        # Tune's own draws are NumPy's numbers, which settings of networks and files know nothing of.
+        plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in config_dict.items()}
+        return super().update_from_dict(plain)
 
     def validate(self) -> None:
         """RLlib's checks, without its lines about the new API stack, the only one that our algorithms have.

@@ -71,10 +71,12 @@ class JsonValue:
             raise self.wrong("a finite number")
         return number
 
-    def whole(self) -> int:
-        """A whole number."""
+    def whole(self, low: int = -(2**63), high: int = 2**63 - 1) -> int:
+        """A whole number in a range."""
         if isinstance(self.content, bool) or not isinstance(self.content, int):
             raise self.wrong("a whole number")
+        if not low <= self.content <= high:
+            raise self.wrong(f"a whole number from {low} to {high}")
         return self.content
 
     def wrong(self, demand: str) -> UserError:

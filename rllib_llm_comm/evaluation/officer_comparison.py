@@ -71,10 +71,10 @@ def read_scores(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
         found[path.stem] = {
             "game": {
                 "opponent": settings["opponent"].text(),
-                "num_agents": settings["num_agents"].whole(),
-                "max_tick": settings["max_tick"].whole(),
+                "num_agents": settings["num_agents"].whole(low=1),
+                "max_tick": settings["max_tick"].whole(low=1),
             },
-            "seed": settings["seed"].whole(),
+            "seed": settings["seed"].whole(low=0),
             "won": {name: _won(one) for name, one in summary.items()},
         }
     games = {json.dumps(one["game"]): name for name, one in found.items()}
@@ -86,9 +86,7 @@ def read_scores(paths: Sequence[Path]) -> dict[str, dict[str, Any]]:
 
 def _won(one: JsonValue) -> tuple[int, int]:
     """Games won and played under a commander, from the share of them that the file tells."""
-    games, share = one["games"].whole(), one["won"].number()
-    if not 1 <= games <= _MOST_GAMES:
-        raise one["games"].wrong(f"in [1, {_MOST_GAMES}]")
+    games, share = one["games"].whole(1, _MOST_GAMES), one["won"].number()
     won = round(share * games) if 0 <= share <= 1 else -1
     if won < 0 or abs(share * games - won) > _ROUNDED * games:
         raise one["won"].wrong(f"the share of {games} games")

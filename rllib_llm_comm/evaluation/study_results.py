@@ -230,6 +230,9 @@ def _checked_run(run: JsonValue, recorded: Collection[str] = ()) -> dict[str, An
             run[figure].number()
     if SHUFFLED_SAME in run and run[SHUFFLED_SAME].content is not None:
         run[SHUFFLED_SAME].number()
+    if "metrics" in run:
+        for value in run["metrics"].items().values():
+            value.number()
     if "common_messages" in run:
         _check_messages(run["common_messages"])
     if TALK in run and run[TALK].content:

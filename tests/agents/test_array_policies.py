@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from rllib_llm_comm.agents.emma_inputs import emma_space
 from rllib_llm_comm.agents.emma_network import EmmaNetwork
@@ -12,14 +13,26 @@ from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSetting
 from rllib_llm_comm.agents.numeric_policy import NumericPolicy
 from rllib_llm_comm.agents.policy_folder import PolicyManifest
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import subgoal_env
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 
 
-def test_vectors_of_busy_agents():
+def numeric_policy():
+    """A team of untrained CommNet agents with vectors of four numbers and three actions."""
     net = NumericNetwork(NumericSettings(network="commnet", init_seed=0), 4, 3)
     model = {"actions": 3, "size": 4}
     manifest = PolicyManifest(algorithm="CommNet", model_config=model, communication={}, kind="numeric")
-    policy = NumericPolicy(net.eval(), manifest)
+    return NumericPolicy(net.eval(), manifest)
+
+
+def test_a_mask_without_an_open_action_is_told():
+    seen = {"vector": np.zeros(4, np.float32), "action_mask": np.zeros(3, np.int8)}
+    with pytest.raises(UserError, match="`action_mask` of 'alice' closes all actions; at least one must be open"):
+        numeric_policy().act({"alice": seen})
+
+
+def test_vectors_of_busy_agents():
+    policy = numeric_policy()
     vectors = {agent: np.full(4, index, np.float32) for index, agent in enumerate(("alice", "bob"))}
     policy.act({agent: {"vector": vector} for agent, vector in vectors.items()})
     vectors["bob"].fill(9.0)  # bob is busy now

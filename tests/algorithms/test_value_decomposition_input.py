@@ -154,6 +154,13 @@ def test_settings_beside_the_training_are_checked():
         config().debugging(seed="x").validate()
 
 
+def test_numbers_of_numpy_are_taken_as_tune_draws_them():
+    drawn = config()
+    drawn.update_from_dict({"seed": np.int64(7), "gamma": np.float64(0.9)})
+    drawn.validate()
+    assert drawn.network_settings().init_seed == 7 and type(drawn.seed) is int and type(drawn.gamma) is float
+
+
 @pytest.mark.parametrize(
     ("env_config", "width", "message"),
     [

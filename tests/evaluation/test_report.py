@@ -229,6 +229,7 @@ def test_a_file_with_something_else_is_refused(tmp_path, name, text):
         (put(None, "checkpoints", 2, "success_rate"), "`checkpoints.2.success_rate` is None but must be a number"),
         (put(float("nan"), "checkpoints", 0, "return_mean"), "but must be a finite number"),
         (put([["hello"]], "checkpoints", 0, "common_messages"), "`checkpoints.0.common_messages.0` is ['hello']"),
+        (put({"score": "x"}, "checkpoints", 1, "metrics"), "`checkpoints.1.metrics.score` is 'x' but must be a number"),
         (put([], "checkpoints"), "`checkpoints` is [] but must be a list that is not empty"),
     ],
 )
@@ -278,6 +279,10 @@ GOOD = ("scenarios", "one", "good")
         (put("x", *GOOD, "curves", 0, "values", "entropy", 2), "entropy.2` is 'x' but must be a number"),
         (put([], *GOOD, "evaluations", "sampled"), "`scenarios.one.good.evaluations.sampled` is [] but must be"),
         (drop(*GOOD, "evaluations", "sampled", 0, "return_mean"), "evaluations.sampled.0.return_mean` is missing"),
+        (
+            put({"score": "x"}, *GOOD, "evaluations", "sampled", 0, "metrics"),
+            "0.metrics.score` is 'x' but must be a n",
+        ),
     ],
 )
 def test_damaged_results_are_refused(folder, change, says):
