@@ -86,7 +86,7 @@ def flat(form: Form, seen: Any, agent: Any = "") -> np.ndarray:
         agent: The agent's name, for messages.
 
     Raises:
-        UserError: If the observation is not of this form.
+        UserError: If the observation is not of this form, or holds a number that is not finite.
     """
     try:
         vector = _flat(form, seen)
@@ -96,7 +96,12 @@ def flat(form: Form, seen: Any, agent: Any = "") -> np.ndarray:
         ) from error
     if vector.size != size_of(form):
         raise UserError(
-            f"the observation of {agent!r} has {vector.size} numbers, but this policy acts on {size_of(form)}."
+            f"the observation of {agent!r} has {vector.size} numbers but its observation space, or that of the "
+            f"policy's training, has {size_of(form)}."
+        )
+    if not np.isfinite(vector).all():
+        raise UserError(
+            f"the observation of {agent!r} is {shown(vector.tolist())}, which holds something that is no finite number."
         )
     return vector
 

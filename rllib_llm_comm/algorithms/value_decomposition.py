@@ -35,7 +35,7 @@ from rllib_llm_comm.env_runners.joint import JointEnvRunner, make_joint_game
 from rllib_llm_comm.env_runners.joint_game import MIXER_STATES, TEAM_REWARDS
 from rllib_llm_comm.env_runners.kitchen_team import KitchenTeamRunner
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
-from rllib_llm_comm.errors import UserError, require_choice, require_whole
+from rllib_llm_comm.errors import UserError, require_choice, require_whole, shown
 from rllib_llm_comm.learners.joint_q_learner import OPTIMIZERS, JointQLearner
 from rllib_llm_comm.learners.q_losses import TeamLoss
 from rllib_llm_comm.learners.team_episodes import FILLED, EpisodeBuffer
@@ -52,8 +52,9 @@ REPLAY = "replay_buffer"
 _NOT_HERE = (
     "num_atoms", "v_min", "v_max", "noisy", "sigma0", "dueling", "hiddens", "double_q", "n_step", "training_intensity",
     "td_error_loss_fn", "categorical_distribution_temperature", "burn_in_len", "before_learn_on_batch",
-    "replay_buffer_config", "minibatch_size", "num_epochs",
+    "replay_buffer_config", "minibatch_size", "num_epochs", "clip_rewards", "observation_filter",
 )  # fmt: skip
+_CLIPPED_BY = ("global_norm", "norm", "value")
 _ARRAY_ENV = {
     "observe": ["vector"],
     "vector": "planes",
@@ -166,6 +167,7 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
             This config.
         """
         own = {k: v for k, v in locals().items() if k not in ("self", "kwargs", "__class__")}
+        require_choice("grad_clip_by", kwargs.get("grad_clip_by", self.grad_clip_by), _CLIPPED_BY)
         super().training(**kwargs)
         return self._assign(own)
 
@@ -259,11 +261,24 @@ class ValueDecompositionConfig(StrictConfigMixin, DQNConfig):
                 f"`buffer_episodes` is {self.buffer_episodes} but a batch has `train_batch_size_per_learner` = "
                 f"{self.train_batch_size_per_learner} episodes; make the buffer larger or the batch smaller."
             )
+        require_choice("store_buffer_in_checkpoints", self.store_buffer_in_checkpoints, (False, True))
+        require_choice("grad_clip_by", self.grad_clip_by, _CLIPPED_BY)
+        require_whole("num_env_runners", self.num_env_runners, 0)
+        if self.is_multi_agent:
+            raise UserError(
+                f"`policies` is {shown(sorted(map(str, self.policies)))}, but a team is one policy, whose agents share "
+                "their weights; leave `multi_agent` away."
+            )
         require_whole("num_learners", self.num_learners, 0)
         if self.num_learners > 1:
             raise UserError(f"`num_learners` is {self.num_learners} but value decomposition learns with 0 or 1.")
         self._validate_steps()
         stock = type(self)()
+        if self.train_batch_size != stock.train_batch_size:
+            raise UserError(
+                f"`train_batch_size` is {self.train_batch_size!r}, a setting of RLlib's old stack; set "
+                "`train_batch_size_per_learner`, here a number of episodes."
+            )
         for name in _NOT_HERE:
             if getattr(self, name) != getattr(stock, name):
                 raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,7 +49,8 @@ def train(
     spec: dict[str, Any] = {"run": algo, "env": env}
     if config is not None:
         spec["config"] = load_json_option("--config", config)
-    name = "-".join(part.split("/")[-1] for part in (algo, env) if part).lower()
+    told = "-".join(part.split("/")[-1] for part in (algo, env) if part).lower()
+    name = re.sub(r"[^\w.+-]", "-", told, flags=re.ASCII)  # a folder's, whatever the environment is called
     run_experiments(ExperimentFile(name, {"train": make_experiment("train", spec)}), settings)
 
 

@@ -38,6 +38,11 @@ def make_joint_game(env: Any, env_config: Any, mixer_state: str, team_reward: st
     """
     known = isinstance(env, str) and _global_registry.contains(ENV_CREATOR, env)
     make = _global_registry.get(ENV_CREATOR, env) if known else env
+    if isinstance(make, str) and make in gym.registry:
+        raise UserError(
+            f"`env` is {env!r}, an environment of Gymnasium for one agent, but value decomposition needs a PettingZoo "
+            "ParallelEnv; train stock DQN."
+        )
     if not callable(make):
         raise UserError(
             f"`env` is {env!r}, which is not registered; give the id of a PettingZoo parallel environment (`--import` "
@@ -83,6 +88,16 @@ class JointEnvRunner(SingleAgentEnvRunner):
         finally:
             self.config = config
         self._open: dict[str, list[SingleAgentEpisode]] = {}
+
+    @override(SingleAgentEnvRunner)
+    def _try_env_step(self, actions: Any) -> Any:
+        """Steps as RLlib does, but what a game does wrong is raised in its own sentence, not as a bare RuntimeError."""
+        try:
+            return super()._try_env_step(actions)
+        except RuntimeError as error:
+            if isinstance(error.__cause__, UserError):
+                raise error.__cause__ from None
+            raise
 
     @override(SingleAgentEnvRunner)
     def _increase_sampled_metrics(self, num_steps: int, num_episodes_completed: int) -> int:

@@ -83,7 +83,7 @@ class JointGame(gym.Env):
         else:
             self._rng = np.random.default_rng(seed)
         self._observations, self._infos = self.game.reset(seed=seed, options=options)
-        self._alive = list(self.game.agents)
+        self._alive = self._of_the_team()
         self._seen[:] = 0.0
         return self._observe(), {}
 
@@ -104,10 +104,20 @@ class JointGame(gym.Env):
         require_gone(self.game.agents, terminations, truncations)
         over = not self.game.agents
         stopped = [a for a in before if truncations.get(a, False) and not terminations.get(a, False)]
-        self._alive = stopped if over else list(self.game.agents)
-        reward = float(self._reward([float(rewards.get(agent, 0.0)) for agent in self.team]))
+        self._alive = stopped if over else self._of_the_team()
+        reward = float(self._reward([_paid(agent, rewards.get(agent, 0.0)) for agent in self.team]))
         info = _told_at_end(self._infos) if over else {}
         return self._observe(), reward, over and not stopped, over and bool(stopped), info
+
+    def _of_the_team(self) -> list[Any]:
+        """The agents that are in the game."""
+        here = list(self.game.agents)
+        if strangers := [agent for agent in here if agent not in self.forms]:
+            raise UserError(
+                f"the game has agent {strangers[0]!r}, which is not in its team {shown(self.team)}; list all agents "
+                "that there may ever be in `possible_agents`, since a team is the same in every episode."
+            )
+        return here
 
     def _observe(self) -> dict[str, np.ndarray]:
         choosing = set(asked(self._alive, self._infos))
@@ -153,7 +163,7 @@ class JointGame(gym.Env):
         space = self.game.observation_space(self.team[0])
         if isinstance(space, gym.spaces.Dict) and isinstance(space.spaces.get(STATE), gym.spaces.Box):
             found[BY_OBSERVATION] = int(np.prod(space.spaces[STATE].shape or ()))
-        width = _own_state(self.game)
+        width = _own_state(self.game) if wanted in (AUTO, BY_GAME) else None
         if width is not None:
             found[BY_GAME] = width
         source = (
@@ -203,14 +213,30 @@ def _choices(env: Any, agent: Any) -> int:
     return int(space.n)
 
 
-def _own_state(game: Any) -> int | None:
-    """Length of what `state()` tells; `None` where the game has no such method of its own."""
+def _paid(agent: Any, reward: Any) -> float:
+    """An agent's reward as a number."""
     try:
-        game.reset(seed=0)
+        paid = float(reward)
+    except (TypeError, ValueError):
+        paid = np.nan
+    if not np.isfinite(paid):
+        raise UserError(f"the reward of {agent!r} is {shown(reward)} but must be a finite number.")
+    return paid
+
+
+def _own_state(game: Any) -> int | None:
+    """Length of what `state()` tells; `None` where the game has no such method of its own, or it tells nothing."""
+    game.reset(seed=0)
+    try:
         told = game.state()
-        return None if told is None else int(np.asarray(told, np.float32).size)
-    except (NotImplementedError, AttributeError, TypeError, ValueError):
+        return None if told is None else int(np.asarray(told, np.float32).size) or None
+    except NotImplementedError:
         return None
+    except Exception as error:
+        raise UserError(
+            f"`state()` of the game fails ({type(error).__name__}: {error}); let it tell an array of numbers, or set "
+            "`mixer_state` to 'team'."
+        ) from error
 
 
 def _told_at_end(infos: Mapping[Any, Mapping[str, Any]]) -> dict[str, Any]:

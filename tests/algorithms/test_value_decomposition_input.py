@@ -120,6 +120,26 @@ def test_a_game_is_played_with_all_its_wrappers(make, earned, small_ray):
         algo.stop()
 
 
+def test_what_a_game_does_wrong_is_raised_in_its_own_sentence(small_ray):
+    class Unpaid(Foraging):
+        def step(self, actions):
+            seen, rewards, *rest = super().step(actions)
+            return seen, {**rewards, "ann": float("nan")}, *rest
+
+    register_env("toys/raw", lambda _: Unpaid())
+    algo = config("toys/raw").build_algo()
+    try:
+        with pytest.raises(UserError, match="the reward of 'ann' is nan but must be a finite number"):
+            algo.train()
+    finally:
+        algo.stop()
+
+
+def test_games_of_one_agent_are_told():
+    with pytest.raises(UserError, match="`env` is 'CartPole-v1', an environment of Gymnasium for one agent"):
+        config("CartPole-v1").validate()
+
+
 @pytest.mark.parametrize("make", [lambda _: InTurn(), lambda _: gym.make("CartPole-v1")], ids=["AEC", "Gymnasium"])
 def test_what_is_no_parallel_game_is_refused(make):
     register_env("toys/raw", make)
@@ -140,6 +160,12 @@ def test_a_team_that_sees_nothing_is_refused():
         ({"num_steps_sampled_before_learning_starts": "x"}, "`num_steps_sampled_before_learning_starts` is 'x'"),
         ({"minibatch_size": 4}, "`minibatch_size` is 4, a setting of stock DQN that means nothing for QMIX"),
         ({"num_epochs": 3}, "`num_epochs` is 3, a setting of stock DQN that means nothing for QMIX"),
+        (
+            {"train_batch_size": 64},
+            "`train_batch_size` is 64, .*; set `train_batch_size_per_learner`, here a number of",
+        ),
+        ({"store_buffer_in_checkpoints": "no"}, "`store_buffer_in_checkpoints` is 'no'"),
+        ({"grad_clip_by": "x"}, "`grad_clip_by` is 'x'"),
     ],
 )
 def test_settings_of_stock_dqn_are_checked(change, message):
@@ -152,6 +178,14 @@ def test_settings_beside_the_training_are_checked():
         config().learners(num_learners="x").validate()
     with pytest.raises(UserError, match="^`seed` is 'x' but must be a whole number"):
         config().debugging(seed="x").validate()
+    with pytest.raises(UserError, match="^`num_env_runners` is -1 but must be a whole number"):
+        config().env_runners(num_env_runners=-1).validate()
+    with pytest.raises(UserError, match="^`observation_filter` is 'MeanStdFilter', a setting of stock DQN that means"):
+        config().env_runners(observation_filter="MeanStdFilter").validate()
+    with pytest.raises(UserError, match="^`clip_rewards` is 0.5, a setting of stock DQN that means nothing"):
+        config().environment(clip_rewards=0.5).validate()
+    with pytest.raises(UserError, match=r"^`policies` is \['a'\], but a team is one policy"):
+        config().multi_agent(policies={"a"}, policy_mapping_fn=lambda *_, **__: "a").validate()
 
 
 def test_numbers_of_numpy_are_taken_as_tune_draws_them():

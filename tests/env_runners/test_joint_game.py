@@ -175,13 +175,60 @@ def test_games_that_no_team_of_choosers_can_play_are_refused():
         JointGame(Closed()).reset(seed=0)
 
 
-@pytest.mark.parametrize(("told", "source"), [(None, "team"), ([0.0, 1.0], "game")])
+class Faulty(Uneven):
+    """Does one thing wrong in its first step."""
+
+    def __init__(self, fault):
+        super().__init__()
+        self.fault = fault
+
+    def step(self, actions):
+        seen, rewards, *rest = super().step(actions)
+        if self.fault == "observation":
+            seen["a"] = np.array([1.0, np.nan])
+        elif self.fault == "stranger":
+            self.agents = [*self.agents, "d"]
+        else:
+            rewards["b"] = self.fault
+        return seen, rewards, *rest
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ("observation", r"the observation of 'a' is \[1.0, nan\], which holds something that is no finite number"),
+        ("stranger", r"the game has agent 'd', which is not in its team \['a', 'b', 'c'\]; list all agents"),
+        (float("nan"), "the reward of 'b' is nan but must be a finite number"),
+        (None, "the reward of 'b' is None but must be a finite number"),
+    ],
+)
+def test_faults_of_a_game_are_told(fault, sentence):
+    game = JointGame(Faulty(fault))
+    game.reset(seed=0)
+    with pytest.raises(UserError, match=sentence):
+        game.step(np.array([1, 4, 2]))
+
+
+@pytest.mark.parametrize(("told", "source"), [(None, "team"), ([], "team"), ([0.0, 1.0], "game")])
 def test_a_state_of_nothing_is_none(told, source):
     class Told(Uneven):
         def state(self):
             return told
 
     assert JointGame(Told()).source == source
+
+
+@pytest.mark.parametrize("told", [KeyError("q"), ["x"]])
+def test_a_state_that_fails_is_refused_unless_another_one_is_wanted(told):
+    class Failing(Uneven):
+        def state(self):
+            if isinstance(told, Exception):
+                raise told
+            return told
+
+    with pytest.raises(UserError, match=r"`state\(\)` of the game fails \((KeyError: 'q'|ValueError: .*)\); let it"):
+        JointGame(Failing())
+    assert JointGame(Failing(), "team").source == "team"
 
 
 def test_states_that_hold_no_numbers_are_refused():
