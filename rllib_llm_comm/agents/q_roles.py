@@ -56,8 +56,7 @@ class RoleAgents(nn.Module):
         """As of `PlainAgents.forward`; roles are drawn in a test, too. Beside: the roles and, while learning, what the
         loss needs of them, all (B, T, n, role_size)."""
         hidden, last = self.memory(inputs, memory, active)
-        shape = inputs.shape[:3]
-        rows = torch.ones(shape, dtype=torch.bool) if valid is None else (valid[..., None] > 0).expand(shape)
+        rows = None if valid is None else (valid[..., None] > 0).expand(inputs.shape[:3])
         means, variances = self._gaussian(self.encoder, inputs, rows)
         roles = means + variances.sqrt() * torch.randn_like(means)
         decoded = _where(self.decoder, roles, rows)
@@ -73,7 +72,7 @@ class RoleAgents(nn.Module):
         return Unrolled(values, last, more)
 
     def _gaussian(
-        self, network: nn.Module, inputs: torch.Tensor, rows: torch.Tensor
+        self, network: nn.Module, inputs: torch.Tensor, rows: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         means, logs = _where(network, inputs, rows).chunk(2, -1)
         return means, logs.exp().clamp(min=self.settings.role_variance_floor)
@@ -100,8 +99,10 @@ def _kept(memory: torch.Tensor, hidden: torch.Tensor, active: torch.Tensor | Non
     return states.gather(1, latest.unsqueeze(-1).expand_as(states))
 
 
-def _where(network: nn.Module, inputs: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """A network's outputs in the rows that count, zeros in the others."""
+def _where(network: nn.Module, inputs: torch.Tensor, rows: torch.Tensor | None) -> torch.Tensor:
+    """A network's outputs in the rows that count (`None`: all), zeros in the others."""
+    if rows is None:
+        return network(inputs.flatten(0, 2)).unflatten(0, inputs.shape[:3])
     out = network(inputs[rows])
     whole = out.new_zeros(*rows.shape, out.shape[-1])
     whole[rows] = out
