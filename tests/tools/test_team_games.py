@@ -97,6 +97,12 @@ def test_with_ids_all_learn_to_part(name):
 
 
 @pytest.mark.slow
+def test_without_ids_drawn_roles_part_agents():
+    earned_by = {name: earned(Posts(), posts_team(name, ids=False)) / Posts.steps for name in ("ROMA", "QMIX")}
+    assert earned_by["ROMA"] > 0.2 and earned_by["QMIX"] == 0.0, earned_by
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["VDN", "QMIX"])
 def test_hunters_learn_to_hunt_together(name):
     reached = hunt(name)
