@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.agents.decision import Decision, choose
+from rllib_llm_comm.agents.observation_forms import open_actions
 from rllib_llm_comm.agents.policy_env import make_environment
 from rllib_llm_comm.agents.policy_folder import PolicyManifest
 from rllib_llm_comm.agents.publish import Publishable
 from rllib_llm_comm.envs.interface import ACTION_MASK, parts_of
-from rllib_llm_comm.errors import UserError
 
 Observation = Mapping[str, Any]
 
@@ -170,17 +170,9 @@ class ArrayPolicy(Publishable, ABC):
 
     def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
         """int8 (B, K): which actions are allowed; all where an observation says nothing."""
-        free = np.ones(int(self.manifest.model_config["actions"]))
-        masks = [np.asarray(parts_of(seen).get(ACTION_MASK, free), np.int8) for _, _, seen in asked]
-        for (agent, _, _), mask in zip(asked, masks, strict=True):
-            if mask.size != free.size:
-                raise UserError(
-                    f"the `{ACTION_MASK}` of {agent!r} has {mask.size} entries but this policy was trained with "
-                    f"{free.size} actions; play the game with the settings of its training, such as `action_level`."
-                )
-            if not mask.any():
-                raise UserError(f"the `{ACTION_MASK}` of {agent!r} closes all actions; at least one must be open.")
-        return torch.from_numpy(np.stack(masks))
+        count = int(self.manifest.model_config["actions"])
+        masks = [open_actions(seen, count, agent) for agent, _, seen in asked]
+        return torch.from_numpy(np.stack(masks).astype(np.int8))
 
     def env(self, *, planning: Mapping[str, Any] | None = None, **settings: Any) -> Any:
         """Makes the PettingZoo environment that the policy was trained on.

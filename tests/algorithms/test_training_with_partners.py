@@ -242,7 +242,7 @@ def test_a_partner_that_cannot_play_is_told_before_anything_is_built(env, settin
     ("size", "actions", "env", "told"),
     [
         (6, 3, None, "the `vector` of 'alice' has 3 numbers but this policy was trained with 6"),
-        (3, 4, None, "the `action_mask` of 'alice' has 3 entries but this policy was trained with 4 actions"),
+        (3, 4, None, r"the `action_mask` of agent 'alice' is \[.*\] but must hold a number for each of its 4 actions"),
         (3, 3, "toys/colour_talks-v0", "was trained in 'toys/colour_talks-v0' but `env` is 'toys/colour_talk-v0'"),
         (3, 3, None, ""),
         (3, 3, "toys/colour_talk-v1", ""),
