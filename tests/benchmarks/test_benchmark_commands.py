@@ -21,13 +21,13 @@ QUICK = [
     "base_memory",
     "overhead",
     "main_job",
+    "value_decomposition",
 ]
 SLOW = [
     "scoring",
     "questions",
     "asking_ahead",
     "update",
-    "value_decomposition",
     "env_runners",
     "phases",
     "messages",
