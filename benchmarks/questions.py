@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,10 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_env import SUBGOAL_ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.subgoals import parse_subgoal
 from rllib_llm_comm.evaluation.planned_play import play_planned
-from tools.rules_chat import RulesChat
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # `tools` is beside the package, not in it
+
+from tools.rules_chat import RulesChat  # noqa: E402
 
 AT_ONCE = 4
 

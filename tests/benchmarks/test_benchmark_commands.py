@@ -22,10 +22,10 @@ QUICK = [
     "overhead",
     "main_job",
     "value_decomposition",
+    "questions",
 ]
 SLOW = [
     "scoring",
-    "questions",
     "asking_ahead",
     "update",
     "env_runners",
