@@ -98,8 +98,8 @@ class SelfPlayPPOConfig(NumericPPOConfig):
         """Sets the optimisation.
 
         Args:
-            shaping_horizon: Game steps over which the factor of the shaped rewards falls on a line from 1 to 0, >= 1,
-                or `None` to leave it at 1. Default 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination
+            shaping_horizon: Game steps over which the factor of the shaped rewards falls on a line from 1 to 0, >= 0;
+                0 for none (soups alone are paid), `None` to leave it at 1. Default 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination
                 ring).
             keep_policy_every: Iterations between two policies that are kept in memory, >= 1, or `None` (default) for
                 none. The first is the one before the first update. Checkpoints then also hold `past/initial` and
@@ -138,10 +138,10 @@ class SelfPlayPPOConfig(NumericPPOConfig):
                 f"`env_config.wanted` is {wanted!r}, which SelfPlayPPO's arrays of games do not know; use "
                 "SymbolicPPO or MAPPO."
             )
-        for name in ("shaping_horizon", "keep_policy_every"):
+        for name, least in (("shaping_horizon", 0), ("keep_policy_every", 1)):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise UserError(f"`{name}` is {value!r} but must be a whole number from 1 up, or null.")
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
+                raise UserError(f"`{name}` is {value!r} but must be a whole number from {least} up, or null.")
         self._validate_counts()  # before they are divided
         self._require_whole_steps()
         super().validate()
@@ -293,9 +293,11 @@ def shaping_factor(game_steps: int, horizon: int | None) -> float:
 
     Args:
         game_steps: Steps played so far.
-        horizon: Steps until it is 0; `None` for always 1.
+        horizon: Steps until it is 0, from the beginning for 0; `None` for always 1.
     """
-    return 1.0 if horizon is None else max(0.0, 1.0 - game_steps / horizon)
+    if horizon is None:
+        return 1.0
+    return max(0.0, 1.0 - game_steps / horizon) if horizon else 0.0
 
 
 def _joined(parts: list[Any]) -> Any:

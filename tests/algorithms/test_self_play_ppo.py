@@ -172,6 +172,7 @@ def test_same_seed_same_curve():
 def test_shaping_fades_on_a_line():
     assert [shaping_factor(steps, 100) for steps in (0, 25, 100, 250)] == [1.0, 0.75, 0.0, 0.0]
     assert shaping_factor(10**9, None) == 1.0
+    assert shaping_factor(0, 0) == shaping_factor(100, 0) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_shaping_fades_on_a_line():
         (lambda c: c.environment("rllib_llm_comm/overcooked_text-v0"), "SymbolicPPO or MAPPO"),
         (lambda c: c.environment(env_config={"vector": "features"}), "env_config.vector"),
         (lambda c: c.environment(env_config={"action_level": "goal"}), "primitive"),
-        (lambda c: c.training(shaping_horizon=0), "shaping_horizon"),
+        (lambda c: c.training(shaping_horizon=-1), "shaping_horizon"),
         (lambda c: c.training(train_batch_size_per_learner=100), "multiple of 6"),
     ],
 )
