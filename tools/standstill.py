@@ -1,9 +1,9 @@
-"""Kitchens in which a team stands still, with its best actions and with some random ones.
+"""Kitchens in which a team stands still or walks in circles, with its best actions and with some random ones.
 
     python -m tools.standstill CHECKPOINT... --json docs/results/value_decomposition/standstill.json
 
-A game stands still if nothing in it changes for 100 game steps. These end 40 before the end of the game: from there on
-the cooks' view counts down.
+Different states of a game are counted over 100 game steps: 1 if it stands still, a few if its cooks walk in circles.
+The steps end 40 before the end of the game: from there on the cooks' view counts down.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ LOOK, LEFT = 100, 40  # game steps that are looked at, and those after them
 
 
 def rows(checkpoint: str, games: int, shares: list[float]) -> Iterator[dict[str, Any]]:
-    """Points and share of games that stand still, for each share of random actions."""
+    """Points and different states of the games, means, for each share of random actions."""
     policy = load_policy(checkpoint)
     env = policy.env(shaping=0.0)
     for share in shares:
         played = [play(policy, env, seed, share) for seed in range(1000, 1000 + games)]
-        points, still = np.mean(played, axis=0).tolist()
+        points, states = np.mean(played, axis=0).tolist()
         yield {
             "checkpoint": checkpoint,
             "random_share": share,
             "games": games,
             "points": points,
-            "standing_still": still,
+            "states": states,
         }
     env.close()
 
 
-def play(policy: Any, env: Any, seed: int, share: float) -> tuple[float, bool]:
-    """Points of a game, and whether it stands still."""
+def play(policy: Any, env: Any, seed: int, share: float) -> tuple[float, int]:
+    """Points of a game, and its different states in the steps that are looked at."""
     draws = np.random.default_rng(seed)
     seen, _ = env.reset(seed=seed)
     memory, points, states = policy.begin(seed), 0.0, []
@@ -54,7 +54,7 @@ def play(policy: Any, env: Any, seed: int, share: float) -> tuple[float, bool]:
         states.append(env.state().tobytes())
         seen, rewards, *_ = env.step(actions)
         points += float(np.mean(list(rewards.values())))
-    return points, len(set(states[-LOOK - LEFT : -LEFT])) == 1
+    return points, len(set(states[-LOOK - LEFT : -LEFT]))
 
 
 def main() -> None:

@@ -99,8 +99,8 @@ class SelfPlayPPOConfig(NumericPPOConfig):
 
         Args:
             shaping_horizon: Game steps over which the factor of the shaped rewards falls on a line from 1 to 0, >= 0;
-                0 for none (soups alone are paid), `None` to leave it at 1. Default 1,000,000 (ours); Carroll: 2,500,000 (3,500,000 in coordination
-                ring).
+                0 for none (soups alone are paid), `None` to leave it at 1. Default 1,000,000 (ours); Carroll: 2,500,000
+                (3,500,000 in coordination ring).
             keep_policy_every: Iterations between two policies that are kept in memory, >= 1, or `None` (default) for
                 none. The first is the one before the first update. Checkpoints then also hold `past/initial` and
                 `past/half_way` (`past_policies.half_way`), for FCP.

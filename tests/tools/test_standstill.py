@@ -29,5 +29,5 @@ def test_cooks_who_stay_stand_still_until_they_act_at_random(tmp_path, monkeypat
     monkeypatch.setattr(sys, "argv", ["standstill", idle, "--games", "2", "--json", str(target), *shares])
     standstill.main()
     still, moving = json.loads(target.read_text())
-    assert (still["random_share"], still["points"], still["standing_still"]) == (0.0, 0.0, 1.0)
-    assert (moving["random_share"], moving["standing_still"]) == (1.0, 0.0)
+    assert (still["random_share"], still["points"], still["states"]) == (0.0, 0.0, 1.0)
+    assert moving["random_share"] == 1.0 and 50 < moving["states"] <= standstill.LOOK
