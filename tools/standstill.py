@@ -54,6 +54,8 @@ def play(policy: Any, env: Any, seed: int, share: float) -> tuple[float, int]:
         states.append(env.state().tobytes())
         seen, rewards, *_ = env.step(actions)
         points += float(np.mean(list(rewards.values())))
+    if len(states) < LOOK + LEFT:
+        raise SystemExit(f"A game has {len(states)} steps but must have {LOOK + LEFT} or more; give other checkpoints.")
     return points, len(set(states[-LOOK - LEFT : -LEFT]))
 
 
