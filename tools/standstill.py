@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from rllib_llm_comm import load_policy
+from rllib_llm_comm.errors import UserError
 
 LOOK, LEFT = 100, 40  # game steps that are looked at, and those after them
 
@@ -55,7 +56,7 @@ def play(policy: Any, env: Any, seed: int, share: float) -> tuple[float, int]:
         seen, rewards, *_ = env.step(actions)
         points += float(np.mean(list(rewards.values())))
     if len(states) < LOOK + LEFT:
-        raise SystemExit(f"A game has {len(states)} steps but must have {LOOK + LEFT} or more; give other checkpoints.")
+        raise UserError(f"A game has {len(states)} steps but must have {LOOK + LEFT} or more; give other checkpoints.")
     return points, len(set(states[-LOOK - LEFT : -LEFT]))
 
 
@@ -71,10 +72,13 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     told = []
-    for checkpoint in options.checkpoints:
-        for row in rows(checkpoint, options.games, options.random):
-            print(row, flush=True)
-            told.append(row)
+    try:
+        for checkpoint in options.checkpoints:
+            for row in rows(checkpoint, options.games, options.random):
+                print(row, flush=True)
+                told.append(row)
+    except UserError as error:
+        parser.error(str(error))
     partial = options.json.with_suffix(".partial")
     partial.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     partial.replace(options.json)

@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from rllib_llm_comm import load_policy
-from rllib_llm_comm.agents.numeric_network import NumericNetwork, NumericSettings
 from rllib_llm_comm.agents.partner_settings import PartnerSettings
 from rllib_llm_comm.agents.partners import make_partner
-from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyManifest, network_file, write_policy
 from rllib_llm_comm.agents.seated_policy import SeatedPolicy
 from rllib_llm_comm.agents.stuck_rule import StuckRule, pose_of
 from rllib_llm_comm.algorithms.kitchen_pool import check_partner
@@ -18,22 +16,15 @@ from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.cross_play import CrossPlay, CrossPlaySettings
 from rllib_llm_comm.evaluation.rollout import play
+from tests.idle_cook import AI, LIKED, idle_cook
 
-AI = "rllib_llm_comm/overcooked_ai-v0"
 KITCHEN = {"layout": "cramped_room", "horizon": 30, "observe": ["vector"], "vector": "planes"}
-LIKED = [0.0, -1.0, -2.0, -3.0, 5.0, 4.0]  # logits: stay, then interact, then north, south, east, west
 
 
 @pytest.fixture(scope="module")
 def idle(tmp_path_factory):
-    """A cook whose choices do not depend on what it sees, and who likes to stay."""
-    network = NumericNetwork(NumericSettings(init_seed=0, hiddens=[4]), 26 * 5 * 4, 6)
-    with torch.no_grad():
-        network.actor[-1].weight.zero_()
-        network.actor[-1].bias.copy_(torch.tensor(LIKED))
-    model = {**network.settings.to_dict(), "size": 26 * 5 * 4, "actions": 6, "critic_size": None}
-    manifest = PolicyManifest("SelfPlayPPO", model, {}, AI, KITCHEN, kind=NUMERIC)
-    return str(write_policy(tmp_path_factory.mktemp("idle") / "policy", network_file(network), manifest))
+    """A cook who likes to stay."""
+    return idle_cook(tmp_path_factory.mktemp("idle") / "policy", 30)
 
 
 def test_the_last_actions_go_if_nothing_moved_for_so_many_turns():
