@@ -111,6 +111,7 @@ def row(delay: float, games: int, horizon: int, rounds: int) -> Row:
     counts: dict[int, float] = {}
 
     def play(at_once: int) -> None:
+        """Games with so many questions under way at once."""
         chat = {"model": "rules", "base_url": url, "requests_per_minute": 1e6, "max_concurrent": at_once}
         chat["ask_ahead"] = 0  # measured by asking_ahead.py
         planning = {"planner": {"name": "chat", "examples": 0, "chat": chat}}

@@ -73,6 +73,7 @@ def update(name: str, algo: Any, settings: dict[str, Any], rounds: int) -> Row:
     loss = TeamLoss(algo.config.gamma, algo.config.td_lambda)
 
     def plain() -> None:
+        """An update without RLlib."""
         episodes = algo.local_replay_buffer.sample(EPISODES, algo.config.sequence_length)
         value, _ = loss(live, target, tensors(episodes))
         optimizer.zero_grad()
@@ -81,7 +82,8 @@ def update(name: str, algo: Any, settings: dict[str, Any], rounds: int) -> Row:
         optimizer.step()
 
     own, reference = compare(algo._update, plain, rounds)
-    settings = {"layout": "cramped_room", **settings}
+    chosen = {name: getattr(algo.config, name) for name in ("array_games", "recurrent", "td_lambda")}
+    settings = {"layout": "cramped_room", **settings, **chosen}
     return Row(f"value_decomposition/update, {name}", 1 / own, 1 / reference, "updates/s", None, settings)
 
 

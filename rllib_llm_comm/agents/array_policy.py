@@ -169,7 +169,14 @@ class ArrayPolicy(Publishable, ABC):
         return values
 
     def masks(self, asked: Sequence[Asked]) -> torch.Tensor:
-        """int8 (B, K): which actions are allowed; all where an observation says nothing."""
+        """int8 (B, K): which actions are allowed; all where an observation says nothing.
+
+        Args:
+            asked: As of `batch`.
+
+        Raises:
+            UserError: If a mask is not one of K actions, or leaves none open.
+        """
         count = int(self.manifest.model_config["actions"])
         masks = [open_actions(seen, count, agent) for agent, _, seen in asked]
         return torch.from_numpy(np.stack(masks).astype(np.int8))
