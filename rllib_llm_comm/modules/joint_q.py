@@ -20,6 +20,7 @@ from rllib_llm_comm.agents.q_settings import QSettings
 from rllib_llm_comm.agents.q_team import QTeam
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.team_episodes import ACTIVE, MASK, SEEN, STATE
+from rllib_llm_comm.modules.told_errors import told_errors
 
 MEMORY, LAST = "memory", "last_actions"
 EPSILON, TEAM = "epsilon", "team"
@@ -37,6 +38,7 @@ class JointQModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
     """
 
     @override(TorchRLModule)
+    @told_errors
     def setup(self) -> None:
         """Builds the team."""
         config = dict(self.model_config)

@@ -29,6 +29,7 @@ from rllib_llm_comm.agents.policy_folder import (
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
+from rllib_llm_comm.modules.told_errors import told_errors
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     """
 
     @override(TorchRLModule)
+    @told_errors
     def setup(self) -> None:
         """Builds or borrows the base model, and registers adapters and critic."""
         config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}

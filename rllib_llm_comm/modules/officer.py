@@ -21,6 +21,7 @@ from rllib_llm_comm.agents.policy_manifest import OFFICER
 from rllib_llm_comm.connectors.officer_observations import OfficerObservations
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.modules.told_errors import told_errors
 
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")
@@ -98,6 +99,7 @@ class OfficerModule(TorchRLModule, ValueFunctionAPI):
     observations_connector = OfficerObservations
 
     @override(TorchRLModule)
+    @told_errors
     def setup(self) -> None:
         """Builds the network."""
         config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}
