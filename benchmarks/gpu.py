@@ -35,6 +35,7 @@ from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
 from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.scoring import score_candidates
 from rllib_llm_comm.learners.optimizers import adamw
 
@@ -200,8 +201,7 @@ class Work:
     @property
     def least_tokens(self) -> int:
         """Tokens that scoring has to read: the prompts, and all of the candidates but their last ones."""
-        pad = self.model.base.pad_id
-        return int((self.heads != pad).sum() + ((self.tails != pad).sum(2) - 1).clamp(min=0).sum())
+        return int((self.heads != PAD).sum() + ((self.tails != PAD).sum(2) - 1).clamp(min=0).sum())
 
 
 def by_shape(shape: Shape, device: str, rounds: int, roof: float) -> Iterator[Row]:

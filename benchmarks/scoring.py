@@ -20,7 +20,7 @@ from models import SIZES, parameter_count, random_model
 from rllib_llm_comm.agents.encoding import ObservationEncoder
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.features import feature_size, prompt_features
-from rllib_llm_comm.language.packing import pack_candidates
+from rllib_llm_comm.language.packing import PAD, pack_candidates
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 from stream import Ask, new_core, record_stream, to_batch
@@ -60,12 +60,11 @@ def _cut(model: AdaptedModel, head: str, words: Sequence[str], tokens: int) -> s
 
 def padded(model: AdaptedModel, prompts: Sequence[str], candidates: Sequence[Sequence[str]]) -> list[torch.Tensor]:
     """Token ids of prompts (B, P) and candidates (B, K, C), and the mask (B, K)."""
-    pad = model.base.pad_id
     pairs = [encode_candidates(model.base, p, c) for p, c in zip(prompts, candidates, strict=True)]
     wide = max(len(head) for head, _ in pairs)
     long = max(len(tail) for _, tails in pairs for tail in tails)
-    heads = torch.tensor([head + [pad] * (wide - len(head)) for head, _ in pairs])
-    tails = torch.tensor([[tail + [pad] * (long - len(tail)) for tail in tails] for _, tails in pairs])
+    heads = torch.tensor([head + [PAD] * (wide - len(head)) for head, _ in pairs])
+    tails = torch.tensor([[tail + [PAD] * (long - len(tail)) for tail in tails] for _, tails in pairs])
     return [heads, tails, torch.ones(tails.shape[:2], dtype=torch.bool)]
 
 
@@ -93,7 +92,7 @@ def against_reference(size: str, rows: int, head_tokens: int, rounds: int) -> Ro
     assert difference < 1e-3, f"scores differ by {difference}"
     seconds, other = compare(ours, theirs, rounds)
     settings = {"parameters": parameter_count(model), "prompts": rows, "candidates": CANDIDATES,
-                "prompt_tokens": int((heads != model.base.pad_id).sum(1).float().mean()),
+                "prompt_tokens": int((heads != PAD).sum(1).float().mean()),
                 "common_head_tokens": head_tokens, "largest_difference": difference}  # fmt: skip
     name = f"scoring/decisions {size}" + ("" if head_tokens else ", prompts with nothing in common")
     return Row(name, rows / seconds, rows / other, "decisions/s", 10.0 if head_tokens else None, settings)
@@ -103,7 +102,7 @@ def of_plain_forward(size: str, rows: int, rounds: int) -> Row:
     """Rows per second against the bare model on as many tokens, without a mask and without a language-model head."""
     model = random_model(size)
     heads, tails, mask = padded(model, *questions(model, rows, 0))
-    tokens = pack_candidates(heads, tails, mask, model.base.pad_id).input_ids.shape[1]
+    tokens = pack_candidates(heads, tails, mask).input_ids.shape[1]
     ids = torch.randint(5, 300, (rows, tokens))
 
     @torch.no_grad()

@@ -41,7 +41,7 @@ class TwosomeReference:
             rows += [head + tail for tail in tails]
             heads += [len(head)] * len(tails)
         width = max(map(len, rows))
-        ids = torch.tensor([row + [base.pad_id] * (width - len(row)) for row in rows], device=self.model.device)
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.model.device)
         length = torch.tensor([len(row) for row in rows], device=ids.device)
         place = torch.arange(width, device=ids.device)
         with self.model.use(ACTION):
@@ -56,7 +56,7 @@ class TwosomeReference:
         base = self.model.base
         rows = [base.encode(prompt) for prompt in prompts]
         width = max(map(len, rows))
-        ids = torch.tensor([row + [base.pad_id] * (width - len(row)) for row in rows], device=self.model.device)
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.model.device)
         length = torch.tensor([len(row) for row in rows], device=ids.device)
         mask = (torch.arange(width, device=ids.device) < length[:, None]).long()
         with self.model.use(None), torch.no_grad():
@@ -71,12 +71,16 @@ class TwosomeReference:
         base = self.model.base
         rows = [base.encode(prompt) for prompt in prompts]
         width = max(map(len, rows))
-        ids = torch.tensor([[base.pad_id] * (width - len(row)) + row for row in rows], device=self.model.device)
+        ids = torch.tensor([[0] * (width - len(row)) + row for row in rows], device=self.model.device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=ids.device)
         with self.model.use(MESSAGE), torch.no_grad():
             written = self.model.model.generate(
                 input_ids=ids, attention_mask=mask, max_new_tokens=4 * max_words, do_sample=False,
-                eos_token_id=base.eos_id, pad_token_id=base.pad_id,
+                eos_token_id=base.eos_id, pad_token_id=base.eos_id,
             )  # fmt: skip
-        drawn = [[token for token in row if token != base.pad_id] for row in written[:, width:].tolist()]
+        drawn = [_to_end(row, base.eos_id) for row in written[:, width:].tolist()]
         return [as_written(base, row, max_words).text for row in drawn]
+
+
+def _to_end(row: list[int], end: int) -> list[int]:
+    return row[: row.index(end) + 1] if end in row else row

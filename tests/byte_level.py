@@ -36,8 +36,9 @@ def byte_level_tokenizer(chat_template: str | None = CHATML) -> PreTrainedTokeni
 def tokenizer_alone() -> BaseModel:
     """A base without a model, for what only the tokenizer does."""
     tokenizer = byte_level_tokenizer()
-    ids = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    return BaseModel("byte-level", SimpleNamespace(), tokenizer, pad_id=ids, eos_id=ids)
+    embedding = torch.nn.Embedding(len(tokenizer), 1)
+    model = SimpleNamespace(get_input_embeddings=lambda: embedding)
+    return BaseModel("byte-level", model, tokenizer, eos_id=tokenizer.eos_token_id)
 
 
 def byte_level_model() -> BaseModel:

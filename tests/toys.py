@@ -284,7 +284,7 @@ def language_model(**settings) -> dict:
 
 def words_of(base, ids) -> str:
     """The text of a padded row of token ids."""
-    return base.decode([int(token) for token in ids if int(token) != base.pad_id])
+    return base.decode([int(token) for token in ids if int(token) >= 0])
 
 
 def save_tiny_model(folder: str | os.PathLike[str], hidden: int = 32, layers: int = 2) -> str:

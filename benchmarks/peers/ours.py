@@ -21,6 +21,7 @@ from rllib_llm_comm.agents.encoding import (  # noqa: E402
 from rllib_llm_comm.agents.language_agent import LLMCommCore  # noqa: E402
 from rllib_llm_comm.agents.settings import LanguageModelSettings  # noqa: E402
 from rllib_llm_comm.envs.interface import ACTION_MASK  # noqa: E402
+from rllib_llm_comm.language.packing import PAD  # noqa: E402
 from rllib_llm_comm.learners.losses import policy_loss, value_loss  # noqa: E402
 from rllib_llm_comm.learners.optimizers import adamw  # noqa: E402
 
@@ -35,7 +36,7 @@ def main() -> None:
         core.lm.load_adapter(role, folder / role)
     for _, parameter in core.lm.named_adapter_parameters("action"):
         parameter.requires_grad_(True)
-    batch = _batch(problem, core.lm.base.pad_id)
+    batch = _batch(problem)
 
     def scores() -> Any:
         """Log-probabilities of all candidates."""
@@ -55,11 +56,11 @@ def main() -> None:
     serve({"scores": scores, "iteration": iteration, "messages": messages}, {"torch": torch.__version__})
 
 
-def _batch(problem: dict[str, Any], pad_id: int) -> dict[str, torch.Tensor]:
+def _batch(problem: dict[str, Any]) -> dict[str, torch.Tensor]:
     def rectangle(rows: list[list[int]]) -> torch.Tensor:
         """Rows padded on the right."""
         width = max(map(len, rows))
-        return torch.tensor([row + [pad_id] * (width - len(row)) for row in rows])
+        return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
 
     many = len(problem["candidates"])
     tails = rectangle([tail for tails in problem["candidate_ids"] for tail in tails])

@@ -14,6 +14,7 @@ from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.envs.interface import ACTION_MASK, CRITIC_TEXT, SUBGOAL, TEACHER_MESSAGE
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
 from rllib_llm_comm.language.scoring import encode_candidates
 
@@ -103,11 +104,11 @@ def encoded_space(settings: LanguageModelSettings, num_actions: int) -> gym.spac
     prompt, length = settings.max_prompt_tokens, settings.max_candidate_tokens
     return gym.spaces.Dict(
         {
-            PROMPT_IDS: gym.spaces.Box(0, top, (prompt,), np.int32),
-            CANDIDATE_IDS: gym.spaces.Box(0, top, (num_actions, length), np.int32),
+            PROMPT_IDS: gym.spaces.Box(PAD, top, (prompt,), np.int32),
+            CANDIDATE_IDS: gym.spaces.Box(PAD, top, (num_actions, length), np.int32),
             CANDIDATE_WORDS: gym.spaces.Box(0, top, (num_actions,), np.int32),
             ACTION_MASK: gym.spaces.Box(0, 1, (num_actions,), np.int8),
-            CRITIC_IDS: gym.spaces.Box(0, top, (prompt,), np.int32),
+            CRITIC_IDS: gym.spaces.Box(PAD, top, (prompt,), np.int32),
         }
     )
 
@@ -160,7 +161,7 @@ class ObservationEncoder:
             [observation.candidates[index] for index in allowed],
         )
         count, length = len(observation.mask), self._settings.max_candidate_tokens
-        candidates = np.full((count, length), self._base.pad_id, np.int32)
+        candidates = np.full((count, length), PAD, np.int32)
         words = np.zeros(count, np.int32)
         for index, tail in zip(allowed, tails, strict=True):
             phrase = observation.candidates[index]
@@ -183,6 +184,6 @@ class ObservationEncoder:
                 f"{what} has {len(ids)} tokens but `{setting}` is {width}; set `{setting}` to {len(ids)} or "
                 "more, or shorten the environment's text."
             )
-        row = np.full(width, self._base.pad_id, np.int32)
+        row = np.full(width, PAD, np.int32)
         row[: len(ids)] = ids
         return row

@@ -11,6 +11,7 @@ import torch
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.packing import PAD
 
 MESSAGE_IDS = "message_ids"
 MESSAGE_LABELS = "message_labels"
@@ -32,7 +33,7 @@ def encode_examples(
         max_tokens: Longest allowed row.
 
     Returns:
-        `message_ids` (B, T) int32, padded with the base's pad id, and `message_labels` (B, T) int32, -100
+        `message_ids` (B, T) int32, padded on the right, and `message_labels` (B, T) int32, -100
         where nothing is learned.
 
     Raises:
@@ -52,7 +53,7 @@ def encode_examples(
             f"a prompt with its message has {width} tokens but `max_prompt_tokens` is {max_tokens}; set "
             f"`max_prompt_tokens` to {width} or more, or shorten the environment's text."
         )
-    ids = np.full((len(rows), width), base.pad_id, np.int32)
+    ids = np.full((len(rows), width), PAD, np.int32)
     labels = np.full((len(rows), width), IGNORED, np.int32)
     for index, (head, tail) in enumerate(rows):
         ids[index, : len(head) + len(tail)] = head + tail
@@ -102,11 +103,11 @@ def label_logits(
         device.
     """
     device = ids.device
-    # Padding by label end, not by pad id: the end token may be the pad token too.
     column = torch.arange(ids.shape[1], device=device)
     used = torch.where(labels != IGNORED, column + 1, 0).amax(1)
     width = int(used.max())
-    inner_ids = ids[:, :width].long().to(model.device)
+    model.base.require_positions(width)
+    inner_ids = ids[:, :width].long().clamp(min=0).to(model.device)
     inner_labels = labels[:, :width].long().to(model.device)
     attention = (column[:width] < used[:, None]).long().to(model.device)
     with model.use(role):

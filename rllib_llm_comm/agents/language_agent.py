@@ -26,7 +26,7 @@ from rllib_llm_comm.language.base_model import BaseModel, load_base_model
 from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.features import feature_size
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.language.packing import micro_batches
+from rllib_llm_comm.language.packing import PAD, micro_batches
 from rllib_llm_comm.phases import FEATURES, MESSAGES, SCORING, phase
 
 _SCORED = (PROMPT_IDS, CANDIDATE_IDS, CANDIDATE_WORDS, ACTION_MASK)
@@ -53,6 +53,7 @@ class LLMCommCore:
         self.settings = settings
         self._engine = ENGINES[settings.engine]
         base = base or base_of(settings)
+        base.require_positions(settings.max_prompt_tokens + settings.max_candidate_tokens)
         targets = settings.lora_target_modules
         with _seeded(settings.init_seed):
             self.lm = AdaptedModel(
@@ -145,7 +146,7 @@ class LLMCommCore:
     ) -> list[str]:
         rows = [self.lm.base.encode(prompt) for prompt in prompts]
         width = max(map(len, rows))
-        ids = torch.tensor([row + [self.lm.base.pad_id] * (width - len(row)) for row in rows])
+        ids = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
         phrases = torch.from_numpy(encode_menu(self.lm.base, menu))[None].expand(len(rows), -1, -1)
         logits = menu_logits(self._engine.scores, self.lm, ids, phrases).double().cpu()
         if temperature == 0:
@@ -190,8 +191,7 @@ class LLMCommCore:
         prompts, candidates = (observations[name].flatten(1).long().cpu() for name in (PROMPT_IDS, CANDIDATE_IDS))
         mask = observations[ACTION_MASK].long().cpu()
         rows = torch.cat([prompts, candidates, mask], dim=1)
-        pad = self.lm.base.pad_id
-        tokens = (prompts != pad).sum(1) + (candidates != pad).sum(1)
+        tokens = (prompts != PAD).sum(1) + (candidates != PAD).sum(1)
         parts = micro_batches(rows, tokens, max_tokens)
         if len(parts) == 1:
             return self._logits(observations)
@@ -308,7 +308,7 @@ def base_of(settings: LanguageModelSettings) -> BaseModel:
         UserError: If it is not there, or cannot be used as they say.
     """
     base = load_base_model(settings.base_model, settings.dtype, resolve_device(settings.device), settings.quantization)
-    return base.in_format(settings.prompt_format)
+    return base.in_format(settings.prompt_format, settings.prompt_date)
 
 
 def resolve_device(device: str) -> str:

@@ -41,7 +41,7 @@ from rllib_llm_comm.files import replace_folder
 from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, base_of_adapter, read_adapter_settings, require_rank
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.base_model import KNOWN, BaseModel
-from rllib_llm_comm.language.chat_template import PLAIN
+from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE
 from rllib_llm_comm.language.weights import read_weights
 
 __all__ = [
@@ -307,13 +307,16 @@ def load_message_adapter(
     core.lm.load_adapter(role, folder / "adapters" / MESSAGE)
 
 
-def check_message_adapter(path: str | os.PathLike[str], base_model: str, prompt_format: str = PLAIN) -> None:
+def check_message_adapter(
+    path: str | os.PathLike[str], base_model: str, prompt_format: str = PLAIN, prompt_date: str = PROMPT_DATE
+) -> None:
     """Finds out whether a message adapter for a base model is at a path, without loading either.
 
     Args:
         path: As for `load_message_adapter`.
         base_model: The name of the base model it is to be used with.
         prompt_format: The format of prompts that it is to read.
+        prompt_date: The day that a chat template shows.
 
     Raises:
         UserError: If there is none, or it belongs to another base model or format.
@@ -327,7 +330,7 @@ def check_message_adapter(path: str | os.PathLike[str], base_model: str, prompt_
         manifest = read_manifest(folder)
         adapters = [folder / agent / "adapters" / MESSAGE for agent in manifest.agents or ("",)]
         trained_on = manifest.model_config.get("base_model")
-        require_same_format(str(path), manifest.model_config.get("prompt_format", PLAIN), prompt_format)
+        _require_same_form(str(path), manifest, prompt_format, prompt_date)
         if not all((adapter / ADAPTER_CONFIG).is_file() for adapter in adapters):
             raise UserError(
                 f"checkpoint {str(path)!r} has no message adapter; give a checkpoint of MessageSFT or of Verco."
@@ -340,27 +343,20 @@ def check_message_adapter(path: str | os.PathLike[str], base_model: str, prompt_
 
 
 def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) -> None:
-    require_same_format(where, manifest.model_config.get("prompt_format", PLAIN), base.prompt_format)
+    _require_same_form(where, manifest, base.prompt_format, base.prompt_date)
     if manifest.base_model_digest and manifest.base_model_digest != base_model_digest(base):
         raise _other_base(where, str(manifest.model_config.get("base_model")), base.name)
 
 
-def require_same_format(where: str, trained_with: str, prompt_format: str) -> None:
-    """Refuses adapters that know prompts in another format.
-
-    Args:
-        where: Their place, in messages.
-        trained_with: Format that they were trained with.
-        prompt_format: Format in which they are to read.
-
-    Raises:
-        UserError: If these differ.
-    """
-    if trained_with != prompt_format:
-        raise UserError(
-            f"the adapters in {where!r} were trained with `prompt_format` {trained_with!r} but `prompt_format` is "
-            f"{prompt_format!r} here; set it to {trained_with!r}, or train new ones."
-        )
+def _require_same_form(where: str, manifest: PolicyManifest, prompt_format: str, prompt_date: str) -> None:
+    """Refuses adapters that know prompts in another format, or a chat with another date."""
+    known, here = manifest.model_config, {"prompt_format": prompt_format, "prompt_date": prompt_date}
+    for name, default in (("prompt_format", PLAIN), ("prompt_date", PROMPT_DATE)):
+        if known.get(name, default) != here[name] and (name == "prompt_format" or prompt_format == CHAT):
+            raise UserError(
+                f"the adapters in {where!r} were trained with `{name}` {known.get(name, default)!r} but `{name}` is "
+                f"{here[name]!r} here; set it to {known.get(name, default)!r}, or train new ones."
+            )
 
 
 def _same_name(one: str, other: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
-from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_FORMATS
+from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE, PROMPT_FORMATS, check_prompt_date
 from rllib_llm_comm.language.precision import DTYPE_NAMES, KEPT_DTYPES, QUANTIZATIONS
 
 MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant", "menu", "swapped")
@@ -91,6 +91,8 @@ class LanguageModelSettings(FromMapping):
             "MLP"; (128, 128) (ours). `None`: there is no critic, and values are not a number.
         prompt_format: `"plain"` (Verco, TWOSOME): prompts as they are. `"chat"` (ours): in the chat template of a
             chat-tuned model's tokenizer; the last words of the prompt begin the model's answer.
+        prompt_date: The day that a chat template with a date shows, as YYYY-MM-DD (ours). It is kept with the
+            checkpoint, so that a policy scores the same on every day.
         score_normalization: `"sum"` (Verco Eq. 3), `"token"` or `"word"` (TWOSOME).
         temperature: > 0, at most 10**6; candidate scores are divided by it before the softmax. 1 is Verco Eq. 3; larger
             values give a softer start.
@@ -127,6 +129,7 @@ class LanguageModelSettings(FromMapping):
     lora_layers: int | str = "all"
     critic_hiddens: Sequence[int] | None = (128, 128)
     prompt_format: str = PLAIN
+    prompt_date: str = PROMPT_DATE
     score_normalization: str = "sum"
     temperature: float = 1.0
     max_prompt_tokens: int = 256
@@ -166,6 +169,8 @@ class LanguageModelSettings(FromMapping):
         for name in ("gradient_checkpointing", "train_critic"):
             require_choice(name, getattr(self, name), (False, True))
         require_choice("prompt_format", self.prompt_format, PROMPT_FORMATS)
+        object.__setattr__(self, "prompt_date", str(self.prompt_date))  # YAML reads a day as a date
+        check_prompt_date(self.prompt_date)
         require_choice("score_normalization", self.score_normalization, _NORMALIZATIONS)
         for role in self.trainable_roles:
             require_choice("trainable_roles", role, ("message", "action"))

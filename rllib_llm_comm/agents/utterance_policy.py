@@ -21,7 +21,7 @@ from rllib_llm_comm.language.adapters import MESSAGE, REFERENCE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
-from rllib_llm_comm.language.packing import distinct_rows, micro_batches
+from rllib_llm_comm.language.packing import PAD, distinct_rows, micro_batches
 from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.language.scoring import encode_candidates
 
@@ -44,7 +44,7 @@ def encode_menu(base: BaseModel, menu: Sequence[str]) -> np.ndarray:
         menu: The phrases.
     """
     _, tails = encode_candidates(base, message_prompt("."), menu)
-    ids = np.full((len(menu), max(map(len, tails))), base.pad_id, np.int32)
+    ids = np.full((len(menu), max(map(len, tails))), PAD, np.int32)
     for row, tail in zip(ids, tails, strict=True):
         row[: len(tail)] = tail
     return ids
@@ -85,7 +85,7 @@ class UtteranceEncoder:
     def space(self) -> dict[str, gym.spaces.Box]:
         """The spaces of the arrays."""
         top = np.iinfo(np.int32).max
-        row = gym.spaces.Box(0, top, (self._width,), np.int32)
+        row = gym.spaces.Box(PAD, top, (self._width,), np.int32)
         common = {
             UTTERANCE_IDS: row,
             UTTERANCE_LOGP: gym.spaces.Box(-np.inf, 0.0, (1,), np.float32),
@@ -95,7 +95,7 @@ class UtteranceEncoder:
             return {**common, UTTERANCE_TARGETS: gym.spaces.Box(IGNORED, top, (self._width,), np.int32)}
         return {
             **common,
-            MENU_IDS: gym.spaces.Box(0, top, self._menu_ids.shape, np.int32),
+            MENU_IDS: gym.spaces.Box(PAD, top, self._menu_ids.shape, np.int32),
             UTTERANCE_CHOICE: gym.spaces.Box(SILENT, len(self._menu) - 1, (1,), np.int32),
         }
 
@@ -116,7 +116,7 @@ class UtteranceEncoder:
                 f"a message prompt has {len(prompt)} tokens but `max_prompt_tokens` is {self._max_tokens}; set "
                 f"`max_prompt_tokens` to {len(prompt)} or more, or shorten the environment's text."
             )
-        ids = np.full(self._width, self._base.pad_id, np.int32)
+        ids = np.full(self._width, PAD, np.int32)
         ids[: len(prompt)] = prompt
         arrays: dict[str, np.ndarray] = {
             UTTERANCE_IDS: ids,
@@ -203,7 +203,7 @@ def utterance_terms(
             return _free_terms(model, ids, said, reference)
         return _menu_terms(scores, model, ids, said[:, 0], phrases.expand(len(ids), -1, -1), reference)
 
-    terms = _by_parts(part, rows, ids, said, model.base.pad_id, max_tokens)
+    terms = _by_parts(part, rows, ids, said, max_tokens)
     place = torch.nonzero(spoke)[:, 0]
     whole = [
         torch.zeros(len(spoke), device=device).index_put((place,), term.to(device)[inverse.to(device)])
@@ -217,12 +217,11 @@ def _by_parts(
     rows: torch.Tensor,
     ids: torch.Tensor,
     said: torch.Tensor,
-    pad: int,
     max_tokens: int | None,
 ) -> list[torch.Tensor]:
     # As `LLMCommCore._logits_by_parts`: each part is computed once more in the backward pass, and only its activations
     # are held.
-    tokens = (ids != pad).sum(1).cpu()
+    tokens = (ids != PAD).sum(1).cpu()
     parts = micro_batches(rows, tokens, max_tokens) if max_tokens is not None and torch.is_grad_enabled() else []
     if len(parts) < 2:
         return list(part(ids, said))

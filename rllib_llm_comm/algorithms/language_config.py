@@ -46,6 +46,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         lora_layers: int | str = NotProvided,
         critic_hiddens: Sequence[int] = NotProvided,
         prompt_format: str = NotProvided,
+        prompt_date: str = NotProvided,
         score_normalization: str = NotProvided,
         temperature: float = NotProvided,
         max_prompt_tokens: int = NotProvided,
@@ -80,6 +81,8 @@ class LanguageModelConfigMixin(StrictConfigMixin):
                 (1024, 512).
             prompt_format: `"plain"` (default; Verco, TWOSOME), or `"chat"` (ours): prompts stand in the chat template
                 of the tokenizer, for chat-tuned models.
+            prompt_date: The day that a chat template with a date shows, as YYYY-MM-DD. Default "2024-07-26" (ours):
+                it does not move on, and is kept with the checkpoint.
             score_normalization: `"sum"` (default; Verco Eq. 3), `"token"` or `"word"` (TWOSOME).
             temperature: > 0, at most 10**6; divides the scores before the softmax. Default 1 (Verco Eq. 3).
             max_prompt_tokens: Longest prompt in tokens, 1 to 131072; longer ones are an error. Default 256 (ours).

@@ -134,7 +134,7 @@ class LocalChat:
         messages.append({"role": "user", "content": base.without_special_tokens(asked)})
         shown = base.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         ids = base.tokenizer(shown, add_special_tokens=False)["input_ids"]
-        room = getattr(base.model.config, "max_position_embeddings", None)
+        room = getattr(base.config, "max_position_embeddings", None)
         # A form's own braces and names need room, too: at most about as much as what is written into it.
         if room is not None and len(ids) + 2 * self.max_tokens > room:
             raise ChatError(f"The prompt has {len(ids)} tokens, but {self.model!r} takes {room} with its answer.")

@@ -12,11 +12,12 @@ from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.experiments.experiment_file import Experiment, read_experiment_file
 from rllib_llm_comm.experiments.search_space import search_kind
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.base_model import BaseModel
 
-_MODEL = ("base_model", "dtype", "device", "quantization", "prompt_format")
+_MODEL = ("base_model", "dtype", "device", "quantization", "prompt_format", "prompt_date")
 _TUNED = ("score_normalization", "temperature")
 
 
@@ -31,7 +32,8 @@ class CalibrationSettings:
         dtype: Of the weights.
         device: A torch device, or "auto".
         quantization: Of the weights.
-        prompt_format: As of `LanguageModelSettings`.
+        prompt_format: As of `LanguageModelSettings`, like the next one.
+        prompt_date: The day that a chat template shows.
         tuned: `score_normalization` and `temperature` that the file has so far; empty without a file.
     """
 
@@ -41,7 +43,8 @@ class CalibrationSettings:
     dtype: str = "float32"
     device: str = "cpu"
     quantization: str = "none"
-    prompt_format: str = "plain"
+    prompt_format: str = PLAIN
+    prompt_date: str = PROMPT_DATE
     tuned: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -111,7 +114,7 @@ def open_both(settings: CalibrationSettings) -> tuple[BaseModel, Any]:
     game = make_env(settings.env, **settings.env_config)
     device = resolve_device(settings.device)
     base = load_base_model(settings.base_model, settings.dtype, device, settings.quantization)
-    return base.in_format(settings.prompt_format), game
+    return base.in_format(settings.prompt_format, str(settings.prompt_date)), game
 
 
 def _stage_of(file: Path, stage: str | None) -> Experiment:

@@ -34,7 +34,7 @@ from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
 from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
-from rllib_llm_comm.language.chat_template import PLAIN
+from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint")
@@ -214,16 +214,17 @@ def check_stages(
     return cpus
 
 
-def _base_models(stages: list[Stage]) -> dict[str, tuple[str, str, str | None]]:
-    """Of stages with a base model: that, the `prompt_format`, and the stage whose message adapter is taken over."""
-    found: dict[str, tuple[str, str, str | None]] = {}
+def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], str | None]]:
+    """Of stages with a base model: that, the form of prompts, and the stage whose message adapter is taken over."""
+    found: dict[str, tuple[str, dict[str, str], str | None]] = {}
     for stage in filter(_needs_ray, stages):
         config = stage.experiment.config
         base = config.get("base_model", getattr(tune_stage.default_config(stage), "base_model", None))
         source = _WHOLE_REFERENCE.fullmatch(str(config.get("message_checkpoint")))
         if isinstance(base, str):
-            written = str(config.get("prompt_format", PLAIN))
-            found[stage.name] = (base, written, source.group(1) if source else None)
+            defaults = {"prompt_format": PLAIN, "prompt_date": PROMPT_DATE}
+            form = {name: str(config.get(name, default)) for name, default in defaults.items()}
+            found[stage.name] = (base, form, source.group(1) if source else None)
     return found
 
 

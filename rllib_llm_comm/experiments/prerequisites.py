@@ -56,24 +56,26 @@ def check_cores(stage: str, config: AlgorithmConfig) -> None:
             )
 
 
-def check_base_models(stages: Mapping[str, tuple[str, str, str | None]]) -> None:
+def check_base_models(stages: Mapping[str, tuple[str, Mapping[str, str], str | None]]) -> None:
     """Checks that stages that hand on an adapter use the same base model and the same form of prompts.
 
     Args:
-        stages: Stage -> its `base_model`, its `prompt_format`, and the stage whose message adapter it takes over.
+        stages: Stage -> its `base_model`, the settings of the form of its prompts, and the stage whose message adapter
+            it takes over.
 
     Raises:
         UserError: If two of them differ for certain.
     """
     from rllib_llm_comm.language.base_model import KNOWN
 
-    for name, (base, prompt_format, source) in stages.items():
-        other, other_format, _ = stages.get(source or name, stages[name])
-        if other_format != prompt_format:
-            raise UserError(
-                f"`{name}.config.prompt_format` is {prompt_format!r}, but the message adapter that it takes over from "
-                f"`{source}` is trained with {other_format!r}; give both stages the same."
-            )
+    for name, (base, form, source) in stages.items():
+        other, other_form, _ = stages.get(source or name, stages[name])
+        for setting, value in form.items():
+            if other_form[setting] != value:
+                raise UserError(
+                    f"`{name}.config.{setting}` is {value!r}, but the message adapter that it takes over from "
+                    f"`{source}` is trained with {other_form[setting]!r}; give both stages the same."
+                )
         # Two paths, or a path and a hub id, may be the same model.
         if other != base and {other, base} & set(KNOWN):
             raise UserError(
@@ -143,8 +145,15 @@ def _make(config: Any) -> Any:
 
 def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
     from rllib_llm_comm.agents.policy_folder import check_message_adapter
-    from rllib_llm_comm.language.base_model import check_base_model, check_quantization, torch_device
+    from rllib_llm_comm.language.adapter_layers import check_targets
+    from rllib_llm_comm.language.base_model import (
+        check_base_model,
+        check_positions,
+        check_quantization,
+        torch_device,
+    )
     from rllib_llm_comm.language.layer_cut import check_lora_layers
+    from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
 
     base = getattr(config, "base_model", None)
     if base is None:
@@ -152,13 +161,16 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
     if base not in unresolved:
         check_base_model(str(base))
         check_lora_layers(str(base), getattr(config, "lora_layers", "all"))
+        check_targets(str(base), getattr(config, "lora_target_modules", "all-linear"))
+        tokens = TOKENS_PER_WORD * config.max_message_words if config.messages == "student" else 0
+        check_positions(str(base), config.max_prompt_tokens + max(tokens, config.max_candidate_tokens))
     check_quantization(str(getattr(config, "quantization", "none")))
     device = str(getattr(config, "device", "cpu"))
     if device != "auto":
         torch_device(device)  # whether it is there is for the trial's process to find out
     adapter = getattr(config, "message_checkpoint", None)
     if adapter and adapter not in unresolved:
-        check_message_adapter(adapter, str(base), getattr(config, "prompt_format", "plain"))
+        check_message_adapter(adapter, str(base), config.prompt_format, str(config.prompt_date))
 
 
 def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:

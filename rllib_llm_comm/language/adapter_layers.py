@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapter_file import name_for_others
-from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.base_model import SMOLLM2, BaseModel, read_config
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str], d
         depth: Number of layers below those that get adapters.
 
     Raises:
-        UserError: If `target_modules` names no linear map of the base.
+        UserError: If `target_modules` names what is no linear map in the base's layers.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -62,7 +64,8 @@ def put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str], d
     clone = copy.deepcopy(base.model, shared)
     clone.__dict__["name_or_path"] = name_for_others(base.name)  # PEFT writes it into adapter_config.json
     targets = config.target_modules
-    where = _above(clone.base_model, targets, depth) if depth else {}
+    require_targets(base.name, base.model, targets)
+    where = {**_in_decoder_only(clone), **(_above(clone.get_decoder(), targets, depth) if depth else {})}
     lora = {
         "r": config.r,
         "lora_alpha": config.alpha,
@@ -81,10 +84,64 @@ def put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str], d
                 peft_model.add_adapter(role, LoraConfig(**lora))
     except ValueError as error:
         raise UserError(
-            f"`lora_target_modules` is {targets!r}, which fits no linear map of {base.name!r}; "
-            "use 'all-linear' or names such as ['q_proj', 'v_proj']."
+            f"`lora_target_modules` is {targets!r}, which fits no linear map of {base.name!r} in the layers that "
+            "`lora_layers` leaves; use 'all-linear' or names such as ['q_proj', 'v_proj']."
         ) from error
     return peft_model
+
+
+def check_targets(name: str, targets: str | Sequence[str]) -> None:
+    """As `require_targets`, by the name of a model, without loading its weights."""
+    from transformers import AutoModelForCausalLM
+
+    if isinstance(targets, str) or name == SMOLLM2:  # of which nothing is there before it is unpacked
+        return
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(read_config(name))
+    require_targets(name, model, targets)
+
+
+def require_targets(name: str, model: Any, targets: str | Sequence[str]) -> None:
+    """Refuses target modules that are no linear maps in a model's layers.
+
+    Logits are computed for all roles alike, and embeddings are looked up once: an adapter there would not be heard.
+
+    Args:
+        name: Name of the model, in messages.
+        model: A `PreTrainedModel`.
+        targets: `"all-linear"`, or names as PEFT takes them.
+
+    Raises:
+        UserError: At the first such name.
+    """
+    from transformers.pytorch_utils import Conv1D
+
+    parts = _named_decoder_parts(model)
+    linear = {path for path, part in parts.items() if isinstance(part, nn.Linear | Conv1D)}
+    names = ", ".join(sorted({path.rsplit(".", 1)[-1] for path in linear}))
+    for target in () if isinstance(targets, str) else targets:
+        found = {path for path in parts if f".{path}".endswith(f".{target}")}
+        if not found or not found <= linear:
+            raise UserError(
+                f"`lora_target_modules` names {target!r}, which is no linear map in the layers of `base_model` "
+                f"{name!r}; use 'all-linear', or some of {names}."
+            )
+
+
+def _named_decoder_parts(model: Any) -> dict[str, nn.Module]:
+    """The parts of a model's decoder, by their names in the model."""
+    own = {id(part) for part in model.get_decoder().modules()}
+    return {path: part for path, part in model.named_modules() if id(part) in own}
+
+
+def _in_decoder_only(model: Any) -> dict[str, str]:
+    """PEFT's setting with which a model's other parts, such as one for images, get no adapters."""
+    parts = _named_decoder_parts(model)
+    named = {path: part for path, part in model.named_modules() if path not in parts}
+    others = [part for part in named.values() if isinstance(part, nn.Linear)]
+    if all(part is model.get_output_embeddings() for part in others):  # which PEFT leaves out
+        return {}
+    return {"exclude_modules": rf"(?!{re.escape(next(iter(parts)))}\.).*"}
 
 
 def _above(decoder: Any, targets: str | tuple[str, ...], depth: int) -> dict[str, Any]:

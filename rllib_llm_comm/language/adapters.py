@@ -89,7 +89,7 @@ class AdaptedModel:
             if "lora_" in name:
                 parameter.data = parameter.data.float()
         # What is computed for a role: everything, or what lies above the trunk.
-        decoders = (base.model.base_model, self.model.base_model)
+        decoders = (base.decoder, self.model.get_decoder())
         self._bare, self._adapted = (above(decoder, depth) for decoder in decoders) if depth else decoders
         self._named_layers = [(n, m) for n, m in self._adapted.named_modules() if isinstance(m, BaseTunerLayer)]
         self._active: str | None = self.roles[0]
@@ -300,7 +300,7 @@ class AdaptedModel:
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Vocabulary logits in float32 of hidden states (..., hidden_size)."""
-        return self.model.get_output_embeddings()(hidden).float()
+        return self.base.head(hidden).float()
 
     @torch.no_grad()
     def copy_adapter(self, source: str, target: str) -> None:

@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_FORMATS, ChatFrame, chat_frame, padding_beside
+from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE, PROMPT_FORMATS, ChatFrame, chat_frame
+from rllib_llm_comm.language.output_head import Head, output_head
 from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.prompts import Prompt
@@ -34,7 +35,7 @@ DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
 
 _LOADED: dict[tuple[str, str, str, str], BaseModel] = {}
 # By the id of a model, which is held so that its id stays its own.
-_FORMATS: dict[tuple[int, str], tuple[BaseModel, BaseModel]] = {}
+_FORMATS: dict[tuple[int, str, str], tuple[BaseModel, BaseModel]] = {}
 _LOCK = threading.Lock()
 _ANY_WORD = "a"
 
@@ -47,43 +48,59 @@ class BaseModel:
         name: The path, hub id or name, such as `"embedded"`, that it was loaded from.
         model: The `PreTrainedModel` in eval mode; no parameter requires a gradient.
         tokenizer: Its tokenizer.
-        pad_id: Token id used as padding in our arrays; never part of a text.
         eos_id: Token id that ends a message.
         prompt_format: `"plain"`, or `"chat"`: prompts are put into the tokenizer's chat template.
+        prompt_date: The day that a chat template with a date shows, as YYYY-MM-DD.
     """
 
     name: str
     model: Any = field(repr=False)
     tokenizer: Any = field(repr=False)
-    pad_id: int
     eos_id: int
     prompt_format: str = PLAIN
+    prompt_date: str = PROMPT_DATE
 
-    def in_format(self, prompt_format: str) -> BaseModel:
+    def in_format(self, prompt_format: str, prompt_date: str = PROMPT_DATE) -> BaseModel:
         """The same model, weights shared, that reads prompts in another format.
 
         Args:
             prompt_format: A name of `PROMPT_FORMATS`.
+            prompt_date: The day that a chat template with a date shows, as YYYY-MM-DD.
 
         Raises:
             UserError: If there is no such format, or the tokenizer has no chat template.
         """
         require_choice("prompt_format", prompt_format, PROMPT_FORMATS)
-        if prompt_format == self.prompt_format:
+        if (prompt_format, prompt_date) == (self.prompt_format, self.prompt_date):
             return self
         with _LOCK:
-            key = (id(self), prompt_format)
+            key = (id(self), prompt_format, prompt_date)
             if key not in _FORMATS:
-                pad = self.pad_id
+                other = dataclasses.replace(self, prompt_format=prompt_format, prompt_date=prompt_date)
                 if prompt_format == CHAT:
-                    pad = padding_beside(self.tokenizer, self.chat_frame, self.name)
-                _FORMATS[key] = (self, dataclasses.replace(self, prompt_format=prompt_format, pad_id=pad))
+                    _require_ids(self.name, (*other.chat_frame.before, *other.chat_frame.after), self._embedded_ids)
+                _FORMATS[key] = (self, other)
             return _FORMATS[key][1]
 
     @functools.cached_property
     def chat_frame(self) -> ChatFrame:
         """The tokenizer's chat template as token ids."""
-        return chat_frame(self.tokenizer, self.name)
+        return chat_frame(self.tokenizer, self.name, self.prompt_date)
+
+    @functools.cached_property
+    def head(self) -> Head:
+        """The map from last hidden states (..., hidden_size) to logits, as the model's own forward pass has it."""
+        return output_head(self.name, self.model)
+
+    @property
+    def decoder(self) -> Any:
+        """The part of the model between token ids and last hidden states."""
+        return self.model.get_decoder()
+
+    @property
+    def config(self) -> Any:
+        """The decoder's configuration: in models with images, too, that of their text part."""
+        return self.model.config.get_text_config(decoder=True)
 
     @functools.cached_property
     def cache_argument(self) -> str:
@@ -93,12 +110,24 @@ class BaseModel:
     @property
     def hidden_size(self) -> int:
         """Width of the hidden states."""
-        return int(self.model.config.hidden_size)
+        return int(self.config.hidden_size)
 
     @property
     def vocab_size(self) -> int:
         """Number of token ids."""
         return int(self.model.get_output_embeddings().weight.shape[0])
+
+    @property
+    def _embedded_ids(self) -> int:
+        return int(self.model.get_input_embeddings().weight.shape[0])
+
+    def require_positions(self, tokens: int) -> None:
+        """Raises a `UserError` if the model has a table of positions that is shorter than a text.
+
+        Args:
+            tokens: Of the text.
+        """
+        require_positions(self.name, self.config, tokens)
 
     @property
     def is_quantized(self) -> bool:
@@ -112,7 +141,7 @@ class BaseModel:
         return device
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of a text, with the tokenizer's own start token if it has one.
+        """The token ids of a text, with the tokenizer's own start token if it has one, and without an end token.
 
         Names of special tokens inside the text, such as "</s>" in a message, are read letter by letter: texts of
         models and people are data. Cached: the same sentences come back in every episode.
@@ -162,7 +191,32 @@ class BaseModel:
 
 @functools.lru_cache(maxsize=65536)
 def _encode_cached(base: BaseModel, text: str) -> tuple[int, ...]:
-    return tuple(base.tokenizer(text, add_special_tokens=True, split_special_tokens=True)["input_ids"])
+    return (*_start_ids(base), *base.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+
+@functools.lru_cache(maxsize=64)
+def _start_ids(base: BaseModel) -> tuple[int, ...]:
+    return start_ids(base.tokenizer, base.name)
+
+
+def start_ids(tokenizer: Any, name: str) -> tuple[int, ...]:
+    """What a tokenizer puts in front of a text. What it puts behind one is none of our texts', which go on.
+
+    Args:
+        tokenizer: The tokenizer.
+        name: Name of its model, in messages.
+
+    Raises:
+        UserError: If it puts its special tokens between others.
+    """
+    whole, text = (list(tokenizer(_ANY_WORD, add_special_tokens=added)["input_ids"]) for added in (True, False))
+    for place in range(len(whole) - len(text) + 1):
+        if whole[place : place + len(text)] == text:
+            return tuple(whole[:place])
+    raise UserError(
+        f"`base_model` {name!r} has a tokenizer that changes a text where it adds special tokens; take a model whose "
+        "tokenizer puts them in front of a text."
+    )
 
 
 @functools.lru_cache(maxsize=65536)
@@ -221,14 +275,57 @@ def wrap_base_model(name: str, model: Any, tokenizer: Any) -> BaseModel:
         model: A `PreTrainedModel` with a language-model head.
         tokenizer: Its tokenizer.
     """
+    check_tokenizer(name, tokenizer, int(model.get_input_embeddings().weight.shape[0]))
     model = model.eval().requires_grad_(False)
-    eos_id = tokenizer.eos_token_id
-    if eos_id is None:
+    base = BaseModel(name=name, model=model, tokenizer=tokenizer, eos_id=int(tokenizer.eos_token_id))
+    base.head  # noqa: B018  (refuses a model whose logits are not ours)
+    return base
+
+
+def check_tokenizer(name: str, tokenizer: Any, rows: int) -> None:
+    """Finds out whether a tokenizer and an embedding belong together.
+
+    A token that no text can have, such as one for padding, may lie beyond the embedding.
+
+    Args:
+        name: Name of the model, in messages.
+        tokenizer: Its tokenizer.
+        rows: Number of tokens that the model has embeddings of.
+
+    Raises:
+        UserError: If there is no end token, or a token id of texts is too large.
+    """
+    if tokenizer.eos_token_id is None:
         raise UserError(f"`base_model` {name!r} has a tokenizer without end token; set `eos_token` in its files.")
-    pad_id = tokenizer.pad_token_id
-    if pad_id is None:
-        pad_id = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else eos_id
-    return BaseModel(name=name, model=model, tokenizer=tokenizer, pad_id=int(pad_id), eos_id=int(eos_id))
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special.update(tokenizer.all_special_ids)
+    words = (number for number in tokenizer.get_vocab().values() if number not in special)
+    _require_ids(name, (*start_ids(tokenizer, name), tokenizer.eos_token_id, max(words, default=0)), rows)
+
+
+def _require_ids(name: str, ids: Sequence[int], rows: int) -> None:
+    if max(ids) >= rows:
+        raise UserError(
+            f"`base_model` {name!r} has {rows} tokens in its embedding, but its tokenizer has one with the id "
+            f"{max(ids)}; give the model the tokenizer that it was trained with, or resize its embedding."
+        )
+
+
+def require_positions(name: str, config: Any, tokens: int) -> None:
+    """Raises a `UserError` if a model has a table of positions that is shorter than a text.
+
+    Args:
+        name: Name of the model, in messages.
+        config: Configuration of its decoder. One that rotates by positions has no table.
+        tokens: Of the text.
+    """
+    most = None if getattr(config, "rope_parameters", None) else getattr(config, "max_position_embeddings", None)
+    if most is not None and tokens > most:
+        raise UserError(
+            f"`base_model` {name!r} has positions for {most} tokens, but a text may have {tokens} (`max_prompt_tokens` "
+            "with `max_candidate_tokens`, or with the tokens of `max_message_words`); lower these, or take a model "
+            "with more positions."
+        )
 
 
 def _quantized(quantization: str, dtype: torch.dtype, device: str) -> dict[str, Any]:
@@ -290,8 +387,6 @@ def check_base_model(name: str) -> None:
     Raises:
         UserError: If it is not there, or a folder lacks its configuration, tokenizer or weights.
     """
-    from transformers import AutoConfig
-
     if name in PACKAGED:
         return
     if name == SMOLLM2:
@@ -305,25 +400,39 @@ def check_base_model(name: str) -> None:
                     f"`base_model` {name!r} has no {what} ({' or '.join(forms)}); give a folder with a Hugging Face "
                     "causal language model in safetensors."
                 )
+    config = read_config(name)
+    if folder.is_dir():
+        check_tokenizer(name, _tokenizer(name), int(config.get_text_config(decoder=True).vocab_size))
+
+
+def read_config(name: str) -> Any:
+    """A model's configuration, without its weights; arguments and errors as of `check_base_model`."""
+    from transformers import AutoConfig
+
     source = _source(name)
     try:
-        AutoConfig.from_pretrained(source, **only_read(source))
-    except (OSError, ValueError) as error:
+        config = AutoConfig.from_pretrained(source, **only_read(source))
+    except _LOADING as error:
         raise _not_loaded(name, error) from error
+    held = getattr(config, "quantization_config", None)
+    if held is not None:
+        method = held.get("quant_method") if isinstance(held, Mapping) else getattr(held, "quant_method", None)
+        raise UserError(
+            f"`base_model` {name!r} holds weights that are quantized already ({method}); give a folder or hub id with "
+            "weights in float32, bfloat16 or float16, which `quantization` '8bit' or '4bit' holds in fewer bits."
+        )
+    return config
+
+
+def check_positions(name: str, tokens: int) -> None:
+    """As `require_positions`, by the name of a model, without loading its weights."""
+    if name != SMOLLM2:
+        require_positions(name, read_config(name).get_text_config(decoder=True), tokens)
 
 
 def layer_count(name: str) -> int:
     """Number of a model's layers, without loading its weights; arguments and errors as of `check_base_model`."""
-    from transformers import AutoConfig
-
-    if name == SMOLLM2:
-        return SMOLLM2_LAYERS
-    source = _source(name)
-    try:
-        config = AutoConfig.from_pretrained(source, **only_read(source))
-    except (OSError, ValueError) as error:
-        raise _not_loaded(name, error) from error
-    return int(config.get_text_config(decoder=True).num_hidden_layers)
+    return SMOLLM2_LAYERS if name == SMOLLM2 else int(read_config(name).get_text_config(decoder=True).num_hidden_layers)
 
 
 _MODEL_FILES = {
@@ -361,17 +470,37 @@ def _not_loaded(name: str, error: Exception, device: str = "") -> UserError:
     )
 
 
-def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> BaseModel:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+# A stranger's files can fail in all of these ways.
+_LOADING = (OSError, ValueError, RuntimeError, ImportError, AttributeError, KeyError, TypeError)
+
+
+def _tokenizer(name: str) -> Any:
+    from transformers import AutoTokenizer
 
     source = _source(name)
+    try:
+        return AutoTokenizer.from_pretrained(source, **only_read(source))
+    except _LOADING as error:
+        pieces = Path(source) / "tokenizer.model"
+        if pieces.is_file() and importlib.util.find_spec("sentencepiece") is None:
+            raise UserError(
+                f"`base_model` {name!r} has its tokenizer in tokenizer.model alone, for which sentencepiece is "
+                "missing; install it with `pip install sentencepiece`, or add the model's tokenizer.json."
+            ) from error
+        raise _not_loaded(name, error) from error
+
+
+def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> BaseModel:
+    from transformers import AutoModelForCausalLM
+
+    read_config(name)
+    source, tokenizer = _source(name), _tokenizer(name)
     how = {**_quantized(quantization, dtype, device), **only_read(source)}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **only_read(source))
         with without_progress_bar():
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **how)
         if quantization == "none":
             model = model.to(device)
-    except (OSError, ValueError, RuntimeError) as error:
+    except _LOADING as error:
         raise _not_loaded(name, error, device) from error
     return wrap_base_model(name, model, tokenizer)

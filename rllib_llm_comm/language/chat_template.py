@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +11,21 @@ from rllib_llm_comm.errors import UserError
 
 PLAIN, CHAT = "plain", "chat"
 PROMPT_FORMATS = (PLAIN, CHAT)
+PROMPT_DATE = "2024-07-26"
+"""Day that templates with a date show. It does not move on: a policy scores the same tomorrow."""
 _MARK = "QQMARKQQ"
+_TODAY = re.compile(r"""strftime_now\(\s*(?:'([^']*)'|"([^"]*)")\s*\)""")
+"""How a template asks for the day: by a function that transformers gives to it."""
+
+
+def check_prompt_date(prompt_date: str) -> None:
+    """Raises a `UserError` unless a text is a day, written as YYYY-MM-DD."""
+    try:
+        datetime.date.fromisoformat(prompt_date)
+    except ValueError as error:
+        raise UserError(
+            f"`prompt_date` is {prompt_date!r} but must be a day such as {PROMPT_DATE!r} (YYYY-MM-DD)."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -25,7 +41,7 @@ class ChatFrame:
     after: tuple[int, ...]
 
 
-def chat_frame(tokenizer: Any, name: str) -> ChatFrame:
+def chat_frame(tokenizer: Any, name: str, prompt_date: str = PROMPT_DATE) -> ChatFrame:
     """The frame of a tokenizer's chat template.
 
     The text itself is never put through the template: names of special tokens in it would become such tokens.
@@ -33,9 +49,10 @@ def chat_frame(tokenizer: Any, name: str) -> ChatFrame:
     Args:
         tokenizer: A Hugging Face tokenizer.
         name: Name of its model, in messages.
+        prompt_date: The day that a template with a date shows, as YYYY-MM-DD.
 
     Raises:
-        UserError: If it has no chat template, or one that changes a user's text.
+        UserError: If it has no chat template, or one that changes a user's text or makes up its date.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(
@@ -43,7 +60,10 @@ def chat_frame(tokenizer: Any, name: str) -> ChatFrame:
             "'plain', or take a chat-tuned model."
         )
     whole = tokenizer.apply_chat_template(
-        [{"role": "user", "content": _MARK}], add_generation_prompt=True, tokenize=False
+        [{"role": "user", "content": _MARK}],
+        add_generation_prompt=True,
+        tokenize=False,
+        chat_template=_on_day(tokenizer.get_chat_template(), datetime.date.fromisoformat(prompt_date), name),
     )
     parts = whole.split(_MARK)
     if len(parts) != 2:
@@ -55,25 +75,12 @@ def chat_frame(tokenizer: Any, name: str) -> ChatFrame:
     return ChatFrame(before, after)
 
 
-def padding_beside(tokenizer: Any, frame: ChatFrame, name: str) -> int:
-    """A token id for padding that neither the frame nor a text has.
-
-    Chat-tuned models often pad with the token that ends a turn, which is in every frame.
-
-    Args:
-        tokenizer: The tokenizer.
-        frame: Its frame.
-        name: Name of its model, in messages.
-
-    Raises:
-        UserError: If all special tokens are in use.
-    """
-    taken = {*frame.before, *frame.after, tokenizer.eos_token_id}
-    special = [number for number, token in sorted(tokenizer.added_tokens_decoder.items()) if token.special]
-    for number in [tokenizer.pad_token_id, tokenizer.unk_token_id, *special]:
-        if number is not None and number not in taken:
-            return int(number)
-    raise UserError(
-        f"`prompt_format` is 'chat' but the tokenizer of `base_model` {name!r} has no special token left for padding; "
-        "add a pad token of its own to its files, or set `prompt_format` to 'plain'."
-    )
+def _on_day(template: str, day: datetime.date, name: str) -> str:
+    """A template with its questions for the day answered."""
+    fixed = _TODAY.sub(lambda asked: repr(day.strftime(asked[1] or asked[2] or "")), template)
+    if re.search(r"strftime_now\s*\(", fixed):
+        raise UserError(
+            f"`prompt_format` is 'chat' but the chat template of `base_model` {name!r} writes the date of each day; "
+            "set it to 'plain', or write a date into the template."
+        )
+    return fixed

@@ -59,7 +59,7 @@ def require_fast(model: AdaptedModel, longest: int) -> None:
         UserError: If the two differ, the fast one fails, or the model looks back over fewer tokens.
     """
     base = model.base
-    window = _window(base.model.config.get_text_config(decoder=True))
+    window = _window(base.config)
     if window is not None and window < longest:
         raise UserError(
             f"`base_model` {base.name!r} looks back over {window} tokens (`sliding_window`), but a prompt with a "
@@ -91,7 +91,7 @@ def _window(config: Any) -> int | None:
 def _difference(model: AdaptedModel) -> str:
     """The way in which the fast engine differs on a few tokens; empty if it does not."""
     base = model.base
-    ids = torch.tensor([i for i in range(2 * _LONG) if i not in (base.pad_id, base.eos_id)])
+    ids = torch.arange(2 * _LONG)
     candidates = torch.stack([ids[-6:-3], ids[-3:]])[None]
     known = torch.ones(1, 2, dtype=torch.bool)
     allowed = _TOLERANCE if base.model.dtype == torch.float32 else _TOLERANCE_OF_HALF

@@ -26,13 +26,13 @@ def prompt_features(model: AdaptedModel, prompt_ids: torch.Tensor) -> torch.Tens
 
     Args:
         model: The adapted model.
-        prompt_ids: (B, P) token ids, padded with the base's pad id on either side.
+        prompt_ids: (B, P) token ids, padded on either side.
 
     Returns:
         (B, `feature_size`) float32.
     """
     rows, inverse = distinct_rows(prompt_ids)
-    ids, lengths = compact(rows.cpu(), model.base.pad_id)
+    ids, lengths = compact(rows.cpu())
     cache = model.prefixes(None)
     assert cache is not None
     features = torch.empty((len(ids), feature_size(model.base)), device=model.device)
@@ -47,7 +47,7 @@ def prompt_features(model: AdaptedModel, prompt_ids: torch.Tensor) -> torch.Tens
 def _features(model: AdaptedModel, cache: PrefixCache, ids: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     known = cache.find(ids, lengths)
     left = lengths - known.lengths
-    rests = without(ids, known.lengths, model.base.pad_id)[:, : int(left.max())].to(model.device)
+    rests = without(ids, known.lengths)[:, : int(left.max())].clamp(min=0).to(model.device)
     mask = torch.arange(rests.shape[1], device=model.device) < left[:, None].to(model.device)
     with model.use(None):
         hidden, after = model.read(rests, mask.long(), None, known)

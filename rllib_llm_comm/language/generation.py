@@ -15,6 +15,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
+from rllib_llm_comm.language.packing import PAD
 
 _ROWS_PER_BATCH = 256
 
@@ -133,7 +134,8 @@ def _decode(
 ) -> list[list[int]]:
     base, device = model.base, model.device
     longest = max(len(row) for row in rows)
-    prompts = torch.tensor([row + [base.pad_id] * (longest - len(row)) for row in rows])
+    base.require_positions(longest + max_words * TOKENS_PER_WORD)
+    prompts = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
     lengths = torch.tensor([len(row) for row in rows])
     prefixes = model.prefixes(role)
     assert prefixes is not None
@@ -141,7 +143,7 @@ def _decode(
     rows = [row[int(before) :] for row, before in zip(rows, known.lengths, strict=True)]
     width = max(len(row) for row in rows)
     # Left padding: every row's next token then stands in the same column.
-    ids = torch.tensor([[base.pad_id] * (width - len(row)) + row for row in rows], device=device)
+    ids = torch.tensor([[0] * (width - len(row)) + row for row in rows], device=device)
     mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
     cache: Any = model.cache_of(known, grows=True)
     written: list[list[int]] = [[] for _ in rows]

@@ -27,7 +27,7 @@ def layers_below(base: BaseModel, lora_layers: int | str) -> int:
     """
     if lora_layers == "all":
         return 0
-    total = int(base.model.config.get_text_config(decoder=True).num_hidden_layers)
+    total = int(base.config.num_hidden_layers)
     _require_layers(base.name, int(lora_layers), total)
     depth = total - int(lora_layers)
     if depth:
@@ -89,7 +89,7 @@ def added_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 @torch.no_grad()
 def _require_cut(base: BaseModel, depth: int) -> None:
     """Refuses a model whose halves, one behind the other, do not compute what the whole does."""
-    decoder, config = base.model.base_model, base.model.config.get_text_config(decoder=True)
+    decoder, config = base.decoder, base.config
     kinds = set(getattr(config, "layer_types", None) or ("full_attention",))
     plain = isinstance(getattr(decoder, "layers", None), nn.ModuleList) and hasattr(decoder, "norm")
     if plain and kinds == {"full_attention"}:

@@ -7,18 +7,20 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 
+PAD = -1
+"""Stands in our arrays where no token is. No token has this id; a model reads any token in its place, unseen."""
 
-def compact(ids: torch.Tensor, pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+
+def compact(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Moves padding to the right end, whatever side it was on.
 
     Args:
-        ids: (..., T) token ids.
-        pad_id: The id that marks padding.
+        ids: (..., T) token ids, `PAD` where there is none.
 
     Returns:
         The ids (..., T) with the order of real tokens kept, and their counts (...).
     """
-    is_pad = ids == pad_id
+    is_pad = ids == PAD
     order = torch.argsort(is_pad.to(torch.uint8), dim=-1, stable=True)
     return torch.gather(ids, -1, order), (~is_pad).sum(-1)
 
@@ -71,7 +73,7 @@ class PackedCandidates:
     another candidate goes on behind it: nothing else is predicted from it.
 
     Attributes:
-        input_ids: (B, T) token ids; what lies behind a row's end is padding.
+        input_ids: (B, T) token ids; what lies behind a row's end is any token.
         position_ids: (B, T); a node's position is its prompt's length plus its depth in the trie.
         attention_mask: (B, 1, T, T) bool: a token sees its prompt and its ancestors.
         source: (M, 2) row and column of every position from which tokens are predicted; the first B are the
@@ -97,7 +99,7 @@ class PackedCandidates:
 
 
 def pack_candidates(
-    prompt_ids: torch.Tensor, candidate_ids: torch.Tensor, candidate_mask: torch.Tensor, pad_id: int
+    prompt_ids: torch.Tensor, candidate_ids: torch.Tensor, candidate_mask: torch.Tensor
 ) -> PackedCandidates:
     """Packs each prompt with its allowed candidates for one forward pass.
 
@@ -107,21 +109,20 @@ def pack_candidates(
         prompt_ids: (B, P), padded on either side.
         candidate_ids: (B, K, C), padded on either side.
         candidate_mask: (B, K) bool.
-        pad_id: The id that marks padding.
 
     Returns:
         Arrays on the CPU.
     """
-    prompts, prompt_len = (array.numpy() for array in compact(prompt_ids.cpu(), pad_id))
-    candidates, counts = (array.numpy() for array in compact(candidate_ids.cpu(), pad_id))
+    prompts, prompt_len = (array.numpy() for array in compact(prompt_ids.cpu()))
+    candidates, counts = (array.numpy() for array in compact(candidate_ids.cpu()))
     lengths = counts * candidate_mask.cpu().numpy()
     trie = _grow_trie(candidates, lengths, prompt_len)
 
     batch, total = len(prompts), int(trie.ends.max())
     column = np.arange(total)
-    ids = np.full((batch, total), pad_id, prompts.dtype)
+    ids = np.zeros((batch, total), prompts.dtype)
     head = min(total, prompts.shape[1])
-    ids[:, :head] = prompts[:, :head]
+    ids[:, :head] = np.maximum(prompts[:, :head], 0)
     positions = np.tile(column, (batch, 1))
     in_prompt = column < prompt_len[:, None]
     visible = (column[None, :] <= column[:, None]) & in_prompt[:, None, :] & in_prompt[:, :, None]

@@ -29,6 +29,7 @@ def plain_scores(
     role: str | None = ACTION,
 ) -> torch.Tensor:
     """Scores of candidates; arguments and result as of `score_candidates`."""
+    model.base.require_positions(prompt_ids.shape[1] + candidate_ids.shape[2])
     mask = candidate_mask.bool().cpu()
     places = mask.nonzero().tolist()
     heads = [_tokens(model, prompt_ids[b]) for b, _ in places]
@@ -77,6 +78,7 @@ def plain_messages(
             draws = [row_generator(seed, (prompt, seen.get(prompt, 0)))]
             seen[prompt] = seen.get(prompt, 0) + 1
         ids, written = model.base.encode(prompt), []  # type: tuple[list[int], list[int]]
+        model.base.require_positions(len(ids) + max_words * TOKENS_PER_WORD)
         while len(written) < max_words * TOKENS_PER_WORD:
             row = torch.tensor([[*ids, *written]], device=model.device)
             token = int(choose_token(model.logits(_hidden(model, row, role)[:, -1]), temperature, draws))
@@ -88,19 +90,19 @@ def plain_messages(
 
 
 def _tokens(model: AdaptedModel, row: torch.Tensor) -> list[int]:
-    ids, count = compact(row.long().cpu(), model.base.pad_id)
+    ids, count = compact(row.long().cpu())
     return [int(token) for token in ids[: int(count)]]
 
 
 def _padded(model: AdaptedModel, rows: Sequence[list[int]]) -> tuple[torch.Tensor, list[int]]:
     lengths = [len(row) for row in rows]
     width = max(lengths)
-    ids = [row + [model.base.pad_id] * (width - len(row)) for row in rows]
+    # Padding stands behind the text, where causal attention does not look.
+    ids = [row + [0] * (width - len(row)) for row in rows]
     return torch.tensor(ids, device=model.device), lengths
 
 
 def _hidden(model: AdaptedModel, ids: torch.Tensor, role: str | None) -> torch.Tensor:
-    # Padding stands behind the text, where causal attention does not look.
     with model.use(role):
-        hidden: torch.Tensor = model.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        hidden: torch.Tensor = model.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
     return hidden

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
+from rllib_llm_comm.language.packing import PAD
+
 _STRIDE = 4  # beginnings are looked up at multiples of so many tokens
 _LEAST_COMMON = 8  # a common beginning shorter than this is not worth a pass of its own
 _LEAST_ROWS = 4
@@ -292,16 +294,15 @@ def split_by_size(sizes: torch.Tensor, most_tokens: int) -> list[torch.Tensor]:
     return parts
 
 
-def without(prompts: torch.Tensor, known: torch.Tensor, pad_id: int) -> torch.Tensor:
+def without(prompts: torch.Tensor, known: torch.Tensor) -> torch.Tensor:
     """The rests of left-aligned prompts behind what is known of each.
 
     Args:
         prompts: (B, P) token ids.
         known: (B,) tokens to leave out.
-        pad_id: Fills up.
     """
     column = torch.arange(prompts.shape[1]) + known[:, None]
-    padded = torch.nn.functional.pad(prompts, (0, 1), value=pad_id)
+    padded = torch.nn.functional.pad(prompts, (0, 1), value=PAD)
     return padded.gather(1, column.clamp(max=prompts.shape[1]))
 
 

@@ -9,7 +9,7 @@ import torch
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.packing import compact, distinct_rows, pack_candidates
+from rllib_llm_comm.language.packing import PAD, compact, distinct_rows, pack_candidates
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, without
 
 NORMALIZATIONS = ("sum", "token", "word")
@@ -84,6 +84,7 @@ def score_candidates(
     """
     require_choice("score_normalization", normalization, NORMALIZATIONS)
     batch, width, length = candidate_ids.shape
+    model.base.require_positions(prompt_ids.shape[1] + length)
     mask = candidate_mask.to(torch.bool)
     flat = torch.cat([prompt_ids.long().cpu(), candidate_ids.reshape(batch, -1).long().cpu(), mask.long().cpu()], dim=1)
     rows, inverse = distinct_rows(flat)
@@ -120,15 +121,14 @@ def score_texts(
     Returns:
         (B, largest K) float32 log-scores; -1e9 where masked or missing.
     """
-    pad = model.base.pad_id
     encoded = [encode_candidates(model.base, prompt, candidates) for prompt, candidates, _ in asks]
     width = max(len(prompt) for prompt, _ in encoded)
     length = max(len(tail) for _, tails in encoded for tail in tails)
     count = max(len(candidates) for _, candidates, _ in asks)
-    nothing = [pad] * length
-    prompts = torch.tensor([prompt + [pad] * (width - len(prompt)) for prompt, _ in encoded])
+    nothing = [PAD] * length
+    prompts = torch.tensor([prompt + [PAD] * (width - len(prompt)) for prompt, _ in encoded])
     tails = torch.tensor(
-        [[c + [pad] * (length - len(c)) for c in cs] + [nothing] * (count - len(cs)) for _, cs in encoded]
+        [[c + [PAD] * (length - len(c)) for c in cs] + [nothing] * (count - len(cs)) for _, cs in encoded]
     )
     mask = torch.tensor([[int(m) for m in flags] + [0] * (count - len(flags)) for *_, flags in asks])
     words = torch.tensor([[len(c.split()) for c in cs] + [0] * (count - len(cs)) for _, cs, _ in asks])
@@ -142,11 +142,10 @@ def _score_in_chunks(
     allowed: torch.Tensor,
     role: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    pad = model.base.pad_id
-    ids, count = compact(prompts, pad)
+    ids, count = compact(prompts)
     cache = model.prefixes(role)
     size = count if cache is None else cache.rests(ids, count)
-    size = size + ((candidates != pad).sum(2) * allowed).sum(1)
+    size = size + ((candidates != PAD).sum(2) * allowed).sum(1)
     parts = split_by_size(size, model.tokens_per_pass)
     scored = [_score_packed(model, cache, ids[p], count[p], candidates[p], allowed[p], role) for p in parts]
     back = torch.argsort(torch.cat(parts)).to(model.device)
@@ -163,10 +162,9 @@ def _score_packed(
     allowed: torch.Tensor,
     role: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    pad = model.base.pad_id
     known = None if cache is None else cache.find(prompts, count)
-    rests = prompts if known is None else without(prompts, known.lengths, pad)
-    packed = pack_candidates(rests, candidates, allowed, pad).to(model.device)
+    rests = prompts if known is None else without(prompts, known.lengths)
+    packed = pack_candidates(rests, candidates, allowed).to(model.device)
     with model.use(role):
         if cache is None or known is None:
             hidden = model.hidden_states(packed.input_ids, packed.attention_mask, packed.position_ids)

@@ -165,7 +165,7 @@ def _load(name: str, device: str) -> TextEncoder:
         raise _not_there(name, error) from error
     model = model.eval().requires_grad_(False)
     if name != EMBEDDED:
-        return TextEncoder(name, model, tokenizer, int(model.config.hidden_size))
+        return TextEncoder(name, model, tokenizer, int(model.config.get_text_config().hidden_size))
     whitening = _whitening(model, int(tokenizer.bos_token_id))
     width = sum(len(mean) for mean, _ in whitening) + WORD_WIDTH
     return TextEncoder(name, model, tokenizer, width, whitening, WordVectors(tokenizer))

@@ -51,10 +51,10 @@ class Trunk:
     """
 
     def __init__(self, base: BaseModel, depth: int, max_bytes: int, kept: str, autocast: torch.dtype | None) -> None:
-        self._decoder = below(base.model.base_model, depth)
+        self._decoder = below(base.decoder, depth)
         self._depth, self._autocast, self._device = depth, autocast, base.device
         self._cache_argument = base.cache_argument
-        config, dtype = base.model.config.get_text_config(decoder=True), base.model.dtype
+        config, dtype = base.config, base.model.dtype
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self._hidden_size = base.hidden_size

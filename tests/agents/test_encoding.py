@@ -10,6 +10,7 @@ from rllib_llm_comm.agents.encoding import ObservationEncoder, encoded_space, re
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
 
 
@@ -49,7 +50,7 @@ def test_a_centralised_critic_reads_a_text_of_its_own_and_nobody_else_does(parts
 def test_forbidden_candidates_are_padding(parts, raw):
     base, _, encoder = parts
     arrays = encoder.encode(read_observation({**raw, "action_mask": [1, 0, 1]}), {})
-    assert (arrays["candidate_ids"][1] == base.pad_id).all() and arrays["candidate_words"][1] == 0
+    assert (arrays["candidate_ids"][1] == PAD).all() and arrays["candidate_words"][1] == 0
     assert arrays["action_mask"].tolist() == [1, 0, 1]
 
 

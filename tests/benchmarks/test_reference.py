@@ -13,6 +13,7 @@ from harness import Row, main
 from reference_loop import ReferenceLoop
 from rllib_llm_comm.language.features import feature_size, prompt_features
 from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 from stream import new_core, record_stream
 from twosome_reference import TwosomeReference
@@ -28,8 +29,8 @@ def test_scores_values_and_messages_of_the_reference(adapted):
     pairs = [encode_candidates(base, p, c) for p, c in zip(prompts, candidates, strict=True)]
     wide = max(len(head) for head, _ in pairs)
     long = max(len(tail) for _, tails in pairs for tail in tails)
-    heads = torch.tensor([head + [base.pad_id] * (wide - len(head)) for head, _ in pairs])
-    tails = torch.tensor([[tail + [base.pad_id] * (long - len(tail)) for tail in tails] for _, tails in pairs])
+    heads = torch.tensor([head + [PAD] * (wide - len(head)) for head, _ in pairs])
+    tails = torch.tensor([[tail + [PAD] * (long - len(tail)) for tail in tails] for _, tails in pairs])
     ours = score_candidates(adapted, heads, tails, torch.ones(tails.shape[:2]))
     torch.testing.assert_close(ours, reference.scores(prompts, candidates), atol=1e-4, rtol=1e-4)
     values = reference.critic(prompt_features(adapted, heads)).squeeze(-1)

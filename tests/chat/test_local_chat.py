@@ -21,6 +21,7 @@ from rllib_llm_comm.chat.local_chat import LocalChat
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language import smollm2
 from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompt_files import fill
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
@@ -71,7 +72,7 @@ def written_at_once(folder, prompt: str, most: int) -> str:
     """What the model writes without anything kept from before."""
     base = load_base_model(str(folder))
     ids = base.tokenizer(f"{prompt} ", add_special_tokens=False, return_tensors="pt")
-    out = base.model.generate(**ids, max_new_tokens=most, do_sample=False, pad_token_id=base.pad_id)
+    out = base.model.generate(**ids, max_new_tokens=most, do_sample=False, pad_token_id=base.eos_id)
     return base.decode(out[0, ids["input_ids"].shape[1] :].tolist())
 
 
@@ -187,12 +188,12 @@ def test_smollm2_scores_actions():
     from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 
     base = load_base_model("smollm2")
-    assert base.pad_id != base.eos_id and base.encodes_by_word
+    assert base.encodes_by_word
     model = AdaptedModel(base, AdapterConfig(r=2, alpha=4))
     likely, unlikely = "put the onion into the pot", "deliver the pot into the onion"
     prompt, candidates = encode_candidates(base, "You hold an onion. The pot is empty. I will", [unlikely, likely])
     width = max(map(len, candidates))
-    rows = torch.tensor([[row + [base.pad_id] * (width - len(row)) for row in candidates]])
+    rows = torch.tensor([[row + [PAD] * (width - len(row)) for row in candidates]])
     scores = score_candidates(model, torch.tensor([prompt]), rows, torch.ones(1, 2))
     assert int(scores.argmax()) == 1
 

@@ -10,6 +10,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.features import feature_size, prompt_features
+from rllib_llm_comm.language.packing import PAD
 
 
 def logits(model, role):
@@ -117,8 +118,7 @@ def test_damaged_settings_are_told(text, adapted, tmp_path):
 
 
 def test_features_do_not_depend_on_padding_or_adapters(adapted, random_base):
-    pad = random_base.pad_id
-    rows = torch.tensor([[1, 5, 9, pad, pad], [pad, pad, 1, 5, 9], [1, 8, 4, 6, 7]])
+    rows = torch.tensor([[1, 5, 9, PAD, PAD], [PAD, PAD, 1, 5, 9], [1, 8, 4, 6, 7]])
     features = prompt_features(adapted, rows)
     assert features.shape == (3, feature_size(random_base))
     torch.testing.assert_close(features[0], features[1])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -10,15 +13,25 @@ import torch
 from byte_level import byte_level_model, byte_level_tokenizer, tokenizer_alone
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers.utils import chat_template_utils
 
 from rllib_llm_comm.agents.encoding import ObservationEncoder, TextObservation
 from rllib_llm_comm.agents.label_loss import MESSAGE_IDS, MESSAGE_LABELS, encode_examples
 from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.policy_folder import require_same_format
+from rllib_llm_comm.agents.policy_folder import (
+    PolicyManifest,
+    base_model_digest,
+    check_message_adapter,
+    load_core,
+    policy_files,
+    read_manifest,
+    write_policy,
+)
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.prerequisites import check_base_models
-from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language import base_model
+from rllib_llm_comm.language.base_model import embedded_model_path, load_base_model
 from rllib_llm_comm.language.chat_template import chat_frame
 from rllib_llm_comm.language.plain_scoring import plain_scores
 from rllib_llm_comm.language.prompts import action_prompt, critic_prompt, message_prompt
@@ -67,10 +80,7 @@ def test_messages_cannot_leave_their_turn():
         assert ids.count(number) == CHAT.encode(action_prompt("i see.")).count(number)
 
 
-def test_padding_is_no_token_of_the_frame():
-    frame = CHAT.chat_frame
-    assert PLAIN.pad_id in frame.before  # why another one is needed
-    assert CHAT.pad_id not in {*frame.before, *frame.after, CHAT.eos_id}
+def test_forms_are_made_once():
     assert CHAT is PLAIN.in_format("chat") and PLAIN is PLAIN.in_format("plain")
 
 
@@ -105,13 +115,75 @@ def test_what_cannot_be_is_told():
         chat_frame(byte_level_tokenizer(None), "mine")
     with pytest.raises(UserError, match="does not show a user's text once"):
         chat_frame(byte_level_tokenizer("hello"), "mine")
+    made_up = "{% set form = '%d' %}{{ strftime_now(form) }}{{ messages[0]['content'] }}"
+    with pytest.raises(UserError, match="writes the date of each day"):
+        chat_frame(byte_level_tokenizer(made_up), "mine")
     with pytest.raises(UserError, match="`prompt_format` is 'chta'"):
         LanguageModelSettings(prompt_format="chta")
-    with pytest.raises(UserError, match="trained with `prompt_format` 'chat' but `prompt_format` is 'plain' here"):
-        require_same_format("there", "chat", "plain")
-    check_base_models({"sft": ("m", "chat", None), "verco": ("m", "chat", "sft")})
+    chat, plain = {"prompt_format": "chat"}, {"prompt_format": "plain"}
+    check_base_models({"sft": ("m", chat, None), "verco": ("m", chat, "sft")})
     with pytest.raises(UserError, match=r"`verco.config.prompt_format` is 'plain'.*`sft` is trained with 'chat'"):
-        check_base_models({"sft": ("m", "chat", None), "verco": ("m", "plain", "sft")})
+        check_base_models({"sft": ("m", chat, None), "verco": ("m", plain, "sft")})
+    for day in ("today", "2024-13-01", 3):
+        with pytest.raises(UserError, match="`prompt_date`"):
+            LanguageModelSettings(prompt_date=day)
+
+
+def dated_model(folder):
+    """The embedded model with a chat template that tells the day, as Llama 3.2 and Granite do."""
+    shutil.copytree(embedded_model_path(), folder)
+    path = folder / "tokenizer_config.json"
+    template = (
+        "Today is {{ strftime_now('%d %b %Y') }}. {% for m in messages %}{{ m['content'] }}{% endfor %}"
+        "{% if add_generation_prompt %} answer:{% endif %}"
+    )
+    path.write_text(json.dumps({**json.loads(path.read_text()), "chat_template": template}))
+    return str(folder)
+
+
+def scores_on(day, load, monkeypatch):
+    """Scores of a policy that is loaded on a day."""
+
+    class Day(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.datetime.fromisoformat(day)
+
+    monkeypatch.setattr(chat_template_utils, "datetime", Day)
+    monkeypatch.setattr(base_model, "_LOADED", {})
+    asks = [(action_prompt("i see a pot."), ("wait", "fetch the tomato"), (1, 1))]
+    with torch.no_grad():
+        return score_texts(load().lm, asks)
+
+
+def test_a_template_with_a_date_scores_the_same_on_every_day_and_the_checkpoint_keeps_it(tmp_path, monkeypatch):
+    model = dated_model(tmp_path / "dated")
+    settings = {"base_model": model, "prompt_format": "chat", "init_seed": 0}
+    ways = {
+        "default": {},
+        "own": {"prompt_date": "2027-03-04"},
+    }
+    seen = {}
+    for name, own in ways.items():
+
+        def new(own=own):
+            return LLMCommCore(LanguageModelSettings(**settings, **own))
+
+        first, second = (scores_on(day, new, monkeypatch) for day in ("2027-01-01", "2028-11-30"))
+        torch.testing.assert_close(first, second, rtol=0, atol=0)
+        core = new()
+        manifest = PolicyManifest(
+            "Verco", core.settings.to_dict(), {}, base_model_digest=base_model_digest(core.lm.base)
+        )
+        folder = write_policy(tmp_path / name, policy_files(core), manifest)
+        seen[name] = first
+        again = scores_on("2029-05-06", lambda: load_core(folder, read_manifest(folder)), monkeypatch)  # noqa: B023
+        torch.testing.assert_close(again, first, rtol=0, atol=0)
+    assert float((seen["own"] - seen["default"]).abs().max()) > 1e-4
+    check_message_adapter(tmp_path / "own", model, "chat", "2027-03-04")
+    for form in (("chat", "2027-03-05"), ("plain", "2027-03-04")):
+        with pytest.raises(UserError, match="were trained with `prompt_(date|format)`"):
+            check_message_adapter(tmp_path / "own", model, *form)
 
 
 def test_the_embedded_model_has_a_frame_of_nothing_but_its_start():

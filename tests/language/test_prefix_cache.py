@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.plain_scoring import plain_scores
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
@@ -26,8 +27,8 @@ def arrays(base, prompts):
     rows = [encode_candidates(base, prompt, ["get the kale", "get the leek", "wait"]) for prompt in prompts]
     wide = max(len(head) for head, _ in rows)
     long = max(len(tail) for _, tails in rows for tail in tails)
-    heads = torch.tensor([head + [base.pad_id] * (wide - len(head)) for head, _ in rows])
-    tails = torch.tensor([[tail + [base.pad_id] * (long - len(tail)) for tail in tails] for _, tails in rows])
+    heads = torch.tensor([head + [PAD] * (wide - len(head)) for head, _ in rows])
+    tails = torch.tensor([[tail + [PAD] * (long - len(tail)) for tail in tails] for _, tails in rows])
     return heads, tails, torch.ones(tails.shape[:2], dtype=torch.bool)
 
 
@@ -41,7 +42,7 @@ def test_scores_and_features_are_those_without_a_cache(adapted):
         )  # fmt: skip
         features = prompt_features(adapted, heads)
         for row, feature in zip(heads, features, strict=True):
-            ids = row[row != adapted.base.pad_id]
+            ids = row[row != PAD]
             with adapted.use(None):
                 hidden = adapted.hidden_states(ids[None], torch.ones_like(ids)[None])[0]
             torch.testing.assert_close(feature, torch.cat([hidden[-1], hidden.mean(0)]), atol=1e-4, rtol=1e-4)
@@ -84,7 +85,7 @@ def test_messages_are_the_same_with_a_cache(adapted, temperature):
 def test_beginnings_are_found_and_bytes_are_bounded(adapted):
     base = adapted.base
     heads, _, _ = arrays(base, [f"{HEAD} bob", f"{HEAD} here at the first board"])
-    lengths = (heads != base.pad_id).sum(1)
+    lengths = (heads != PAD).sum(1)
     cache = adapted.prefixes(None)
     assert cache.find(heads, lengths).lengths.tolist() == [0, 0]
     prompt_features(adapted, heads)

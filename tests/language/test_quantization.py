@@ -12,6 +12,7 @@ from rllib_llm_comm.language import base_model
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 
 PROMPTS = [
@@ -27,8 +28,8 @@ def scores_of(model):
     pairs = [encode_candidates(base, prompt, PHRASES) for prompt in PROMPTS]
     wide = max(len(head) for head, _ in pairs)
     long = max(len(tail) for _, tails in pairs for tail in tails)
-    heads = torch.tensor([head + [base.pad_id] * (wide - len(head)) for head, _ in pairs])
-    tails = torch.tensor([[tail + [base.pad_id] * (long - len(tail)) for tail in tails] for _, tails in pairs])
+    heads = torch.tensor([head + [PAD] * (wide - len(head)) for head, _ in pairs])
+    tails = torch.tensor([[tail + [PAD] * (long - len(tail)) for tail in tails] for _, tails in pairs])
     return score_candidates(model, heads, tails, torch.ones(tails.shape[:2]))
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.plain_scoring import plain_scores
 from rllib_llm_comm.language.scoring import (
     MASKED,
@@ -22,7 +23,7 @@ CASES = st.lists(st.tuples(PHRASES, st.lists(PHRASES, min_size=3, max_size=3)), 
 
 def arrays(base, cases, left: bool):
     def pad(ids, width):
-        fill = [base.pad_id] * (width - len(ids))
+        fill = [PAD] * (width - len(ids))
         return fill + ids if left else ids + fill
 
     encoded = [encode_candidates(base, prompt, candidates) for prompt, candidates in cases]

@@ -18,6 +18,7 @@ from rllib_llm_comm.language.base_model import wrap_base_model
 from rllib_llm_comm.language.features import prompt_features
 from rllib_llm_comm.language.generation import draw_messages
 from rllib_llm_comm.language.layer_cut import check_lora_layers
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.plain_scoring import plain_features, plain_messages, plain_scores
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 from rllib_llm_comm.language.token_trie import NONE, TokenTrie
@@ -63,7 +64,7 @@ def adapted(base, layers=TOP, *, folds=True, **settings_):
 
 def arrays(base, texts, left=False):
     def pad(ids, width):
-        fill = [base.pad_id] * (width - len(ids))
+        fill = [PAD] * (width - len(ids))
         return fill + ids if left else ids + fill
 
     pairs = [encode_candidates(base, text, PHRASES) for text in texts]
@@ -122,7 +123,7 @@ def check(model, what, role, texts, left, allowed):
         with torch.no_grad():
             got = label_logits(model, *rows.values(), role)[2]
             with model.use(role):
-                ids = rows["message_ids"].long()
+                ids = rows["message_ids"].long().clamp(min=0)
                 states = model.model.base_model(input_ids=ids, use_cache=False).last_hidden_state
         row, column = torch.nonzero(rows["message_labels"] != -100, as_tuple=True)
         close(got, model.logits(states[row, column - 1]))

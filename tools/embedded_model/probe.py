@@ -18,6 +18,7 @@ from rllib_llm_comm.envs.overcooked_text.view_sentences import describe, phrase
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.prompts import action_prompt, message_prompt
 from rllib_llm_comm.language.scoring import encode_candidates, score_candidates
 from tools.embedded_model.kitchens import FOODS, HELD_OUT_FOODS, options, random_view
@@ -57,8 +58,7 @@ def ask(model: AdaptedModel, questions: Sequence[Question]) -> float:
     for prompt, candidates, answer in questions:
         head, tails = encode_candidates(model.base, prompt, candidates)
         width = max(map(len, tails))
-        pad = model.base.pad_id
-        ids = torch.tensor([[tail + [pad] * (width - len(tail)) for tail in tails]])
+        ids = torch.tensor([[tail + [PAD] * (width - len(tail)) for tail in tails]])
         with torch.no_grad():
             scores = score_candidates(model, torch.tensor([head]), ids, torch.ones(1, len(tails)), role=None)
         right += int(scores[0].argmax()) == answer

@@ -1,0 +1,74 @@
+"""What a model makes of its last hidden states: the vocabulary's logits, as its own forward pass computes them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from rllib_llm_comm.errors import UserError
+
+_PROBE = 12
+_TOLERANCE = 1e-3
+
+Head = Callable[[torch.Tensor], torch.Tensor]
+
+
+@torch.no_grad()
+def output_head(name: str, model: Any) -> Head:
+    """The map from last hidden states (..., hidden_size) to logits (..., vocabulary).
+
+    Some models do more behind their decoder than one linear map: they cap or scale logits. A few tokens tell whether
+    this one does. If so, the head is the model's own forward pass, given the hidden states.
+
+    Args:
+        name: Name of the model, in messages.
+        model: A `PreTrainedModel` with a language-model head.
+
+    Raises:
+        UserError: If neither gives the model's own logits.
+    """
+    linear = model.get_output_embeddings()
+    vocabulary, device = model.get_input_embeddings().weight.shape[0], model.get_input_embeddings().weight.device
+    ids = torch.randint(vocabulary, (1, _PROBE), generator=torch.Generator().manual_seed(0)).to(device)
+    reason = "its logits cannot be computed from its decoder's last hidden states"
+    try:
+        logits = model(input_ids=ids, use_cache=False).logits
+        hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
+        if linear is not None and torch.equal(linear(hidden).float(), logits.float()):
+            return linear  # type: ignore[no-any-return]
+        output = type(model.base_model(input_ids=ids, use_cache=False))
+        head = _forward_behind_decoder(model, output)
+        apart = float((head(hidden).float() - logits.float()).abs().max())
+        if apart <= _TOLERANCE * float(logits.float().abs().max()):
+            return head
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        reason += f": {type(error).__name__}: {(str(error) or '?').splitlines()[0]}"
+    raise UserError(
+        f"`base_model` {name!r} ({type(model).__name__}) cannot be used ({reason}); take a causal language model of a "
+        "decoder with a head, such as one of the LLaMA, Qwen, Gemma or GPT-2 kind."
+    )
+
+
+def _forward_behind_decoder(model: Any, output: Callable[..., Any]) -> Head:
+    """The model's forward pass with a decoder that gives back the hidden states it gets."""
+    view = copy.copy(model)
+    view.__dict__["_modules"] = {**model._modules, model.base_model_prefix: _Given(output)}
+
+    def head(hidden: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = view(inputs_embeds=hidden.reshape(1, -1, hidden.shape[-1]), use_cache=False).logits
+        return logits.reshape(*hidden.shape[:-1], -1)
+
+    return head
+
+
+class _Given(nn.Module):
+    def __init__(self, output: Callable[..., Any]) -> None:
+        super().__init__()
+        self._output = output
+
+    def forward(self, *args: Any, inputs_embeds: torch.Tensor, **kwargs: Any) -> Any:
+        return self._output(last_hidden_state=inputs_embeds)
