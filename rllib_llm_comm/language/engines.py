@@ -69,7 +69,9 @@ def require_fast(model: AdaptedModel, longest: int) -> None:
     tried = _TRIED.setdefault(base, set())
     if model.config.layers in tried:
         return
-    reason = _difference(model)
+    # GPT-Neo's own windows count places in a row, where candidates stand side by side.
+    windows = "local" in getattr(base.config, "attention_layers", ())
+    reason = "its layers have windows of their own" if windows else _difference(model)
     if reason:
         raise UserError(
             f"`base_model` {base.name!r} ({type(base.model).__name__}) cannot be computed by `engine` 'fast' "
@@ -81,10 +83,10 @@ def require_fast(model: AdaptedModel, longest: int) -> None:
 def _window(config: Any) -> int | None:
     """Tokens over which a model looks back, where it does not see all."""
     kinds = getattr(config, "layer_types", None)
-    if getattr(config, "use_sliding_window", True) is False or (kinds and "sliding_attention" not in kinds):
+    if getattr(config, "use_sliding_window", True) is False or (kinds and set(kinds) == {"full_attention"}):
         return None
-    window = getattr(config, "sliding_window", None)
-    return None if window is None else int(window)
+    windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    return min((int(window) for window in windows if window is not None), default=None)
 
 
 @torch.no_grad()
@@ -109,7 +111,7 @@ def _difference(model: AdaptedModel) -> str:
                 apart = float((own.float() - other.float().to(own.device)).abs().max())
                 if not apart <= allowed * max(1.0, float(other.abs().max())):
                     return f"it differs from 'plain' by {apart:.2g}"
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         return f"{type(error).__name__}: {(str(error) or '?').splitlines()[0]}"
     finally:
         model.forget()

@@ -1,0 +1,200 @@
+"""Models of strangers: what their own forward pass computes, their configurations, positions, adapters and files."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+
+import pytest
+import torch
+import transformers as hf
+from peft import PeftModel
+
+from rllib_llm_comm.agents.export_models import export_models
+from rllib_llm_comm.agents.label_loss import encode_examples, message_log_probs
+from rllib_llm_comm.agents.language_agent import LLMCommCore
+from rllib_llm_comm.agents.policy_folder import PolicyManifest, base_model_digest, policy_files, write_policy
+from rllib_llm_comm.agents.settings import LanguageModelSettings
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapter_layers import check_targets
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE
+from rllib_llm_comm.language.base_model import embedded_model_path, load_base_model, wrap_base_model
+from rllib_llm_comm.language.engines import ENGINES
+from rllib_llm_comm.language.generation import as_written, is_open
+
+ROWS = 591  # of the embedded model's tokenizer
+SIZES = {"vocab_size": ROWS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+         "num_attention_heads": 4}  # fmt: skip
+GROUPED = {**SIZES, "num_key_value_heads": 2}
+MARKS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+OLD = {"vocab_size": ROWS, "n_embd": 32, "n_layer": 2, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2}
+FAST = {
+    "llama": hf.LlamaConfig(**GROUPED),
+    "mistral": hf.MistralConfig(**GROUPED),
+    "qwen2": hf.Qwen2Config(**GROUPED),
+    "qwen3": hf.Qwen3Config(**GROUPED, head_dim=8),
+    "gemma": hf.GemmaConfig(**GROUPED, head_dim=8),
+    "gemma2": hf.Gemma2Config(**GROUPED, head_dim=8, final_logit_softcapping=5.0),
+    "gemma3": hf.Gemma3TextConfig(**GROUPED, head_dim=8, final_logit_softcapping=3.0),
+    "cohere": hf.CohereConfig(**GROUPED, **MARKS, logit_scale=0.0625),
+    "cohere2": hf.Cohere2Config(**GROUPED, **MARKS, logit_scale=0.25),
+    "granite": hf.GraniteConfig(**GROUPED, logits_scaling=8.0, residual_multiplier=0.5, embedding_multiplier=3.0),
+    "granitemoe": hf.GraniteMoeConfig(**GROUPED, logits_scaling=4.0, num_local_experts=4),
+    "phi": hf.PhiConfig(**SIZES, **MARKS),
+    "phi3": hf.Phi3Config(**GROUPED, **MARKS),
+    "olmo2": hf.Olmo2Config(**GROUPED, **MARKS),
+    "stablelm": hf.StableLmConfig(**GROUPED, **MARKS),
+    "starcoder2": hf.Starcoder2Config(**GROUPED, **MARKS),
+    "glm4": hf.Glm4Config(**GROUPED, **MARKS, head_dim=8),
+    "mixtral": hf.MixtralConfig(**GROUPED, num_local_experts=4),
+    "gpt2": hf.GPT2Config(**OLD, n_positions=512),
+    "gpt_neox": hf.GPTNeoXConfig(**SIZES, **MARKS),
+    "gptj": hf.GPTJConfig(**OLD, n_positions=512, rotary_dim=4),
+    "falcon": hf.FalconConfig(vocab_size=ROWS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, **MARKS),
+}
+PLAIN_ONLY = {
+    "bloom": hf.BloomConfig(vocab_size=ROWS, hidden_size=32, n_layer=2, n_head=4),
+    "opt": hf.OPTConfig(vocab_size=ROWS, hidden_size=32, word_embed_proj_dim=16, ffn_dim=48, num_hidden_layers=2,
+                        num_attention_heads=4, max_position_embeddings=512),
+    "recurrent_gemma": hf.RecurrentGemmaConfig(vocab_size=ROWS, hidden_size=32, intermediate_size=48, lru_width=32,
+                                               num_hidden_layers=3, num_attention_heads=4, logits_soft_cap=2.0),
+    "gpt_neo": hf.GPTNeoConfig(vocab_size=ROWS, hidden_size=32, num_layers=2, num_heads=4, window_size=16,
+                               attention_types=[[["global", "local"], 1]], max_position_embeddings=512, **MARKS),
+}  # fmt: skip
+CONFIGS = {**FAST, **PLAIN_ONLY}
+PROMPT, CANDIDATES = torch.arange(20, 40)[None], torch.tensor([[[70, 71, 72], [70, 90, -1]]])
+
+
+def random_model(config):
+    torch.manual_seed(0)
+    model = hf.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    return model
+
+
+def with_adapters(config, engine):
+    base = wrap_base_model("mine", random_model(config), load_base_model().tokenizer)
+    core = LLMCommCore(LanguageModelSettings(init_seed=0, engine=engine), base)
+    with torch.no_grad():
+        for _, parameter in core.lm.named_adapter_parameters():
+            parameter.normal_(std=0.2)
+    return core
+
+
+def own_log_probs(core, role, ids):
+    """The adapted model's own word on the next token, everywhere in a text."""
+    with core.lm.use(role), torch.no_grad():
+        return core.lm.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0].float().log_softmax(-1)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_scores_messages_and_labels_are_the_models_own(name):
+    config, engines = CONFIGS[name], ["fast", "plain"] if name in FAST else ["plain"]
+    if name in PLAIN_ONLY:
+        with pytest.raises(UserError, match="set `engine` to 'plain'"):
+            with_adapters(config, "fast")
+    for engine in engines:
+        core = with_adapters(config, engine)
+        run, base = ENGINES[engine], core.lm.base
+        for role in (None, ACTION):
+            wanted = []
+            for candidate in ([70, 71, 72], [70, 90]):
+                own = own_log_probs(core, role, [*PROMPT[0].tolist(), *candidate])
+                wanted.append(sum(own[19 + k, token] for k, token in enumerate(candidate)))
+            with torch.no_grad():
+                got = run.scores(core.lm, PROMPT, CANDIDATES, torch.ones(1, 2, dtype=torch.bool), role=role)
+            torch.testing.assert_close(got[0], torch.stack(wanted), atol=1e-4, rtol=1e-4)
+        prompt, written = "alice stands here. i say:", []
+        while len(written) < 20 and base.eos_id not in written and is_open(base.decode(written), 5):
+            written.append(int(own_log_probs(core, MESSAGE, [*base.encode(prompt), *written])[-1].argmax()))
+        (message,) = run.messages(core.lm, [prompt], max_words=5)
+        assert message == as_written(base, written, 5)
+    rows = {key: torch.from_numpy(v) for key, v in encode_examples(base, [prompt], ["wait here"], 99).items()}
+    log_probs, _ = message_log_probs(core.lm, *rows.values())
+    ids, labels = (rows[key][0] for key in ("message_ids", "message_labels"))
+    own = own_log_probs(core, MESSAGE, ids.tolist())
+    for place in (labels >= 0).nonzero()[:, 0].tolist():
+        torch.testing.assert_close(log_probs[0, place], own[place - 1, labels[place]], atol=1e-4, rtol=1e-4)
+
+
+class Surprising(hf.LlamaForCausalLM):
+    """Logits that depend on more than the last hidden states."""
+
+    def forward(self, input_ids=None, **kwargs):
+        output = super().forward(input_ids=input_ids, **kwargs)
+        if input_ids is not None:
+            output.logits = output.logits + input_ids[..., None]
+        return output
+
+
+def test_a_model_whose_logits_do_not_follow_from_its_decoder_is_refused():
+    with pytest.raises(UserError, match=r"`base_model` 'mine' \(Surprising\) cannot be used"):
+        wrap_base_model("mine", Surprising(FAST["llama"]), load_base_model().tokenizer)
+
+
+def folder_of(model, folder, **changes):
+    """A model's folder with the embedded model's tokenizer, and changes in its configuration."""
+    shutil.copytree(embedded_model_path(), folder, ignore=shutil.ignore_patterns("config.json", "*.safetensors"))
+    model.save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    return folder
+
+
+def vision_model():
+    seen = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+            "image_size": 28, "patch_size": 14}  # fmt: skip
+    config = hf.Gemma3Config(
+        text_config={**GROUPED, "head_dim": 8}, vision_config=seen, mm_tokens_per_image=4, image_token_index=590,
+        boi_token_index=589, eoi_token_index=588,
+    )  # fmt: skip
+    return random_model(config)
+
+
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+def test_of_a_model_with_images_its_text_part_is_used(engine, tmp_path):
+    folder = folder_of(vision_model(), tmp_path / "vision")
+    core = LLMCommCore(LanguageModelSettings(base_model=str(folder), engine=engine))
+    names = [name for name, _ in core.lm.named_adapter_parameters(ACTION)]
+    assert names and not any("vision" in name or "projector" in name for name in names)
+    assert core.lm.base.hidden_size == 32 and core.features(PROMPT).shape == (1, 64)
+    own = own_log_probs(core, None, [*PROMPT[0].tolist(), 70, 71])
+    with torch.no_grad():
+        got = ENGINES[engine].scores(core.lm, PROMPT, torch.tensor([[[70, 71]]]), torch.ones(1, 1), role=None)
+    torch.testing.assert_close(got[0, 0], own[19, 70] + own[20, 71], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("targets", [["q_proj", "lm_head"], ["embed_tokens"], ["nothing"], ["model.norm"]])
+def test_adapters_that_would_not_be_heard_are_refused(targets):
+    for check in (
+        lambda: check_targets("embedded", targets),
+        lambda: LLMCommCore(LanguageModelSettings(lora_target_modules=targets)),
+    ):
+        with pytest.raises(UserError, match=rf"`lora_target_modules` names '{targets[-1]}'.*down_proj, gate_proj"):
+            check()
+    check_targets("embedded", "all-linear")
+    check_targets("embedded", ["q_proj", "layers.1.mlp.up_proj"])
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2", "gemma2", "granite"])
+def test_merged_models_with_tied_weights_say_what_peft_says(name, tmp_path):
+    model = random_model(type(FAST[name]).from_dict({**FAST[name].to_dict(), "tie_word_embeddings": True}))
+    folder = folder_of(model, tmp_path / "base")
+    core = LLMCommCore(LanguageModelSettings(base_model=str(folder)))
+    assert core.lm.base.model.get_output_embeddings().weight is core.lm.base.model.get_input_embeddings().weight
+    with torch.no_grad():
+        for _, parameter in core.lm.named_adapter_parameters():
+            parameter.normal_(std=0.2)
+    manifest = PolicyManifest("Verco", core.settings.to_dict(), {}, base_model_digest=base_model_digest(core.lm.base))
+    policy = write_policy(tmp_path / "policy", policy_files(core), manifest)
+    for place in export_models(policy, tmp_path / "out", merge=True, trust=True):
+        adapter = core.lm.save_adapter(place.name, tmp_path / place.name)
+        wanted = PeftModel.from_pretrained(copy.deepcopy(core.lm.base.model), str(adapter)).merge_and_unload()
+        merged = hf.AutoModelForCausalLM.from_pretrained(place)
+        with torch.no_grad():
+            torch.testing.assert_close(merged(PROMPT).logits, wanted(PROMPT).logits, atol=1e-5, rtol=1e-5)
+            own = core.lm.model(PROMPT).logits
+        assert float((merged(PROMPT).logits - own).abs().max()) > 1e-2
