@@ -15,13 +15,13 @@ from torch import nn
 
 from rllib_llm_comm.agents.policy_folder import PolicyExport
 from rllib_llm_comm.agents.value_norm import ValueNorm
-from rllib_llm_comm.modules.told_errors import told_errors
+from rllib_llm_comm.modules.told_errors import ToldErrors
 
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")
 
 
-class ActorCriticModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
+class ActorCriticModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     """One policy whose network has `actor`, `critic`, `value_norm`, `logits`, `values` and `critic_outputs`.
 
     Attributes:
@@ -33,7 +33,6 @@ class ActorCriticModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     value_norm: ValueNorm | None
 
     @override(TorchRLModule)
-    @told_errors
     def setup(self) -> None:
         """Builds actor and critic."""
         config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}

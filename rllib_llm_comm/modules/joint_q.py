@@ -20,13 +20,13 @@ from rllib_llm_comm.agents.q_settings import QSettings
 from rllib_llm_comm.agents.q_team import QTeam
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.team_episodes import ACTIVE, MASK, SEEN, STATE
-from rllib_llm_comm.modules.told_errors import told_errors
+from rllib_llm_comm.modules.told_errors import ToldErrors
 
 MEMORY, LAST = "memory", "last_actions"
 EPSILON, TEAM = "epsilon", "team"
 
 
-class JointQModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
+class JointQModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
     """All agents of a team, with the mixer and the target team; observations are those of a `JointGame`.
 
     `model_config` holds the fields of `QSettings`; `epsilon`, a number or a schedule over game steps; and `team`, which
@@ -38,7 +38,6 @@ class JointQModule(TorchRLModule, InferenceOnlyAPI, TargetNetworkAPI):
     """
 
     @override(TorchRLModule)
-    @told_errors
     def setup(self) -> None:
         """Builds the team."""
         config = dict(self.model_config)

@@ -29,7 +29,7 @@ from rllib_llm_comm.agents.policy_folder import (
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
-from rllib_llm_comm.modules.told_errors import told_errors
+from rllib_llm_comm.modules.told_errors import ToldErrors
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ KL_COEFF = "kl_coeff"
 _RLLIB_KEYS = ("vf_share_layers", "beta")
 
 
-class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
+class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     """One policy that writes messages and chooses among candidate actions.
 
     `model_config` holds the fields of `LanguageModelSettings`. Observations are those of the
@@ -62,7 +62,6 @@ class LLMCommModule(TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
     """
 
     @override(TorchRLModule)
-    @told_errors
     def setup(self) -> None:
         """Builds or borrows the base model, and registers adapters and critic."""
         config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}

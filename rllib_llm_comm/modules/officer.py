@@ -21,7 +21,7 @@ from rllib_llm_comm.agents.policy_manifest import OFFICER
 from rllib_llm_comm.connectors.officer_observations import OfficerObservations
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.modules.told_errors import told_errors
+from rllib_llm_comm.modules.told_errors import ToldErrors
 
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")
@@ -82,7 +82,7 @@ class CollectiveDistribution(TorchDistribution):
         return CollectiveDistribution(self._dist, greedy=True)
 
 
-class OfficerModule(TorchRLModule, ValueFunctionAPI):
+class OfficerModule(ToldErrors, TorchRLModule, ValueFunctionAPI):
     """One network for all officers, at the action level "red" of MiniRTS (`OfficerNetwork`).
 
     `model_config` holds the fields of `OfficerSettings`. Observations have the part `officer`. Actions are drawn here,
@@ -99,7 +99,6 @@ class OfficerModule(TorchRLModule, ValueFunctionAPI):
     observations_connector = OfficerObservations
 
     @override(TorchRLModule)
-    @told_errors
     def setup(self) -> None:
         """Builds the network."""
         config = {name: value for name, value in dict(self.model_config).items() if name not in _RLLIB_KEYS}

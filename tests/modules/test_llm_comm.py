@@ -13,10 +13,14 @@ from toys import batch_of, language_model, randomise
 from rllib_llm_comm.agents.encoding import encoded_space
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.modules.emma import EmmaModule
+from rllib_llm_comm.modules.joint_q import JointQModule
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
+from rllib_llm_comm.modules.numeric import NumericModule
+from rllib_llm_comm.modules.officer import OfficerModule
 
 
-def build(inference_only=False, **settings):
+def build_spec(inference_only=False, **settings):
     config = language_model(init_seed=0, **settings)
     return RLModuleSpec(
         module_class=LLMCommModule,
@@ -24,7 +28,11 @@ def build(inference_only=False, **settings):
         action_space=gym.spaces.Discrete(3),
         model_config=config,
         inference_only=inference_only,
-    ).build()
+    )
+
+
+def build(inference_only=False, **settings):
+    return build_spec(inference_only, **settings).build()
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +117,33 @@ def test_values_use_given_features_or_make_their_own(module):
 def test_unknown_setting_is_refused_with_a_hint():
     with pytest.raises(UserError, match="Did you mean 'lora_r'"):
         build(lora_rr=4)
+
+
+class Unfinished(LLMCommModule):
+    """A module of somebody whose set-up has a fault."""
+
+    def setup(self):
+        super().setup()
+        self.core.no_such_part()
+
+
+def test_a_fault_in_a_set_up_is_told_as_it_is():
+    """RLlib takes an AttributeError for a module of an earlier version."""
+    spec = build_spec()
+    spec.module_class = Unfinished
+    with pytest.raises(RuntimeError, match="Unfinished cannot be set up: .* no attribute 'no_such_part'"):
+        spec.build()
+
+
+@pytest.mark.parametrize("module_class", [NumericModule, EmmaModule, OfficerModule, JointQModule])
+def test_every_module_tells_its_faults(module_class):
+    class Broken(module_class):
+        def setup(self):
+            raise AttributeError("'Space' object has no attribute 'spaces'")
+
+    space = gym.spaces.Box(0, 1, (3,), np.float32)
+    spec = RLModuleSpec(
+        module_class=Broken, observation_space=space, action_space=gym.spaces.Discrete(3), model_config={}
+    )
+    with pytest.raises(RuntimeError, match="Broken cannot be set up: .* no attribute 'spaces'"):
+        spec.build()
