@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE, PROMPT_FORMATS, ChatFrame, chat_frame
 from rllib_llm_comm.language.output_head import Head, output_head
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.prompts import Prompt
@@ -49,6 +50,7 @@ class BaseModel:
         model: The `PreTrainedModel` in eval mode; no parameter requires a gradient.
         tokenizer: Its tokenizer.
         eos_id: Token id that ends a message.
+        pad_id: Fills up our arrays; no token has it.
         prompt_format: `"plain"`, or `"chat"`: prompts are put into the tokenizer's chat template.
         prompt_date: The day that a chat template with a date shows, as YYYY-MM-DD.
     """
@@ -57,6 +59,7 @@ class BaseModel:
     model: Any = field(repr=False)
     tokenizer: Any = field(repr=False)
     eos_id: int
+    pad_id: ClassVar[int] = PAD
     prompt_format: str = PLAIN
     prompt_date: str = PROMPT_DATE
 

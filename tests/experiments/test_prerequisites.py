@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from importlib.util import find_spec
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from rllib_llm_comm.algorithms.message_labels import check_labels
 from rllib_llm_comm.errors import UserError
@@ -15,6 +17,7 @@ from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_exp
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.train_settings import TrainSettings
+from rllib_llm_comm.language.base_model import embedded_model_path
 from tests.cli.command import rllib
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
@@ -53,6 +56,14 @@ def refused(folder, specs, **options):
             {"run": "TWOSOME", "env": KITCHEN, "config": {"quantization": "8bit"}},
             ["`quantization` is '8bit'", "pip install 'rllib_llm_comm[quantized]'"],
             marks=pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is there"),
+        ),
+        (
+            {"run": "TWOSOME", "env": KITCHEN, "config": {"lora_target_modules": ["q_proj", "lm_head"]}},
+            ["In `last.config`: `lora_target_modules` names 'lm_head'", "v_proj"],
+        ),
+        (
+            {"run": "Verco", "env": KITCHEN, "config": {"prompt_date": "tomorrow"}},
+            ["`prompt_date` is 'tomorrow'", "YYYY-MM-DD"],
         ),
         ({"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "{}"}}, ["`policy/policy.json`"]),
         (
@@ -94,6 +105,34 @@ def test_more_runners_than_cores_are_refused_unless_ray_is_told(tmp_path):
     # Told, the check is passed, and the next one speaks.
     specs["last"]["config"]["message_checkpoint"] = str(tmp_path)
     assert "policy.json" in refused(tmp_path, specs, ray_num_cpus=many + 1)
+
+
+def test_the_longest_text_of_a_stage_has_to_fit_into_the_model(tmp_path):
+    folder = tmp_path / "gpt2"
+    shutil.copytree(embedded_model_path(), folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+    config = GPT2Config(vocab_size=591, n_embd=32, n_layer=2, n_head=4, n_positions=256, bos_token_id=1, eos_token_id=2)
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    for run, own, longest in (
+        ("TWOSOME", {"max_prompt_tokens": 240}, 272),
+        ("Verco", {"max_prompt_tokens": 240, "max_candidate_tokens": 16, "max_message_words": 8}, 272),
+        ("Verco", {"max_prompt_tokens": 240, "max_candidate_tokens": 17, "messages": "none"}, 257),
+    ):
+        last = {"run": run, "env": KITCHEN, "config": {"base_model": str(folder), **own}}
+        sentence = refused(tmp_path, {"labels": LABELS, "last": last})
+        assert f"positions for 256 tokens, but a text may have {longest}" in sentence, sentence
+
+
+def test_stages_that_hand_on_an_adapter_show_the_same_day(tmp_path):
+    specs = {
+        "labels": LABELS,
+        "sft": {"run": "MessageSFT", "config": {"input": "${labels}", "prompt_format": "chat"}},
+        "last": {
+            "run": "Verco", "env": KITCHEN,
+            "config": {"message_checkpoint": "${sft}", "prompt_format": "chat", "prompt_date": "2027-01-02"},
+        },
+    }  # fmt: skip
+    sentence = refused(tmp_path, specs)
+    assert "`last.config.prompt_date` is '2027-01-02'" in sentence and "'2024-07-26'" in sentence
 
 
 def test_adapters_and_their_base_model_go_together(tmp_path):
