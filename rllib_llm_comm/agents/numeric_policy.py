@@ -29,7 +29,7 @@ class NumericPolicy(ArrayPolicy):
         for agent, memory, seen in asked:
             if VECTOR not in seen:
                 raise UserError(f"the observation of {agent!r} has no `{VECTOR}`, which this policy acts on.")
-            memory.seen[agent] = np.array(seen[VECTOR], np.float32)
+            memory.seen[agent] = np.array(seen[VECTOR], np.float32).reshape(-1)
             if memory.seen[agent].size != size:
                 raise UserError(
                     f"the `{VECTOR}` of {agent!r} has {memory.seen[agent].size} numbers but this policy was trained "

@@ -16,6 +16,7 @@ from ray.rllib.utils.typing import LearningRateOrSchedule
 from rllib_llm_comm.algorithms.env_registration import ensure_registered
 from rllib_llm_comm.algorithms.partners_config import PartnersConfigMixin
 from rllib_llm_comm.algorithms.planning_config import PlanningConfigMixin
+from rllib_llm_comm.algorithms.strict_config import shared_policy
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
 from rllib_llm_comm.env_runners.lean import LeanEnvRunner
@@ -135,6 +136,32 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         if added and not _has_bounds(pipeline.input_action_space):
             pipeline.remove(NormalizeAndClipActions)
         return pipeline
+
+    def require_equal_forms(self, seen: spaces.Space[Any] | None) -> None:
+        """Refuses agents of one policy whose observations, as their network gets them, differ in shape.
+
+        Args:
+            seen: Dict of the agents' spaces behind the connector of the network; `None` where they are unknown.
+
+        Raises:
+            UserError: If two of them differ.
+        """
+        if self.policy_mapping_fn is not shared_policy or not isinstance(seen, spaces.Dict):
+            return
+        forms = {
+            agent: {name: part.shape for name, part in space.spaces.items()}
+            for agent, space in seen.spaces.items()
+            if isinstance(space, spaces.Dict)
+        }
+        for agent, form in forms.items():
+            first, wanted = next(iter(forms.items()))
+            if form != wanted:
+                part = next(name for name in wanted if form.get(name) != wanted[name])
+                raise UserError(
+                    f"the `{part}` of agent {agent!r} has shape {form.get(part)} but that of {first!r} {wanted[part]}, "
+                    "and agents that share a policy need equal ones; fill up the shorter with zeros (actions with ones "
+                    "that are masked), give each a policy of its own, or train QMIX, which does both itself."
+                )
 
     @override(PPOConfig)
     def validate(self) -> None:
