@@ -23,6 +23,7 @@ Told = tuple[dict[Any, Any], dict[Any, float], Mapping[Any, bool], Mapping[Any, 
 """Observations, rewards, terminations, truncations and infos, by agent."""
 
 _NUMBERS = frozenset("biuf")
+_MOST = math.inf
 _COUNTED = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -30,7 +31,8 @@ class GameContract:
     """Plays a PettingZoo parallel game and refuses what it must not give.
 
     Values are checked of observations that somebody will read: those of agents that choose now, and the last ones.
-    Shapes and numbers count, bounds do not: many games leave their own bounds and can be learned all the same.
+    Shapes and numbers count, bounds do not: many games leave their own bounds and can be learned all the same. Of games
+    of this package, whose tests show it (`Game.keeps_contract`), observations are checked at resets and ends only.
 
     Attributes:
         env: The game.
@@ -64,6 +66,7 @@ class GameContract:
         self.action_spaces = {agent: self._space(agent, "action") for agent in self.possible_agents}
         for agent, space in self.action_spaces.items():
             _require_from_zero(agent, space)
+        self._trusted = bool(vars(type(env)).get("keeps_contract", False))
         self._checks = {agent: _check_of(space) for agent, space in self.observation_spaces.items()}
         self._masked = {
             agent: int(self.action_spaces[agent].n)  # type: ignore[attr-defined]
@@ -126,6 +129,26 @@ class GameContract:
         self.step_count += 1
         observations, rewards, terminations, truncations = told[0], told[1], told[2] or {}, told[3] or {}
         infos = self._infos(told[4])
+        before = self.alive
+        if list(self.env.agents) != before or any(terminations.values()) or any(truncations.values()):
+            self._come_and_go(observations, terminations, truncations, infos)
+        else:
+            self.arrived = []
+        paid = self._rewards(rewards, before)
+        if not self._trusted:
+            for agent in before:
+                if agent in self.alive and _needs_action(infos, agent):
+                    self._check(agent, observations, asked=True)
+        return observations, paid, terminations, truncations, infos
+
+    def _come_and_go(
+        self,
+        observations: Mapping[Any, Any],
+        terminations: Mapping[Any, bool],
+        truncations: Mapping[Any, bool],
+        infos: Mapping[Any, Mapping[str, Any]],
+    ) -> None:
+        """Finds out who has come and who has gone, and checks what these see."""
         require_gone(self.env.agents, terminations, truncations)
         before, self.alive = self.alive, self._present()
         self.arrived = [agent for agent in self.alive if agent not in before]
@@ -137,16 +160,8 @@ class GameContract:
                     "give it another name."
                 )
             self._check(agent, observations, _needs_action(infos, agent))
-        paid = {agent: self._paid(agent, reward) for agent, reward in rewards.items()}
         for agent in before:
-            if agent not in paid:
-                raise UserError(
-                    f"agent {agent!r} has no reward {self._when()}; `step` must give one to every agent that was in "
-                    "`agents`, 0.0 for none."
-                )
             if agent in self.alive:
-                if _needs_action(infos, agent):
-                    self._check(agent, observations, asked=True)
                 continue
             if not (terminations.get(agent, False) or truncations.get(agent, False)):
                 raise UserError(
@@ -155,7 +170,21 @@ class GameContract:
                 )
             self._ended.add(agent)
             self._check(agent, observations, asked=False)
-        return observations, paid, terminations, truncations, infos
+
+    def _rewards(self, rewards: Mapping[Any, Any], before: list[Any]) -> dict[Any, float]:
+        """Rewards as finite numbers; of those that were in the game none may be missing."""
+        for agent in before:
+            if agent not in rewards:
+                raise UserError(
+                    f"agent {agent!r} has no reward {self._when()}; `step` must give one to every agent that was in "
+                    "`agents`, 0.0 for none."
+                )
+        return {
+            agent: reward
+            if type(reward) is float and _MOST > reward > -_MOST and agent in self.observation_spaces
+            else self._paid(agent, reward)
+            for agent, reward in rewards.items()
+        }
 
     def _agents(self) -> list[Any]:
         # PettingZoo allows environments that know their agents only after a reset.
@@ -188,8 +217,8 @@ class GameContract:
         return [agent for agent in self.possible_agents if agent in here]
 
     def _infos(self, infos: Any) -> dict[Any, Mapping[str, Any]]:
-        if infos and all(type(info) is dict for info in infos.values()):
-            return infos  # the usual ones
+        if self._trusted:
+            return infos
         told = {agent: {} if info is None else info for agent, info in (infos or {}).items()}
         for agent, info in told.items():
             if not isinstance(info, Mapping):

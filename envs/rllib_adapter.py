@@ -101,7 +101,7 @@ class ParallelEnvAdapter(MultiAgentEnv):
         self._names = {agent: name for name, agent in self._ids.items()}
         self.possible_agents = list(self._ids)
         self.agents = list(self.possible_agents)
-        self._alive = self.agents
+        self._alive, self._present = self.agents, game.alive
         self.observation_spaces = {name: game.observation_spaces[agent] for name, agent in self._ids.items()}
         self.action_spaces = {name: game.action_spaces[agent] for name, agent in self._ids.items()}
         # RLlib writes into the metadata.
@@ -156,7 +156,8 @@ class ParallelEnvAdapter(MultiAgentEnv):
         with phase(ENV):
             observations, infos = self._game.reset(seed=seed, options=options)
         self._pending, self._unseen, self._paid_before = {}, {}, {}
-        self.agents = self._alive = [self._names[agent] for agent in self._game.alive]
+        self._present = self._game.alive
+        self.agents = self._alive = [self._names[agent] for agent in self._present]
         return (
             {name: observations[self._ids[name]] for name in self.agents},
             {name: self._first_info(infos.get(self._ids[name], {})) for name in self.agents},
@@ -187,12 +188,16 @@ class ParallelEnvAdapter(MultiAgentEnv):
             observations, rewards, terminations, truncations, infos = self._game.step(
                 {ids[name]: action for name, action in action_dict.items()}
             )
-        self._alive = [self._names[agent] for agent in self._game.alive]
+        if self._game.alive is not self._present:
+            self._present = self._game.alive
+            self._alive = [self._names[agent] for agent in self._present]
         over = not self._alive
         out: StepResult = ({}, {}, {ALL: False}, {ALL: False}, {})
-        arrived = [self._names[agent] for agent in self._game.arrived]
-        self._unseen.update(dict.fromkeys(arrived, 0.0))
-        self.agents = [*before, *arrived] if arrived else before
+        self.agents = before
+        if self._game.arrived:
+            arrived = [self._names[agent] for agent in self._game.arrived]
+            self._unseen.update(dict.fromkeys(arrived, 0.0))
+            self.agents = [*before, *arrived]
         if not over and not any(name in self._alive for name in known):
             raise UserError(
                 f"the last of the agents that have acted ends in step {self._game.step_count}, in which only "

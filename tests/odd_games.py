@@ -202,7 +202,43 @@ class Odd(ParallelEnv):
         return seen, rewards, ends, cuts, self.infos(told)
 
 
-def register() -> str:
-    """Registers the game; returns its id."""
-    register_parallel_env("odd/game-v0", Odd)
-    return "odd/game-v0"
+class Mixed(Odd):
+    """Each episode is odd in another way; ids, spaces and observations stay the same."""
+
+    kinds = (
+        "leaves", "comes later", "comes later, busy", "comes and goes", "all leave one by one", "one step",
+        "whole rewards", "NumPy's rewards", "paid on arrival", "no infos", "infos of None", "NumPy's ends",
+        "no truncations",
+    )  # fmt: skip
+
+    def reset(self, seed=None, options=None):
+        self.kind = self.kinds[self.episode % len(self.kinds)]
+        return super().reset(seed, options)
+
+
+class Strange(Mixed):
+    """Ids are tuples; observations have float64 numbers in lists and no mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids = IDS["tuples"]
+        self.possible_agents = list(self.ids)
+
+    def observation_space(self, agent):
+        kind, self.kind = self.kind, "no mask"
+        space = super().observation_space(agent)
+        self.kind = kind
+        return space
+
+    def seen(self, agent):
+        seen = super().seen(agent)
+        return {"vector": seen["vector"].astype(np.float64).tolist(), **{k: seen[k] for k in ("text", "candidates")}}
+
+
+GAMES = {"odd/mixed-v0": Mixed, "odd/strange-v0": Strange, "odd/game-v0": Odd}
+
+
+def register() -> None:
+    """Registers the games with RLlib and PettingZoo."""
+    for name, game in GAMES.items():
+        register_parallel_env(name, game)

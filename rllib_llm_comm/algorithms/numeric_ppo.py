@@ -87,8 +87,7 @@ class NumericPPOConfig(MultiAgentPPOConfig):
         """RLlib's pipeline with the network's own piece behind the user's pieces."""
         pipeline = super().build_env_to_module_connector(env=env, spaces=spaces, device=device)
         following = "AddObservationsFromEpisodesToBatch"
-        pipeline.insert_before(following, own := self.observations_connector())
-        self.require_equal_forms(own.observation_space)
+        pipeline.insert_before(following, self.observations_connector())
         pipeline.insert_before(following, AddObservationsInOrder())
         return pipeline
 

@@ -95,7 +95,6 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
                 communication=self.communication_settings().to_dict(),
             )
             pipeline.insert_before(following, exchange)
-            self.require_equal_forms(exchange.observation_space)
         pipeline.insert_before(following, AddObservationsInOrder())
         return pipeline
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.env.env_runner import EnvRunner, logger
 from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.errors import UserError
-
-_LOGGER = logging.getLogger(EnvRunner.__module__)
 
 
 class PlainErrorsMixin(EnvRunner):
@@ -23,7 +21,7 @@ class PlainErrorsMixin(EnvRunner):
     def _try_env_step(self, actions: Any) -> Any:
         if self.config.restart_failed_sub_environments:
             return super()._try_env_step(actions)
-        _LOGGER.addFilter(_not_told)
+        logger.addFilter(_not_told)
         try:
             return super()._try_env_step(actions)
         except RuntimeError as error:
@@ -31,7 +29,7 @@ class PlainErrorsMixin(EnvRunner):
                 raise error.__cause__ from None
             raise
         finally:
-            _LOGGER.removeFilter(_not_told)
+            logger.removeFilter(_not_told)
 
 
 def _not_told(record: logging.LogRecord) -> bool:

@@ -343,7 +343,7 @@ class PlayedGame:
         self.observations, self.rewards, terminations, _, infos = self._contract.step(actions)
         self.infos = infos
         for agent, reward in self.rewards.items():
-            episode.returns[str(agent)] += float(reward)
+            episode.returns[str(agent)] = episode.returns.get(str(agent), 0.0) + reward
         episode.collisions += sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
         steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
         episode.length = steps or episode.length + 1
