@@ -19,6 +19,8 @@ from pettingzoo import ParallelEnv
 from rllib_llm_comm.envs.interface import ACTION_MASK, NEEDS_ACTION, require_gone
 from rllib_llm_comm.errors import UserError, shown
 
+Infos = dict[Any, Mapping[str, Any]]
+"""Info by agent."""
 Told = tuple[dict[Any, Any], dict[Any, float], Mapping[Any, bool], Mapping[Any, bool], dict[Any, Mapping[str, Any]]]
 """Observations, rewards, terminations, truncations and infos, by agent."""
 
@@ -74,7 +76,7 @@ class GameContract:
             if isinstance(space, spaces.Dict) and isinstance(self.action_spaces[agent], spaces.Discrete)
         }
 
-    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[Any, Any], dict[Any, Mapping[str, Any]]]:
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[Any, Any], Infos]:
         """Starts an episode.
 
         Args:
@@ -95,8 +97,8 @@ class GameContract:
         self.alive = self.arrived = self._present()
         if not self.alive:
             raise UserError(
-                f"`agents` of {self._name()} is empty after `reset`, so that nobody can act; `reset` must set it to the "
-                "agents that begin."
+                f"`agents` of {self._name()} is empty after `reset`, so that nobody can act; `reset` must set it to "
+                "the agents that begin."
             )
         for agent in self.alive:
             for kind, known in (("observation", self.observation_spaces), ("action", self.action_spaces)):
@@ -335,4 +337,3 @@ def _box_check(space: spaces.Box, name: str) -> Callable[[Any], Wrong | None]:
         return None
 
     return check
-

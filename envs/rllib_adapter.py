@@ -201,8 +201,8 @@ class ParallelEnvAdapter(MultiAgentEnv):
         if not over and not any(name in self._alive for name in known):
             raise UserError(
                 f"the last of the agents that have acted ends in step {self._game.step_count}, in which only "
-                f"{shown(self._alive)} go on, who have not acted yet; RLlib would take this for the end of the episode, "
-                "so let agents that follow appear a step earlier."
+                f"{shown(self._alive)} go on, who have not acted yet; RLlib would take this for the end of the "
+                "episode, so let agents that follow appear a step earlier."
             )
         for name in self.agents:
             agent = ids[name]

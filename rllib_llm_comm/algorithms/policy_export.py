@@ -15,7 +15,14 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_llm_comm.agents.numeric_network import BY_TEAM, COMMNET
-from rllib_llm_comm.agents.policy_folder import LANGUAGE, NUMERIC, POLICY_FOLDER, PolicyExport, PolicyManifest, write_policy
+from rllib_llm_comm.agents.policy_folder import (
+    LANGUAGE,
+    NUMERIC,
+    POLICY_FOLDER,
+    PolicyExport,
+    PolicyManifest,
+    write_policy,
+)
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, names_a_folder
 from rllib_llm_comm.algorithms.env_registration import agents_of, playable_id
 from rllib_llm_comm.algorithms.trials_in_turn import TrialsInTurn

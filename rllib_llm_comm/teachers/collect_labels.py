@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.game_contract import GameContract
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import asked, teacher_state
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.message_words import limit_words
