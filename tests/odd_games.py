@@ -132,7 +132,7 @@ class Odd(ParallelEnv):
         if kind == "image":
             vector = np.full((4, 4, 3), 10 * self.t, np.uint8)
         phrases = (*CANDIDATES, "go up")[: self.count(agent)]
-        seen = {"vector": vector, "text": f"it is {self.t}.", "candidates": phrases, "action_mask": mask}
+        seen = {"vector": vector, "text": f"i am {agent}, it is {self.t}.", "candidates": phrases, "action_mask": mask}
         if kind == "lists":
             seen.update(vector=vector.tolist(), action_mask=mask.tolist())
         if kind == "no mask":

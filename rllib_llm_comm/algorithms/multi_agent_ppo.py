@@ -235,7 +235,9 @@ def _require_equal(of_agents: Any, kind: str) -> None:
     for agent, space in others:
         if space == wanted:
             continue
-        own, other, part = space, wanted, ""
+        own: object = space
+        other: object = wanted
+        part = ""
         if isinstance(space, spaces.Dict) and isinstance(wanted, spaces.Dict):
             name = next(n for n in {**wanted.spaces, **space.spaces} if space.spaces.get(n) != wanted.spaces.get(n))
             own, other, part = space.spaces.get(name), wanted.spaces.get(name), f" (`{name}`)"

@@ -130,6 +130,18 @@ def test_what_is_seen_in_play_ends_training_in_one_sentence(family, kind, caplog
         algo.stop()
 
 
+@pytest.mark.parametrize("family", ["MAPPO", pytest.param("QMIX", marks=pytest.mark.slow)])
+def test_runners_elsewhere_tell_what_they_see(family):
+    """RLlib would log it, make the runner anew and go on without samples."""
+    config = FAMILIES[family]().environment("odd/game-v0", env_config={"kind": "reward nan"})
+    algo = config.env_runners(num_env_runners=1).build_algo()
+    try:
+        with pytest.raises(UserError, match="reward of agent 'a' in step 3 is nan"):
+            algo.train()
+    finally:
+        algo.stop()
+
+
 def test_games_that_fail_are_made_anew_where_rllib_is_told_so(caplog):
     config = FAMILIES["MAPPO"]().environment("odd/game-v0", env_config={"kind": "reward nan"})
     algo = config.fault_tolerance(restart_failed_sub_environments=True).build_algo()

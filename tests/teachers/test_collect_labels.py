@@ -392,6 +392,6 @@ def test_agents_that_come_and_go_are_labelled_while_they_choose(tmp_path):
         "odd/game-v0", tmp_path, env_config={"kind": "comes and goes"}, policy="random", teacher="clock", num_envs=1,
         target_labels=6, max_labels_per_prompt=9,
     )  # fmt: skip
-    told = [(row["agent"], row["message"]) for row in rows(tmp_path) if row["episode"] == 0]
-    assert told == [("a", "it is 0."), ("a", "it is 1."), *((who, "it is 2.") for who in "ab"),
-                    ("b", "it is 3."), ("b", "it is 4.")]  # fmt: skip
+    told = {(row["agent"], row["message"]) for row in rows(tmp_path)}
+    moments = [("a", 0), ("a", 1), ("a", 2), ("b", 2), ("b", 3), ("b", 4)]
+    assert told == {(who, f"i am {who}, it is {when}") for who, when in moments}
