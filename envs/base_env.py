@@ -42,10 +42,13 @@ class Game(ParallelEnv, ABC):
             False from who would drop them. All agents get their last one either way. A game may disregard it.
         shows_copies: Whether nothing writes into an observation that was shown, so that who keeps it need not copy it.
             It counts where a class itself says so: who inherits from a game may do otherwise.
+        keeps_contract: Whether the game's tests show that it gives what `GameContract` demands, so that observations
+            need not be checked in each step. It counts as `shows_copies` does.
     """
 
     observes_busy: bool = True
     shows_copies: ClassVar[bool] = False
+    keeps_contract: ClassVar[bool] = False
     env_id: ClassVar[str]
     state_bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     _rng: np.random.Generator

@@ -9,6 +9,8 @@ is set. * `render()` raises. * The order of the agents comes from a set and chan
 Besides, this one lets agents act at different times. An environment may mark an agent in its info with
 `needs_action=False`: the agent is busy. It then gets no observation, so that RLlib does not ask it for an
 action; what it earns meanwhile comes with its next observation.
+
+Agents may appear while a game is played, and leave it one by one. What a game gives is checked by its `GameContract`.
 """
 
 from __future__ import annotations
@@ -25,9 +27,10 @@ from ray.rllib.utils.annotations import override
 
 from rllib_llm_comm.envs.base_env import Game
 from rllib_llm_comm.envs.equal_starts import EqualStarts, Start
+from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.games import env_spec
-from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS, joined_info, require_gone
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.envs.interface import DURATION, NEEDS_ACTION, STEP_REWARDS, joined_info
+from rllib_llm_comm.errors import UserError, shown
 from rllib_llm_comm.lazy import load
 from rllib_llm_comm.phases import ENV, phase
 
@@ -37,6 +40,7 @@ _MAX_SEED = 2**31 - 1
 _OURS: set[str] = set()  # ids that PettingZoo knows from here
 
 AgentID = Any
+"""An agent of a game; RLlib knows it by its text."""
 StepResult = tuple[
     dict[AgentID, Any],
     dict[AgentID, float],
@@ -53,6 +57,11 @@ class ParallelEnvAdapter(MultiAgentEnv):
     observation, and `duration`, their number (for ordinary environments 1; 0 at the reset). Its reward is
     their plain sum. Other keys of the infos of a busy agent come with its next observation, too: lists are
     joined, of true-or-false values it is told whether one was true, of all others the latest counts.
+
+    An agent that appears later is shown its first observation when it has to choose. What it is paid before its first
+    action comes with the reward of that action, so that no return loses it.
+
+    RLlib knows agents by texts: the agent 0 of a game is "0" to policies, callbacks and metrics.
 
     Only the first reset takes RLlib's seed. Later episodes are seeded from an own generator, so they differ
     and yet are the same in every run with the same seed. With `start_with`, several games side by side begin alike:
@@ -73,16 +82,13 @@ class ParallelEnvAdapter(MultiAgentEnv):
             env: The PettingZoo parallel environment.
 
         Raises:
-            UserError: If it is none.
+            UserError: If it is none, or none that can be played.
         """
-        if not isinstance(env, ParallelEnv):
-            raise UserError(
-                f"`env` is a {type(env).__name__} but must be a PettingZoo ParallelEnv; "
-                "convert an AEC environment with `pettingzoo.utils.conversions.aec_to_parallel`."
-            )
         self.env = env
         self._rng = np.random.default_rng()
         self._pending: dict[AgentID, dict[str, Any]] = {}
+        self._unseen: dict[str, float] = {}  # agents that appeared later and were shown nothing yet, with their pay
+        self._paid_before: dict[str, float] = {}  # the same pay of those that were shown something and have not acted
         self._starts: tuple[EqualStarts, int] | None = None
         self._start: Start | None = None
         super().__init__()
@@ -90,14 +96,14 @@ class ParallelEnvAdapter(MultiAgentEnv):
 
     def _adopt(self) -> None:
         """Reads agents, spaces and render settings of the wrapped environment."""
-        if not getattr(self.env, "possible_agents", None):
-            # PettingZoo allows environments that know their agents only after a reset.
-            self.env.reset()
-        self.possible_agents = list(getattr(self.env, "possible_agents", None) or self.env.agents)
+        self._game = game = GameContract(self.env)
+        self._ids = {str(agent): agent for agent in game.possible_agents}
+        self._names = {agent: name for name, agent in self._ids.items()}
+        self.possible_agents = list(self._ids)
         self.agents = list(self.possible_agents)
-        self._alive = self.agents
-        self.observation_spaces = {a: self.env.observation_space(a) for a in self.possible_agents}
-        self.action_spaces = {a: self.env.action_space(a) for a in self.possible_agents}
+        self._alive, self._present = self.agents, game.alive
+        self.observation_spaces = {name: game.observation_spaces[agent] for name, agent in self._ids.items()}
+        self.action_spaces = {name: game.action_spaces[agent] for name, agent in self._ids.items()}
         # RLlib writes into the metadata.
         self.metadata = dict(getattr(self.env, "metadata", {}))
         self.render_mode = getattr(self.env, "render_mode", None)
@@ -148,13 +154,17 @@ class ParallelEnvAdapter(MultiAgentEnv):
         if isinstance(game := self.env.unwrapped, Game):
             game.observes_busy = game is not self.env  # `step` would drop those; wrappers may want them
         with phase(ENV):
-            observations, infos = self.env.reset(seed=seed, options=options)
-        self._pending = {}
-        self.agents = self._alive = self._ordered(self.env.agents)
+            observations, infos = self._game.reset(seed=seed, options=options)
+        self._pending, self._unseen, self._paid_before = {}, {}, {}
+        self._present = self._game.alive
+        self.agents = self._alive = [self._names[agent] for agent in self._present]
         return (
-            {agent: observations[agent] for agent in self.agents},
-            {a: {**infos.get(a, {}), STEP_REWARDS: [], DURATION: 0, **self._named()} for a in self.agents},
+            {name: observations[self._ids[name]] for name in self.agents},
+            {name: self._first_info(infos.get(self._ids[name], {})) for name in self.agents},
         )
+
+    def _first_info(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        return {**info, STEP_REWARDS: [], DURATION: 0, **self._named()}
 
     def _named(self) -> dict[str, str]:
         return {} if self._start is None else {START: self._start.name}
@@ -172,65 +182,93 @@ class ParallelEnvAdapter(MultiAgentEnv):
         """
         if self._starts is not None and self._start is None:
             return {}, {}, {ALL: False}, {ALL: False}, {}
-        before = self.agents = self._alive
+        before, ids = self._alive, self._ids
+        known = [name for name in before if name not in self._unseen] if self._unseen else before
         with phase(ENV):
-            observations, rewards, terminations, truncations, infos = self.env.step(dict(action_dict))
-        require_gone(self.env.agents, terminations, truncations)
-        self._alive = self._ordered(self.env.agents)
+            observations, rewards, terminations, truncations, infos = self._game.step(
+                {ids[name]: action for name, action in action_dict.items()}
+            )
+        if self._game.alive is not self._present:
+            self._present = self._game.alive
+            self._alive = [self._names[agent] for agent in self._present]
         over = not self._alive
         out: StepResult = ({}, {}, {ALL: False}, {ALL: False}, {})
-        for agent in before:
+        self.agents = before
+        if self._game.arrived:
+            arrived = [self._names[agent] for agent in self._game.arrived]
+            self._unseen.update(dict.fromkeys(arrived, 0.0))
+            self.agents = [*before, *arrived]
+        if not over and not any(name in self._alive for name in known):
+            raise UserError(
+                f"the last of the agents that have acted ends in step {self._game.step_count}, in which only "
+                f"{shown(self._alive)} go on, who have not acted yet; RLlib would take this for the end of the "
+                "episode, so let agents that follow appear a step earlier."
+            )
+        for name in self.agents:
+            agent = ids[name]
             ended = over or terminations.get(agent, False) or truncations.get(agent, False)
-            pending = self._collect(agent, float(rewards.get(agent, 0.0)), infos.get(agent) or {})
+            if name in self._unseen:
+                self._meet(name, rewards.get(agent, 0.0), infos.get(agent, {}), bool(ended), observations, out)
+                continue
+            pending = self._collect(name, rewards[agent], infos.get(agent, {}))
             if not ended and not pending.get(NEEDS_ACTION, True):
                 continue
-            del self._pending[agent]
-            if agent not in observations:
-                raise UserError(
-                    f"The environment {self.env} gave {agent!r} no observation in a step in which it was "
-                    "alive; `step` must return one for every agent, also for those that end."
-                )
+            del self._pending[name]
             steps = pending[STEP_REWARDS]
-            out[0][agent] = observations[agent]
-            out[1][agent] = float(sum(steps))
-            out[4][agent] = {**pending, DURATION: len(steps), **self._named()}
-        self._ends(before, terminations, truncations, over, out)
+            out[0][name] = observations[agent]
+            out[1][name] = float(sum(steps))
+            out[4][name] = {**pending, DURATION: len(steps), **self._named()}
+        self._ends(known, terminations, truncations, over, out)
         if over and self._starts is not None:
             self._starts[0].end(self._starts[1])
         return out
 
+    def _meet(
+        self,
+        name: str,
+        paid: float,
+        info: Mapping[str, Any],
+        ended: bool,
+        observations: Mapping[AgentID, Any],
+        out: StepResult,
+    ) -> None:
+        """Shows an agent that appeared later its first observation, unless it is busy or has ended before."""
+        self._unseen[name] += paid
+        if ended or not info.get(NEEDS_ACTION, True):
+            return
+        out[0][name], out[1][name], out[4][name] = observations[self._ids[name]], 0.0, self._first_info(info)
+        self._paid_before[name] = self._unseen.pop(name)
+
     def _collect(self, agent: AgentID, reward: float, info: Mapping[str, Any]) -> dict[str, Any]:
         """Adds one step of an agent to what it is still to be told."""
         told = {**info, STEP_REWARDS: list(info.get(STEP_REWARDS) or [reward])}
+        if agent in self._paid_before:
+            told[STEP_REWARDS][0] += self._paid_before.pop(agent)
         before = self._pending.get(agent)
         self._pending[agent] = new = told if before is None else joined_info(before, told)
         return new
 
     def _ends(
         self,
-        before: list[AgentID],
+        known: list[str],
         terminations: Mapping[AgentID, bool],
         truncations: Mapping[AgentID, bool],
         over: bool,
         out: StepResult,
     ) -> None:
-        """Fills in who is terminated and truncated."""
+        """Fills in which of the agents that RLlib knows are terminated and truncated."""
         _, _, terminateds, truncateds, _ = out
-        ended_by_limit = [a for a in before if truncations.get(a, False) and not terminations.get(a, False)]
-        for agent in before:
-            terminateds[agent] = bool(terminations.get(agent, False))
+        ends = {name: bool(terminations.get(self._ids[name], False)) for name in known}
+        limited = {name: bool(truncations.get(self._ids[name], False)) and not ends[name] for name in known}
+        terminateds.update(ends)
         if not over:
-            truncateds.update({agent: agent in ended_by_limit for agent in before})
-        elif ended_by_limit:
+            truncateds.update(limited)
+        elif any(limited.values()):
             # RLlib takes an episode whose agents are all done one by one as terminated, and would bootstrap
             # nobody's value; so those that ran into the limit are told by `__all__` alone.
             truncateds[ALL] = True
         else:
             terminateds[ALL] = True
-
-    def _ordered(self, agents: list[AgentID]) -> list[AgentID]:
-        alive = set(agents)
-        return [agent for agent in self.possible_agents if agent in alive]
 
     @override(MultiAgentEnv)
     def render(self) -> Any:

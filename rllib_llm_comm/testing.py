@@ -84,12 +84,18 @@ def check_env(
         UserError: If there is no such environment or it cannot be made with these settings.
     """
     make, fresh = _maker(env, dict(settings or {}))
+    first = make()
+    under_rllib = [
+        ("runs under RLlib", lambda: _rllib(make, seed, steps)),
+        ("MAPPO can learn it (and SymbolicPPO, CommNet)", lambda: _learns(make, "MAPPO")),
+        ("Verco can learn it (and TWOSOME, RLOO, GRPO)", lambda: _learns(make, "Verco")),
+        ("QMIX can learn it (and VDN, LDSA, ROMA, MASER)", lambda: _team_learns(make)),
+    ]
     try:
-        episode = list(_roll_out(make(), seed, steps))
-    except UserError:
-        raise
+        episode = list(_roll_out(first, seed, steps))
     except Exception as error:
-        return [CheckResult("plays with random actions", FAILED, _reason(error))]
+        failed = CheckResult("plays with random actions", FAILED, _reason(error))
+        return [failed, *(_run(name, check) for name, check in under_rllib)]
     first = make()
     checks: list[tuple[str, Callable[[], str | None]]] = [
         ("PettingZoo parallel_api_test", lambda: _pettingzoo_api(make)),
@@ -102,7 +108,7 @@ def check_env(
         ("somebody can act until the end", lambda: _somebody_acts(episode)),
         ("step rewards add up", lambda: _step_rewards(episode)),
         ("a time limit truncates and does not terminate", lambda: _time_limit(first, episode)),
-        ("runs under RLlib", lambda: _rllib(make, seed, steps)),
+        *under_rllib,
     ]
     results = [CheckResult("plays with random actions", PASSED)]
     results += [_run(name, check) for name, check in checks]
@@ -144,12 +150,12 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _act(env: ParallelEnv, step: _Step, rng: np.random.Generator) -> dict[Any, Any]:
+def _act(space_of: Callable[[Any], spaces.Space[Any]], step: _Step, rng: np.random.Generator) -> dict[Any, Any]:
     """Random actions, allowed by the masks, of all agents that need one."""
     actions = {}
     for agent in asked(step.agents, step.infos):
         observation = step.observations[agent]
-        space = env.action_space(agent)
+        space = space_of(agent)
         mask = observation.get("action_mask") if isinstance(observation, dict) else None
         if isinstance(space, spaces.Discrete):
             every = np.arange(int(space.n))
@@ -169,11 +175,15 @@ def _roll_out(env: ParallelEnv, seed: int, steps: int) -> Iterator[_Step]:
     for k in range(steps):
         if step is None or not step.agents:
             observations, infos = env.reset(seed=seed + k)
-            step = _Step(observations, {}, {}, {}, infos, list(env.agents))
+            step = _Step(observations, {}, {}, {}, _told(infos), list(env.agents))
         else:
-            played = env.step(_act(env, step, rng))
-            step = _Step(played[0], played[1], played[2], played[3], played[4], list(env.agents))
+            played = env.step(_act(env.action_space, step, rng))
+            step = _Step(played[0], played[1], played[2], played[3], _told(played[4]), list(env.agents))
         yield step
+
+
+def _told(infos: Mapping[Any, Any] | None) -> dict[Any, dict[str, Any]]:
+    return {agent: info or {} for agent, info in (infos or {}).items()}
 
 
 def _pettingzoo_api(make: Callable[[], ParallelEnv]) -> None:
@@ -216,7 +226,7 @@ def _in_spaces(env: ParallelEnv, episode: list[_Step]) -> str | None:
 
 def _field(env: ParallelEnv, key: str, episode: list[_Step]) -> Iterator[tuple[int, Any, Any]]:
     """Step, agent and value of a field of all observations."""
-    for agent in env.possible_agents:
+    for agent in getattr(env, "possible_agents", episode[0].agents):
         space = env.observation_space(agent)
         if not isinstance(space, spaces.Dict) or key not in space.spaces:
             raise _NotApplicableError(f"observations have no `{key}`, which agents with language models need")
@@ -287,7 +297,7 @@ def _time_limit(env: ParallelEnv, episode: list[_Step]) -> str | None:
     ended = False
     for k, step in enumerate(episode):
         for agent, terminated in step.terminations.items():
-            truncated = step.truncations[agent]
+            truncated = step.truncations.get(agent, False)
             ended = ended or terminated or truncated
             if terminated and truncated:
                 return f"step {k}, {agent}: both terminated and truncated; a time limit only truncates"
@@ -308,22 +318,56 @@ def _rllib(make: Callable[[], ParallelEnv], seed: int, steps: int) -> str | None
 
     from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
 
-    adapter = ParallelEnvAdapter(make())
+    env = make()
+    try:
+        adapter = ParallelEnvAdapter(env)
+    except UserError as error:
+        return f"training does not begin, but says: {error}"
+    try:
+        _play_under_rllib(adapter, MultiAgentEpisode, seed, steps)
+    except UserError as error:
+        return f"training ends when this is seen, and says: {error}"
+    return None
+
+
+def _play_under_rllib(adapter: Any, episodes: Any, seed: int, steps: int) -> None:
     rng = np.random.default_rng(seed)
-    episode: MultiAgentEpisode | None = None
+    episode: Any = None
     step = _Step({}, {}, {}, {}, {}, [])
     for _ in range(steps):
         if episode is None or episode.is_done:
-            episode = MultiAgentEpisode(
-                observation_space=adapter.observation_spaces, action_space=adapter.action_spaces
-            )
+            episode = episodes(observation_space=adapter.observation_spaces, action_space=adapter.action_spaces)
             observations, infos = adapter.reset(seed=seed)
             episode.add_env_reset(observations=observations, infos=infos)
         else:
-            actions = _act(adapter.env, step, rng)
+            actions = _act(adapter.get_action_space, step, rng)
             observations, rewards, terminateds, truncateds, infos = adapter.step(actions)
             episode.add_env_step(observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds)
         to_act = set(episode.get_agents_to_act()) if not episode.is_done else set()
         alive = [agent for agent in observations if agent in to_act]
         step = _Step(observations, {}, {}, {}, {agent: {} for agent in alive}, alive)
-    return None
+
+
+def _learns(make: Callable[[], ParallelEnv], run: str) -> None:
+    """Lets the connectors of an algorithm look at the spaces."""
+    from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
+
+    from rllib_llm_comm.algorithms.algorithms import ALGORITHMS
+    from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
+
+    try:
+        game = ParallelEnvAdapter(make())
+        seen = (spaces.Dict(game.observation_spaces), spaces.Dict(game.action_spaces))
+        config: Any = ALGORITHMS[run].get_default_config()
+        config.build_env_to_module_connector(spaces={INPUT_ENV_SPACES: seen, INPUT_ENV_SINGLE_SPACES: seen})
+    except UserError as error:
+        raise _NotApplicableError(f"training with it does not begin, but says: {error}") from None
+
+
+def _team_learns(make: Callable[[], ParallelEnv]) -> None:
+    from rllib_llm_comm.env_runners.joint_game import JointGame
+
+    try:
+        JointGame(make())
+    except UserError as error:
+        raise _NotApplicableError(f"training with it does not begin, but says: {error}") from None

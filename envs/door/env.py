@@ -73,7 +73,7 @@ _RIGHT, _WRONG = "opened the right door", "opened a wrong door"
 class Door(TellingGame):
     """The game as a PettingZoo parallel environment; the module's docstring is its page."""
 
-    shows_copies = True
+    shows_copies = keeps_contract = True
     metadata: ClassVar[dict[str, Any]] = {**TellingGame.metadata, "name": "door_v0"}
     env_id = ENV_ID
     steps = 2

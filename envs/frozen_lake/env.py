@@ -121,7 +121,7 @@ class FrozenLake(Game):
         brief: The game in a few sentences.
     """
 
-    shows_copies = True
+    shows_copies = keeps_contract = True
     metadata: ClassVar[dict[str, Any]] = {
         "name": "frozen_lake_v0",
         "render_modes": ["human", "ansi", "rgb_array"],

@@ -173,7 +173,7 @@ class MiniRTS(ParallelGame):
         "render_fps": 8,
     }
     env_id = ENV_ID
-    shows_copies = True
+    shows_copies = keeps_contract = True
     state_bounds = observations.BOUNDS
 
     def __init__(

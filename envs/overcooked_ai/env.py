@@ -166,7 +166,7 @@ class OvercookedAI(Game):
         brief: The game in a few sentences.
     """
 
-    shows_copies = True
+    shows_copies = keeps_contract = True
     metadata: ClassVar[dict[str, Any]] = {
         "name": "overcooked_ai_v0",
         "render_modes": ["human", "ansi", "rgb_array"],

@@ -182,7 +182,7 @@ class OvercookedText(Game):
         passed: Moment before the last `step` and those after each of its game steps; empty after `reset`.
     """
 
-    shows_copies = True
+    shows_copies = keeps_contract = True
     metadata: ClassVar[dict[str, Any]] = {
         "name": "overcooked_text_v0",
         "render_modes": ["human", "ansi", "rgb_array"],

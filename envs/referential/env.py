@@ -76,7 +76,7 @@ _RIGHT, _WRONG = "took the right one", "took a wrong one"
 class Referential(TellingGame):
     """The game as a PettingZoo parallel environment; the module's docstring is its page."""
 
-    shows_copies = True
+    shows_copies = keeps_contract = True
     metadata: ClassVar[dict[str, Any]] = {**TellingGame.metadata, "name": "referential_v0"}
     env_id = ENV_ID
     steps = 1

@@ -18,7 +18,7 @@ from rllib_llm_comm.agents.q_settings import QSettings
 from rllib_llm_comm.agents.q_team import QTeam
 from rllib_llm_comm.agents.recorded_settings import granted
 from rllib_llm_comm.agents.settings import require_whole, require_whole_numbers
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, shown
 from rllib_llm_comm.language.base_model import EMBEDDED
 from rllib_llm_comm.language.text_encoder import load_text_encoder
 
@@ -81,6 +81,9 @@ def _numeric(settings: dict[str, Any]) -> Callable[[], NumericNetwork]:
     if settings.get("critic_size") is not None:
         require_whole("critic_size", settings["critic_size"], 1, _MOST_SIZE)
     size, actions, critic_size = settings.pop("size"), settings.pop("actions"), settings.pop("critic_size", None)
+    team = settings.pop("team", [])  # for `NumericPolicy`; the network knows no names
+    if not isinstance(team, list) or not all(isinstance(name, str) for name in team):
+        raise UserError(f"`team` is {shown(team)} but must be a list of names.")
     checked = NumericSettings.from_mapping(settings)
     return lambda: NumericNetwork(checked, size, actions, critic_size)
 

@@ -26,7 +26,8 @@ VECTOR = "vector"
 TEAM_VECTORS = "team_vectors"
 STATE = "state"  # the game's whole state, as an environment tells it
 CRITIC_STATE = "critic_state"  # the same, flat, as the connector leaves it
-NETWORKS = ("mlp", "commnet")
+COMMNET = "commnet"
+NETWORKS = ("mlp", COMMNET)
 COMMUNICATION = ("hidden", "observations")
 ACTIVATIONS = {"tanh": nn.Tanh, "relu": nn.ReLU}
 AUTO, BY_STATE, BY_TEAM, BY_OWN, BY_PARTNER = "auto", "state", "team", "own", "partner"
@@ -89,7 +90,7 @@ class NumericSettings(FromMapping):
     @property
     def hears(self) -> bool:
         """True if agents see more than their own observation."""
-        return self.network == "commnet"
+        return self.network == COMMNET
 
     @property
     def inputs(self) -> tuple[str, str]:

@@ -29,7 +29,7 @@ class NumericPolicy(ArrayPolicy):
         for agent, memory, seen in asked:
             if VECTOR not in seen:
                 raise UserError(f"the observation of {agent!r} has no `{VECTOR}`, which this policy acts on.")
-            memory.seen[agent] = np.array(seen[VECTOR], np.float32)
+            memory.seen[agent] = np.array(seen[VECTOR], np.float32).reshape(-1)
             if memory.seen[agent].size != size:
                 raise UserError(
                     f"the `{VECTOR}` of {agent!r} has {memory.seen[agent].size} numbers but this policy was trained "
@@ -37,7 +37,7 @@ class NumericPolicy(ArrayPolicy):
                 )
         batch = {ACTION_MASK: self.masks(asked)}
         if self.network.settings.hears:
-            batch[TEAM_VECTORS] = torch.from_numpy(np.stack([_team(agent, memory) for agent, memory, _ in asked]))
+            batch[TEAM_VECTORS] = torch.from_numpy(np.stack([self._team(agent, memory) for agent, memory, _ in asked]))
         else:
             batch[VECTOR] = torch.from_numpy(np.stack([memory.seen[agent] for agent, memory, _ in asked]))
         return batch
@@ -62,8 +62,11 @@ class NumericPolicy(ArrayPolicy):
     def _central(self, agent: str, memory: ArrayMemory, seen: Observation) -> np.ndarray:
         if self.network.settings.critic_input == CRITIC_STATE:
             return np.asarray(seen.get(STATE, ()), np.float32)
-        return _team(agent, memory)
+        return self._team(agent, memory)
 
-
-def _team(agent: str, memory: ArrayMemory) -> np.ndarray:
-    return team_vectors(agent, sorted(memory.seen), memory.seen)
+    def _team(self, agent: str, memory: ArrayMemory) -> np.ndarray:
+        """The vectors of the team of the training, zeros for those who are still to come."""
+        trained = self.manifest.model_config.get("team", ())
+        # Another team than that of the training is the agents that have been seen.
+        team = list(trained) if memory.seen.keys() <= set(trained) else sorted(memory.seen)
+        return team_vectors(agent, team, memory.seen)

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from ray.rllib.algorithms.algorithm_config import NotProvided
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.connectors.module_to_env import NormalizeAndClipActions
+from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.spaces.space_utils import get_base_struct_from_space
 from ray.rllib.utils.typing import LearningRateOrSchedule
@@ -16,10 +17,11 @@ from ray.rllib.utils.typing import LearningRateOrSchedule
 from rllib_llm_comm.algorithms.env_registration import ensure_registered
 from rllib_llm_comm.algorithms.partners_config import PartnersConfigMixin
 from rllib_llm_comm.algorithms.planning_config import PlanningConfigMixin
+from rllib_llm_comm.algorithms.strict_config import shared_policy
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
 from rllib_llm_comm.env_runners.lean import LeanEnvRunner
-from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.errors import UserError, require_choice, shown
 from rllib_llm_comm.learners.losses import VALUE_CLIP_MODES
 from rllib_llm_comm.learners.multi_agent_ppo_learner import MultiAgentPPOLearner
 
@@ -137,6 +139,30 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         return pipeline
 
     @override(PPOConfig)
+    def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
+        """RLlib's own.
+
+        Args:
+            env: The games.
+            spaces: Their spaces, where there are no games.
+            device: As of RLlib.
+
+        Raises:
+            UserError: If agents that share a policy have different spaces.
+        """
+        seen, acts = spaces[INPUT_ENV_SINGLE_SPACES] if env is None and spaces else (None, None)
+        seen, acts = getattr(env, "single_observation_space", seen), getattr(env, "single_action_space", acts)
+        shared = self.policy_mapping_fn is shared_policy
+        if shared:
+            _require_equal(acts, "action")
+        try:
+            return super().build_env_to_module_connector(env=env, spaces=spaces, device=device)
+        except ValueError:
+            if shared:  # of which RLlib says nothing that a user could act on
+                _require_equal(seen, "observation")
+            raise
+
+    @override(PPOConfig)
     def validate(self) -> None:
         """Checks all settings; registers the environment with RLlib if PettingZoo knows it.
 
@@ -199,3 +225,24 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
 
 def _has_bounds(space: spaces.Space[Any]) -> bool:
     return any(isinstance(part, spaces.Box) for part in tree.flatten(get_base_struct_from_space(space)))
+
+
+def _require_equal(of_agents: Any, kind: str) -> None:
+    """Refuses agents of one policy whose spaces differ."""
+    if not isinstance(of_agents, spaces.Dict):
+        return
+    (first, wanted), *others = of_agents.spaces.items()
+    for agent, space in others:
+        if space == wanted:
+            continue
+        own: object = space
+        other: object = wanted
+        part = ""
+        if isinstance(space, spaces.Dict) and isinstance(wanted, spaces.Dict):
+            name = next(n for n in {**wanted.spaces, **space.spaces} if space.spaces.get(n) != wanted.spaces.get(n))
+            own, other, part = space.spaces.get(name), wanted.spaces.get(name), f" (`{name}`)"
+        raise UserError(
+            f"the {kind} space of agent {agent!r} is {shown(own)} but that of {first!r} is {shown(other)}{part}, and "
+            "agents that share a policy need equal ones; fill up the shorter with zeros and masked actions, give each "
+            "agent a policy of its own, or train QMIX, which takes both."
+        )

@@ -15,9 +15,10 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from rllib_llm_comm.agents.policy_folder import POLICY_FOLDER, PolicyExport, PolicyManifest, write_policy
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
 from rllib_llm_comm.algorithms.agent_policies import agents_apart
-from rllib_llm_comm.algorithms.policy_export import on_first_learner
+from rllib_llm_comm.algorithms.policy_export import on_first_learner, with_team
 from rllib_llm_comm.algorithms.trials_in_turn import TrialsInTurn
 from rllib_llm_comm.checkpoints.find_checkpoint import is_named
+from rllib_llm_comm.env_runners.plain_errors import raise_told
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 
@@ -74,7 +75,7 @@ class PolicyCheckpointMixin(TrialsInTurn):
             PolicyManifest(
                 algorithm=algorithm or type(self).__name__,
                 kind=export.kind,
-                model_config=export.model_config,
+                model_config=with_team(export, config),
                 communication=config.communication_settings().to_dict() if talks else {},
                 base_model_digest=export.base_model_digest,
                 teacher=getattr(config, "teacher", None),
@@ -84,6 +85,12 @@ class PolicyCheckpointMixin(TrialsInTurn):
                 **self.environment(),
             ),
         )
+
+    def training_step(self) -> None:
+        """RLlib's step; what games did wrong in EnvRunners elsewhere is raised here."""
+        super().training_step()
+        if self.env_runner_group is not None:
+            raise_told(self.env_runner_group)
 
     def environment(self) -> dict[str, Any]:
         """Id and settings of the environment, for the policy folder."""

@@ -14,7 +14,15 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 
-from rllib_llm_comm.agents.policy_folder import LANGUAGE, POLICY_FOLDER, PolicyExport, PolicyManifest, write_policy
+from rllib_llm_comm.agents.numeric_network import BY_TEAM, COMMNET
+from rllib_llm_comm.agents.policy_folder import (
+    LANGUAGE,
+    NUMERIC,
+    POLICY_FOLDER,
+    PolicyExport,
+    PolicyManifest,
+    write_policy,
+)
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, names_a_folder
 from rllib_llm_comm.algorithms.env_registration import agents_of, playable_id
 from rllib_llm_comm.algorithms.trials_in_turn import TrialsInTurn
@@ -64,7 +72,7 @@ def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str |
     manifest = PolicyManifest(
         algorithm=type(algo).__name__,
         kind=export.kind,
-        model_config=export.model_config,
+        model_config=with_team(export, algo.config),
         communication=_communication(algo) if export.kind == LANGUAGE else {},
         base_model_digest=export.base_model_digest,
         teacher=_callback_setting(algo, AddTeacherMessages, "teacher"),
@@ -75,6 +83,19 @@ def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str |
         env_config=dict(algo.config.env_config or {}),
     )
     return write_policy(target, files, manifest)
+
+
+def with_team(export: PolicyExport, config: Any) -> Mapping[str, Any]:
+    """The `model_config` of a policy; of numeric ones that hear or judge a team with `team`, the names in it, sorted.
+
+    Args:
+        export: The policy.
+        config: The algorithm's config.
+    """
+    told = export.model_config
+    if export.kind != NUMERIC or (told["network"] != COMMNET and told["critic_observation"] != BY_TEAM):
+        return told
+    return {**told, "team": sorted(map(str, agents_of(config.env, config.env_config)))}
 
 
 def on_first_learner(algo: Algorithm, function: Any, *, everywhere: bool = False, **kwargs: Any) -> Any:

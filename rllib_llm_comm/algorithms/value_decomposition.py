@@ -34,6 +34,7 @@ from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
 from rllib_llm_comm.env_runners.joint import JointEnvRunner, make_joint_game
 from rllib_llm_comm.env_runners.joint_game import MIXER_STATES, TEAM_REWARDS
 from rllib_llm_comm.env_runners.kitchen_team import KitchenTeamRunner
+from rllib_llm_comm.env_runners.plain_errors import raise_told
 from rllib_llm_comm.envs.overcooked_ai import ENV_ID
 from rllib_llm_comm.errors import UserError, require_choice, require_whole, shown
 from rllib_llm_comm.learners.joint_q_learner import OPTIMIZERS, JointQLearner
@@ -328,6 +329,7 @@ class ValueDecomposition(PolicyCheckpointMixin, DQN):
                 lambda runner: (runner.roll_out(wanted, played), runner.get_metrics()),
                 local_env_runner=config.num_env_runners == 0,
             )
+        raise_told(self.env_runner_group)
         self.metrics.aggregate([metrics for _, metrics in parts], key=ENV_RUNNER_RESULTS)
         episodes = [episode for played, _ in parts for episode in played]
         self.local_replay_buffer.add(episodes)

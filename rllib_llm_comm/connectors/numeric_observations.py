@@ -96,7 +96,7 @@ class NumericObservations(ConnectorV2):
             )
         if not isinstance(actions, gym.spaces.Discrete):
             raise UserError(f"the action space of agent {agent!r} is {actions}, but must be Discrete.")
-        shape = inner[VECTOR].shape or ()
+        shape = (math.prod(inner[VECTOR].shape or ()),)  # images, too, are read as vectors
         seen: dict[str, tuple[int, ...]] = {TEAM_VECTORS: (agents, *shape)} if self._team else {VECTOR: shape}
         if told:
             if not _tells_state(space):
@@ -129,7 +129,7 @@ class NumericObservations(ConnectorV2):
                 if len(single.observations) and self._is_new(agent, seen := newest_observation(single))
             ]
             latest = episode.custom_data.setdefault(LATEST_VECTORS, {})
-            latest.update({str(agent): np.array(seen[VECTOR], np.float32) for agent, _, seen in waiting})
+            latest.update({str(agent): np.array(seen[VECTOR], np.float32).reshape(-1) for agent, _, seen in waiting})
             for agent, single, seen in waiting:
                 single.set_observations(at_indices=-1, new_data=self._numbers(str(agent), seen, latest))
                 space = self.observation_space[agent]
@@ -153,7 +153,14 @@ class NumericObservations(ConnectorV2):
 
     def _is_new(self, agent: Any, observation: Any) -> bool:
         """True if this is an observation as the game gives it, not yet one that this connector has left."""
-        return VECTOR in observation and observation.keys() != self.observation_space[agent].spaces.keys()
+        if VECTOR not in observation:
+            return False
+        parts = self.observation_space[agent].spaces
+        # A game may show the very parts that are wanted, but as lists, images or numbers of another kind.
+        return observation.keys() != parts.keys() or any(
+            getattr(seen, "dtype", None) != parts[name].dtype or seen.shape != parts[name].shape
+            for name, seen in observation.items()
+        )
 
 
 def _tells_state(space: gym.Space) -> bool:

@@ -16,6 +16,7 @@ from ray.rllib.utils.metrics import NUM_AGENT_STEPS_SAMPLED, NUM_AGENT_STEPS_SAM
 from ray.tune.registry import ENV_CREATOR, _global_registry, register_env
 
 from rllib_llm_comm.env_runners.joint_game import JointGame
+from rllib_llm_comm.env_runners.plain_errors import PlainErrorsMixin
 from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.team_episodes import ACTIONS, MASK, REWARDS, TERMINATED, TeamEpisode
@@ -62,7 +63,7 @@ def make_joint_game(env: Any, env_config: Any, mixer_state: str, team_reward: st
     return JointGame(game, mixer_state, team_reward)
 
 
-class JointEnvRunner(SingleAgentEnvRunner):
+class JointEnvRunner(PlainErrorsMixin, SingleAgentEnvRunner):
     """RLlib's runner of one agent, which here is the team; it also gives whole episodes as arrays."""
 
     config: Any
@@ -88,16 +89,6 @@ class JointEnvRunner(SingleAgentEnvRunner):
         finally:
             self.config = config
         self._open: dict[str, list[SingleAgentEpisode]] = {}
-
-    @override(SingleAgentEnvRunner)
-    def _try_env_step(self, actions: Any) -> Any:
-        """Steps as RLlib does, but what a game does wrong is raised in its own sentence, not as a bare RuntimeError."""
-        try:
-            return super()._try_env_step(actions)
-        except RuntimeError as error:
-            if isinstance(error.__cause__, UserError):
-                raise error.__cause__ from None
-            raise
 
     @override(SingleAgentEnvRunner)
     def _increase_sampled_metrics(self, num_steps: int, num_episodes_completed: int) -> int:

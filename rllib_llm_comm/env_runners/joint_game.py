@@ -9,7 +9,8 @@ import gymnasium as gym
 import numpy as np
 
 from rllib_llm_comm.agents.observation_forms import flat, form_of, open_actions, size_of
-from rllib_llm_comm.envs.interface import ACTION_MASK, EPISODE_METRICS, TASK_SUCCESS, asked, require_gone
+from rllib_llm_comm.envs.game_contract import GameContract
+from rllib_llm_comm.envs.interface import ACTION_MASK, EPISODE_METRICS, TASK_SUCCESS, asked
 from rllib_llm_comm.errors import UserError, shown
 from rllib_llm_comm.learners.team_episodes import ACTIVE, MASK, SEEN, STATE
 
@@ -46,9 +47,8 @@ class JointGame(gym.Env):
 
     def __init__(self, env: Any, mixer_state: str = AUTO, team_reward: str = "mean") -> None:
         self.game = env
-        if not getattr(env, "possible_agents", None):
-            env.reset()
-        self.team = list(getattr(env, "possible_agents", None) or env.agents)
+        self._contract = GameContract(env)
+        self.team = self._contract.possible_agents
         self.forms = {agent: _form(env, agent) for agent in self.team}
         self._reward = TEAM_REWARDS[team_reward]
         self._rng = np.random.default_rng()
@@ -82,8 +82,8 @@ class JointGame(gym.Env):
             seed = int(self._rng.integers(_MAX_SEED))
         else:
             self._rng = np.random.default_rng(seed)
-        self._observations, self._infos = self.game.reset(seed=seed, options=options)
-        self._alive = self._of_the_team()
+        self._observations, self._infos = self._contract.reset(seed=seed, options=options)
+        self._alive = self._contract.alive
         self._seen[:] = 0.0
         return self._observe(), {}
 
@@ -100,24 +100,13 @@ class JointGame(gym.Env):
         choosing = set(asked(self._alive, self._infos))
         actions = {a: int(action[i]) for i, a in enumerate(self.team) if a in choosing}
         before = self._alive
-        self._observations, rewards, terminations, truncations, self._infos = self.game.step(actions)
-        require_gone(self.game.agents, terminations, truncations)
-        over = not self.game.agents
+        self._observations, rewards, terminations, truncations, self._infos = self._contract.step(actions)
+        over = not self._contract.alive
         stopped = [a for a in before if truncations.get(a, False) and not terminations.get(a, False)]
-        self._alive = stopped if over else self._of_the_team()
-        reward = float(self._reward([_paid(agent, rewards.get(agent, 0.0)) for agent in self.team]))
+        self._alive = stopped if over else self._contract.alive
+        reward = float(self._reward([rewards.get(agent, 0.0) for agent in self.team]))
         info = _told_at_end(self._infos) if over else {}
         return self._observe(), reward, over and not stopped, over and bool(stopped), info
-
-    def _of_the_team(self) -> list[Any]:
-        """The agents that are in the game."""
-        here = list(self.game.agents)
-        if strangers := [agent for agent in here if agent not in self.forms]:
-            raise UserError(
-                f"the game has agent {strangers[0]!r}, which is not in its team {shown(self.team)}; list all agents "
-                "that there may ever be in `possible_agents`, since a team is the same in every episode."
-            )
-        return here
 
     def _observe(self) -> dict[str, np.ndarray]:
         choosing = set(asked(self._alive, self._infos))
@@ -205,23 +194,12 @@ def _form(env: Any, agent: Any) -> dict[str, Any]:
 
 def _choices(env: Any, agent: Any) -> int:
     space = env.action_space(agent)
-    if not isinstance(space, gym.spaces.Discrete) or int(space.start) != 0:
+    if not isinstance(space, gym.spaces.Discrete):
         raise UserError(
-            f"the action space of agent {agent!r} is {space}, but value decomposition needs Discrete ones that count "
-            "from 0; train MAPPO or make the actions discrete."
+            f"the action space of agent {agent!r} is {space}, but value decomposition needs Discrete ones; make the "
+            "actions discrete."
         )
     return int(space.n)
-
-
-def _paid(agent: Any, reward: Any) -> float:
-    """An agent's reward as a number."""
-    try:
-        paid = float(reward)
-    except (TypeError, ValueError):
-        paid = np.nan
-    if not np.isfinite(paid):
-        raise UserError(f"the reward of {agent!r} is {shown(reward)} but must be a finite number.")
-    return paid
 
 
 def _own_state(game: Any) -> int | None:

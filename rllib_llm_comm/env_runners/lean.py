@@ -29,17 +29,19 @@ from ray.rllib.utils.metrics import (
     NUM_MODULE_STEPS_SAMPLED_LIFETIME,
 )
 
+from rllib_llm_comm.env_runners.plain_errors import PlainErrorsMixin
 from rllib_llm_comm.envs.rllib_adapter import shows_copies
 
 # Callbacks that RLlib calls for each game and that do nothing beside: `on_episode_end` also notes the chunks.
 _OFTEN = ("on_episode_created", "on_episode_start", "on_episode_step")
 
 
-class LeanEnvRunner(MultiAgentEnvRunner):
+class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):
     """RLlib's `MultiAgentEnvRunner`, quicker: the same episodes, callbacks, connectors, metrics and random numbers.
 
     It is the default of PPO's configs here. RLlib's own one comes back by
-    `config.env_runners(env_runner_cls=MultiAgentEnvRunner)`. Observations of other people's games are copied as ever.
+    `config.env_runners(env_runner_cls=MultiAgentEnvRunner)`. What a game does wrong it raises in the game's own
+    sentence, without RLlib's traceback. Observations of other people's games are copied as ever.
 
     Args:
         config: As of `MultiAgentEnvRunner`.

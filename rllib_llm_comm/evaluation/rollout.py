@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.agents.decision import Decision, draws_actions
+from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, asked, secret_of, solved, success_words
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.frames import frame_of
@@ -314,7 +315,8 @@ class PlayedGame:
     ) -> None:
         self.env = env
         self._watch, self._silence = watch, silence
-        self.observations, self.infos = env.reset(seed=seed)
+        self._contract = GameContract(env)
+        self.observations, self.infos = self._contract.reset(seed=seed)
         self.rewards: dict[str, float] = {}
         self.episode = new_episode(policy, env, seed)
         self.episode.no_silence = silence.missing if silence is not None else ""
@@ -338,10 +340,10 @@ class PlayedGame:
         episode.messages += [decision.said for decision in decisions.values() if decision.said]
         episode.shuffled_same += shuffled_same(decisions)
         actions = {agent: decision.action for agent, decision in decisions.items()}
-        self.observations, self.rewards, terminations, _, infos = self.env.step(actions)
+        self.observations, self.rewards, terminations, _, infos = self._contract.step(actions)
         self.infos = infos
         for agent, reward in self.rewards.items():
-            episode.returns[str(agent)] += float(reward)
+            episode.returns[str(agent)] = episode.returns.get(str(agent), 0.0) + reward
         episode.collisions += sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
         steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
         episode.length = steps or episode.length + 1
@@ -383,11 +385,11 @@ def new_episode(policy: Any, env: Any, seed: int) -> Episode:
 
     Args:
         policy: The policy that plays it.
-        env: The environment.
+        env: The environment; it is reset.
         seed: Its seed.
     """
     manifest = getattr(policy, "manifest", None)
-    agents = [str(agent) for agent in env.possible_agents]
+    agents = [str(agent) for agent in getattr(env, "possible_agents", None) or env.agents]
     return Episode(
         env_id=str(getattr(manifest, "env", None) or getattr(env, "metadata", {}).get("name", "")),
         settings=dict(getattr(env.unwrapped, "settings", {})),

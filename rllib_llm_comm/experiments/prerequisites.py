@@ -114,18 +114,19 @@ def _check_observations(stage: str, run: str, config: Any) -> None:
     import gymnasium as gym
     from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
 
+    from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
+
     env = _make(config)
     try:
-        seen = {agent: env.observation_space(agent) for agent in env.possible_agents}
-        acts = gym.spaces.Dict({agent: env.action_space(agent) for agent in env.possible_agents})
+        game = ParallelEnvAdapter(env)
     finally:
         env.close()
-    spaces = (gym.spaces.Dict(seen), acts)
+    spaces = (gym.spaces.Dict(game.observation_spaces), gym.spaces.Dict(game.action_spaces))
     try:
         config.build_env_to_module_connector(spaces={INPUT_ENV_SPACES: spaces, INPUT_ENV_SINGLE_SPACES: spaces})
     except UserError as error:
         reason = str(error)
-        for space in seen.values():
+        for space in game.observation_spaces.values():
             names = ", ".join(f"`{name}`" for name in getattr(space, "spaces", {})) or type(space).__name__
             reason = reason.replace(str(space), f"a Dict of {names}")
         hint = " (`env_config.observe` chooses)" if "observe" in (config.env_config or {}) else ""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import asked, teacher_state
 from rllib_llm_comm.errors import UserError, require_choice
@@ -249,20 +250,22 @@ class _Collector:
 
     def _play(self, target: int, progress: Callable[[int, int], None] | None, begun: Mapping[str, int]) -> None:
         rng = np.random.default_rng([self._settings["seed"], self.round])
-        games = []
+        games, contracts = [], {}
         for number, env in enumerate(self._envs):
-            observations, infos = env.reset(seed=int(rng.integers(2**31)))
-            games.append((self.round * len(self._envs) + number, env, observations, infos))
+            episode = self.round * len(self._envs) + number
+            contracts[episode] = GameContract(env)
+            observations, infos = contracts[episode].reset(seed=int(rng.integers(2**31)))
+            games.append((episode, env, observations, infos))
         while games:
             turns = []
             for episode, env, observations, infos in games:
-                choosing = asked(observations, infos)
+                choosing = asked([agent for agent in observations if agent in env.agents], infos)
                 self._label(episode, env, observations, infos, choosing, rng)
                 turns.append(choosing)
             actions = self._act(games, turns, rng)
             following = []
             for (episode, env, _, _), chosen in zip(games, actions, strict=True):
-                observations, _, _, _, infos = env.step(chosen)
+                observations, _, _, _, infos = contracts[episode].step(chosen)
                 if env.agents:
                     following.append((episode, env, observations, infos))
             games = following

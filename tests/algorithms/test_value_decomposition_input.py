@@ -129,7 +129,7 @@ def test_what_a_game_does_wrong_is_raised_in_its_own_sentence(small_ray):
     register_env("toys/raw", lambda _: Unpaid())
     algo = config("toys/raw").build_algo()
     try:
-        with pytest.raises(UserError, match="the reward of 'ann' is nan but must be a finite number"):
+        with pytest.raises(UserError, match="the reward of agent 'ann' in step 1 is nan but"):
             algo.train()
     finally:
         algo.stop()

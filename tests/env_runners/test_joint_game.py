@@ -196,10 +196,10 @@ class Faulty(Uneven):
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ("observation", r"the observation of 'a' is \[1.0, nan\], which holds something that is no finite number"),
-        ("stranger", r"the game has agent 'd', which is not in its team \['a', 'b', 'c'\]; list all agents"),
-        (float("nan"), "the reward of 'b' is nan but must be a finite number"),
-        (None, "the reward of 'b' is None but must be a finite number"),
+        ("observation", "the observation of agent 'a' in step 1 is .*nan.* but must be of finite numbers"),
+        ("stranger", r"the game has agent 'd' in step 1, which is not in its `possible_agents` \['a', 'b', 'c'\]"),
+        (float("nan"), "the reward of agent 'b' in step 1 is nan but must be a finite number"),
+        (None, "the reward of agent 'b' in step 1 is None but must be a finite number"),
     ],
 )
 def test_faults_of_a_game_are_told(fault, sentence):

@@ -372,3 +372,26 @@ def test_killed_again_and_again_nothing_is_paid_twice(tmp_path, monkeypatch):
     assert {(row["prompt"], row["message"]) for row in rows(folder)} == {
         (row["prompt"], row["message"]) for row in rows(tmp_path / "whole")
     }
+
+
+def test_agents_that_come_and_go_are_labelled_while_they_choose(tmp_path):
+    """Who has ended chooses no more, and who comes later is asked from its first observation on."""
+    import odd_games
+
+    from rllib_llm_comm.teachers.base import Teacher, register_teacher
+
+    class Clock(Teacher):
+        name = "clock"
+
+        def messages(self, request, *, rng):
+            return {agent: request.observations[agent] for agent in request.agents}
+
+    register_teacher("clock", Clock)
+    odd_games.register()
+    collect_labels(
+        "odd/game-v0", tmp_path, env_config={"kind": "comes and goes"}, policy="random", teacher="clock", num_envs=1,
+        target_labels=6, max_labels_per_prompt=9,
+    )  # fmt: skip
+    told = {(row["agent"], row["message"]) for row in rows(tmp_path)}
+    moments = [("a", 0), ("a", 1), ("a", 2), ("b", 2), ("b", 3), ("b", 4)]
+    assert told == {(who, f"i am {who}, it is {when}") for who, when in moments}

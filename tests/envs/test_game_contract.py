@@ -1,0 +1,118 @@
+"""Games of strangers under the adapter: what it plays, what it refuses, and what it says."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from odd_games import IN_PLAY, LENGTH, PLAYED, SPACES, Odd
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+from rllib_llm_comm.envs.game_contract import GameContract
+from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter
+from rllib_llm_comm.errors import UserError
+
+
+def play(game, episodes=2):
+    """Plays as RLlib does, into episodes that check its protocol."""
+    env, played = ParallelEnvAdapter(game), []
+    for number in range(episodes):
+        episode = MultiAgentEpisode(observation_space=env.observation_spaces, action_space=env.action_spaces)
+        observations, infos = env.reset(seed=number)
+        episode.add_env_reset(observations=observations, infos=infos)
+        while not episode.is_done:
+            actions = dict.fromkeys(episode.get_agents_to_act(), 0)
+            observations, rewards, terminateds, truncateds, infos = env.step(actions)
+            episode.add_env_step(observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds)
+        played.append(episode)
+    return played
+
+
+@pytest.mark.parametrize("kind", PLAYED)
+def test_every_agent_is_asked_from_its_first_observation_to_its_end(kind):
+    game = Odd(kind)
+    for episode in play(game):
+        first, second = (episode.agent_episodes[str(agent)] for agent in game.ids)
+        begin = {"comes later": 2, "comes later, busy": 3, "comes and goes": 2, "paid on arrival": 2}.get(kind, 0)
+        end = {"one step": 1, "leaves": 3, "comes and goes": 3, "all leave one by one": 3}.get(kind, LENGTH)
+        last = {"one step": 1, "all leave one by one": 4}.get(kind, LENGTH)
+        assert (len(first), len(second)) == (end, last - begin)
+        assert first.is_terminated and second.is_terminated
+        assert first.get_return() == end
+        assert second.get_return() == last - begin + (kind == "paid on arrival") + (kind == "comes later, busy")
+        assert [info["duration"] for info in second.get_infos()] == [0, *[1] * (last - begin)]
+        seen = second.get_observations(0)["vector"]
+        np.testing.assert_allclose(seen, np.full(3, begin / LENGTH), rtol=1e-6)
+        names = sorted(map(str, game.ids))
+        asked = [sorted(map(str, acted)) for acted in game.acted]
+        assert asked == [[n for n, a, b in zip(names, (0, begin), (end, last), strict=True) if a <= t < b]
+                         for t in range(len(asked))]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", IN_PLAY)
+def test_what_cannot_be_played_is_told_with_agent_step_and_part(kind):
+    part, when = IN_PLAY[kind]
+    with pytest.raises(UserError) as told:
+        play(Odd(kind))
+    sentence = str(told.value)
+    assert part in sentence and when in sentence
+    if kind not in ("nobody begins", "four results"):
+        who = "c" if kind in ("stranger", "reward of a stranger") else "a"
+        assert f"'{who}'" in sentence
+
+
+def test_actions_that_do_not_count_from_0_are_refused():
+    with pytest.raises(UserError, match=r"agent 'a' is Discrete\(3, start=1\), but .*" + SPACES["from one"]):
+        ParallelEnvAdapter(Odd("from one"))
+
+
+def test_agents_that_follow_each_other_without_a_common_step_are_refused():
+    """RLlib ends an episode when all agents that it knows have ended."""
+
+    class Relay(Odd):
+        def reset(self, seed=None, options=None):
+            seen, infos = super().reset()
+            self.agents = ["a"]
+            return seen, infos
+
+        def step(self, actions):
+            seen, rewards, ends, cuts, infos = super().step(actions)
+            self.agents = ["b"]
+            return {agent: self.seen(agent) for agent in "ab"}, rewards, {"a": True}, cuts, infos
+
+    env = ParallelEnvAdapter(Relay())
+    env.reset()
+    with pytest.raises(UserError, match=r"in step 1, in which only \['b'\] go on"):
+        env.step({"a": 0})
+
+
+def test_agents_whose_texts_are_equal_are_refused():
+    class Twins(Odd):
+        def __init__(self):
+            super().__init__()
+            self.possible_agents = [1, "1"]
+
+    with pytest.raises(UserError, match="`possible_agents` is .* name of its own"):
+        GameContract(Twins())
+
+
+@pytest.mark.parametrize("value", [np.float16(6e4), np.float32(3e38)])
+def test_large_finite_numbers_are_no_fault(value):
+    class Large(Odd):
+        def seen(self, agent):
+            return {**super().seen(agent), "vector": np.full(3, value)}
+
+    with np.errstate(over="ignore"):
+        assert len(play(Large())) == 2
+
+
+def test_spaces_that_are_no_dictionaries_are_checked_too():
+    class Plain(Odd):
+        def observation_space(self, agent):
+            return gym.spaces.Discrete(4)
+
+        def seen(self, agent):
+            return self.t
+
+    with pytest.raises(UserError, match=r"the observation of agent 'a' in step 4 is 4 but must be in Discrete\(4\)"):
+        play(Plain())
