@@ -12,7 +12,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ _MOST_TOKENS = 2**40
 _MAX_SHOWN = 4096  # much more than errors show in the end, so that no key is cut in two
 _LATE = "time-out"
 _LARGE = f"an answer larger than {_MAX_BODY_BYTES >> 20} MiB"
+_STREAM = "a stream of pieces, which it was not asked for; turn streaming off at the server"
 _RETRIED = frozenset({408, 409, 429})
 # Statuses by which a server says that it did nothing: all of 4xx but a time-out, and "unavailable".
 _BUSY = 503
@@ -30,6 +31,7 @@ _BUSY = 503
 _NEVER_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
 _BODY_HEADERS = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 QUOTA = "insufficient_quota"
+_TEXTS: Mapping[str, str] = {"text": "text", "output_text": "text", "refusal": "refusal"}
 
 
 @dataclass(frozen=True)
@@ -37,16 +39,18 @@ class Completion:
     """Answer of a server.
 
     Attributes:
-        text: The answer; empty if there is none, as in a refusal.
+        text: The answer; empty if there is none, as where there are only thoughts.
         cut: Whether it ended because it became too long.
         sent: Tokens of the question, if the server counts.
         received: Tokens of the answer, if the server counts.
+        unread: Kinds of its parts that are neither text nor thoughts.
     """
 
     text: str
     cut: bool
     sent: int | None
     received: int | None
+    unread: tuple[str, ...] = ()
 
 
 class Meter(Protocol):
@@ -253,7 +257,7 @@ class _Exchange:
             guard.cancel()
             self._meter.end(self.completion, free)
         headers = [(name, value) for name, value in response.headers.items() if name.lower() not in _BODY_HEADERS]
-        if self._refused is not None or self.trouble == _LARGE:
+        if self._refused is not None or self.trouble in (_LARGE, _STREAM):
             headers.append(("x-should-retry", "false"))
         return type(response)(status, headers=headers, content=body, request=request)
 
@@ -278,6 +282,8 @@ class _Exchange:
             if self.completion is not None:
                 return status, body, False
             trouble = f"something that is no chat completion: {body[:_MAX_SHOWN].decode('utf-8', 'replace')}"
+            if body.lstrip().startswith(b"data:"):
+                trouble = _STREAM
         self.trouble = trouble
         return (408 if trouble == _LATE else 502), b"", False
 
@@ -339,18 +345,48 @@ def read_completion(body: bytes) -> Completion | None:
     try:
         document = json.loads(body)
         choice = document["choices"][0]
-        text = choice["message"]["content"]
+        text, unread = _text_of(choice["message"])
         usage = document.get("usage")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return None
     usage = usage if isinstance(usage, dict) else {}
     return Completion(
-        # A refusal or a tool call has no content. JSON may hold half a surrogate pair, which no file takes.
-        text=text.encode("utf-8", "replace").decode() if isinstance(text, str) else "",
+        text=text.encode("utf-8", "replace").decode(),  # JSON may hold half a surrogate pair, which no file takes
         cut=choice.get("finish_reason") == "length",
         sent=_count(usage.get("prompt_tokens")),
         received=_count(usage.get("completion_tokens")),
+        unread=unread,
     )
+
+
+def _text_of(message: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Text of a message, and the kinds of its parts that are neither text nor thoughts.
+
+    Raises:
+        TypeError: If it has no content of any known form.
+        KeyError: If it has none at all, and nothing that stands in its place.
+    """
+    if message.get("content") is None:
+        if not set(message) & {"content", "reasoning", "reasoning_content", "refusal", "tool_calls"}:
+            raise KeyError("content")
+        refusal = message.get("refusal")  # thoughts apart or a tool call leave no text
+        return (refusal if isinstance(refusal, str) else ""), ()
+    content = message["content"]
+    texts, unread = [], set()
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        kind = str(part.get("type", "text"))
+        text = part.get(_TEXTS.get(kind, ""))
+        text = text.get("value") if isinstance(text, dict) else text
+        if "think" in kind or "reason" in kind or part.get("thought") is True:
+            continue
+        if isinstance(text, str):
+            texts.append(text)
+        else:
+            unread.add(kind)
+    return "".join(texts), tuple(sorted(unread))
 
 
 def _count(value: Any) -> int | None:

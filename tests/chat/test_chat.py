@@ -109,6 +109,63 @@ def test_an_answer_without_text_is_empty():
         assert client(server).complete("hi") == ""
 
 
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+
+
+@pytest.mark.parametrize(
+    ("message", "answer"),
+    [
+        ({"content": [THOUGHT, {"type": "text", "text": "hello"}]}, "hello"),
+        ({"content": [{"type": "output_text", "text": "hel"}, {"type": "output_text", "text": "lo"}]}, "hello"),
+        (
+            {"content": [{"type": "reasoning", "text": "hm"}, {"type": "redacted_thinking", "data": "x"}, "hello"]},
+            "hello",
+        ),
+        ({"content": [{"text": "hm", "thought": True}, {"text": "hello"}]}, "hello"),
+        ({"content": [{"type": "text", "text": {"value": "hello", "annotations": []}}]}, "hello"),
+        ({"content": {"type": "text", "text": "hello"}}, "hello"),
+        ({"content": [{"type": "refusal", "refusal": "I'm sorry."}]}, "I'm sorry."),
+        ({"content": None, "refusal": "I'm sorry."}, "I'm sorry."),
+        ({"content": "hello", "reasoning_content": "hm", "refusal": None}, "hello"),
+        ({"content": None, "reasoning_content": "hm"}, ""),
+        ({"reasoning": "hm"}, ""),
+        ({"content": [THOUGHT]}, ""),
+        ({"content": []}, ""),
+    ],
+)
+def test_an_answer_in_parts_is_read_without_its_thoughts(message, answer, caplog):
+    with ChatServer(json.dumps({"choices": [{"message": message}]}).encode()) as server:
+        assert client(server).complete("hi") == answer and len(server.requests) == 1
+    assert bool(caplog.records) == (answer == "")
+
+
+@pytest.mark.parametrize(
+    "message", [{}, {"content": 5}, {"content": [5]}, {"content": True}, "hello", [{"content": "hi"}]]
+)
+def test_a_message_of_no_known_form_is_no_completion(message):
+    with ChatServer(json.dumps({"choices": [{"message": message}]}).encode(), "hello") as server:
+        assert client(server).complete("hi") == "hello" and len(server.requests) == 2
+
+
+def test_parts_that_hold_no_text_are_named_once_and_not_asked_again(caplog):
+    picture = {"type": "image_url", "image_url": {"url": "data:,"}}
+    replies = ([{"message": {"content": parts}}] for parts in ([picture], [picture, "hello"], [picture, "ho"]))
+    with ChatServer(*(json.dumps({"choices": choices}).encode() for choices in replies)) as server:
+        asked = client(server)
+        with pytest.raises(ChatError, match="'image_url'"):
+            asked.complete("hi")
+        assert asked.complete("hi") == "hello" and asked.complete("hi") == "ho" and len(server.requests) == 3
+    assert len(caplog.records) == 1 and asked.counters.failures == 1
+
+
+def test_a_stream_is_not_asked_for_again():
+    piece = json.dumps({"choices": [{"delta": {"content": "hello"}}]})
+    with ChatServer(f"data: {piece}\n\ndata: [DONE]\n\n".encode()) as server:
+        with pytest.raises(ChatError, match="turn streaming off"):
+            client(server).complete("hi")
+        assert len(server.requests) == 1
+
+
 def test_answers_are_bounded():
     with ChatServer("x" * 100_000, completion("y" * 2_000_000)) as server:
         asked = client(server, max_tokens=10)

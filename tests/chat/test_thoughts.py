@@ -59,8 +59,10 @@ MARKS = ["<think>", "</think>", "<thinking>", "[THINK]", "[/THINK]", "<|channel|
          "<|channel>thought", "<channel|>", "◁/think▷", "</seed:think>", "<|START_RESPONSE|>"]  # fmt: skip
 PHRASES = ["wait", "go to the counter", "chop the tomato"]
 # Texts of everything but marks; much in them looks like some.
-PIECES = ["think", "Thinking: ", "analysis of", "final", "<b>", "a < b > c", "[thinking] ", "[1] ", "|", "\n", " ", '"', "{",
-          "}", "`", "'", "```\n", "</", "<|", "|>", "assistant", "</thin", "yes", "thoughts", "\u25c1"]  # fmt: skip
+PIECES = [
+    "think", "Thinking: ", "analysis of", "final", "<b>", "a < b > c", "[thinking] ", "[1] ", "|", "\n", " ", '"', "{",
+    "}", "`", "'", "```\n", "</", "<|", "|>", "assistant", "</thin", "yes", "thoughts", "◁",
+]  # fmt: skip
 plain = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map("".join)
 
 
