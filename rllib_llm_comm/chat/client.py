@@ -14,7 +14,7 @@ from rllib_llm_comm.chat.cache import AnswerCache, SpendingLedger, request_key
 from rllib_llm_comm.chat.chat_model import ChatAnswer
 from rllib_llm_comm.chat.circuit_breaker import MOST_LOST, PAUSE, Breaker
 from rllib_llm_comm.chat.dialect import Dialect
-from rllib_llm_comm.chat.endpoint import read_key, shown
+from rllib_llm_comm.chat.endpoint import holds_key, read_key, shown
 from rllib_llm_comm.chat.purposes import asking, cut_too_early, tokens_for
 from rllib_llm_comm.chat.rate import SharedRate
 from rllib_llm_comm.chat.settings import ChatSettings
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_CHARACTERS_PER_TOKEN = 16
+_LONG_KEY = 20  # so long that none is in an answer by chance
 _HINTS = {401: "is the key right?", 403: "is the key allowed this?", 404: "is the model's name right?"}
 # Errors that no other question would change: an address that is left, a wrong key, an empty account, an unknown model.
 _HOPELESS = frozenset({301, 302, 307, 308, 401, 402, 404})
@@ -240,6 +241,10 @@ class ChatClient:
         text = completion.text[: tokens * _MAX_CHARACTERS_PER_TOKEN]
         if len(self._secret) > 8:
             text = text.replace(self._secret, "[key]")
+            if len(self._secret) >= _LONG_KEY and holds_key(text, self._secret):
+                raise ChatError(
+                    f"The chat model {self.model!r} answered with the key in disguise; do not use this server."
+                )
         unread = shown(", ".join(repr(kind) for kind in completion.unread), self._secret)
         if unread and not text:
             raise ChatError(
@@ -268,7 +273,7 @@ class ChatClient:
             logger.warning("Chat model %s: %s", self.model, what)
 
     def _lost(self, lost: LostError) -> ChatError:
-        why = shown(str(lost), self._secret)
+        why = str(lost)
         with self._lock:
             self._breaker.lose(why)
             if self._breaker.tripped:

@@ -18,6 +18,9 @@ from typing import Any, Protocol
 
 import openai
 
+from rllib_llm_comm.chat.endpoint import shown
+from rllib_llm_comm.chat.network import blame, build_client
+
 _MAX_BODY_BYTES = 1 << 20
 _MOST_TOKENS = 2**40
 _MAX_SHOWN = 4096  # much more than errors show in the end, so that no key is cut in two
@@ -27,6 +30,7 @@ _STREAM = "a stream of pieces, which it was not asked for; turn streaming off at
 _RETRIED = frozenset({408, 409, 429})
 # Statuses by which a server says that it did nothing: all of 4xx but a time-out, and "unavailable".
 _BUSY = 503
+_PROXY_WANTS_A_USER = 407
 # Errors of the HTTP library before anything was sent.
 _NEVER_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
 _BODY_HEADERS = frozenset({"content-encoding", "content-length", "transfer-encoding"})
@@ -73,7 +77,7 @@ class Meter(Protocol):
 
 
 class LostError(Exception):
-    """No usable answer came, repetitions included; its text may hold the key.
+    """No usable answer came, repetitions included; its text never holds the key.
 
     Attributes:
         requests: Requests sent.
@@ -117,10 +121,10 @@ class Wire:
     """
 
     def __init__(self, secret: str, base_url: str | None, timeout: float, max_retries: int) -> None:
-        self._timeout = timeout
+        self._secret, self._timeout = secret, timeout
         # A connection of its own for each request: only of a new one the socket is told, which the deadline shuts.
         limits = type(openai.DEFAULT_CONNECTION_LIMITS)(max_keepalive_connections=0)
-        self._http = _Http(timeout=timeout, limits=limits)
+        self._http = build_client(lambda: _Http(timeout=timeout, limits=limits))
         self._sdk = openai.OpenAI(
             api_key=secret, base_url=base_url, timeout=timeout, max_retries=max_retries, http_client=self._http
         )
@@ -139,7 +143,7 @@ class Wire:
             LostError: If no usable answer came.
             UserError: From the meter.
         """
-        exchange = self._http.own.exchange = _Exchange(meter, self._timeout)
+        exchange = self._http.own.exchange = _Exchange(meter, self._timeout, self._secret)
         rest = {name: value for name, value in body.items() if name not in ("model", "messages")}
         failure: Exception | None = None
         try:
@@ -148,10 +152,8 @@ class Wire:
                 pass
         except _Stop as stop:
             failure = stop.error
-        except openai.APIStatusError:
+        except Exception:  # the package's and the HTTP library's own
             failure = exchange.failure()
-        except Exception:  # the package's others and the HTTP library's own
-            failure = LostError(exchange.trouble or "no answer", exchange.requests)
         if failure is not None:
             raise failure
         assert exchange.completion is not None
@@ -177,17 +179,22 @@ class BoundedHttp(openai.DefaultHttpxClient):
     Args:
         timeout: Seconds until a request counts as lost, whatever trickles in.
         usable: Whether a body is what was asked for.
+
+    Attributes:
+        blame: What the environment has to do with the failure of the latest request.
     """
 
     def __init__(self, timeout: float, usable: Callable[[bytes], bool]) -> None:
         limits = type(openai.DEFAULT_CONNECTION_LIMITS)(max_keepalive_connections=0)
         super().__init__(timeout=timeout, limits=limits)
         self._longest, self._usable = timeout, usable
+        self.blame = ""
 
     def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
         """Sends a request, to nowhere else than it says."""
         guard = _Deadline(self._longest)
         request.extensions = {**request.extensions, "trace": guard.trace}
+        self.blame = ""
         try:
             deadline = time.monotonic() + self._longest
             response = super().send(request, **{**options, "stream": True, "follow_redirects": False})
@@ -195,6 +202,9 @@ class BoundedHttp(openai.DefaultHttpxClient):
                 body, trouble = _read(response, deadline)
             finally:
                 response.close()
+        except Exception as error:
+            self.blame = blame(request.url, guard.met, error)
+            raise
         finally:
             guard.cancel()
         status = int(response.status_code)
@@ -215,10 +225,10 @@ class _Exchange:
         requests: Requests sent.
     """
 
-    def __init__(self, meter: Meter, timeout: float) -> None:
-        self._meter, self._timeout = meter, timeout
+    def __init__(self, meter: Meter, timeout: float, secret: str) -> None:
+        self._meter, self._timeout, self._secret = meter, timeout, secret
         self.completion: Completion | None = None
-        self.trouble = ""
+        self.trouble = self._blame = ""
         self.requests = 0
         self._refused: RefusedError | None = None
 
@@ -226,7 +236,7 @@ class _Exchange:
         """The error for the latest request's status."""
         if self._refused is not None:
             return self._refused
-        return LostError(self.trouble, self.requests)
+        return LostError(f"{self.trouble or 'no answer'}{self._blame}", self.requests)
 
     def run(self, request: Any, send: Callable[[], Any]) -> Any:
         """One request; gives the package a response that it repeats, reports or takes."""
@@ -243,12 +253,14 @@ class _Exchange:
             deadline = time.monotonic() + self._timeout
             response = send()
             try:
+                self._blame = blame(request.url, guard.met)
                 status, body, free = self._judge(response, deadline)
             finally:
                 response.close()
         except Exception as error:
             name = type(error).__name__
             free = name in _NEVER_SENT
+            self._blame = blame(request.url, guard.met, error)
             self.trouble = (
                 _LATE if "Timeout" in name or guard.passed else "no connection" if free else f"broken answer, {name}"
             )
@@ -273,7 +285,11 @@ class _Exchange:
             return status, body, True
         if status >= 400:
             code, text = _told(body)
-            self.trouble = f"HTTP {status}: {text}"
+            if status == _PROXY_WANTS_A_USER:
+                text = (
+                    f"nobody was let{self._blame or ' through a proxy'}; write its user and password into the address"
+                )
+            self.trouble = f"HTTP {status}: {shown(text, self._secret)}"
             if code == QUOTA or not (status in _RETRIED or status >= 500):
                 self._refused = RefusedError(status, code, text)
             return status, body, (status < 500 and status != 408) or status == _BUSY
@@ -281,7 +297,8 @@ class _Exchange:
             self.completion = read_completion(body)
             if self.completion is not None:
                 return status, body, False
-            trouble = f"something that is no chat completion: {body[:_MAX_SHOWN].decode('utf-8', 'replace')}"
+            told = shown(body[:_MAX_SHOWN].decode("utf-8", "replace"), self._secret)
+            trouble = f"something that is no chat completion: {told}"
             if body.lstrip().startswith(b"data:"):
                 trouble = _STREAM
         self.trouble = trouble
@@ -296,17 +313,21 @@ class _Deadline:
 
     Attributes:
         passed: Whether the time was up before `cancel`.
+        met: Host and port of the server or the proxy that was connected to.
     """
 
     def __init__(self, seconds: float) -> None:
         self.passed = False
+        self.met: tuple[str, int] | None = None
         self._socket: Any = None
         self._timer = threading.Timer(seconds, self._shut)
         self._timer.daemon = True
         self._timer.start()
 
     def trace(self, event: str, info: dict[str, Any]) -> None:
-        """Notes the socket of a new connection, as the HTTP library tells it."""
+        """Notes the place and the socket of a new connection, as the HTTP library tells it."""
+        if event.endswith(".connect_tcp.started"):
+            self.met = info["host"], info["port"]
         stream = info.get("return_value")
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")) and stream is not None:
             self._socket = stream.get_extra_info("socket")
