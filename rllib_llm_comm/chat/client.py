@@ -252,22 +252,23 @@ class ChatClient:
                 "`extra_body`, or ask another model."
             )
         if unread:
-            self._tell_once(f"parts of the kind {unread}, which hold no text and are left out.")
+            self._tell_once("parts", f"parts of the kind {unread}, which hold no text, are left out.")
         if completion.cut:
             self._count(truncated=1)
             self._tell_once(
+                "cut",
                 f"an answer ({asking().purpose}) was cut off after {tokens} tokens; raise `max_tokens`. Further ones "
-                "are only counted."
+                "are only counted.",
             )
         elif not without_thoughts(text):
             self._tell_once(
+                "empty",
                 f"an answer ({asking().purpose}) has no content beside thoughts; if that goes on, turn its thinking "
-                "off by `extra_body`."
+                "off by `extra_body`. Told once.",
             )
         return ChatAnswer(text, tokens if completion.cut else 0)
 
-    def _tell_once(self, what: str) -> None:
-        kind = what.partition(" (")[0]
+    def _tell_once(self, kind: str, what: str) -> None:
         if kind not in self._told:
             self._told.add(kind)
             logger.warning("Chat model %s: %s", self.model, what)

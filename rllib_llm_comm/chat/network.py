@@ -42,7 +42,10 @@ def _certificate_fault() -> str:
             why = "holds no certificate" if isinstance(error, ssl.SSLError) else f"cannot be read ({error.strerror})"
             return f"`{name}` is {value!r}, which {why}; give a file with certificates in PEM format, or unset it."
     for name, value in _given("sslkeylogfile"):
-        return f"`{name}` is {value!r} but cannot be written to; give a file that can, or unset it."
+        try:
+            open(value, "a").close()
+        except OSError as error:
+            return f"`{name}` is {value!r} but cannot be written to ({error.strerror}); correct or unset it."
     return ""
 
 
@@ -91,7 +94,7 @@ def blame(url: Any, met: tuple[str, int] | None, error: Exception | None = None)
     if met is None or met == (host, url.port or _PORTS.get(url.scheme)):
         return ""
     for name, value in (*_given(f"{url.scheme}_proxy"), *_given("all_proxy")):
-        told = f": {error}" if type(error).__name__ == "ProxyError" else ""
+        told = f", which answers {str(error)[:3]}" if type(error).__name__ == "ProxyError" else ""
         return (
             f" through the proxy {without_passwords(value)} of `{name}`{told}; correct or unset the variable, or name "
             f"{host} in `NO_PROXY`"

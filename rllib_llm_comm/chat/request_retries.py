@@ -299,7 +299,7 @@ class _Exchange:
                 return status, body, False
             told = shown(body[:_MAX_SHOWN].decode("utf-8", "replace"), self._secret)
             trouble = f"something that is no chat completion: {told}"
-            if body.lstrip().startswith(b"data:"):
+            if body.lstrip().startswith((b"data:", b"event:")):
                 trouble = _STREAM
         self.trouble = trouble
         return (408 if trouble == _LATE else 502), b"", False

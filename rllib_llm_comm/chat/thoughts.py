@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterator
 
 _NAME = r"(?i:(?:\w+:|\w+_)?(?:think(?:[:_]\w+)?|thinking|thoughts?|reasoning|reflection|scratchpad))"
-_LOUD = r"(?:THINK|THINKING|THOUGHT|REASONING)"
 _OPENING = (
     rf"<{_NAME}(?:\s+\w+=[^<>\n]*)?>",  # most families
-    rf"\[{_LOUD}\]",  # Mistral; brackets around small letters are plain text
+    r"\[THINK\]",  # Mistral; other words in brackets are headings of an answer
     rf"<\|(?i:begin_of_|start_of_|start_|content_)?{_NAME}\|>",  # OpenThinker, Command, Solar, Inkling
     rf"◁{_NAME}▷",  # Kimi
     rf"<\|open\|>{_NAME}<\|sep\|>",
@@ -23,11 +22,10 @@ _OPENING = (
     r"<unused94>(?:thought\b)?",  # MedGemma
     # gpt-oss: what it says to tools and on the way is not the answer either
     r"(?:<\|start\|>assistant)?<\|channel\|>\s*(?:analysis|commentary)\b[^<\n]*(?:<\|constrain\|>\w*\s*)?(?:<\|message\|>|\Z)",
-    r"^(?i:here (?:is|are) my (?:thought process|reasoning steps):|here's my thought process:)",  # Granite, Apriel
 )
 _CLOSING = (
     rf"</{_NAME}\s*>",
-    rf"\[/{_LOUD}\]",
+    r"\[/THINK\]",
     rf"<\|(?:/|(?i:end_of_|end_)){_NAME}\|>",
     rf"◁/{_NAME}▷",
     rf"<\|close\|>{_NAME}<\|sep\|>",
@@ -38,13 +36,13 @@ _CLOSING = (
     r"(?:<\|start\|>assistant)?<\|channel\|>\s*final\b[^<\n]*(?:<\|constrain\|>\w*\s*)?<\|message\|>",
     r"<\|(?:content_text|begin_of_solution|START_RESPONSE|answer_prefix|open\|>response<\|sep)\|>",
     r"(?:<\|begin\|>assistant)?<\|content\|>",
-    r"\[BEGIN FINAL RESPONSE\]",
-    r"^(?i:here(?: is|'s) my response:)",
+    r"\[BEGIN FINAL RESPONSE\]",  # Apriel
+    r"^(?i:here(?: is|'s) my response:)",  # Granite
 )
 # Ends of a message, of whichever kind it is.
 _END = (
     r"<\|(?:end|call|return|end_message|end_of_solution|END_RESPONSE|answer_suffix|close\|>response<\|sep|im_end"
-    r"|content_model_end_sampling)\|>|\[END FINAL RESPONSE\]|<turn\|>|</s>"
+    r"|content_model_end_sampling)\|>|\[END FINAL RESPONSE\]|<turn\|>"
 )
 _MARK = re.compile(
     rf"(?P<opening>{'|'.join(_OPENING)})|(?P<closing>{'|'.join(_CLOSING)})|(?P<end>{_END})", re.MULTILINE

@@ -105,7 +105,7 @@ def test_a_proxy_that_refuses_is_named(monkeypatch):
                 client(FAR).complete("hi")
             assert "of `HTTP_PROXY`" in str(caught.value) and "p4ss" not in str(caught.value)
         assert client(FAR).complete("hi") == "hello"
-        with pytest.raises(ChatError, match="of `HTTPS_PROXY`: 501"):  # the server here knows no CONNECT
+        with pytest.raises(ChatError, match="of `HTTPS_PROXY`, which answers 501"):  # the server here knows no CONNECT
             client(FAR.replace("http:", "https:")).complete("hi")
 
 

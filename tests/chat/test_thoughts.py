@@ -54,7 +54,7 @@ FORMS = {
     "answer in a frame": "<think>{}</think>\n<answer>\n{}\n</answer>",
     "first and between": "<think>{}</think><think>go on</think>{}",
 }
-OPENED = sorted(set(FORMS) - {"only closed", "closed at once"})
+OPENED = sorted(set(FORMS) - {"only closed", "closed at once", "granite", "apriel"})
 MARKS = ["<think>", "</think>", "<thinking>", "[THINK]", "[/THINK]", "<|channel|>analysis<|message|>", "<|end|>",
          "<|channel>thought", "<channel|>", "◁/think▷", "</seed:think>", "<|START_RESPONSE|>"]  # fmt: skip
 PHRASES = ["wait", "go to the counter", "chop the tomato"]
@@ -123,6 +123,21 @@ def test_what_stands_behind_thoughts_survives(thoughts, answer, name):
 @given(plain)
 def test_a_text_without_marks_is_left_as_it_is(text):
     assert without_thoughts(text) == text.strip()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[REASONING] it burns. [ANSWER] yes",
+        "Here is my thought process:\n1. it burns\nSo: yes",
+        "the <s>old</s>",
+        "a <b>think</b> <thinker> b",
+        "analysis: it burns",
+        "analysisparalysis is no word",
+    ],
+)
+def test_headings_and_other_tags_are_no_marks(text):
+    assert without_thoughts(text) == text
 
 
 @given(plain, plain, st.sampled_from(MARKS), st.sampled_from(sorted(FORMS)))
