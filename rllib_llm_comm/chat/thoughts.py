@@ -10,11 +10,12 @@ import json
 import re
 from collections.abc import Iterator
 
-_NAME = r"(?i:(?:\w+:|\w+_)?(?:think(?:[:_]\w+)?|thinking|thoughts?|reasoning|reflection|scratchpad))"
+_NAME = r"(?:[\w▁]{1,40}[:_▁])?(?i:think|thinking|thoughts?|reasoning|reflection|scratchpad)(?:[:_▁][\w▁]{1,60})?"
+_ENDS = r"(?i:end|stop)"
 _OPENING = (
-    rf"<{_NAME}(?:\s+\w+=[^<>\n]*)?>",  # most families
+    # Most families: <think>, <seed:think>, <|begin_of_thought|>, <|START_THINKING|>
+    rf"<[|｜]?(?!{_ENDS}[_▁])(?![\w▁:]{{1,99}}[_▁]{_ENDS}[|｜]?>){_NAME}(?:\s+\w+=[^<>\n]*)?[|｜]?>",
     r"\[THINK\]",  # Mistral; other words in brackets are headings of an answer
-    rf"<\|(?i:begin_of_|start_of_|start_|content_)?{_NAME}\|>",  # OpenThinker, Command, Solar, Inkling
     rf"◁{_NAME}▷",  # Kimi
     rf"<\|open\|>{_NAME}<\|sep\|>",
     r"<\|inner_prefix\|>",  # Apertus
@@ -24,9 +25,9 @@ _OPENING = (
     r"(?:<\|start\|>assistant)?<\|channel\|>\s*(?:analysis|commentary)\b[^<\n]*(?:<\|constrain\|>\w*\s*)?(?:<\|message\|>|\Z)",
 )
 _CLOSING = (
-    rf"</{_NAME}\s*>",
+    rf"<[|｜]?(?:/|{_ENDS}[_▁]){_NAME}\s*[|｜]?>",
+    rf"<[|｜]?{_NAME}[_▁]{_ENDS}[|｜]?>",
     r"\[/THINK\]",
-    rf"<\|(?:/|(?i:end_of_|end_)){_NAME}\|>",
     rf"◁/{_NAME}▷",
     rf"<\|close\|>{_NAME}<\|sep\|>",
     r"<\|inner_suffix\|>",
@@ -41,16 +42,17 @@ _CLOSING = (
 )
 # Ends of a message, of whichever kind it is.
 _END = (
-    r"<\|(?:end|call|return|end_message|end_of_solution|END_RESPONSE|answer_suffix|close\|>response<\|sep|im_end"
-    r"|content_model_end_sampling)\|>|\[END FINAL RESPONSE\]|<turn\|>"
-)
+    "<|end|>", "<|call|>", "<|return|>", "<|end_message|>", "<|end_of_solution|>", "<|END_RESPONSE|>", "<turn|>",
+    "<|answer_suffix|>", "<|close|>response<|sep|>", "<|im_end|>", "<|content_model_end_sampling|>",
+    "[END FINAL RESPONSE]",
+)  # fmt: skip
 _MARK = re.compile(
-    rf"(?P<opening>{'|'.join(_OPENING)})|(?P<closing>{'|'.join(_CLOSING)})|(?P<end>{_END})", re.MULTILINE
+    rf"(?P<opening>{'|'.join(_OPENING)})|(?P<closing>{'|'.join(_CLOSING)})|(?P<end>{'|'.join(map(re.escape, _END))})",
+    re.MULTILINE,
 )
-_LAST_END = re.compile(rf"(?:{_END})\Z")
 # gpt-oss where the server drops its marks and leaves the words within them.
 _BARE_CHANNELS = re.compile(r"(?:analysis|commentary)(?:(?=[A-Z])|(?=\S.*assistantfinal))", re.DOTALL)
-_WRAPPED = re.compile(r"<(answer|response|output|solution)>(.*?)(?:</\1>)?\Z", re.DOTALL | re.IGNORECASE)
+_WRAPPED = re.compile(r"<(answer|response|output|solution)>((?:(?!</?\1>).)*)(?:</\1>)?\Z", re.DOTALL | re.IGNORECASE)
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»"}
 # A quotation mark that opens, maybe that of a string in code.
 _OPENS = re.compile(r"(?:^|[\s(\[{=,:+<>|&-])[frbuFRBU]{0,2}[\"'`]\Z|[“‘«]\Z")
@@ -105,8 +107,8 @@ def _once(text: str) -> str:
             kept = kept if opened else ""
             begin, opened = mark.end(), False
     text = (kept if opened else kept + text[begin:]).strip()
-    while end := _LAST_END.search(text):
-        text = text[: end.start()].rstrip()
+    while end := next(filter(text.endswith, _END), ""):
+        text = text.removesuffix(end).rstrip()
     wrapped = _WRAPPED.match(text)
     return wrapped.group(2).strip() if wrapped else text
 

@@ -40,6 +40,11 @@ FORMS = {
     "kimi 3": "<|open|>think<|sep|>{}<|close|>think<|sep|><|open|>response<|sep|>{}<|close|>response<|sep|>",
     "openthinker": "<|begin_of_thought|>{}<|end_of_thought|>\n<|begin_of_solution|>{}<|end_of_solution|>",
     "command": "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>{}<|END_RESPONSE|>",
+    "tokens": "<|begin_of_thinking|>{}<|end_of_thinking|>{}",
+    "tokens the other way": "<|reasoning_start|>{}<|reasoning_end|>{}",
+    "wide tokens": "<｜begin▁of▁thinking｜>{}<｜end▁of▁thinking｜>{}",
+    "start and end": "<start_think>{}<end_think>{}",
+    "process": "<thinking_process>{}</thinking_process>{}",
     "apertus": "<|inner_prefix|>{}<|inner_suffix|>{}",
     "gemma": "<|channel>thought\n{}<channel|>{}<turn|>",
     "medgemma": "<unused94>thought\n{}<unused95>{}",
@@ -131,6 +136,7 @@ def test_a_text_without_marks_is_left_as_it_is(text):
         "[REASONING] it burns. [ANSWER] yes",
         "Here is my thought process:\n1. it burns\nSo: yes",
         "the <s>old</s>",
+        "<answer>yes</answer> or <answer>no</answer>",
         "a <b>think</b> <thinker> b",
         "analysis: it burns",
         "analysisparalysis is no word",
@@ -183,7 +189,21 @@ def test_once_is_enough(pieces):
 
 
 @pytest.mark.parametrize(
-    "text", ["<think>" * 5000, " " * 40_000 + "<|end|>", '{"a":' * 2000 + "</think>", "`\n" * 20_000]
+    "text",
+    [
+        "<think>" * 5000,
+        " " * 40_000 + "<|end|>",
+        '{"a":' * 2000 + "</think>",
+        "`\n" * 20_000,
+        "<" + "think_" * 5000,
+        "<think_" * 5000,
+        "<answer>" * 4000,
+        "<|end|>" * 5000,
+        "<|end|>" * 5000 + "x",
+        "<think>a</think>" * 2000,
+        "```\n" * 8000 + "<think>",
+        "<think a=" * 4000,
+    ],
 )
 def test_long_answers_take_no_time(text):
     import time
