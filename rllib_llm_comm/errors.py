@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 LARGEST = 10**9
 """The largest number that a setting may have where no other is told: whole numbers of 32 bits are larger."""
+
+# A user before a host, which may hold a stray slash behind its colon; not a port, nor a path with an @ in it.
+_USER = re.compile(r"(://|\A)(?:[^\s/:@]+:(?!/|\d*/)\S*|(?<=/)[^\s/]*)@")
+_SECRET_PARAMETER = re.compile(r"(?i)([?&;]\w*(?:password|passwd|pwd|token|secret|key|signature)=)[^\s&;#'\")]+")
 
 
 class UserError(ValueError):
@@ -37,6 +42,15 @@ def shown(value: object) -> str:
     """
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]} ..."
+
+
+def without_passwords(text: str) -> str:
+    """A text in which addresses have lost the user and the password before their host, so that it can be shown.
+
+    Args:
+        text: An address, or a message that quotes some; parameters in them that are named as secrets are hidden, too.
+    """
+    return _SECRET_PARAMETER.sub(r"\1[hidden]", _USER.sub(r"\1", text))
 
 
 def require_choice(setting: str, value: object, allowed: Iterable[object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -13,11 +13,11 @@ from pydantic_core import ErrorDetails
 from rllib_llm_comm.chat.chat_model import ChatModel, cut_at
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.chat.purposes import PLAN, asking_for
+from rllib_llm_comm.chat.thoughts import objects_in, without_thoughts
 from rllib_llm_comm.language.prompt_files import fill
 
 _MOST_SHOWN = 4000
 _MOST_REASONS = 10
-_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 Answer = TypeVar("Answer", bound=BaseModel)
 Read = TypeVar("Read")
@@ -90,7 +90,8 @@ def ask_checked(
     Args:
         model: The chat model.
         prompt: The question.
-        read: Makes of the answer what is wanted, or raises a `ValueError` whose words go to the language model.
+        read: Makes of the answer, without the model's thoughts, what is wanted, or raises a `ValueError` whose words go
+            to the language model.
         what: The wanted thing, for the error's text.
         system: See `rllib_llm_comm.chat.client.ChatClient.complete`.
 
@@ -103,19 +104,21 @@ def ask_checked(
         UserError: If the budget is spent or the key is missing.
     """
     answer = model.complete(prompt, system)
+    said = without_thoughts(answer)
     try:
-        return read(answer)
+        return read(said)
     except ValueError as error:
-        reasons = _reasons(error)
+        reasons = _reasons(error, answer, said)
     if cut_at(answer):
         reasons.append("it was cut off, since it became too long; think and write less")
     told = "\n".join(f"- {reason}" for reason in reasons)
-    again = fill(__package__, "repair", prompt=prompt, answer=answer[:_MOST_SHOWN], reasons=told)
+    again = fill(__package__, "repair", prompt=prompt, answer=said[:_MOST_SHOWN], reasons=told)
     answer = model.complete(again, system)
+    said = without_thoughts(answer)
     try:
-        return read(answer)
+        return read(said)
     except ValueError as error:
-        reasons = _reasons(error)
+        reasons = _reasons(error, answer, said)
     if cut_at(answer):
         reasons.append(f"it was cut off after {cut_at(answer)} tokens (raise `max_tokens`)")
     raise AnswerError(what, answer, reasons)
@@ -133,7 +136,7 @@ def read_answer(text: str, form: type[Answer], check: Callable[[Answer], object]
         UnusableError: If none fits; it tells what is wrong with the last one.
     """
     reasons = ["there is no JSON object in the answer"]
-    for document in _objects(without_thoughts(text)):
+    for document, *_ in objects_in(without_thoughts(text)):
         try:
             found = form.model_validate(document)
             if check is not None:
@@ -161,30 +164,10 @@ def read_yes_no(text: str) -> bool | None:
     return said == ["yes"] if len(said) == 1 else None
 
 
-def without_thoughts(text: str) -> str:
-    """An answer without what a model wrote to itself before.
-
-    Args:
-        text: Its text.
-    """
-    return _THOUGHT.sub("", text).strip()
-
-
-def _reasons(error: ValueError) -> list[str]:
+def _reasons(error: ValueError, answer: str = "", said: str = "") -> list[str]:
+    if answer.strip() and not said:
+        return ["it holds thoughts, but no answer behind them"]
     return list(error.reasons) if isinstance(error, UnusableError) else [" ".join(str(error).split())]
-
-
-def _objects(text: str) -> Iterator[object]:
-    """All JSON objects of a text that are not part of another one."""
-    decoder = json.JSONDecoder()
-    at = text.find("{")
-    while at >= 0:
-        try:
-            document, end = decoder.raw_decode(text, at)
-            yield document
-        except (ValueError, RecursionError):
-            end = at + 1
-        at = text.find("{", end)
 
 
 def _sentence(problem: ErrorDetails) -> str:

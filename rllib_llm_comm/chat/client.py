@@ -14,10 +14,11 @@ from rllib_llm_comm.chat.cache import AnswerCache, SpendingLedger, request_key
 from rllib_llm_comm.chat.chat_model import ChatAnswer
 from rllib_llm_comm.chat.circuit_breaker import MOST_LOST, PAUSE, Breaker
 from rllib_llm_comm.chat.dialect import Dialect
-from rllib_llm_comm.chat.endpoint import read_key, shown
+from rllib_llm_comm.chat.endpoint import holds_key, read_key, shown
 from rllib_llm_comm.chat.purposes import asking, cut_too_early, tokens_for
 from rllib_llm_comm.chat.rate import SharedRate
 from rllib_llm_comm.chat.settings import ChatSettings
+from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
 from rllib_llm_comm.errors import UserError
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MAX_CHARACTERS_PER_TOKEN = 16
+_LONG_KEY = 20  # so long that none is in an answer by chance
 _HINTS = {401: "is the key right?", 403: "is the key allowed this?", 404: "is the model's name right?"}
 # Errors that no other question would change: an address that is left, a wrong key, an empty account, an unknown model.
 _HOPELESS = frozenset({301, 302, 307, 308, 401, 402, 404})
-_OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_lock", "_slots", "_questions", "_rate", "_breaker")
+_OWN_STATE = ("_cache", "_ledger", "_wire", "_secret", "_told", "_lock", "_slots", "_questions", "_rate", "_breaker")
 
 
 class ChatError(RuntimeError):
@@ -80,7 +82,6 @@ class ChatClient:
         self.extra_body = dict(given.extra_body or {})
         self.counters = ChatCounters()
         self._dialect = Dialect(given.forms)
-        self._told_of_cuts = False
         self._begin()
 
     def _begin(self) -> None:
@@ -89,6 +90,7 @@ class ChatClient:
         self._cache, self._ledger = AnswerCache(folder), SpendingLedger(folder)
         self._wire: Wire | None = None
         self._secret = ""
+        self._told: set[str] = set()
         self._lock = threading.RLock()
         self._slots, self._questions = threading.Semaphore(self.max_concurrent), QuestionLocks()
         self._rate = SharedRate(self.requests_per_minute, (self.base_url, self.model, self.api_key_env))
@@ -239,18 +241,40 @@ class ChatClient:
         text = completion.text[: tokens * _MAX_CHARACTERS_PER_TOKEN]
         if len(self._secret) > 8:
             text = text.replace(self._secret, "[key]")
+            if len(self._secret) >= _LONG_KEY and holds_key(text, self._secret):
+                raise ChatError(
+                    f"The chat model {self.model!r} answered with the key in disguise; do not use this server."
+                )
+        unread = shown(", ".join(repr(kind) for kind in completion.unread), self._secret)
+        if unread and not text:
+            raise ChatError(
+                f"The chat model {self.model!r} answered without text, in parts of the kind {unread}; ask for text by "
+                "`extra_body`, or ask another model."
+            )
+        if unread:
+            self._tell_once("parts", f"parts of the kind {unread}, which hold no text, are left out.")
         if completion.cut:
             self._count(truncated=1)
-            if not self._told_of_cuts:
-                self._told_of_cuts = True
-                logger.warning(
-                    "Chat model %s: an answer (%s) was cut off after %d tokens; raise `max_tokens`. Further ones are "
-                    "only counted.", self.model, asking().purpose, tokens,
-                )  # fmt: skip
+            self._tell_once(
+                "cut",
+                f"an answer ({asking().purpose}) was cut off after {tokens} tokens; raise `max_tokens`. Further ones "
+                "are only counted.",
+            )
+        elif not without_thoughts(text):
+            self._tell_once(
+                "empty",
+                f"an answer ({asking().purpose}) has no content beside thoughts; if that goes on, turn its thinking "
+                "off by `extra_body`. Told once.",
+            )
         return ChatAnswer(text, tokens if completion.cut else 0)
 
+    def _tell_once(self, kind: str, what: str) -> None:
+        if kind not in self._told:
+            self._told.add(kind)
+            logger.warning("Chat model %s: %s", self.model, what)
+
     def _lost(self, lost: LostError) -> ChatError:
-        why = shown(str(lost), self._secret)
+        why = str(lost)
         with self._lock:
             self._breaker.lose(why)
             if self._breaker.tripped:

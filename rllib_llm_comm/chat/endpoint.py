@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import functools
 import ipaddress
 import os
 import re
+import unicodedata
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, without_passwords
+from rllib_llm_comm.errors import shown as quoted
 
 _MOST_SHOWN = 300
+_MOST_CHECKED = 4096
+_RUN, _LEAST_RUN = 8, 4
+_LONGEST_ADDRESS = 2000
 _LIKE_A_KEY = re.compile(r"(?i)\bbearer\s+\S+|\b(?:sk|pk|gsk|key)[-_][\w*.-]{6,}")
 
 
@@ -46,11 +53,58 @@ def shown(text: str, secret: str) -> str:
     Args:
         text: Its words.
         secret: The key.
+
+    Returns:
+        The line; where the text may hold the key in disguise, only that it was left out.
     """
-    hidden = text.replace(secret, "[key]") if len(secret) > 4 else text
-    plain = _LIKE_A_KEY.sub("[key]", "".join(mark if mark.isprintable() else " " for mark in hidden))
+    text = text[:_MOST_CHECKED]
+    if len(secret) > 4:
+        if holds_key(text.replace(secret, " "), secret):
+            return "(its words are left out, since they may hold the key)"
+        text = text.replace(secret, "[key]")
+    plain = _LIKE_A_KEY.sub("[key]", "".join(mark if mark.isprintable() else " " for mark in without_passwords(text)))
     line = " ".join(plain.split())
     return line if len(line) <= _MOST_SHOWN else f"{line[:_MOST_SHOWN].rstrip()} ..."
+
+
+def holds_key(text: str, secret: str) -> bool:
+    """True if a text may hold a part of a key, be it spaced, reversed, in other case, or encoded.
+
+    Args:
+        text: Words of a server.
+        secret: The key.
+    """
+    told = {_folded(text), _folded(unquote(text))}
+    return any(run in one for run in _runs(secret) for one in told)
+
+
+@functools.lru_cache(maxsize=8)
+def _runs(secret: str) -> frozenset[str]:
+    """Runs of a key's letters and digits as they may stand in a text, in both directions.
+
+    A run is eight characters of the key, or what is made of them. A key with next to no letters and digits has the
+    empty run, which stands in every text.
+    """
+    runs: set[str] = set()
+    for key in (secret.encode(), secret.encode()[::-1]):
+        encoded = [(key.hex(), 2 * _RUN)]
+        for before in range(3):  # a user, say, stands before the key; his bytes shift its digits in base 64
+            digits = base64.urlsafe_b64encode(bytes(before) + key).decode()
+            encoded.append((digits[-(-before * 8 // 6) : (before + len(key)) * 8 // 6], _RUN * 8 // 6 + 1))
+        for form, size in [(key.decode(), _RUN), *encoded]:
+            line = _folded(form)
+            size = min(size, len(line))
+            runs.update(line[start : start + size] for start in range(len(line) - size + 1))
+    runs |= {run[::-1] for run in runs}
+    return (
+        frozenset(run for run in runs if len(run) >= _LEAST_RUN)
+        if len(_folded(secret)) >= _LEAST_RUN
+        else frozenset([""])
+    )
+
+
+def _folded(text: str) -> str:
+    return re.sub("[^0-9a-z]", "", unicodedata.normalize("NFKD", text).lower())
 
 
 def check_address(base_url: Any) -> None:
@@ -60,9 +114,20 @@ def check_address(base_url: Any) -> None:
         UserError: Says what is wrong.
     """
     if not isinstance(base_url, str) or not base_url.startswith(("http://", "https://")):
-        raise UserError(f"`base_url` is {base_url!r} but must begin with http:// or https://.")
-    if "@" in urlsplit(base_url).netloc:
+        told = without_passwords(repr(base_url))
+        raise UserError(f"`base_url` is {told} but must begin with http:// or https://.")
+    if without_passwords(base_url) != base_url:
         raise UserError("`base_url` holds a password; take it out and name the key's variable in `api_key_env`.")
+    try:
+        right = bool(urlsplit(base_url).hostname) and urlsplit(base_url).port != 0
+    except ValueError:
+        right = False
+    if (
+        not right
+        or len(base_url) > _LONGEST_ADDRESS
+        or any(mark.isspace() or not mark.isprintable() for mark in base_url)
+    ):
+        raise UserError(f"`base_url` is {quoted(base_url)} but must be an address such as http://127.0.0.1:8000/v1.")
 
 
 def is_local(url: str) -> bool:

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.chat.endpoint import check_address, read_key, shown
+from rllib_llm_comm.chat.network import build_client
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
 
 if TYPE_CHECKING:
     import openai
+
+    from rllib_llm_comm.chat.request_retries import BoundedHttp
 
 _SETTINGS = ("base_url", "model", "api_key_env", "timeout", "max_retries", "prompts_per_request", "adapter_folder")
 _MISSING = 404
@@ -134,8 +137,9 @@ class MessageServer:
         import openai
 
         secret = read_key(self.api_key_env, self.base_url)
+        http = self._http(_is_anything)
         try:
-            with self._client(secret, _is_anything) as client:
+            with self._client(secret, http) as client:
                 client.post(path, body=body, cast_to=str)
         except openai.APIStatusError as error:
             words = shown(str(error.body or ""), secret)
@@ -147,17 +151,19 @@ class MessageServer:
                 "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True where it reads the same folder, or leave `adapter_folder` out."
             ) from None
         except openai.OpenAIError as error:
-            raise self._failed(f"did not answer ({type(error).__name__})") from None
+            raise self._failed(f"did not answer ({type(error).__name__}{http.blame})") from None
 
-    def _client(self, secret: str, fits: Callable[[bytes], bool]) -> openai.OpenAI:
-        import openai
-
+    def _http(self, fits: Callable[[bytes], bool]) -> BoundedHttp:
         from rllib_llm_comm.chat.request_retries import BoundedHttp
 
+        return build_client(lambda: BoundedHttp(self.timeout, fits))
+
+    def _client(self, secret: str, http: BoundedHttp) -> openai.OpenAI:
+        import openai
+
         return openai.OpenAI(
-            api_key=secret, base_url=self.base_url, timeout=self.timeout,
-            max_retries=self.max_retries, http_client=BoundedHttp(self.timeout, fits),
-        )  # fmt: skip
+            api_key=secret, base_url=self.base_url, timeout=self.timeout, max_retries=self.max_retries, http_client=http
+        )
 
     def _ask(
         self, prompts: list[str], max_words: int, temperature: float, seed: int | None, again: bool = True
@@ -165,8 +171,9 @@ class MessageServer:
         import openai
 
         secret = read_key(self.api_key_env, self.base_url)
+        http = self._http(_holds_texts)
         try:
-            with self._client(secret, _holds_texts) as client:
+            with self._client(secret, http) as client:
                 answer = client.completions.create(
                     model=self._name, prompt=prompts, max_tokens=max_words * TOKENS_PER_WORD, temperature=temperature,
                     stop=["\n"], seed=seed,
@@ -178,7 +185,7 @@ class MessageServer:
             words = shown(str(error.body or ""), secret)
             raise self._failed(f"answered with status {error.status_code}{f' ({words})' if words else ''}") from None
         except openai.OpenAIError as error:
-            raise self._failed(f"did not answer ({type(error).__name__})") from None
+            raise self._failed(f"did not answer ({type(error).__name__}{http.blame})") from None
         texts = {choice.index: choice.text for choice in answer.choices or []}
         if sorted(texts) != list(range(len(prompts))) or not all(isinstance(text, str) for text in texts.values()):
             raise self._failed(f"gave {len(texts)} texts for {len(prompts)} prompts")

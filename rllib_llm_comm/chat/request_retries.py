@@ -12,24 +12,30 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import openai
+
+from rllib_llm_comm.chat.endpoint import shown
+from rllib_llm_comm.chat.network import blame, build_client
 
 _MAX_BODY_BYTES = 1 << 20
 _MOST_TOKENS = 2**40
 _MAX_SHOWN = 4096  # much more than errors show in the end, so that no key is cut in two
 _LATE = "time-out"
 _LARGE = f"an answer larger than {_MAX_BODY_BYTES >> 20} MiB"
+_STREAM = "a stream of pieces, which it was not asked for; turn streaming off at the server"
 _RETRIED = frozenset({408, 409, 429})
 # Statuses by which a server says that it did nothing: all of 4xx but a time-out, and "unavailable".
 _BUSY = 503
+_PROXY_WANTS_A_USER = 407
 # Errors of the HTTP library before anything was sent.
 _NEVER_SENT = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "UnsupportedProtocol"})
 _BODY_HEADERS = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 QUOTA = "insufficient_quota"
+_TEXTS: Mapping[str, str] = {"text": "text", "output_text": "text", "refusal": "refusal"}
 
 
 @dataclass(frozen=True)
@@ -37,16 +43,18 @@ class Completion:
     """Answer of a server.
 
     Attributes:
-        text: The answer; empty if there is none, as in a refusal.
+        text: The answer; empty if there is none, as where there are only thoughts.
         cut: Whether it ended because it became too long.
         sent: Tokens of the question, if the server counts.
         received: Tokens of the answer, if the server counts.
+        unread: Kinds of its parts that are neither text nor thoughts.
     """
 
     text: str
     cut: bool
     sent: int | None
     received: int | None
+    unread: tuple[str, ...] = ()
 
 
 class Meter(Protocol):
@@ -69,7 +77,7 @@ class Meter(Protocol):
 
 
 class LostError(Exception):
-    """No usable answer came, repetitions included; its text may hold the key.
+    """No usable answer came, repetitions included; its text never holds the key.
 
     Attributes:
         requests: Requests sent.
@@ -113,10 +121,10 @@ class Wire:
     """
 
     def __init__(self, secret: str, base_url: str | None, timeout: float, max_retries: int) -> None:
-        self._timeout = timeout
+        self._secret, self._timeout = secret, timeout
         # A connection of its own for each request: only of a new one the socket is told, which the deadline shuts.
         limits = type(openai.DEFAULT_CONNECTION_LIMITS)(max_keepalive_connections=0)
-        self._http = _Http(timeout=timeout, limits=limits)
+        self._http = build_client(lambda: _Http(timeout=timeout, limits=limits))
         self._sdk = openai.OpenAI(
             api_key=secret, base_url=base_url, timeout=timeout, max_retries=max_retries, http_client=self._http
         )
@@ -135,7 +143,7 @@ class Wire:
             LostError: If no usable answer came.
             UserError: From the meter.
         """
-        exchange = self._http.own.exchange = _Exchange(meter, self._timeout)
+        exchange = self._http.own.exchange = _Exchange(meter, self._timeout, self._secret)
         rest = {name: value for name, value in body.items() if name not in ("model", "messages")}
         failure: Exception | None = None
         try:
@@ -144,10 +152,8 @@ class Wire:
                 pass
         except _Stop as stop:
             failure = stop.error
-        except openai.APIStatusError:
+        except Exception:  # the package's and the HTTP library's own
             failure = exchange.failure()
-        except Exception:  # the package's others and the HTTP library's own
-            failure = LostError(exchange.trouble or "no answer", exchange.requests)
         if failure is not None:
             raise failure
         assert exchange.completion is not None
@@ -173,17 +179,22 @@ class BoundedHttp(openai.DefaultHttpxClient):
     Args:
         timeout: Seconds until a request counts as lost, whatever trickles in.
         usable: Whether a body is what was asked for.
+
+    Attributes:
+        blame: What the environment has to do with the failure of the latest request.
     """
 
     def __init__(self, timeout: float, usable: Callable[[bytes], bool]) -> None:
         limits = type(openai.DEFAULT_CONNECTION_LIMITS)(max_keepalive_connections=0)
         super().__init__(timeout=timeout, limits=limits)
         self._longest, self._usable = timeout, usable
+        self.blame = ""
 
     def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
         """Sends a request, to nowhere else than it says."""
         guard = _Deadline(self._longest)
         request.extensions = {**request.extensions, "trace": guard.trace}
+        self.blame = ""
         try:
             deadline = time.monotonic() + self._longest
             response = super().send(request, **{**options, "stream": True, "follow_redirects": False})
@@ -191,6 +202,9 @@ class BoundedHttp(openai.DefaultHttpxClient):
                 body, trouble = _read(response, deadline)
             finally:
                 response.close()
+        except Exception as error:
+            self.blame = blame(request.url, guard.met, error)
+            raise
         finally:
             guard.cancel()
         status = int(response.status_code)
@@ -211,10 +225,10 @@ class _Exchange:
         requests: Requests sent.
     """
 
-    def __init__(self, meter: Meter, timeout: float) -> None:
-        self._meter, self._timeout = meter, timeout
+    def __init__(self, meter: Meter, timeout: float, secret: str) -> None:
+        self._meter, self._timeout, self._secret = meter, timeout, secret
         self.completion: Completion | None = None
-        self.trouble = ""
+        self.trouble = self._blame = ""
         self.requests = 0
         self._refused: RefusedError | None = None
 
@@ -222,7 +236,7 @@ class _Exchange:
         """The error for the latest request's status."""
         if self._refused is not None:
             return self._refused
-        return LostError(self.trouble, self.requests)
+        return LostError(f"{self.trouble or 'no answer'}{self._blame}", self.requests)
 
     def run(self, request: Any, send: Callable[[], Any]) -> Any:
         """One request; gives the package a response that it repeats, reports or takes."""
@@ -239,12 +253,14 @@ class _Exchange:
             deadline = time.monotonic() + self._timeout
             response = send()
             try:
+                self._blame = blame(request.url, guard.met)
                 status, body, free = self._judge(response, deadline)
             finally:
                 response.close()
         except Exception as error:
             name = type(error).__name__
             free = name in _NEVER_SENT
+            self._blame = blame(request.url, guard.met, error)
             self.trouble = (
                 _LATE if "Timeout" in name or guard.passed else "no connection" if free else f"broken answer, {name}"
             )
@@ -253,7 +269,7 @@ class _Exchange:
             guard.cancel()
             self._meter.end(self.completion, free)
         headers = [(name, value) for name, value in response.headers.items() if name.lower() not in _BODY_HEADERS]
-        if self._refused is not None or self.trouble == _LARGE:
+        if self._refused is not None or self.trouble in (_LARGE, _STREAM):
             headers.append(("x-should-retry", "false"))
         return type(response)(status, headers=headers, content=body, request=request)
 
@@ -269,7 +285,11 @@ class _Exchange:
             return status, body, True
         if status >= 400:
             code, text = _told(body)
-            self.trouble = f"HTTP {status}: {text}"
+            if status == _PROXY_WANTS_A_USER:
+                text = (
+                    f"nobody was let{self._blame or ' through a proxy'}; write its user and password into the address"
+                )
+            self.trouble = f"HTTP {status}: {shown(text, self._secret)}"
             if code == QUOTA or not (status in _RETRIED or status >= 500):
                 self._refused = RefusedError(status, code, text)
             return status, body, (status < 500 and status != 408) or status == _BUSY
@@ -277,7 +297,10 @@ class _Exchange:
             self.completion = read_completion(body)
             if self.completion is not None:
                 return status, body, False
-            trouble = f"something that is no chat completion: {body[:_MAX_SHOWN].decode('utf-8', 'replace')}"
+            told = shown(body[:_MAX_SHOWN].decode("utf-8", "replace"), self._secret)
+            trouble = f"something that is no chat completion: {told}"
+            if body.lstrip().startswith((b"data:", b"event:")):
+                trouble = _STREAM
         self.trouble = trouble
         return (408 if trouble == _LATE else 502), b"", False
 
@@ -290,17 +313,21 @@ class _Deadline:
 
     Attributes:
         passed: Whether the time was up before `cancel`.
+        met: Host and port of the server or the proxy that was connected to.
     """
 
     def __init__(self, seconds: float) -> None:
         self.passed = False
+        self.met: tuple[str, int] | None = None
         self._socket: Any = None
         self._timer = threading.Timer(seconds, self._shut)
         self._timer.daemon = True
         self._timer.start()
 
     def trace(self, event: str, info: dict[str, Any]) -> None:
-        """Notes the socket of a new connection, as the HTTP library tells it."""
+        """Notes the place and the socket of a new connection, as the HTTP library tells it."""
+        if event.endswith(".connect_tcp.started"):
+            self.met = info["host"], info["port"]
         stream = info.get("return_value")
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")) and stream is not None:
             self._socket = stream.get_extra_info("socket")
@@ -339,18 +366,48 @@ def read_completion(body: bytes) -> Completion | None:
     try:
         document = json.loads(body)
         choice = document["choices"][0]
-        text = choice["message"]["content"]
+        text, unread = _text_of(choice["message"])
         usage = document.get("usage")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         return None
     usage = usage if isinstance(usage, dict) else {}
     return Completion(
-        # A refusal or a tool call has no content. JSON may hold half a surrogate pair, which no file takes.
-        text=text.encode("utf-8", "replace").decode() if isinstance(text, str) else "",
+        text=text.encode("utf-8", "replace").decode(),  # JSON may hold half a surrogate pair, which no file takes
         cut=choice.get("finish_reason") == "length",
         sent=_count(usage.get("prompt_tokens")),
         received=_count(usage.get("completion_tokens")),
+        unread=unread,
     )
+
+
+def _text_of(message: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Text of a message, and the kinds of its parts that are neither text nor thoughts.
+
+    Raises:
+        TypeError: If it has no content of any known form.
+        KeyError: If it has none at all, and nothing that stands in its place.
+    """
+    if message.get("content") is None:
+        if not set(message) & {"content", "reasoning", "reasoning_content", "refusal", "tool_calls"}:
+            raise KeyError("content")
+        refusal = message.get("refusal")  # thoughts apart or a tool call leave no text
+        return (refusal if isinstance(refusal, str) else ""), ()
+    content = message["content"]
+    texts, unread = [], set()
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        kind = str(part.get("type", "text"))
+        text = part.get(_TEXTS.get(kind, ""))
+        text = text.get("value") if isinstance(text, dict) else text
+        if "think" in kind or "reason" in kind or part.get("thought") is True:
+            continue
+        if isinstance(text, str):
+            texts.append(text)
+        else:
+            unread.add(kind)
+    return "".join(texts), tuple(sorted(unread))
 
 
 def _count(value: Any) -> int | None:

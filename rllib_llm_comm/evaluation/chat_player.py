@@ -18,6 +18,7 @@ from rllib_llm_comm.chat.cassettes import open_chat
 from rllib_llm_comm.chat.chat_model import cut_at
 from rllib_llm_comm.chat.client import ChatDownError, ChatError
 from rllib_llm_comm.chat.purposes import PLAY, asking_for
+from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.errors import UserError
 
 logger = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ def parse_choice(answer: str, phrases: Sequence[str]) -> tuple[int, str]:
         answer: The model's text; anything may stand in it.
         phrases: The candidates, at least one.
     """
-    text = re.sub(r"<think>.*?(</think>|$)", " ", answer[:_MAX_ANSWER], flags=re.DOTALL)
+    text = without_thoughts(answer)[:_MAX_ANSWER]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in lines:
         if line in phrases:

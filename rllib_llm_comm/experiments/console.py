@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rllib_llm_comm.chat.client import ChatError
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, without_passwords
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -120,13 +120,14 @@ def say_error(error: BaseException, verbosity: int = 0) -> None:
     """
     if verbosity >= 2:
         details = error.details if isinstance(error, StageFailedError) and error.details else ""
-        err.print(escape(details or "".join(traceback.format_exception(error))), soft_wrap=True)
+        told = without_passwords(details or "".join(traceback.format_exception(error)))
+        err.print(escape(told), soft_wrap=True)
     if isinstance(error, UserError):
         sentence = str(error)
     else:
         name = "" if isinstance(error, ChatError) else f"{type(error).__name__}: "
         sentence = f"{name}{one_line(str(error))}"
-    err.print(f"[bold red]Error:[/] {escape(sentence)}", soft_wrap=True)
+    err.print(f"[bold red]Error:[/] {escape(without_passwords(sentence))}", soft_wrap=True)
 
 
 def one_line(text: str, most: int = 400) -> str:

@@ -22,7 +22,7 @@ from ray.tune.utils import flatten_dict
 
 from rllib_llm_comm.evaluation.curve_rows import ITERATION
 from rllib_llm_comm.experiments.console import one_line, say
-from rllib_llm_comm.experiments.trackers import mlflow_uri, open_mlflow, wandb_mode, without_passwords
+from rllib_llm_comm.experiments.trackers import mlflow_uri, open_mlflow, shown_place, wandb_mode
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
@@ -137,7 +137,7 @@ class RunLogger(LoggerCallback, ABC):
             self._lost = True
             say(
                 f"`--track {self.tracker}` failed and is left out from here on; the training goes on, and its figures "
-                f"are in result.json: {one_line(without_passwords(str(error)), 200)}",
+                f"are in result.json: {one_line(shown_place(str(error), self.stage.folder.parent), 200)}",
                 "red",
             )
 

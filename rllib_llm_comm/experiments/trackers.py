@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import re
 import shlex
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError, did_you_mean, without_passwords
 from rllib_llm_comm.experiments.console import one_line, out, say, short_path
 
 
@@ -36,7 +35,6 @@ TRACKERS = {
 }
 _WANDB_MODES = ("offline", "online", "disabled")
 _MLFLOW_DATABASE = "mlflow.db"
-_USER = re.compile(r"://[^/\s]*@")
 
 
 def check_trackers(names: Sequence[str], *, any_training: bool) -> None:
@@ -82,8 +80,10 @@ def open_trackers(names: Sequence[str], folders: Iterable[Path]) -> None:
         except UserError:
             raise
         except Exception as error:  # a database's or a server's, of whatever library it uses
-            reason = one_line(without_passwords(str(error)), 200)
-            raise UserError(f"`--track {name}`: {_place(name, folder)} cannot be opened ({reason}).") from error
+            reason = one_line(shown_place(str(error), folder), 200)
+            place = shown_place(mlflow_uri(folder), folder) if name == "mlflow" else name
+            # What the library raised quotes the address with its password.
+            raise UserError(f"`--track {name}`: {place} cannot be opened ({reason}).") from None
         say(f"Follow it: {show_command(name, folder)}")
 
 
@@ -94,24 +94,26 @@ def show_command(name: str, folder: Path) -> str:
         name: The tracker.
         folder: Folder of the results, above the stages.
     """
-    here = shlex.quote(short_path(folder))
-    if name == "mlflow" and mlflow_uri(folder).startswith(("http://", "https://")):
-        return without_passwords(mlflow_uri(folder))  # a server shows its runs itself
+    here, place = shlex.quote(short_path(folder)), shown_place(mlflow_uri(folder), folder)
+    if name == "mlflow" and place.startswith(("http://", "https://")):
+        return place  # a server shows its runs itself
     if name == "mlflow":
-        return f"mlflow ui --backend-store-uri {shlex.quote(without_passwords(mlflow_uri(folder)))}"
+        return f"mlflow ui --backend-store-uri {shlex.quote(place)}"
     if name == "wandb":
         return "on the page that it prints" if wandb_mode() == "online" else f"wandb sync {here}/wandb/offline-run-*"
     hint = "" if find_spec("tensorboard") else " (after `pip install tensorboard`)"
     return f"tensorboard --logdir {here}{hint}"
 
 
-def without_passwords(text: str) -> str:
-    """A text in which addresses have lost the user and the password before their host, so that it can be shown.
+def shown_place(text: str, folder: Path) -> str:
+    """A text in which MLflow's place has lost its user and password, even where it is no right address.
 
     Args:
-        text: An address, or a message that quotes one.
+        text: The place, or a message that quotes it.
+        folder: Folder of the results, above the stages.
     """
-    return _USER.sub("://", text)
+    uri = mlflow_uri(folder)
+    return without_passwords(text.replace(uri, without_passwords("".join(uri.split()))))
 
 
 def mlflow_uri(folder: Path) -> str:
@@ -150,7 +152,3 @@ def _require_login() -> None:
 
     if not wandb.login(prompt=False):
         raise UserError("`WANDB_MODE` is 'online' but nobody is logged in; type `wandb login`, or set it to 'offline'.")
-
-
-def _place(name: str, folder: Path) -> str:
-    return without_passwords(mlflow_uri(folder)) if name == "mlflow" else name

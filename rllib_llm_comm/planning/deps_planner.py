@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-from rllib_llm_comm.chat.answers import ask_for, without_thoughts
+from rllib_llm_comm.chat.answers import ask_for
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.purposes import PLAN, asking_for
+from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.language.prompt_files import fill
 from rllib_llm_comm.planning.chat_planner import ChatPlanner, ChatPlanSettings
 from rllib_llm_comm.planning.plans import LOST, STUCK, Plan, PlanRequest

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.chat.answers import UnusableError, ask_checked, without_thoughts
+from rllib_llm_comm.chat.answers import UnusableError, ask_checked
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.purposes import TRANSLATION, asking_for
 from rllib_llm_comm.errors import UserError
@@ -121,8 +121,8 @@ def write_translator(
     shown = json.dumps(game.plain(states[0]))
 
     def read(text: str) -> Translator:
-        blocks = _FENCE.findall(without_thoughts(text))
-        made = Translator((blocks[0] if blocks else without_thoughts(text)).strip(), place)
+        blocks = _FENCE.findall(text)
+        made = Translator((blocks[0] if blocks else text).strip(), place)
         for state in states:
             try:
                 false = made.told(game, state).false

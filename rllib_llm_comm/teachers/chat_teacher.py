@@ -18,6 +18,7 @@ from rllib_llm_comm.chat.chat_model import cut_at
 from rllib_llm_comm.chat.client import ChatClient, ChatDownError, ChatError
 from rllib_llm_comm.chat.purposes import LABEL, asking_for
 from rllib_llm_comm.chat.settings import ChatSettings
+from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.errors import require_choice
 from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
@@ -122,7 +123,7 @@ class ChatTeacher(Teacher):
         if cut_at(answer):
             self.counts["truncated"] += 1
         found = parse_messages(answer, request.agents)
-        refused = not found and is_refusal(answer)
+        refused = not found and is_refusal(without_thoughts(answer))
         labels: dict[str, str] = {}
         for agent in request.agents:
             message = found.get(agent)
@@ -166,7 +167,7 @@ def parse_messages(answer: str, agents: Sequence[str]) -> dict[str, str]:
     Returns:
         One plain line of one to ten words for each agent that was found.
     """
-    text = re.sub(r"<think>.*?(</think>|$)", " ", answer[:_MAX_ANSWER].translate(_TYPOGRAPHY), flags=re.DOTALL)
+    text = without_thoughts(answer)[:_MAX_ANSWER].translate(_TYPOGRAPHY)
     raw = _from_json(text, agents) or _from_lines(text, agents)
     plain = {agent: _plain(message) for agent, message in raw.items()}
     return {agent: plain[agent] for agent in agents if plain.get(agent)}

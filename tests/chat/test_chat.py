@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 import os
@@ -9,9 +10,12 @@ import pickle
 import time
 import traceback
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from chat_server import ChatServer, completion
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rllib_llm_comm.chat.client import ChatClient, ChatError
 from rllib_llm_comm.chat.endpoint import is_local, shown
@@ -107,6 +111,63 @@ def test_a_page_or_half_a_document_is_asked_again(body):
 def test_an_answer_without_text_is_empty():
     with ChatServer(completion(None)) as server:
         assert client(server).complete("hi") == ""
+
+
+THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+
+
+@pytest.mark.parametrize(
+    ("message", "answer"),
+    [
+        ({"content": [THOUGHT, {"type": "text", "text": "hello"}]}, "hello"),
+        ({"content": [{"type": "output_text", "text": "hel"}, {"type": "output_text", "text": "lo"}]}, "hello"),
+        (
+            {"content": [{"type": "reasoning", "text": "hm"}, {"type": "redacted_thinking", "data": "x"}, "hello"]},
+            "hello",
+        ),
+        ({"content": [{"text": "hm", "thought": True}, {"text": "hello"}]}, "hello"),
+        ({"content": [{"type": "text", "text": {"value": "hello", "annotations": []}}]}, "hello"),
+        ({"content": {"type": "text", "text": "hello"}}, "hello"),
+        ({"content": [{"type": "refusal", "refusal": "I'm sorry."}]}, "I'm sorry."),
+        ({"content": None, "refusal": "I'm sorry."}, "I'm sorry."),
+        ({"content": "hello", "reasoning_content": "hm", "refusal": None}, "hello"),
+        ({"content": None, "reasoning_content": "hm"}, ""),
+        ({"reasoning": "hm"}, ""),
+        ({"content": [THOUGHT]}, ""),
+        ({"content": []}, ""),
+    ],
+)
+def test_an_answer_in_parts_is_read_without_its_thoughts(message, answer, caplog):
+    with ChatServer(json.dumps({"choices": [{"message": message}]}).encode()) as server:
+        assert client(server).complete("hi") == answer and len(server.requests) == 1
+    assert bool(caplog.records) == (answer == "")
+
+
+@pytest.mark.parametrize(
+    "message", [{}, {"content": 5}, {"content": [5]}, {"content": True}, "hello", [{"content": "hi"}]]
+)
+def test_a_message_of_no_known_form_is_no_completion(message):
+    with ChatServer(json.dumps({"choices": [{"message": message}]}).encode(), "hello") as server:
+        assert client(server).complete("hi") == "hello" and len(server.requests) == 2
+
+
+def test_parts_that_hold_no_text_are_named_once_and_not_asked_again(caplog):
+    picture = {"type": "image_url", "image_url": {"url": "data:,"}}
+    replies = ([{"message": {"content": parts}}] for parts in ([picture], [picture, "hello"], [picture, "ho"]))
+    with ChatServer(*(json.dumps({"choices": choices}).encode() for choices in replies)) as server:
+        asked = client(server)
+        with pytest.raises(ChatError, match="'image_url'"):
+            asked.complete("hi")
+        assert asked.complete("hi") == "hello" and asked.complete("hi") == "ho" and len(server.requests) == 3
+    assert len(caplog.records) == 1 and asked.counters.failures == 1
+
+
+def test_a_stream_is_not_asked_for_again():
+    piece = json.dumps({"choices": [{"delta": {"content": "hello"}}]})
+    with ChatServer(f"data: {piece}\n\ndata: [DONE]\n\n".encode()) as server:
+        with pytest.raises(ChatError, match="turn streaming off"):
+            client(server).complete("hi")
+        assert len(server.requests) == 1
 
 
 def test_answers_are_bounded():
@@ -264,6 +325,87 @@ def test_the_servers_words_are_shown_bounded_and_without_keys():
     told = shown(f"bad\x1b[31m header\nAuthorization: Bearer {KEY} and sk-proj-abcdef***wxyz " + "x" * 9999, KEY)
     assert told.startswith("bad [31m header Authorization: [key] and [key] xxx") and len(told) < 310
     assert KEY not in shown("x" * 290 + KEY, KEY) and "sk-v" not in shown("x" * 290 + KEY, KEY)
+
+
+def spaced(key: str) -> str:
+    return " ".join(key)
+
+
+def base64_of(key: str) -> str:
+    return base64.b64encode(key.encode()).decode()
+
+
+DISGUISES = {
+    "plain": str,
+    "capitals": str.upper,
+    "spaced": spaced,
+    "reversed": lambda key: key[::-1],
+    "spaced and reversed": lambda key: spaced(key[::-1]),
+    "lines": lambda key: "\n".join(key[start : start + 3] for start in range(0, len(key), 3)),
+    "dashes": "-".join,
+    "a part": lambda key: key[4:15],
+    "base64": base64_of,
+    "base64 in lines": lambda key: f"{base64_of(key)[:9]}\r\n{base64_of(key)[9:]}",
+    "base64 without padding": lambda key: base64_of(key).rstrip("="),
+    "base64 for addresses": lambda key: base64.urlsafe_b64encode(key.encode()).decode(),
+    "user and key": lambda key: base64_of(f"user:{key}"),
+    "another user": lambda key: base64_of(f"ann:{key}"),
+    "a third": lambda key: base64_of(f"me:{key}"),
+    "base64 of the reversed": lambda key: base64_of(key[::-1]),
+    "base64 reversed": lambda key: base64_of(key)[::-1],
+    "hex": lambda key: key.encode().hex(),
+    "hex in capitals": lambda key: key.encode().hex(":").upper(),
+    "percent": lambda key: quote(key, safe=""),
+    "all percent": lambda key: "".join(f"%{ord(mark):02X}" for mark in key),
+    "wide": lambda key: "".join(chr(ord(mark) + 0xFEE0) for mark in key),
+    "marks between": lambda key: "\u0301".join(key),
+}
+LETTERS = "".join(map(chr, range(33, 127)))
+
+
+@pytest.mark.parametrize("name", DISGUISES)
+def test_a_key_in_disguise_is_not_shown(name, monkeypatch):
+    key = "sk-very/secret+0123456789~Xyz"
+    monkeypatch.setenv("MY_KEY", key)
+    echo = f"bad key {DISGUISES[name](key)} for you"
+    replies = [
+        (400, {"error": {"message": echo}}), (500, {"error": echo}), (422, {"detail": [echo]}), (200, {"oh": echo}),
+    ]  # fmt: skip
+
+    class Echo(ChatServer):
+        def reply(self, path, headers, body):
+            status, document = replies.pop(0)
+            return status, {}, json.dumps(document, ensure_ascii=False).encode()
+
+    with Echo("") as server:
+        for status, _ in list(replies):
+            asked = client(server, api_key_env="MY_KEY", max_retries=0)
+            with pytest.raises(ChatError) as caught:
+                asked.complete("hi")
+            told = str(caught.value)
+            assert DISGUISES[name](key)[:12] not in told and (status == 200 or f"HTTP {status}" in told)
+            assert ("bad key [key] for you" in told) == (name == "plain")
+    with ChatServer(echo) as server:
+        asked = client(server, api_key_env="MY_KEY")
+        if name == "plain":
+            assert asked.complete("hi") == "bad key [key] for you"
+        else:
+            with pytest.raises(ChatError, match="in disguise"):
+                asked.complete("hi")
+
+
+@given(st.text(LETTERS, min_size=5, max_size=60), st.sampled_from(sorted(DISGUISES)), st.text(LETTERS, max_size=9))
+def test_no_key_is_shown_in_disguise(key, name, beside):
+    disguised = DISGUISES[name](key)
+    told = shown(f"{beside} {disguised} {beside}", key)
+    assert key not in told
+    assert "left out" in told or disguised == key or name == "a part"
+
+
+@given(st.text(LETTERS, min_size=20, max_size=60).filter(lambda key: sum(map(str.isalnum, key)) >= 16))
+def test_words_without_the_key_are_shown(key):
+    words = "The model `meta/Llama-3.1-70B` does not exist; max_tokens must be at most 4096 (request 8f3a)."
+    assert shown(words, key) == words
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])

@@ -19,7 +19,7 @@ import pytest
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import trackers
-from rllib_llm_comm.experiments.console import out
+from rllib_llm_comm.experiments.console import out, say_error
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.trackers import TRACKERS, check_trackers, mlflow_uri, open_trackers
@@ -244,11 +244,28 @@ def test_a_place_that_cannot_be_opened_is_one_sentence(tmp_path, monkeypatch):
         ("https://ann:p4ss@lab.example:5000", "https://lab.example:5000"),
         ("postgresql://ann:p4ss%40@lab.example/runs", "mlflow ui --backend-store-uri postgresql://lab.example/runs"),
         ("sqlite:////data/runs@home.db", "mlflow ui --backend-store-uri sqlite:////data/runs@home.db"),
+        ("https://ann:p4/ss@lab.example", "https://lab.example"),
+        ("https://ann:p4 ss@lab.example", "https://lab.example"),
+        ("ann:p4ss@lab.example", "mlflow ui --backend-store-uri lab.example"),
+        ("mysql://lab/x?password=p4ss", "mlflow ui --backend-store-uri 'mysql://lab/x?password=[hidden]'"),
     ],
 )
 def test_passwords_of_a_server_are_not_shown(uri, shown, monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     assert trackers.show_command("mlflow", tmp_path) == shown
+    assert "p4" not in trackers.shown_place(f"'{uri}/api' is down", tmp_path)
+
+
+def test_an_error_is_shown_without_passwords_with_its_traceback_too(capsys):
+    try:
+        try:
+            raise OSError("http://ann:p4ss@lab.example is down")
+        except OSError as error:
+            raise ValueError("no runs at http://ann:p4ss@lab.example") from error
+    except ValueError as error:
+        say_error(error, verbosity=2)
+    told = capsys.readouterr().err
+    assert told.count("http://lab.example") >= 3 and "p4ss" not in told
 
 
 def test_nothing_leaves_the_machine_unasked(monkeypatch):

@@ -107,7 +107,7 @@ def test_many_facts_are_compared_in_parts_and_across_them():
 
 def test_a_manual_that_is_too_long_or_empty_is_asked_for_again():
     with ChatServer("word " * 50, "<think>hm</think>", "word " * 50, "Short.") as server:
-        with pytest.raises(AnswerError, match="no usable manual in two tries: it is empty"):
+        with pytest.raises(AnswerError, match="no usable manual in two tries: it holds thoughts"):
             summary(client(server), ["a fact"], words=20)
         assert summary(client(server), ["a fact"], words=20) == "Short."
         assert "- it has 50 words but may have 20" in server.requests[3]["messages"][-1]["content"]

@@ -25,7 +25,6 @@ from rllib_llm_comm.chat.answers import (
     ask_checked,
     ask_for,
     read_yes_no,
-    without_thoughts,
 )
 from rllib_llm_comm.chat.batch import ask_batch
 from rllib_llm_comm.chat.chat_model import ChatModel
@@ -308,8 +307,7 @@ def summary(model: ChatModel, facts: Sequence[str], words: int = 400) -> str:
         AnswerError: If two answers are empty or more than twice as long.
     """
 
-    def read(answer: str) -> str:
-        text = without_thoughts(answer)
+    def read(text: str) -> str:
         length = len(text.split())
         if length == 0:
             raise UnusableError("it is empty")
@@ -329,7 +327,7 @@ def _shown(paragraph: Paragraph) -> str:
 
 def _lines(answer: str) -> list[str]:
     """The facts of an answer, without bullets and numbers."""
-    lines = (line.strip().lstrip("-*•").strip() for line in without_thoughts(answer).splitlines())
+    lines = (line.strip().lstrip("-*•").strip() for line in answer.splitlines())
     facts = (line.partition(" ")[2] if line.partition(" ")[0].rstrip(".)").isdigit() else line for line in lines)
     return [fact.strip() for fact in facts if fact.strip().lower().rstrip(".!") not in _NOTHING]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rllib_llm_comm.chat.answers import UnusableError, ask_checked, read_yes_no, without_thoughts
+from rllib_llm_comm.chat.answers import UnusableError, ask_checked, read_yes_no
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.purposes import JUDGE, REWARD_CODE, asking_for
 from rllib_llm_comm.language.prompt_files import fill
@@ -96,9 +96,9 @@ def write_reward(
     place = sandbox or shared_sandbox()
 
     def read(text: str) -> CodeReward:
-        blocks = _FENCE.findall(without_thoughts(text))
+        blocks = _FENCE.findall(text)
         try:
-            reward = CodeReward(blocks[0] if blocks else without_thoughts(text), place)
+            reward = CodeReward(blocks[0] if blocks else text, place)
             done = reward(example, example, agent, example if since else None)
         except RefusedCodeError as error:
             raise UnusableError(error.reason) from None
