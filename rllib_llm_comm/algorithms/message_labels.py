@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 PROMPT = "prompt"
 MESSAGE = "message"
 ENV = "env"
+TEACHER = "teacher"
 _READ_ROWS = 4096
 
 
@@ -42,12 +43,14 @@ class LabelSet:
         held_out: The same of rows whose prompts are never learned from.
         held_out_answers: For each held-out prompt (an agent's observation in words) the teacher's messages.
         env: The `env` column of the first row: where the labels come from.
+        teachers: Names in the `teacher` column: whose labels they are.
     """
 
     train: dict[str, np.ndarray]
     held_out: dict[str, np.ndarray]
     held_out_answers: dict[str, list[str]] = field(default_factory=dict)
     env: Mapping[str, Any] = field(default_factory=dict)
+    teachers: list[str] = field(default_factory=list)
 
 
 class MessagePreLearner(OfflinePreLearner):
@@ -146,7 +149,9 @@ class MessageLabels(OfflineData):
             )
         pairs: set[tuple[str, str]] = set()
         env: Mapping[str, Any] = {}
+        teachers: set[str] = set()
         for batch in self._batches():
+            teachers.update(map(str, batch.get(TEACHER, ())))
             if not env and ENV in batch and len(batch[ENV]):
                 env = _read_json(batch[ENV][0])
             pairs.update(zip(map(str, batch[PROMPT]), map(str, batch[MESSAGE]), strict=True))
@@ -162,7 +167,7 @@ class MessageLabels(OfflineData):
         for prompt, message in held_out:
             answers.setdefault(prompt, []).append(message)
         logger.info("%d distinct labels, of which %d are held out", len(pairs), len(held_out))
-        return LabelSet(_encode(prelearner, train), _encode(prelearner, held_out), answers, env)
+        return LabelSet(_encode(prelearner, train), _encode(prelearner, held_out), answers, env, sorted(teachers))
 
     def _batches(self) -> Iterator[dict[str, np.ndarray]]:
         # Reading a few rows is not worth a dozen lines on the terminal.
