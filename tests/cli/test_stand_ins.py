@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -64,7 +65,8 @@ def test_a_trained_pipeline(tmp_path):
     begin, _, end = done.stdout.partition("Everything lies here")
     assert begins(told(begin), READER, COOK)
     assert begin.index("Stands in: ") < begin.index("[1/5]")
-    assert all(phrase in end for phrase in told(begin))
+    panel = re.sub(r"[\s│]", "", end)  # a narrow one breaks lines
+    assert all("standsin" + re.sub(r"\s", "", phrase) in panel for phrase in told(begin)), end
     results = tmp_path / "results" / "f"
     records = {name: json.loads((results / name / "stage.json").read_text())["stand_ins"] for name in stages}
     assert begins(records["labels"], COOK) and begins(records["sft"], READER) and begins(records["verco"], READER)
