@@ -14,21 +14,21 @@ from rllib_llm_comm.agents.policy_folder import find_policy
 from rllib_llm_comm.agents.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.agents.recorded_settings import withhold
 from rllib_llm_comm.chat.cassettes import describe_recording
+from rllib_llm_comm.checkpoints.hub import is_on_hub
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import PACKAGED
 from rllib_llm_comm.planning.planners import planner_stands_in
 from rllib_llm_comm.planning.shipped_cassettes import find_recording
 from rllib_llm_comm.teachers.base import TEACHERS
 
-_SEARCH = ("grid_search", "by_seed")
-
 
 def stand_ins(*settings: Any) -> list[str]:
     """What stands in, each thing once.
 
     Args:
-        *settings: Settings as they stand in YAML files, or manifests of policies; policies that settings name by their
-            paths are read, as far as they are there. Recorded settings that are withheld are passed over.
+        *settings: Settings as they stand in YAML files, or manifests of policies. Policies that settings name are read,
+            as far as they are on this machine, without what is withheld of them. Policies that a manifest names are
+            not read, since anybody may have written it.
 
     Returns:
         A phrase for each, such as "teacher scripted: rules that see the whole game".
@@ -38,7 +38,12 @@ def stand_ins(*settings: Any) -> list[str]:
 
 def _found(value: Any) -> Iterator[str]:
     if isinstance(value, PolicyManifest):
-        value = vars(value)
+        value = {
+            "base_model": value.model_config.get("base_model"),
+            "teacher": value.teacher,
+            "taught_by": value.provenance.get("taught_by"),
+            "planner": (value.planning or {}).get("planner"),
+        }
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if reader := _READERS.get(key):
@@ -52,9 +57,10 @@ def _found(value: Any) -> Iterator[str]:
 
 
 def _alternatives(value: Any) -> list[Any]:
-    """The values of a setting: of one that is searched through, or of a list, each."""
-    if isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in _SEARCH:
-        value = next(iter(value.values()))
+    """The values of a setting: of a list each, also if it is searched through (`{grid_search: [...]}`)."""
+    if isinstance(value, Mapping) and len(value) == 1:
+        (inner,) = value.values()
+        value = inner if isinstance(inner, list | tuple) else value
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
@@ -89,7 +95,8 @@ def _chat(chat: Any) -> str:
 def _policy(path: Any) -> list[str]:
     if isinstance(path, Mapping):
         return list(_found(path))
-    return stand_ins(withhold(read_manifest(find_policy(path)))) if isinstance(path, str) else []
+    there = isinstance(path, str) and not is_on_hub(path)
+    return stand_ins(withhold(read_manifest(find_policy(path)))) if there else []
 
 
 _READERS: Mapping[Any, Callable[[Any], Any]] = {

@@ -8,6 +8,8 @@ import re
 import pytest
 from typer.testing import CliRunner
 
+from rllib_llm_comm.agents.policy_manifest import PolicyManifest
+from rllib_llm_comm.agents.recorded_settings import withhold
 from rllib_llm_comm.agents.stand_ins import stand_ins
 from rllib_llm_comm.cli.main import cli
 from rllib_llm_comm.experiments.plain_stage import PlainStage
@@ -146,3 +148,18 @@ def test_it_is_found_wherever_settings_name_it(tmp_path):
         stand_ins(*({key: one} for one in wrong for key in ("base_model", "teacher", "planner", "chat", "policy")))
         == []
     )
+
+
+def test_what_a_manifest_names_is_not_looked_up(tmp_path, monkeypatch):
+    """It may come from anybody: neither the hub is asked nor a path read for it."""
+    opened = []
+    monkeypatch.setattr("rllib_llm_comm.chat.cassettes.Path.open", lambda *given: opened.append(given))
+    manifest = PolicyManifest(
+        "Verco", {"base_model": "embedded"}, {},
+        teacher={"name": "chat", "chat": {"cassette": "sama"}},
+        planning={"planner": {"name": "cassette", "cassette": "/etc/hostname"}},
+        env_config={"policy": "zoo:door", "checkpoint": "hf:somebody/policy"},
+        provenance={"message_checkpoint": "hf:somebody/policy", "taught_by": ["scripted", "nobody", 5, {"name": []}]},
+    )  # fmt: skip
+    assert begins(stand_ins(withhold(manifest)), READER, COOK)
+    assert stand_ins({"checkpoint": "hf:somebody/policy"}) == [] and opened == []
