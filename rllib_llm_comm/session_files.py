@@ -122,6 +122,7 @@ class Session(_Part):
         holders: Agent -> who plays where no person does.
         started: Time of its beginning, UTC, ISO 8601.
         consent: The text to which people agreed; empty for none.
+        stand_ins: What stands in, among those who held the seats, for what the papers use.
         episodes: Its episodes.
     """
 
@@ -132,6 +133,7 @@ class Session(_Part):
     holders: dict[str, str]
     started: str
     consent: str = ""
+    stand_ins: list[str] = []
     episodes: list[SessionEpisode] = []
 
     @model_validator(mode="after")

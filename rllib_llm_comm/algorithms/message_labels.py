@@ -23,6 +23,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.message_words import limit_words
 from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.teachers.base import TEACHERS
 from rllib_llm_comm.teachers.label_store import is_collection, read_texts
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 PROMPT = "prompt"
 MESSAGE = "message"
 ENV = "env"
+TEACHER = "teacher"
 _READ_ROWS = 4096
 
 
@@ -42,12 +44,14 @@ class LabelSet:
         held_out: The same of rows whose prompts are never learned from.
         held_out_answers: For each held-out prompt (an agent's observation in words) the teacher's messages.
         env: The `env` column of the first row: where the labels come from.
+        teachers: Names of teachers in the `teacher` column: whose labels they are. Other texts there are passed over.
     """
 
     train: dict[str, np.ndarray]
     held_out: dict[str, np.ndarray]
     held_out_answers: dict[str, list[str]] = field(default_factory=dict)
     env: Mapping[str, Any] = field(default_factory=dict)
+    teachers: list[str] = field(default_factory=list)
 
 
 class MessagePreLearner(OfflinePreLearner):
@@ -146,7 +150,9 @@ class MessageLabels(OfflineData):
             )
         pairs: set[tuple[str, str]] = set()
         env: Mapping[str, Any] = {}
+        teachers: set[str] = set()
         for batch in self._batches():
+            teachers.update(map(str, batch.get(TEACHER, ())))
             if not env and ENV in batch and len(batch[ENV]):
                 env = _read_json(batch[ENV][0])
             pairs.update(zip(map(str, batch[PROMPT]), map(str, batch[MESSAGE]), strict=True))
@@ -162,7 +168,8 @@ class MessageLabels(OfflineData):
         for prompt, message in held_out:
             answers.setdefault(prompt, []).append(message)
         logger.info("%d distinct labels, of which %d are held out", len(pairs), len(held_out))
-        return LabelSet(_encode(prelearner, train), _encode(prelearner, held_out), answers, env)
+        known = sorted(teachers & {*TEACHERS})
+        return LabelSet(_encode(prelearner, train), _encode(prelearner, held_out), answers, env, known)
 
     def _batches(self) -> Iterator[dict[str, np.ndarray]]:
         # Reading a few rows is not worth a dozen lines on the terminal.

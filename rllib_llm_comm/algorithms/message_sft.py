@@ -262,7 +262,12 @@ class MessageSFT(PolicyCheckpointMixin, Algorithm):
     @override(PolicyCheckpointMixin)
     def provenance(self) -> dict[str, Any]:
         """Quality of the messages and a few samples, for the policy folder."""
-        return {"labels": self.config.input_, "held_out": self.judge_messages(), "samples": self._judged[2]}
+        return {
+            "labels": self.config.input_,
+            "taught_by": self.labels.teachers,
+            "held_out": self.judge_messages(),
+            "samples": self._judged[2],
+        }
 
     @override(PolicyCheckpointMixin)
     def environment(self) -> dict[str, Any]:

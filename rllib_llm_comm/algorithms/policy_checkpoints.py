@@ -12,7 +12,13 @@ from ray.rllib.core.learner.learner import Learner
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 
-from rllib_llm_comm.agents.policy_folder import POLICY_FOLDER, PolicyExport, PolicyManifest, write_policy
+from rllib_llm_comm.agents.policy_folder import (
+    POLICY_FOLDER,
+    PolicyExport,
+    PolicyManifest,
+    find_policy,
+    write_policy,
+)
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
 from rllib_llm_comm.algorithms.agent_policies import agents_apart
 from rllib_llm_comm.algorithms.policy_export import on_first_learner, with_team
@@ -102,7 +108,8 @@ class PolicyCheckpointMixin(TrialsInTurn):
 
     def provenance(self) -> dict[str, Any]:
         """More about how the policy came about."""
-        return {"message_checkpoint": getattr(self.config, "message_checkpoint", None)}
+        path = getattr(self.config, "message_checkpoint", None)
+        return {"message_checkpoint": path, **({"taught_by": _teachers(path)} if isinstance(path, str) else {})}
 
     def load_message_adapter(self, path: str) -> None:
         """Loads the message adapter of a checkpoint into Learners and EnvRunners.
@@ -169,6 +176,14 @@ def _planning(config: Any) -> dict[str, Any] | None:
         return None
     settings = config.planning_settings()
     return {name: settings[name] for name in ("planner", "patience", "replan", "subgoals_to", "in_vector")}
+
+
+def _teachers(message_checkpoint: str) -> Any:
+    """Names of those who taught a message adapter, as far as its checkpoint tells."""
+    try:
+        return read_manifest(find_policy(message_checkpoint)).provenance.get("taught_by", [])
+    except UserError:  # an adapter alone, or a checkpoint that is gone by now
+        return []
 
 
 def _export(learner: Learner, agents: Sequence[str]) -> dict[str, PolicyExport]:

@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 PACKED = ".gz"
 _SHOWN = 80
+_LONGEST_HEADER = 2**16
 
 Question = tuple[str, str]
 
@@ -212,6 +213,25 @@ class Cassette:
             raise UserError(
                 f"{str(self.path)!r} is no cassette ({type(error).__name__}: {error}); correct or record it anew."
             ) from error
+
+
+def describe_recording(path: str | os.PathLike[str]) -> str:
+    """File, author and day of a cassette, from its first line; the answers are not read.
+
+    Args:
+        path: The file.
+
+    Raises:
+        UserError: If it is no cassette.
+    """
+    place = Path(path)
+    try:
+        with gzip.open(place) if place.suffix == PACKED else place.open("rb") as file:
+            header = json.loads(file.readline(_LONGEST_HEADER))
+        told = [" ".join(str(header[name]).split()) for name in ("model", "made") if header.get(name)]
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{str(path)!r} is no cassette ({type(error).__name__}); correct or record it anew.") from error
+    return f"recording {place.name} ({', '.join(told) or 'of nobody who is named'})"
 
 
 def _shown(text: str) -> str:

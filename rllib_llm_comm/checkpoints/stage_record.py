@@ -25,6 +25,7 @@ class StageRecord(BaseModel):
         summary: Key figures, JSON-able.
         seconds: Duration (the last call's part of it, if it was interrupted).
         settings: The experiment as it ran, for the reader.
+        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
     """
 
     stage: str
@@ -36,6 +37,7 @@ class StageRecord(BaseModel):
     summary: dict[str, Any] = {}
     seconds: float = 0.0
     settings: dict[str, Any] = {}
+    stand_ins: list[str] = []
 
 
 def read_record(folder: Path) -> StageRecord | None:

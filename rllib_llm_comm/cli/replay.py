@@ -10,7 +10,7 @@ from typer import Argument, Option
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint, is_named
 from rllib_llm_comm.cli.play_options import PlayOptions, takes_play_options
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments.console import out, say, short_path
+from rllib_llm_comm.experiments.console import out, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
 from rllib_llm_comm.session_files import is_session
@@ -69,7 +69,7 @@ def command(
     with out.status("playing and drawing"):
         replay_checkpoint(
             checkpoint, page, episodes=episodes, seed=seed, settings=settings.settings(), beside=beside,
-            counterfactuals=counterfactuals, animation=animation,
+            counterfactuals=counterfactuals, animation=animation, tell=say_stand_ins,
         )  # fmt: skip
     if animation is not None:
         say(f"The animated picture is {short_path(animation)}")

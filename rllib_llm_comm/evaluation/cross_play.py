@@ -14,6 +14,7 @@ from rllib_llm_comm.agents.partners import make_partner
 from rllib_llm_comm.agents.policy_folder import weights_digest
 from rllib_llm_comm.agents.policy_manifest import GROUNDED
 from rllib_llm_comm.agents.seated_policy import SeatedPolicy
+from rllib_llm_comm.agents.stand_ins import stand_ins
 from rllib_llm_comm.envs.games import game_of, make_env, without_subgoals
 from rllib_llm_comm.errors import UserError, require_whole
 from rllib_llm_comm.evaluation.cross_play_figures import CrossPlayResult
@@ -80,6 +81,7 @@ class CrossPlay:
     Attributes:
         agents: The agents of the game.
         notes: Sentences about what a reader of the figures has to know.
+        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
 
     Raises:
         UserError: If something cannot be loaded or played, the game does not count `metric`, or names of players and
@@ -105,6 +107,8 @@ class CrossPlay:
 
         every = [*self.players, *(one for group in self.groups.values() for one in group)]
         self._entrants = [make_partner(one, load) for one in every]
+        trained = [one.policy.manifest for one in self._entrants if one.policy is not None]
+        self.stand_ins = stand_ins(*trained, self._planning)
         self.notes: list[str] = []
         if self._planning is not None:
             self.notes.append(self._planned())
@@ -150,6 +154,7 @@ class CrossPlay:
             scores={seating: scores[seating] for seating in wanted},
             notes=[*self.notes, *_same_weights(players)],
             planning=self._planning,
+            stand_ins=self.stand_ins,
         )
 
     def _told(self, partners: Sequence[PartnerSettings]) -> list[dict[str, Any]]:

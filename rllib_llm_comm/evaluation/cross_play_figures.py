@@ -36,6 +36,7 @@ class CrossPlayResult:
             each episode.
         notes: Sentences about the figures.
         planning: Settings of the planner of the whole game; `None` if none was given.
+        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
     """
 
     env: str
@@ -50,6 +51,7 @@ class CrossPlayResult:
     scores: dict[tuple[int, ...], list[float]]
     notes: list[str] = field(default_factory=list)
     planning: dict[str, Any] | None = None
+    stand_ins: list[str] = field(default_factory=list)
 
     def matrix(self, seat: int, group: str | None = None) -> np.ndarray:
         """(players, others) mean scores of each player in a seat beside each other one in all other seats.
@@ -150,6 +152,7 @@ class CrossPlayResult:
                 for seating, found in self.scores.items()
             ],
             "notes": self.notes,
+            "stand_ins": self.stand_ins,
         }
 
     def _names(self, seating: tuple[int, ...]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class CheckpointEvaluation:
         seconds: Wall-clock time of all episodes; games that are played side by side share it. `None` if not measured.
         lacks_reference: True if PPO trained the messages but the checkpoint carries no adapter to measure their drift
             from; only with `communication`.
+        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
     """
 
     checkpoint: Path
@@ -38,6 +39,7 @@ class CheckpointEvaluation:
     communication: CommunicationFigures | None = None
     seconds: float | None = None
     lacks_reference: bool = False
+    stand_ins: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """The figures as plain values; of planners that ask a language model with `fallback` and `answers_from`."""
@@ -45,6 +47,7 @@ class CheckpointEvaluation:
         if self.seconds is not None:
             told["seconds_per_game"] = round(self.seconds / len(self.episodes), 3)
         told |= answers_told(self.episodes)
+        told["stand_ins"] = self.stand_ins
         if self.communication is not None:
             told["communication"] = self.communication.to_json()
         return told
@@ -58,6 +61,7 @@ def evaluate_checkpoint(
     settings: PlaySettings | None = None,
     communication: bool = False,
     progress: Progress | None = None,
+    tell: Callable[[Sequence[str]], None] | None = None,
 ) -> CheckpointEvaluation:
     """Plays episodes of a checkpoint and computes their figures. Needs no Ray.
 
@@ -68,6 +72,7 @@ def evaluate_checkpoint(
         settings: Settings of play that differ from training; `None` for none.
         communication: True to measure what messages tell and whether they are listened to.
         progress: Called with the number of finished episodes and `episodes`.
+        tell: Called with what stands in, before the first episode.
 
     Returns:
         The figures, and the episodes.
@@ -81,6 +86,9 @@ def evaluate_checkpoint(
     require_measured(settings.loading.reference, communication)
     found = find_checkpoint(checkpoint)
     policy = settings.loading.load(found)
+    standing = settings.stand_ins(policy)
+    if tell is not None:
+        tell(standing)
     turns = TurnRecorder() if communication else None
     begun = time.perf_counter()
     played = settings.play(policy, episodes=episodes, seed=seed, progress=progress, watch=turns)
@@ -88,7 +96,7 @@ def evaluate_checkpoint(
     talk = None if turns is None else _measured(policy, turns, seed)
     lacks = talk is not None and talk.drift is None and bool(talk.messages) and _trained_messages(policy)
     figures = figures_of(played, draws_actions(policy, not settings.greedy))
-    return CheckpointEvaluation(found, figures, played, talk, seconds, lacks)
+    return CheckpointEvaluation(found, figures, played, talk, seconds, lacks, standing)
 
 
 def require_measured(reference: str | None, communication: bool) -> None:

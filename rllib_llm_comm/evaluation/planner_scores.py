@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import rllib_llm_comm
+from rllib_llm_comm.agents.stand_ins import stand_ins
 from rllib_llm_comm.chat.cassettes import Cassette
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.planned_play import PlannedGames, PlanningSetup
@@ -54,6 +55,10 @@ class Cell:
     def fallback(self) -> str:
         """The `fallback` of a planner that asks a language model; empty for others."""
         return fallback_of(self.setup.planner)
+
+    def stand_ins(self) -> list[str]:
+        """What stands in for what the papers use (`agents.stand_ins`)."""
+        return [*self.executor.stand_ins, *stand_ins({"planner": self.setup.planner})]
 
     def key(self) -> str:
         """Digest of `made_with` and of the format, so that figures of another one are not taken over."""
@@ -137,6 +142,10 @@ class PlannerScores:
                     progress(done, total)
         keep(self.to_json())
 
+    def stand_ins(self) -> list[str]:
+        """What stands in for what the papers use in any of the cells."""
+        return list(dict.fromkeys(phrase for cell in self.cells for phrase in cell.stand_ins()))
+
     def figures(self) -> list[dict[str, Any]]:
         """Per cell its labels and `summary`; then the mean over all scenarios, where there are several."""
         rows = [
@@ -161,6 +170,7 @@ class PlannerScores:
             "version": rllib_llm_comm.__version__,
             "measures": self.measures,
             "seeds": list(self.seeds),
+            "stand_ins": self.stand_ins(),
         }
         cells = [
             {
@@ -286,15 +296,17 @@ def table(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]
     return columns, [[cell.get(name, "") for name in columns] for cell in cells]
 
 
-def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], stand_ins: Sequence[str] = ()) -> str:
     """A table in Markdown.
 
     Args:
         columns: Headings.
         rows: Its rows.
+        stand_ins: What stands in for what the papers use, told below it.
     """
     lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    told = f"\nStands in: {'; '.join(stand_ins)}.\n" if stand_ins else ""
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + told
 
 
 def _figure(name: str, metric: str, metrics: Mapping[str, float]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rllib_llm_comm.agents.load_options import AS_RECORDED, Loading
+from rllib_llm_comm.agents.stand_ins import stand_ins
 from rllib_llm_comm.evaluation.planned_play import play_planned
 from rllib_llm_comm.evaluation.rollout import Episode
 
@@ -32,6 +33,16 @@ class PlaySettings:
     trials: int | None = None
     recover: str | None = None
     num_envs: int = 16
+
+    def stand_ins(self, policy: Any) -> list[str]:
+        """What stands in, in a policy's training and under these settings (`agents.stand_ins`).
+
+        Args:
+            policy: The policy that `loading` has loaded.
+        """
+        manifest = policy.manifest
+        planning = {**(manifest.planning or {}), **(self.planning or {})}
+        return stand_ins(replace(manifest, planning=planning))
 
     def play(self, policy: Any, *, episodes: int, seed: int, **options: Any) -> list[Episode]:
         """Episodes of a policy under these settings.

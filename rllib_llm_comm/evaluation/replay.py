@@ -31,7 +31,13 @@ _OF_PLANS = ("plan", "subgoals_", "rewards_", "assignments_by_", "reflections_by
 _LEVELS = 2
 
 
-def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[str], *, title: str = "Replay") -> Path:
+def write_replay(
+    episodes: Episode | Sequence[Episode],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Replay",
+    stand_ins: Sequence[str] = (),
+) -> Path:
     """Writes a page that shows episodes frame by frame: the game, what everyone saw, said, heard and weighed.
 
     The page needs nothing but itself: no network, no other file. Texts of language models are data in it and are shown
@@ -41,28 +47,37 @@ def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[
         episodes: Recorded episodes (`record`).
         path: The file; it appears at once or not at all.
         title: Heading of the page.
+        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
 
     Returns:
         The path.
     """
-    return _write({"": [episodes] if isinstance(episodes, Episode) else list(episodes)}, Path(path), title)
+    sides = {"": [episodes] if isinstance(episodes, Episode) else list(episodes)}
+    return _write(sides, Path(path), title, stand_ins)
 
 
-def write_comparison(sides: Mapping[str, Sequence[Episode]], path: str | os.PathLike[str], *, title: str) -> Path:
+def write_comparison(
+    sides: Mapping[str, Sequence[Episode]],
+    path: str | os.PathLike[str],
+    *,
+    title: str,
+    stand_ins: Sequence[str] = (),
+) -> Path:
     """Writes a page of two runs beside each other, which go on together by the game's clock.
 
     Args:
         sides: Name -> recorded episodes with the same seeds.
         path: The file.
         title: Heading of the page.
+        stand_ins: As of `write_replay`.
 
     Returns:
         The path.
     """
-    return _write({name: list(episodes) for name, episodes in sides.items()}, Path(path), title)
+    return _write({name: list(episodes) for name, episodes in sides.items()}, Path(path), title, stand_ins)
 
 
-def _write(sides: Mapping[str, Sequence[Episode]], target: Path, title: str) -> Path:
+def _write(sides: Mapping[str, Sequence[Episode]], target: Path, title: str, stand_ins: Sequence[str]) -> Path:
     from jinja2 import Environment
 
     sheets = TileSheets()
@@ -73,7 +88,7 @@ def _write(sides: Mapping[str, Sequence[Episode]], target: Path, title: str) -> 
     data: ReplayPage = {"sides": recorded, "drawing": sheets.layout()}
     template = resources.files(__package__).joinpath("templates/replay.html").read_text(encoding="utf-8")
     page = Environment(autoescape=True).from_string(template)
-    text = page.render(title=title, data=_json_for_html(data), sheets=sheets.data_urls())
+    text = page.render(title=title, stand_ins=list(stand_ins), data=_json_for_html(data), sheets=sheets.data_urls())
     write_atomically(target, text)
     return target
 

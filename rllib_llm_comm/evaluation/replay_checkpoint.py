@@ -25,6 +25,7 @@ def replay_checkpoint(
     counterfactuals: bool = True,
     animation: Path | None = None,
     watch: Callable[[Sequence[Episode]], None] | None = None,
+    tell: Callable[[Sequence[str]], None] | None = None,
 ) -> Path:
     """Records episodes of a checkpoint as a self-contained HTML page. Needs no Ray.
 
@@ -39,6 +40,7 @@ def replay_checkpoint(
         counterfactuals: True to score decisions of listeners also without what they heard.
         animation: File of an animated picture (GIF) of the first episode; `None` for none.
         watch: Called with the checkpoint's episodes once they are played, such as to tell who planned them.
+        tell: Called with what stands in, before the first episode of each checkpoint.
 
     Returns:
         The page's path.
@@ -47,11 +49,15 @@ def replay_checkpoint(
         UserError: If a checkpoint cannot be loaded or played, or the game draws no pictures for an animation.
     """
     chosen = settings or PlaySettings()
+    standing: dict[str, None] = {}
 
     def play(path: str | Path, loading: Loading) -> list[Episode]:
-        return chosen.play(
-            loading.load(path), episodes=episodes, seed=seed, keep_frames=True, counterfactuals=counterfactuals
-        )
+        policy = loading.load(path)
+        found = [phrase for phrase in chosen.stand_ins(policy) if phrase not in standing]
+        standing.update(dict.fromkeys(found))
+        if tell is not None:
+            tell(found)
+        return chosen.play(policy, episodes=episodes, seed=seed, keep_frames=True, counterfactuals=counterfactuals)
 
     played = play(checkpoint, chosen.loading)
     if watch is not None:
@@ -59,10 +65,11 @@ def replay_checkpoint(
     if animation is not None:
         write_animation(played[0], animation)
     if beside is None:
-        return write_replay(played, page)
+        return write_replay(played, page, stand_ins=list(standing))
     names = name_apart(str(find_checkpoint(checkpoint)), str(find_checkpoint(beside)))
     other = play(beside, dataclasses.replace(chosen.loading, messages=None))
-    return write_comparison(dict(zip(names, (played, other), strict=True)), page, title="Side by side")
+    sides = dict(zip(names, (played, other), strict=True))
+    return write_comparison(sides, page, title="Side by side", stand_ins=list(standing))
 
 
 def name_apart(one: str, two: str) -> tuple[str, str]:

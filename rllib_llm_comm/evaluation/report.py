@@ -43,11 +43,11 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         results: Results of a study.
 
     Returns:
-        `title`, `missing`, `over_scenarios` (returns of systems that were judged in all of several scenarios: runs are
-        drawn within each, so that all count the same), and per scenario `settings`, `shuffled` (whether messages were,
-        anywhere), `systems` (label, seeds, figures
-        per evaluation, how it compares with the baseline, decisions until a return of 1 that lasts, most frequent
-        messages), `sentences`, and `cost` where chat models were asked.
+        `title`, `missing`, `stand_ins` (what stands in for what the papers use, if anything does), `over_scenarios`
+        (returns of systems that were judged in all of several scenarios: runs are drawn within each, so that all count
+        the same), and per scenario `settings`, `shuffled` (whether messages were, anywhere), `systems` (label, seeds,
+        figures per evaluation, how it compares with the baseline, decisions until a return of 1 that lasts, most
+        frequent messages), `sentences`, and `cost` where chat models were asked.
     """
     scenarios: dict[str, dict[str, Any]] = {}
     for scenario, systems in results.scenarios.items():
@@ -82,6 +82,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         "over_scenarios": _over_scenarios(results),
         "missing": results.missing,
         "note": results.note,
+        **({"stand_ins": results.stand_ins} if results.stand_ins else {}),
     }
 
 

@@ -33,7 +33,9 @@ def replay_session(path: str | Path, page: str | Path, *, first: int = 1, episod
     chosen = [one for one in session.episodes if one.moments and one.episode >= first][:episodes]
     if not chosen:
         raise UserError(f"{str(path)!r} has no played episode from number {first} on; it has {len(session.episodes)}.")
-    return write_replay([played_again(session, one) for one in chosen], page, title="A session with people")
+    return write_replay(
+        [played_again(session, one) for one in chosen], page, title="A session with people", stand_ins=session.stand_ins
+    )
 
 
 def played_again(session: Session, recorded: SessionEpisode) -> Episode:

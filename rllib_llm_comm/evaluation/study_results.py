@@ -103,6 +103,13 @@ class StudyResults:
     cost: Costs = field(default_factory=dict)
 
     @property
+    def stand_ins(self) -> list[str]:
+        """What stands in for what the papers use, as the evaluations tell; those of earlier versions tell nothing."""
+        systems = (system for there in self.scenarios.values() for system in there.values())
+        runs = (run for system in systems for found in system.evaluations.values() for run in found)
+        return list(dict.fromkeys(phrase for run in runs for phrase in run.get("stand_ins", ())))
+
+    @property
     def baseline(self) -> str:
         """The system with which the others are compared."""
         return str(self.study.get("baseline") or next(iter(self.study["systems"])))
@@ -228,6 +235,9 @@ def _checked_run(run: JsonValue, recorded: Collection[str] = ()) -> dict[str, An
     for figure in FIGURES:
         if figure in run or figure not in recorded:
             run[figure].number()
+    if "stand_ins" in run:
+        for phrase in run["stand_ins"].elements():
+            phrase.text()
     if SHUFFLED_SAME in run and run[SHUFFLED_SAME].content is not None:
         run[SHUFFLED_SAME].number()
     if "metrics" in run:

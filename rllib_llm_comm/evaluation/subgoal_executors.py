@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rllib_llm_comm.agents.recorded_settings import granted
+from rllib_llm_comm.agents.stand_ins import stand_ins
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.player import Player, PolicyPlayer
@@ -21,6 +23,8 @@ class _InScenarios:
 
     _env_id: str
     _config: dict[str, Any]
+    stand_ins: Sequence[str] = ()
+    """What stands in for what the papers use (`agents.stand_ins`)."""
 
     def env(self, settings: Mapping[str, Any]) -> Any:
         """A game.
@@ -46,7 +50,7 @@ class ScriptedExecutor(_InScenarios):
     """
 
     def __init__(self, env_id: str = DEFAULT_ENV, env_config: Mapping[str, Any] | None = None) -> None:
-        self._env_id = env_id
+        self._env_id, self.stand_ins = env_id, ("executor scripted: rules that do as they are told",)
         game = planning_game(make_env(env_id, **(env_config or {})))
         game.player()
         self._config = {**game.played_with, **(env_config or {})}
@@ -95,6 +99,7 @@ class PolicyExecutor(_InScenarios):
         digest: str = "",
     ) -> None:
         self._policy, self._name, self._greedy, self._digest = policy, name, greedy, digest
+        self.stand_ins = stand_ins(replace(policy.manifest, planning=None))
         self._env_id = str(policy.manifest.env)
         trained = dict(policy.manifest.env_config)
         if self._env_id in _WITHOUT_SUBGOALS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +56,16 @@ class StageFailedError(UserError):
 def say(text: str, style: str | None = None) -> None:
     """Prints one line that may be longer than the terminal is wide; `text` is plain, never markup."""
     out.print(escape(text), style=style, soft_wrap=True)
+
+
+def say_stand_ins(phrases: Iterable[str]) -> None:
+    """Prints what stands in for what the papers use, a line for each.
+
+    Args:
+        phrases: As of `agents.stand_ins`.
+    """
+    for phrase in phrases:
+        say(f"Stands in: {phrase}")
 
 
 def print_table(lines: Sequence[Sequence[str]], caption: str | None = None, optional: Sequence[str] = ()) -> None:

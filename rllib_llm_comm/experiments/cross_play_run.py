@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments.console import print_table, say, short_path
+from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import load_file
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
@@ -53,10 +53,12 @@ def run_cross_play(
     seats = None if replay is None else _seats(replay, cross.names, len(cross.agents))
     for note in cross.notes:
         say(f"Note: {note}")
+    say_stand_ins(cross.stand_ins)
     with counting_bar("playing pairs") as progress:
         result = cross.play(progress)
     told = result.to_json()
     _print(told)
+    say_stand_ins(cross.stand_ins)
     if json_path is not None:
         write_atomically(json_path, json.dumps(told, indent=2) + "\n")
         say(f"Written to {short_path(json_path)}")
@@ -66,7 +68,10 @@ def run_cross_play(
         from rllib_llm_comm.evaluation.replay import write_replay
 
         page = write_replay(
-            cross.record(seats), replay_path or Path("crossplay_replay.html"), title=" and ".join(seats)
+            cross.record(seats),
+            replay_path or Path("crossplay_replay.html"),
+            title=" and ".join(seats),
+            stand_ins=cross.stand_ins,
         )
         say(f"The replay of {' and '.join(seats)} is {short_path(page)}")
     return told

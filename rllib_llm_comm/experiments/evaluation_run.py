@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments.console import say, short_path
+from rllib_llm_comm.experiments.console import say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.evaluation_table import print_figures, print_talk
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
@@ -29,6 +29,7 @@ def run_evaluation(
     json_path: Path | None = None,
     log_path: Path | None = None,
     curve: bool = False,
+    tell: bool = True,
 ) -> dict[str, Any]:
     """Evaluates checkpoints, prints tables and writes files.
 
@@ -41,6 +42,7 @@ def run_evaluation(
         json_path: File of the figures; `None` for none.
         log_path: File of all plans, attempts and reflections, a line of JSON per episode; `None` for none.
         curve: True to add `training_iteration` to the figures of each checkpoint.
+        tell: True to print what stands in before the episodes and below the table; a stage's run does it itself.
 
     Returns:
         The figures of the checkpoint; of several, a list of them under `checkpoints`.
@@ -63,6 +65,7 @@ def run_evaluation(
                 settings=settings,
                 communication=communication,
                 progress=progress,
+                tell=say_stand_ins if tell else None,
             )
         row = {**evaluated.to_json(), "checkpoint": short_path(evaluated.checkpoint)}
         if curve:
@@ -73,6 +76,8 @@ def run_evaluation(
         _tell_missing_reference(evaluated)
         rows.append(row)
     _print(rows, communication)
+    if tell:
+        say_stand_ins(dict.fromkeys(phrase for row in rows for phrase in row["stand_ins"]))
     figures = rows[0] if len(rows) == 1 else {"checkpoints": rows}
     if json_path is not None:
         write_atomically(json_path, json.dumps(figures, indent=2) + "\n")

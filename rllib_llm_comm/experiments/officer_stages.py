@@ -63,6 +63,7 @@ class DemonstrateOfficers(PlainStage):
     """`run: demonstrate_officers`: games of imperfect scripted officers, to learn from."""
 
     name = "demonstrate_officers"
+    stands_in = "demonstrations: scripted officers in the place of people"
 
     def settings(self, stage: Stage) -> DemonstrationSettings:
         """The checked `config:`."""

@@ -19,11 +19,12 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
+from rllib_llm_comm.agents.stand_ins import stand_ins
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import stages_without_tune, tune_stage
-from rllib_llm_comm.experiments.console import StoppedError, out, say, short_path
+from rllib_llm_comm.experiments.console import StoppedError, out, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
 from rllib_llm_comm.experiments.played_games import check_played_games
 from rllib_llm_comm.experiments.prerequisites import check_base_models
@@ -82,6 +83,8 @@ def run_file(
         for stage in stages:
             if stage.name in to_run and settings.resume and _needs_ray(stage) and _is_unfinished(stage, stage.record()):
                 unsigned_parts(stage)
+    stages = [replace(stage, stand_ins=tuple(_stand_ins(stage))) for stage in stages]
+    say_stand_ins(dict.fromkeys(phrase for stage in stages for phrase in stage.stand_ins))
     # Nothing is written if all is done, so that results on a read-only disk can be told once more.
     with _lock({stage.folder.parent for stage in stages if to_run}), _session(settings, cpus) as ray:
         before()
@@ -148,6 +151,14 @@ def _run(stage: Stage, resolved: Stage, ray: RaySession, settings: TrainSettings
         if disk_fault(error) is None:
             raise
         raise disk_error(error, f"`{stage.name}` stopped") from error
+
+
+def _stand_ins(stage: Stage) -> list[str]:
+    config = stage.experiment.config
+    if _needs_ray(stage):
+        return stand_ins({"base_model": getattr(tune_stage.default_config(stage), "base_model", None), **config})
+    kind = stages_without_tune.KINDS[stage.experiment.run]
+    return [*([kind.stands_in] if kind.stands_in else []), *stand_ins(kind.loads(config))]
 
 
 def _needs_ray(stage: Stage) -> bool:
@@ -350,6 +361,8 @@ def _show_end(stages: list[Stage], records: Mapping[str, StageRecord], modules: 
         figures = _figures(record.summary)
         if figures:
             table.add_row("", f"[dim]{escape(figures)}[/]")
+    for phrase in dict.fromkeys(phrase for stage in stages for phrase in stage.stand_ins):
+        table.add_row("stands in", escape(phrase))
     out.print(Panel(table, title="Everything lies here", title_align="left", expand=False))
     if trained:
         _say_next(*trained[-1], alone=len(records[trained[-1][0].name].outputs) == 1, modules=modules)

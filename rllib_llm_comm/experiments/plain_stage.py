@@ -19,6 +19,8 @@ class PlainStage(ABC):
 
     name: ClassVar[str]
     takes_env: ClassVar[bool] = False
+    stands_in: ClassVar[str] = ""
+    """What it is, with a name, if it stands in for what a paper uses."""
 
     def check(self, stage: Stage, unresolved: tuple[str, ...] = ()) -> None:
         """Checks the stage before anything runs.
@@ -45,6 +47,10 @@ class PlainStage(ABC):
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """The part of `config:` that decides the result; all of it, if a stage knows no better."""
+        return config
+
+    def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The settings of what it loads, as of `agents.stand_ins`: `config:`, with defaults that stand in."""
         return config
 
     @abstractmethod

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_llm_comm.agents.load_options import Loading
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments.console import print_table, say, short_path
+from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
 
@@ -227,14 +227,16 @@ def play_and_tell(
     if path is not None and path.exists():
         scores.take_over(path.read_text(encoding="utf-8"))
     say(f"Measures {scores.measures}.")
+    say_stand_ins(scores.stand_ins())
     with counting_bar("playing") as progress:
         scores.play(lambda text: None if path is None else write_atomically(path, text), progress)
     columns, rows = table(scores.figures())
     print_table([columns, *rows])
+    say_stand_ins(scores.stand_ins())
     if path is not None:
         say(f"Figures: {short_path(path)}")
     if settings.markdown_file is not None:
-        write_atomically(settings.markdown_file, markdown(columns, rows))
+        write_atomically(settings.markdown_file, markdown(columns, rows, scores.stand_ins()))
         say(f"Table: {short_path(settings.markdown_file)}")
     if figure is not None:
         figure(scores)

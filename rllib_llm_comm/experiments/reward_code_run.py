@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments.console import print_table, say
+from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.planner_comparison import PlannerSettings, require_prompts
 from rllib_llm_comm.experiments.progress import counting_bar
@@ -45,6 +45,7 @@ def compare_reward_code(
     """
     quiet_libraries(0)
     require_writable({"--json": json_file, "--markdown": markdown_file})
+    from rllib_llm_comm.agents.stand_ins import stand_ins
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES
     from rllib_llm_comm.evaluation.planner_scores import markdown
     from rllib_llm_comm.evaluation.reward_code_scores import RewardCodeScores
@@ -60,6 +61,8 @@ def compare_reward_code(
     if json_file is not None and json_file.exists():
         scores.take_over(json_file.read_text(encoding="utf-8"))
     kitchens = layouts or LAYOUT_NAMES
+    standing = stand_ins({"planner": planner})
+    say_stand_ins(standing)
 
     def keep(text: str) -> None:
         if json_file is not None:
@@ -69,8 +72,9 @@ def compare_reward_code(
         scores.measure(kitchens, keep, progress)
     names, rows = _table({layout: found for layout, found in scores.summary().items() if layout in kitchens})
     print_table([names, *rows])
+    say_stand_ins(standing)
     if markdown_file is not None:
-        write_atomically(markdown_file, markdown(names, rows))
+        write_atomically(markdown_file, markdown(names, rows, standing))
 
 
 def _table(summary: dict[str, dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

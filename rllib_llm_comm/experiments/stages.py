@@ -54,6 +54,7 @@ class Stage:
         fingerprint: Digest of everything that decides its result.
         trust: True if the user trusts what it goes on from or plays, wherever that was written.
         track: Names of trackers that its results are written to.
+        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
     """
 
     name: str
@@ -63,6 +64,7 @@ class Stage:
     fingerprint: str = ""
     trust: bool = False
     track: tuple[str, ...] = ()
+    stand_ins: tuple[str, ...] = ()
 
     def record(self) -> StageRecord | None:
         """The content of `stage.json`, or `None` if there is none (or none that can be read)."""
@@ -83,6 +85,7 @@ class Stage:
             status="running" if result is None else "finished",
             fingerprint=self.fingerprint,
             settings=_plain(self.experiment.model_dump()),
+            stand_ins=list(self.stand_ins),
         )
         if result is not None:
             record.outputs = [os.path.relpath(path, self.folder) for path in result.outputs]

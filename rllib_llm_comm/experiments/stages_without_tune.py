@@ -79,6 +79,12 @@ class CollectLabels(PlainStage):
         deciding = {key: value for key, value in config.items() if key not in _PATIENCE}
         return {**deciding, "teacher": teacher_identity(teacher)}
 
+    def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The teacher, and the base model if it plays."""
+        plays = config.get("policy", "base") == "base"
+        model = {"base_model": config.get("base_model", "embedded")} if plays else {}
+        return {"teacher": config.get("teacher", "scripted"), **model}
+
     def run(self, stage: Stage) -> StageResult:
         """Collects the labels into `labels/` of the stage's folder."""
         from rllib_llm_comm.teachers.collect_labels import collect_labels
@@ -192,6 +198,7 @@ class Evaluate(_OnCheckpoint):
                 json_path=path,
                 log_path=log,
                 curve=settings.curve,
+                tell=False,
             )
         return StageResult([path], {"plans": log} if log.exists() else {}, summary={**figures, **cost_of(asked)})
 

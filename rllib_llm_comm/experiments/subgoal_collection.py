@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.experiments.console import print_table, say, short_path
+from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.import_modules import import_modules
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.planner_comparison import SCRIPTED, PlannerSettings
@@ -48,6 +48,7 @@ def collect_subgoals(
     quiet_libraries(0)
     require_writable({"--markdown": markdown_file})
     import_modules(modules)
+    from rllib_llm_comm.agents.stand_ins import stand_ins
     from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
     from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
     from rllib_llm_comm.evaluation.planner_scores import markdown
@@ -56,6 +57,8 @@ def collect_subgoals(
     from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset
 
     model = planner_model(planner)
+    standing = stand_ins({"planner": planner})
+    say_stand_ins(standing)
     rows = []
     for kitchen in [get_layout(name).name for name in layouts or LAYOUT_NAMES]:
         game, path = open_game(ENV_ID, {"layout": kitchen}, seed), folder / f"{kitchen}.json"
@@ -68,9 +71,10 @@ def collect_subgoals(
             say(f"{kitchen} has only {there} states that differ to a planner, as far as was drawn.")
         rows.append([kitchen, *_counts(data.summary())])
     print_table([_COLUMNS, *rows])
+    say_stand_ins(standing)
     say(f"Data sets: {short_path(folder)}")
     if markdown_file is not None:
-        write_atomically(markdown_file, markdown(_COLUMNS, rows))
+        write_atomically(markdown_file, markdown(_COLUMNS, rows, standing))
 
 
 def _counts(summary: Mapping[str, Any]) -> list[str]:

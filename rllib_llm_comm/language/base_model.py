@@ -27,8 +27,11 @@ from rllib_llm_comm.language.smollm2 import SMOLLM2, SMOLLM2_LAYERS, check_smoll
 
 EMBEDDED = "embedded"
 EMBEDDED_MINIRTS = "embedded_minirts"
-PACKAGED = (EMBEDDED, EMBEDDED_MINIRTS)
-"""Tiny models that come with the package: one has read about kitchens, the other one about MiniRTS."""
+PACKAGED = {
+    EMBEDDED: "0.5 M parameters, has read what the scripted cook does and says in made-up kitchens",
+    EMBEDDED_MINIRTS: "0.5 M parameters, has read what scripted commanders do and say in the game's own maps",
+}
+"""Tiny models that come with the package, in place of a large one, and what they have read."""
 KNOWN = (*PACKAGED, SMOLLM2)
 """Models that this package alone knows by name."""
 _NAMES = ", ".join(map(repr, KNOWN))

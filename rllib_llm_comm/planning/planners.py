@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.chat.cassettes import check_chat, open_chat
+from rllib_llm_comm.chat.cassettes import check_chat, describe_recording, open_chat
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.planning.answer_authors import MENU, RULES, PhaseAnswers
@@ -29,6 +29,7 @@ class _RulePlanner(Planner):
     """Base class of planners by rules: after failures the subgoals that were not done are replaced."""
 
     answerers = (RULES, MENU)
+    stands_in = "rules, no language model"
 
     def __init__(self) -> None:
         self._nearest = NearestByEmbedding()
@@ -222,6 +223,25 @@ def played_recording(settings: str | Mapping[str, Any] | Planner) -> Path | None
     if not isinstance(source, Mapping) or not source.get("cassette") or source.get("model") or source.get("local"):
         return None
     return find_recording(str(source["cassette"]))
+
+
+def planner_stands_in(settings: str | Mapping[str, Any] | Planner) -> str:
+    """What a planner is, with its name, if it stands in for a language model; empty for others.
+
+    Args:
+        settings: See `rllib_llm_comm.planning.planners.make_planner`.
+
+    Raises:
+        UserError: If it plays a recording that is not there.
+    """
+    tape = played_recording(settings)
+    if isinstance(settings, DisturbedPlanner | GuessingPlanner):
+        return planner_stands_in(settings.planner)
+    given = settings if isinstance(settings, Planner) else _undisturbed(settings)
+    name = given.name if isinstance(given, Planner) else given.get("name")
+    what = getattr(given if isinstance(given, Planner) else PLANNERS.get(name), "stands_in", "")
+    what = describe_recording(tape) if tape is not None else what
+    return f"planner {name}: {what}" if what else ""
 
 
 def guesses(settings: str | Mapping[str, Any] | Planner | None) -> bool:

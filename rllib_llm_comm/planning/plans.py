@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
@@ -200,9 +200,11 @@ class Planner(ABC):
         name: Its name in settings.
         slow: Whether it may wait for a server; the environments of a runner do not wait for such a planner.
         answerers: All whom its plans may name in `answered_by`; decides the names of the metrics.
+        stands_in: What it is, if it stands in for a language model; empty for a language model, and for baselines.
     """
 
     name: str = ""
+    stands_in: ClassVar[str] = ""
     slow: bool = False
     answerers: tuple[Answerer, ...] = ANSWERERS
 

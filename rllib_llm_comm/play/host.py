@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rllib_llm_comm.agents.stand_ins import stand_ins
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
 from rllib_llm_comm.play.limits import Limits
@@ -78,13 +79,18 @@ def host_table(
     listening = listen(how.host, how.port)
     with listening:
         table = set_table(checkpoint, partners=partners, settings=settings, seed=seed, silence=how.why)
-        log = None if how.record is None else SessionRecorder(how.record, table, how.consent)
+        planning = (settings or PlaySettings()).planning
+        trained = [one.policy.manifest for one in table.policy.seats.values() if one.policy is not None]
+        standing = stand_ins(*trained, planning)
+        log = None if how.record is None else SessionRecorder(how.record, table, how.consent, standing)
         room = Room(
             table, how.limits, title=f"Play with {checkpoint}", why=how.why, spectators=how.spectators,
             consent=how.consent, recorded=log is not None, watch=how.watch,
         )  # fmt: skip
         door = Door(how.host, listening.getsockname()[1])
         tell(f"Open {door.url}")
+        for phrase in standing:
+            tell(f"Stands in: {phrase}")
         tell(f"Every browser with this address can take one of the seats: {', '.join(table.agents)}. Ctrl-C ends it.")
         if not door.local:
             tell(f"The page is open to everybody who reaches {how.host} and has the address; nothing is encrypted.")

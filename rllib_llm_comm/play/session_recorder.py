@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import IO, Any
@@ -43,12 +43,13 @@ class SessionRecorder:
         folder: A new or empty folder.
         table: The table.
         consent: The text to which people agree; empty for none.
+        stand_ins: What stands in for what the papers use (`agents.stand_ins`).
 
     Raises:
         UserError: If the folder cannot be made or is not empty.
     """
 
-    def __init__(self, folder: Path, table: Table, consent: str = "") -> None:
+    def __init__(self, folder: Path, table: Table, consent: str = "", stand_ins: Sequence[str] = ()) -> None:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -73,6 +74,7 @@ class SessionRecorder:
                 "holders": {agent: one.settings.name for agent, one in table.policy.seats.items()},
                 "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "consent": consent,
+                "stand_ins": list(stand_ins),
             }
         )
         table.watchers.append(self.note)

@@ -40,10 +40,12 @@ class Teacher(ABC):
         name: Its name in files and label rows.
         without_effect: Names of settings that change how it works but not what it says, such as a time-out. A
             collection of labels goes on when they have changed.
+        stands_in: What it is, if it stands in for a language model; empty for a language model, and for people.
     """
 
     name: str = "teacher"
     without_effect: ClassVar[frozenset[str]] = frozenset()
+    stands_in: ClassVar[str] = ""
 
     @abstractmethod
     def messages(self, request: TeacherRequest, *, rng: np.random.Generator) -> dict[str, str]:

@@ -30,6 +30,7 @@ class ScriptedTeacher(Teacher):
     """
 
     name = "scripted"
+    stands_in = "rules that see the whole game"
 
     def __init__(self, repeat_fact: bool = False, ask_to_wait: bool = True) -> None:
         require_choice("teacher.repeat_fact", repeat_fact, (False, True))

@@ -20,13 +20,14 @@ from rllib_llm_comm.errors import UserError
 pytestmark = pytest.mark.usefixtures("small_ray")
 
 
-def write_labels(folder, rows=240, columns=("prompt", "message", "env")):
+def write_labels(folder, rows=240, columns=("prompt", "message", "env", "teacher")):
     rng = np.random.default_rng(0)
     colours = [COLOURS[rng.integers(3)] for _ in range(rows)]
     table = {
         "prompt": [f"you are alice. you see {c}. it is step {n // 2}." for n, c in enumerate(colours)],
         "message": [f"i see {c}" for c in colours],
         "env": [json.dumps({"id": ENV_ID, "settings": {"length": 4}})] * rows,
+        "teacher": [("scripted", "chat", "Ann from next door")[n % 3] for n in range(rows)],
     }
     for part in range(2):  # several files, as a resumed collection leaves them
         half = {name: table[name][part::2] + table[name][:5] for name in columns}
@@ -149,6 +150,7 @@ def test_split_is_by_prompt_and_rows_are_distinct(labels, trained):
     algo = config(labels, held_out_share=0.3).build_algo()
     try:
         answers = algo.labels.held_out_answers
+        assert algo.labels.teachers == ["chat", "scripted"], "names of teachers alone"
         assert all(is_held_out(prompt, 0.3) for prompt in answers)
         rows = len(algo.labels.train["message_ids"]) + len(algo.labels.held_out["message_ids"])
         table = pq.read_table(labels).to_pydict()

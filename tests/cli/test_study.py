@@ -189,6 +189,7 @@ def test_a_study_is_skipped_where_done_and_its_report_says_what_it_lacks(tmp_pat
     folder = tmp_path / "results/small"
     report = json.loads((folder / "report/report.json").read_text())
     system = report["scenarios"]["B"]["systems"]["symbolic_ppo"]
+    assert "stand_ins" not in report
     assert report["missing"] == [] and system["seeds"] == [0, 1] and len(system["evaluations"]["sampled"]["runs"]) == 2
     assert "data:image/png" in (folder / "report/report.html").read_text()
 
@@ -211,6 +212,8 @@ def test_from_file_to_report(tmp_path):
     folder = tmp_path / "results/smoke"
     report = json.loads((folder / "report/report.json").read_text())
     systems = report["scenarios"]["B"]["systems"]
+    assert [phrase.split(":")[0] for phrase in report["stand_ins"]] == ["base model embedded", "teacher scripted"]
+    assert "Stands in: base model embedded" in (folder / "report/report.md").read_text()
     assert report["missing"] == [] and set(systems) == {"constant", "symbolic_ppo"}
     sampled = systems["constant"]["evaluations"]["sampled"]
     assert len(sampled["runs"]) == 2 and systems["constant"]["seeds"] == [0, 1]

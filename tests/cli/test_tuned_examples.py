@@ -12,7 +12,7 @@ from rllib_llm_comm.experiments import pipeline
 from rllib_llm_comm.experiments.experiment_file import read_experiment_file
 from rllib_llm_comm.experiments.packaged_examples import examples
 from rllib_llm_comm.experiments.stages import make_stages
-from rllib_llm_comm.experiments.study_file import is_study
+from rllib_llm_comm.experiments.study_file import expand, is_study, read_study
 
 FILES = [path for path in examples().values() if path.suffix == ".yaml"]
 STUDIES = [path for path in FILES if is_study(path)]
@@ -58,6 +58,18 @@ def keys(value):
 @pytest.mark.parametrize("path", [*FILES, SMOKE, SMOKE.with_name("study_smoke.yaml")], ids=lambda path: path.stem)
 def test_no_run_is_ended_by_the_clock(path):
     assert not CLOCKS & set(keys(yaml.safe_load(path.read_text())))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_rates_fall_to_0_where_the_run_ends(path):
+    file = expand(read_study(path), path.stem) if path in STUDIES else read_experiment_file(path)
+    for name, experiment in file.experiments.items():
+        # Iterations count both. How many environment steps an iteration takes depends on the policy.
+        if anneal := experiment.config.get("anneal"):
+            assert experiment.stop.get("training_iteration") == pytest.approx(anneal, rel=0.01), name
+        for rate in ("lr", "critic_lr", "message_lr"):
+            if isinstance(schedule := experiment.config.get(rate), list):
+                assert min(value for _, value in schedule) > 0, name
 
 
 def test_the_promised_files_are_there():

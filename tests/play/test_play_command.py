@@ -91,6 +91,8 @@ def test_a_stranger_plays_a_round_with_a_shipped_agent(tmp_path):
         out, err = process.communicate(timeout=120)
     assert process.returncode in (0, 130), err
     session = read_session(tmp_path / "session")
+    assert [phrase.split(":")[0] for phrase in session.stand_ins] == ["base model embedded", "teacher scripted"]
+    assert all(f"Stands in: {phrase}" in out for phrase in session.stand_ins)
     assert session.consent == "We store what you do." and session.episodes[0].success
     assert {seat.name for moment in session.episodes[0].moments for seat in moment.people.values()} == {"P01"}
     assert (tmp_path / "session" / DECISIONS).is_file() and "Traceback" not in err

@@ -1,0 +1,165 @@
+"""What stands in for what the papers use is named at a run's start, in its summary and in its files."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from rllib_llm_comm.agents.policy_manifest import PolicyManifest
+from rllib_llm_comm.agents.recorded_settings import withhold
+from rllib_llm_comm.agents.stand_ins import stand_ins
+from rllib_llm_comm.cli.main import cli
+from rllib_llm_comm.experiments.plain_stage import PlainStage
+from rllib_llm_comm.experiments.stages_without_tune import KINDS
+from rllib_llm_comm.language.base_model import PACKAGED
+from rllib_llm_comm.planning.planners import PLANNERS, planner_stands_in
+from rllib_llm_comm.teachers.base import TEACHERS
+from tests.cli.command import rllib
+
+KITCHEN = "rllib_llm_comm/overcooked_text-v0"
+ENV = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 16}
+READER, COOK = "base model embedded: ", "teacher scripted: "
+
+
+def told(output: str) -> list[str]:
+    """What an output names, in its order."""
+    return [line.removeprefix("Stands in: ") for line in output.splitlines() if line.startswith("Stands in: ")]
+
+
+def begins(phrases, *starts):
+    """True if phrases begin so, one for each, whatever their order."""
+    return len(phrases) == len(starts) and all(any(one.startswith(start) for one in phrases) for start in starts)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path
+
+
+def run(*arguments):
+    done = CliRunner().invoke(cli, list(map(str, arguments)), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.timeout(300)
+def test_a_trained_pipeline(tmp_path):
+    labels = {"env_config": ENV, "policy": "random", "num_envs": 2, "target_labels": 20}
+    tiny = {"num_envs_per_env_runner": 2, "train_batch_size_per_learner": 16, "minibatch_size": 16, "num_epochs": 1}
+    stages = {
+        "labels": {"run": "collect_labels", "env": KITCHEN, "config": labels},
+        "sft": {"run": "MessageSFT", "stop": {"training_iteration": 1}, "config": {"input_": "${labels}"}},
+        "verco": {
+            "run": "Verco", "env": KITCHEN, "stop": {"training_iteration": 1},
+            "config": {"env_config": ENV, "message_checkpoint": "${sft}", **tiny},
+        },
+        "evaluation": {"run": "evaluate", "config": {"checkpoint": "${verco}", "episodes": 1}},
+        "replay": {"run": "replay", "config": {"checkpoint": "${verco}"}},
+    }  # fmt: skip
+    (tmp_path / "f.json").write_text(json.dumps(stages))
+    done = rllib("train", "file", "f.json", "--ray-num-cpus", "4", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    begin, _, end = done.stdout.partition("Everything lies here")
+    assert begins(told(begin), READER, COOK)
+    assert begin.index("Stands in: ") < begin.index("[1/5]")
+    panel = re.sub(r"[\s│]", "", end)  # a narrow one breaks lines
+    assert all("standsin" + re.sub(r"\s", "", phrase) in panel for phrase in told(begin)), end
+    results = tmp_path / "results" / "f"
+    records = {name: json.loads((results / name / "stage.json").read_text())["stand_ins"] for name in stages}
+    assert begins(records["labels"], COOK) and begins(records["sft"], READER) and begins(records["verco"], READER)
+    # The checkpoint remembers who taught its messages.
+    assert begins(json.loads((results / "evaluation" / "evaluation.json").read_text())["stand_ins"], READER, COOK)
+    page = (results / "replay" / "replay.html").read_text()
+    assert "Stands in: base model embedded" in page and "Stands in: teacher scripted" in page
+
+
+def test_evaluation_replay_and_cross_play_of_shipped_agents(here):
+    out = run("evaluate", "zoo:told_salad", "--episodes", 1, "--json", "e.json")
+    phrases = json.loads((here / "e.json").read_text())["stand_ins"]
+    assert begins(phrases, READER, COOK) and told(out) == [*phrases, *phrases]
+
+    out = run("replay", "zoo:door", "--out", "p.html", "--no-counterfactuals")
+    assert begins(told(out), READER, COOK)
+    assert "Stands in: teacher scripted" in (here / "p.html").read_text()
+
+    out = run("crossplay", "zoo:door", "--episodes", 1, "--json", "c.json", "--html", "c.html")
+    phrases = json.loads((here / "c.json").read_text())["stand_ins"]
+    assert begins(phrases, READER, COOK) and told(out) == [*phrases, *phrases]
+    assert f"Stands in: {phrases[0]}" in (here / "c.html").read_text()
+
+
+def test_nothing_stands_in_for_numbers(here):
+    out = run(
+        "evaluate", "zoo:soup_cramped_room", "--episodes", 1, "--env-config", '{"horizon": 20}', "--json", "e.json"
+    )
+    assert told(out) == [] and json.loads((here / "e.json").read_text())["stand_ins"] == []
+
+
+def test_a_planner_by_rules_and_one_of_a_recording(here):
+    game = ["--layouts", "forced_coordination", "--env-config", '{"horizon": 20}', "--episodes", 1]
+    out = run("planning", "reward", *game, "--json", "r.json", "--markdown", "r.md")
+    phrases = json.loads((here / "r.json").read_text())["stand_ins"]
+    assert begins(phrases, "executor scripted: ", "planner scripted: ") and told(out) == [*phrases, *phrases]
+    assert "Stands in: executor scripted" in (here / "r.md").read_text()
+
+    out = run("planning", "subgoals", "--layouts", "cramped_room", "--states", 2, "--folder", "s")
+    assert begins(dict.fromkeys(told(out)), "planner scripted: ")
+    out = run("planning", "rewards")
+    assert begins(dict.fromkeys(told(out)), "planner cassette: recording claude_reward_code.jsonl.gz (claude, ")
+
+    out = run(
+        "evaluate", "zoo:emma_cramped_room", "--episodes", 1, "--env-config", '{"horizon": 20, "subgoals": "planner"}',
+        "--planner", "scripted", "--json", "e.json",
+    )  # fmt: skip
+    assert begins(json.loads((here / "e.json").read_text())["stand_ins"], "planner scripted: ")
+
+
+def test_each_thing_says_it_itself():
+    for name in PACKAGED:
+        assert begins(stand_ins({"base_model": name}), f"base model {name}: ")
+    assert [name for name, kind in TEACHERS.items() if kind.stands_in] == ["scripted"]
+    by_rules = [name for name in PLANNERS if planner_stands_in(name)]
+    assert by_rules == ["scripted", "plan4mc", "disturbed", "guessing"]
+    assert all(issubclass(type(kind), PlainStage) and isinstance(kind.stands_in, str) for kind in KINDS.values())
+    assert (
+        stand_ins({"base_model": "smollm2", "teacher": {"name": "chat"}, "planner": "random", "messages": "none"}) == []
+    )
+
+
+def test_it_is_found_wherever_settings_name_it(tmp_path):
+    searched = {"config": {"base_model": {"grid_search": ["smollm2", "embedded"]}}}
+    assert begins(stand_ins(searched), READER)
+    tape = {"cassette": "sama"}
+    phrases = stand_ins(
+        {"planner": {"name": "sama", "chat": tape}}, {"chat": tape}, {"subgoal_rewards": {"name": "chat", "chat": tape}}
+    )
+    assert begins(phrases, "planner sama: recording sama.jsonl.gz (", "chat model: recording sama.jsonl.gz (")
+    assert stand_ins({"chat": {"model": "gpt", "cassette": "grows.jsonl"}}) == []
+    assert begins(stand_ins({"pool": [{"policy": "zoo:door", "speech": "none"}]}), READER, COOK)
+    # What is not there, or is nothing of the kind, is told where it is used.
+    (tmp_path / "no.jsonl").write_text("[1]\n")
+    wrong = ["nope", 5, None, ["x"], {"name": []}, {"cassette": str(tmp_path / "no.jsonl")}]
+    assert (
+        stand_ins(*({key: one} for one in wrong for key in ("base_model", "teacher", "planner", "chat", "policy")))
+        == []
+    )
+
+
+def test_what_a_manifest_names_is_not_looked_up(tmp_path, monkeypatch):
+    """It may come from anybody: neither the hub is asked nor a path read for it."""
+    opened = []
+    monkeypatch.setattr("rllib_llm_comm.chat.cassettes.Path.open", lambda *given: opened.append(given))
+    manifest = PolicyManifest(
+        "Verco", {"base_model": "embedded"}, {},
+        teacher={"name": "chat", "chat": {"cassette": "sama"}},
+        planning={"planner": {"name": "cassette", "cassette": "/etc/hostname"}},
+        env_config={"policy": "zoo:door", "checkpoint": "hf:somebody/policy"},
+        provenance={"message_checkpoint": "hf:somebody/policy", "taught_by": ["scripted", "nobody", 5, {"name": []}]},
+    )  # fmt: skip
+    assert begins(stand_ins(withhold(manifest)), READER, COOK)
+    assert stand_ins({"checkpoint": "hf:somebody/policy"}) == [] and opened == []
