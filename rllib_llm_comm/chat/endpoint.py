@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from typing import Any
 from urllib.parse import urlsplit
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.trust import is_local
 
 _MOST_SHOWN = 300
 _LIKE_A_KEY = re.compile(r"(?i)\bbearer\s+\S+|\b(?:sk|pk|gsk|key)[-_][\w*.-]{6,}")
@@ -63,14 +63,3 @@ def check_address(base_url: Any) -> None:
         raise UserError(f"`base_url` is {base_url!r} but must begin with http:// or https://.")
     if "@" in urlsplit(base_url).netloc:
         raise UserError("`base_url` holds a password; take it out and name the key's variable in `api_key_env`.")
-
-
-def is_local(url: str) -> bool:
-    """True if an address lies on this machine or in a private network."""
-    host = urlsplit(url).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_private
-    except ValueError:
-        return False

@@ -35,6 +35,7 @@ from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.language.chat_template import PLAIN
+from rllib_llm_comm.trust import KEYS, secrets_in
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint")
@@ -198,6 +199,9 @@ def check_stages(
     cpus = available_cpus()
     check_base_models(_base_models(stages))
     for stage in stages:
+        if stage.name not in finished and not stage.trust:
+            _keep_secrets(stage)
+    for stage in stages:
         resolved = _resolved(stage, outputs, seeds)
         if stage.name not in finished:
             if _needs_ray(stage):
@@ -212,6 +216,15 @@ def check_stages(
             outputs[stage.name] = _absolute(stage, finished[stage.name].outputs)
     check_played_games(stages, finished)
     return cpus
+
+
+def _keep_secrets(stage: Stage) -> None:
+    for place, key, address in secrets_in(stage.experiment.config, f"{stage.name}.config"):
+        raise UserError(
+            f"`{place}` would have the environment variable {key!r} sent to {address!r}, to which it does not belong; "
+            f"name the provider's own in `api_key_env` (such as {', '.join(list(KEYS)[:3])}), or say `--trust` if you "
+            "know where the file comes from."
+        )
 
 
 def _base_models(stages: list[Stage]) -> dict[str, tuple[str, str, str | None]]:

@@ -59,7 +59,7 @@ class CollectLabels(PlainStage):
         from rllib_llm_comm.teachers.base import make_teacher
         from rllib_llm_comm.teachers.collect_labels import check_limits
 
-        check_environment(stage.name, stage.experiment.env, config.get("env_config") or {})
+        check_environment(stage.name, stage.experiment.env, config.get("env_config") or {}, stage.trust)
         check_shows_words(stage.name, str(stage.experiment.env), config.get("env_config") or {})
         check_limits(config, f"{stage.name}.config.")
         if config.get("policy", "base") == "base" and config.get("base_model") not in unresolved:
@@ -268,7 +268,7 @@ class ChatPlay(PlainStage):
         settings = self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say what is played.")
-        check_environment(stage.name, stage.experiment.env, settings.env_config)
+        check_environment(stage.name, stage.experiment.env, settings.env_config, stage.trust)
         check_shows_words(stage.name, str(stage.experiment.env), settings.env_config)
         check_stage_chat(f"{stage.name}.config.chat", settings.chat)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union
 
 from pydantic import BaseModel, ValidationError
@@ -109,7 +109,7 @@ def fits(value: Any, annotation: Any) -> bool:
         return any(fits(value, option) for option in typing.get_args(annotation))
     if origin is Literal:
         return value in typing.get_args(annotation)
-    if annotation is type(None):
+    if annotation is type(None) or (Callable in (origin, annotation) and isinstance(value, str)):
         return False
     if annotation is bool:
         return isinstance(value, bool)
@@ -126,6 +126,20 @@ def fits(value: Any, annotation: Any) -> bool:
     return True
 
 
+def holds_plain_values(annotation: Any) -> bool:
+    """True for annotations of numbers, texts, and lists and mappings of such: nothing is looked up by their texts.
+
+    Args:
+        annotation: The annotation of a parameter.
+    """
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return True
+    if origin in (Union, types.UnionType) or (isinstance(origin, type) and issubclass(origin, Collection)):
+        return bool(arguments) and all(one is Ellipsis or holds_plain_values(one) for one in arguments)
+    return annotation in (bool, int, float, str, type(None))
+
+
 def _describe(annotation: Any) -> str:
     words: list[str] = []
     for option in _options(annotation):
@@ -138,6 +152,8 @@ def _describe(annotation: Any) -> str:
             word = "a mapping"
         elif option is type:
             word = "a class"
+        elif Callable in (origin, option):
+            word = "a function (in a Python file)"
         else:
             word = "a list"
         if word not in words:
