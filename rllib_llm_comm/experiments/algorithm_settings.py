@@ -296,9 +296,7 @@ def annotations_of(function: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, annotation in function.__annotations__.items():
         try:
-            found[name] = (
-                eval(annotation, dict(namespace), vars(typing)) if isinstance(annotation, str) else annotation
-            )
+            found[name] = eval(annotation, dict(namespace), vars(typing)) if isinstance(annotation, str) else annotation
         except Exception:
             found[name] = Any
     return found

@@ -23,13 +23,13 @@ from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import stages_without_tune, tune_stage
-from rllib_llm_comm.experiments.console import StoppedError, out, say, short_path
+from rllib_llm_comm.experiments.console import StoppedError, one_line, out, say, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
 from rllib_llm_comm.experiments.played_games import check_played_games
 from rllib_llm_comm.experiments.prerequisites import check_base_models
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_runs
 from rllib_llm_comm.experiments.resume import unsigned_parts
-from rllib_llm_comm.experiments.search_space import grid_points, seeds_of
+from rllib_llm_comm.experiments.search_space import check_searches, grid_points, seeds_of
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
 from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 from rllib_llm_comm.experiments.train_settings import TrainSettings
@@ -193,22 +193,28 @@ def check_stages(
     Raises:
         UserError: At the first unknown key or impossible value.
     """
+    for stage in stages:
+        if _needs_ray(stage):
+            check_searches(f"{stage.name}.config", stage.experiment.config)
+        if stage.name not in finished and not stage.trust:
+            _keep_secrets(stage)
     outputs: dict[str, list[str]] = {}
     seeds = _seed_sweeps(stages)
     missing: tuple[str, ...] = ()
     cpus = available_cpus()
     check_base_models(_base_models(stages))
     for stage in stages:
-        if stage.name not in finished and not stage.trust:
-            _keep_secrets(stage)
-    for stage in stages:
         resolved = _resolved(stage, outputs, seeds)
         if stage.name not in finished:
-            if _needs_ray(stage):
-                tune_stage.check(resolved, tuple(stages_without_tune.KINDS), missing, trusted, many_cpus)
-                cpus = max(cpus, tune_stage.cpus_needed(resolved, most))
-            else:
-                stages_without_tune.KINDS[stage.experiment.run].check(resolved, missing)
+            try:
+                if _needs_ray(stage):
+                    tune_stage.check(resolved, tuple(stages_without_tune.KINDS), missing, trusted, many_cpus)
+                    cpus = max(cpus, tune_stage.cpus_needed(resolved, most))
+                else:
+                    stages_without_tune.KINDS[stage.experiment.run].check(resolved, missing)
+            except OSError as error:
+                path = one_line(str(error.filename), 80)
+                raise UserError(f"`{stage.name}` names the path {path!r}, but {error.strerror or error}.") from error
             future = str(stage.folder.absolute() / "(not there yet)")
             missing = (*missing, future)
             outputs[stage.name] = [future] * max(1, len(seeds.get(stage.name, ())))

@@ -18,6 +18,7 @@ import torch
 
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_FORMATS, ChatFrame, chat_frame, padding_beside
+from rllib_llm_comm.language.hub_model import find_on_hub
 from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.prompts import Prompt
@@ -307,6 +308,8 @@ def check_base_model(name: str) -> None:
                 )
     source = _source(name)
     try:
+        if not folder.is_dir():
+            find_on_hub(name)
         AutoConfig.from_pretrained(source, **only_read(source))
     except (OSError, ValueError) as error:
         raise _not_loaded(name, error) from error
