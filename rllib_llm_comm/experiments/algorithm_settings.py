@@ -18,7 +18,7 @@ from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import cause_of, one_line, state
 from rllib_llm_comm.experiments.env_settings import require_known
 from rllib_llm_comm.experiments.ray_session import quiet_loggers
-from rllib_llm_comm.experiments.search_space import check_by_seed, check_search, first_point, search_kind, seeds_of
+from rllib_llm_comm.experiments.search_space import check_by_seed, check_search, search_kind, seeds_of, single_points
 from rllib_llm_comm.experiments.validation import check_type, fits, holds_plain_values
 from rllib_llm_comm.trust import DATA, READERS, is_vouched_for, is_word, names_code, texts_in
 
@@ -127,7 +127,10 @@ def check_config(
     default = algorithm.get_default_config()
     _check_settings(f"{stage}.config", algorithm.__name__, config, default, trust)
     check_by_seed(f"{stage}.config", config, seeds_of(config))
-    return _build(stage, default, first_point(dict(config)), list(unresolved))
+    first, *others = (
+        _build(stage, algorithm.get_default_config(), point, list(unresolved)) for point in single_points(dict(config))
+    )
+    return first
 
 
 def check_mutations(place: str, algorithm: type[Algorithm], mutations: Any, trust: bool = False) -> None:

@@ -51,8 +51,8 @@ def require_known(setting: str, env: Any, trust: bool = False) -> None:
         return
     if not (_is_gymnasium(setting, env, trust) or _is_class_path(env, trust)):
         raise UserError(
-            f"`{setting}` is {env!r}, which is neither registered with PettingZoo, Gymnasium or Tune nor a class path of a "
-            f"module that you import (`--import MODULE`); ours: {', '.join(env_ids())}."
+            f"`{setting}` is {env!r}, which is neither registered with PettingZoo, Gymnasium or Tune nor a class path "
+            f"of a module that you import (`--import MODULE`); ours: {', '.join(env_ids())}."
             f"{did_you_mean(env, known_environments())}"
         )
 

@@ -240,7 +240,20 @@ def make_experiment(name: str, spec: Mapping[str, Any]) -> Experiment:
     """
     if "local_dir" in spec:
         raise UserError(f"`{name}.local_dir` was removed from Ray; write `storage_path` instead.")
+    _refuse_nan(name, spec)
     return Experiment.checked(name, dict(spec))
+
+
+def _refuse_nan(place: str, value: Any) -> None:
+    """No setting is nan, whatever its type: comparisons with nan are false, so that it passes most ranges."""
+    if isinstance(value, float) and math.isnan(value):
+        raise UserError(f"`{place}` is nan, which is no number; give one, or null for none.")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_nan(f"{place}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            _refuse_nan(f"{place}[{number}]", item)
 
 
 def check_stop(stop: Mapping[str, Any], prefix: str = "", any_root: bool = False) -> dict[str, Any]:
@@ -341,8 +354,9 @@ class _Loader(yaml.SafeLoader):
         keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
         seen: set[str] = set()
         for key in keys:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key is no text", key.start_mark)
+            if key.tag != "tag:yaml.org,2002:str":
+                told = f"the key {key.value!r} is no text; write it in quotes"
+                raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
             seen.add(key.value)

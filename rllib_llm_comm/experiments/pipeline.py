@@ -248,8 +248,9 @@ def _base_models(stages: list[Stage]) -> dict[str, tuple[str, str, str | None]]:
 
 def _seed_sweeps(stages: list[Stage]) -> dict[str, list[Any]]:
     """Stage -> its seeds, of the stages that train one trial per seed and vary nothing else."""
-    seeds = {stage.name: seeds_of(stage.experiment.config) for stage in stages if _needs_ray(stage)}
-    points = {stage.name: stage.experiment.num_samples * grid_points(stage.experiment.config) for stage in stages}
+    trained = {stage.name: stage.experiment for stage in stages if _needs_ray(stage)}
+    seeds = {name: seeds_of(experiment.config) for name, experiment in trained.items()}
+    points = {name: experiment.num_samples * grid_points(experiment.config) for name, experiment in trained.items()}
     return {name: found for name, found in seeds.items() if found and points[name] == len(found)}
 
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -64,7 +65,9 @@ def _check_numbers(setting: str, kind: str, numbers: list[Any], count: int) -> N
     if len(numbers) != count or not all(
         isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one) for one in numbers
     ):
-        raise UserError(f"`{setting}` is {shown(numbers)} but must be a list of {count} numbers, none of them infinite or nan.")
+        raise UserError(
+            f"`{setting}` is {shown(numbers)} but must be a list of {count} numbers, none of them infinite or nan."
+        )
     demands = {
         "two whole numbers first": "int" not in kind or all(isinstance(one, int) for one in numbers[:2]),
         "the smaller number first": kind == "randn" or numbers[0] < numbers[1],
@@ -180,6 +183,20 @@ def first_point(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: first_point(item) for key, item in value.items()}
     return value.sample() if _is_domain(value) else value
+
+
+def single_points(value: Any) -> Iterator[Any]:
+    """A config's first point, then one for each other value of each search space, the others at their first.
+
+    Args:
+        value: The config.
+    """
+    yield first_point(value)
+    for key, item in value.items():
+        if (kind := search_kind(item)) and _DISTRIBUTIONS.get(kind) is None:
+            yield from (first_point({**value, key: option}) for option in item[kind][1:])
+        elif isinstance(item, dict):
+            yield from ({**first_point(value), key: point} for point in itertools.islice(single_points(item), 1, None))
 
 
 def _spaces(value: Any) -> Iterator[Any]:

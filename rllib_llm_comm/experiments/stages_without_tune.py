@@ -238,8 +238,8 @@ class ChatPlaySettings(StrictSettings):
     """
 
     chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
-    episodes: int = Field(default=10, ge=1)
-    seed: int = Field(default=0, ge=0)
+    episodes: int = Field(default=10, ge=1, le=1_000_000)
+    seed: int = Field(default=0, ge=0, le=2**31 - 1)
     env_config: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -14,6 +14,8 @@ from typing_extensions import Self
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import one_line
 
+_PLURALS = {int: "whole numbers", float: "numbers", bool: "truth values", str: "texts"}
+
 
 class StrictSettings(BaseModel):
     """Settings as they stand in a file: unknown keys, other types (true for 1) and nan are refused."""
@@ -194,7 +196,8 @@ def _describe(annotation: Any) -> str:
         elif Callable in (origin, option):
             word = "a function (in a Python file)"
         else:
-            word = "a list"
+            of = [_PLURALS[part] for part in typing.get_args(option)[:1] if part in tuple(_PLURALS)]
+            word = " of ".join(["a list", *of])
         if word not in words:
             words.append(word)
     return " or ".join(words)
