@@ -39,7 +39,7 @@ _OLD_RESULTS = {
     "sampler_results/episode_reward_mean": "env_runners/episode_return_mean",
 }
 # Bounds (ours) far beyond any file of settings.
-_LARGEST_FILE = 2**24
+_LARGEST_FILE = 2**20
 _MOST_PARTS, _DEEPEST = 100_000, 50
 _RESULT_ROOTS = (
     "training_iteration",

@@ -146,7 +146,7 @@ MERGED = "a: &a {x: 1}\n" + "\n".join(
         (MERGED, "f.yaml", ["100000 parts"]),
         ("a: &a [*a]", "f.yaml", ["alias stands in what it stands for"]),
         ("a: " + "[" * 60 + "]" * 60, "f.yaml", ["50 levels"]),
-        ("a: " + "[" * 9000 + "]" * 9000, "f.yaml", ["nested too deeply"]),
+        ("a: " + "[" * 1000 + "]" * 1000, "f.yaml", ["nested too deeply"]),
         ("[" * 90000 + "]" * 90000, "f.json", ["nested too deeply"]),
         ('{"a": {"run": "PPO", "run": "DQN"}}', "f.json", ["'run' is given twice"]),
         ('{"a": ' + "9" * 5000 + "}", "f.json", ["no valid JSON"]),
@@ -178,6 +178,6 @@ def test_special_files_are_not_read(tmp_path):
     (tmp_path / "zero.yaml").symlink_to("/dev/zero")
     with (tmp_path / "large.yaml").open("w") as file:
         file.truncate(2**30)
-    for name, words in (("fifo", "no regular file"), ("zero", "no regular file"), ("large", "larger than")):
+    for name, words in (("fifo", "no regular file"), ("zero", "no regular file"), ("large", "at most")):
         with pytest.raises(UserError, match=words):
             read_experiment_file(tmp_path / f"{name}.yaml")
