@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_llm_comm.agents.settings import MESSAGE_MODES
+from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.checkpoints.signatures import is_own_checkpoint
+from rllib_llm_comm.errors import require_choice
 
 if TYPE_CHECKING:
     from rllib_llm_comm.agents.array_policy import ArrayPolicy
@@ -38,6 +41,26 @@ class Loading:
     trust: bool = False
     trust_own: bool = False
     reference: str | None = None
+
+    def check(self) -> None:
+        """Refuses settings that fit no checkpoint; nothing is loaded.
+
+        Raises:
+            UserError: If one is not allowed.
+        """
+        from rllib_llm_comm.language.base_model import check_base_model
+        from rllib_llm_comm.teachers.base import make_teacher
+
+        if self.messages is not None:
+            require_choice("messages", self.messages, MESSAGE_MODES)
+        if self.teacher is not None:
+            make_teacher(self.teacher)
+        if isinstance(self.message_server, Mapping):
+            MessageServer.from_settings(self.message_server)
+        elif self.message_server is not None:
+            require_choice("message_server", self.message_server, ("none",))
+        if self.base_model is not None:
+            check_base_model(self.base_model)
 
     def load(self, path: str | Path) -> Policy | ArrayPolicy:
         """The policy of a checkpoint.

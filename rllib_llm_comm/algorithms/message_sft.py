@@ -152,6 +152,8 @@ class MessageSFTConfig(LanguageModelConfigMixin, AlgorithmConfig):
         if self.env is not None:
             raise UserError(f"`env` is {self.env!r} but MessageSFT learns from labels only; remove `env`.")
         self.require_numbers(["lr", "held_out_share", "judge_interval", "judge_prompts"])
+        if self.anneal is not None:
+            self.require_whole_setting("anneal", 0)
         if not 0.0 <= self.held_out_share < 1.0:
             raise UserError(f"`held_out_share` is {self.held_out_share!r} but must be in [0, 1).")
         for name, least in (("judge_interval", 0), ("judge_prompts", 1)):

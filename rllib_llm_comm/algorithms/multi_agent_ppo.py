@@ -201,8 +201,8 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
                 raise UserError(f"`{name}` is {getattr(self, name)!r} but must be in [0, 1].")
         if self.anneal and (isinstance(self.lr, list) or isinstance(self.critic_lr, list)):
             raise UserError("`anneal` is set but `lr` or `critic_lr` is a schedule already; use one of both.")
-        if self.anneal is not None and (not isinstance(self.anneal, int) or self.anneal < 0):
-            raise UserError(f"`anneal` is {self.anneal!r} but must be a whole number of iterations, or null.")
+        if self.anneal is not None:
+            self.require_whole_setting("anneal", 0)
         if self.num_learners > 1 and not self.minibatch_size:
             raise UserError(
                 f"`minibatch_size` is {self.minibatch_size!r} with `num_learners` {self.num_learners}; "

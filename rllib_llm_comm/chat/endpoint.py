@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import functools
-import ipaddress
 import os
 import re
 import unicodedata
@@ -13,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from rllib_llm_comm.errors import UserError, without_passwords
 from rllib_llm_comm.errors import shown as quoted
+from rllib_llm_comm.trust import is_local
 
 _MOST_SHOWN = 300
 _MOST_CHECKED = 4096
@@ -128,14 +128,3 @@ def check_address(base_url: Any) -> None:
         or any(mark.isspace() or not mark.isprintable() for mark in base_url)
     ):
         raise UserError(f"`base_url` is {quoted(base_url)} but must be an address such as http://127.0.0.1:8000/v1.")
-
-
-def is_local(url: str) -> bool:
-    """True if an address lies on this machine or in a private network."""
-    host = urlsplit(url).hostname or ""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_private
-    except ValueError:
-        return False

@@ -22,7 +22,8 @@ Trust = Annotated[
     Option(
         "--trust",
         help="Go on from checkpoints and unfinished runs that were not written here, which runs what is pickled in "
-        "them, and take the addresses, names of keys and paths that played checkpoints recorded.",
+        "them, take the addresses, names of keys and paths that played checkpoints recorded, and let the file name "
+        "code, readers that unpickle, and keys of any server.",
     ),
 ]
 TrustRecorded = Annotated[

@@ -6,6 +6,7 @@ be a setting of that algorithm's `AlgorithmConfig`, and every plain value must f
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import cause_of, one_line, state
+from rllib_llm_comm.experiments.env_settings import require_known
 from rllib_llm_comm.experiments.ray_session import quiet_loggers
-from rllib_llm_comm.experiments.search_space import check_by_seed, check_search, first_point, search_kind, seeds_of
-from rllib_llm_comm.experiments.validation import check_type, fits
+from rllib_llm_comm.experiments.search_space import check_by_seed, check_search, search_kind, seeds_of, single_points
+from rllib_llm_comm.experiments.validation import check_type, fits, holds_plain_values
+from rllib_llm_comm.trust import DATA, READERS, is_vouched_for, is_word, names_code, texts_in
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -100,7 +103,11 @@ def find_algorithm(name: str, others: Iterable[str] = ()) -> type[Algorithm]:
 
 
 def check_config(
-    stage: str, algorithm: type[Algorithm], config: Mapping[str, Any], unresolved: Iterable[str] = ()
+    stage: str,
+    algorithm: type[Algorithm],
+    config: Mapping[str, Any],
+    unresolved: Iterable[str] = (),
+    trust: bool = False,
 ) -> AlgorithmConfig:
     """Checks all keys and values of a `config:`.
 
@@ -109,22 +116,46 @@ def check_config(
         algorithm: The algorithm that gets the config.
         config: Its settings as plain data, with `env` in it; search spaces are allowed.
         unresolved: Paths in values at which nothing is yet; a complaint about them is ignored.
+        trust: True if settings may name any code and reader.
 
     Returns:
         The algorithm's config object with these settings (of a search space: its first point).
 
     Raises:
-        UserError: At the first unknown key or impossible value.
+        UserError: At the first unknown key, impossible value, or name of code that the user has not imported.
     """
     default = algorithm.get_default_config()
-    _check_settings(f"{stage}.config", algorithm.__name__, config, default)
-    if isinstance(evaluated := config.get("evaluation_config"), Mapping):
-        _check_settings(f"{stage}.config.evaluation_config", algorithm.__name__, evaluated, default)
+    _check_settings(f"{stage}.config", algorithm.__name__, config, default, trust)
     check_by_seed(f"{stage}.config", config, seeds_of(config))
-    return _build(stage, default, first_point(dict(config)), list(unresolved))
+    first, *others = (
+        _build(stage, algorithm.get_default_config(), point, list(unresolved)) for point in single_points(dict(config))
+    )
+    return first
 
 
-def _check_settings(place: str, algorithm: str, config: Mapping[str, Any], default: AlgorithmConfig) -> None:
+def check_mutations(place: str, algorithm: type[Algorithm], mutations: Any, trust: bool = False) -> None:
+    """Checks settings that a scheduler changes while trials run (`hyperparam_mutations`).
+
+    Args:
+        place: Where they stand, for messages.
+        algorithm: The algorithm that gets them.
+        mutations: Setting -> values; anything but a mapping is for the scheduler to refuse.
+        trust: True if they may name any code and reader.
+
+    Raises:
+        UserError: If one is no setting, or a value names code that the user has not imported.
+    """
+    default = algorithm.get_default_config()
+    for key, values in mutations.items() if isinstance(mutations, Mapping) else ():
+        _check_key(f"{place}.{key}", algorithm.__name__, key, _settings(default), default)
+        for value in values if isinstance(values, list) else [values]:
+            if not trust:
+                _refuse_code(f"{place}.{key}", _attribute(default, key), value, None, default)
+
+
+def _check_settings(
+    place: str, algorithm: str, config: Mapping[str, Any], default: AlgorithmConfig, trust: bool
+) -> None:
     """Checks each key and value by itself; `place` is where they stand, for messages."""
     known = _settings(default)
     annotations = _annotations(type(default))
@@ -136,7 +167,7 @@ def _check_settings(place: str, algorithm: str, config: Mapping[str, Any], defau
         if key == "framework" and value not in ("torch", None):
             raise UserError(f"`{setting}` is {value!r} but must be 'torch'.")
         values = check_search(setting, value) if search_kind(value) else [value]
-        attribute = default._translate_special_keys(key, warn_deprecated=False)
+        attribute = _attribute(default, key)
         annotation = annotations.get(attribute)
         # Some of RLlib's annotations are wrong about RLlib's own defaults.
         if not fits(getattr(default, attribute, None), annotation):
@@ -144,6 +175,62 @@ def _check_settings(place: str, algorithm: str, config: Mapping[str, Any], defau
         for single in values:
             check_type(setting, single, annotation)
             _check_range(setting, attribute, single)
+            if not trust:
+                _refuse_code(setting, attribute, single, annotation, default)
+            for where, inner in _inner_configs(setting, attribute, single):
+                _check_settings(where, algorithm, inner, default, trust)
+
+
+def _inner_configs(setting: str, attribute: str, value: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    """Places and contents of configs in a config."""
+    if attribute == "evaluation_config" and isinstance(value, Mapping):
+        return [(setting, value)]
+    if attribute == "algorithm_config_overrides_per_module" and isinstance(value, Mapping):
+        return [(f"{setting}.{module}", inner) for module, inner in value.items() if isinstance(inner, Mapping)]
+    return []
+
+
+def _refuse_code(setting: str, attribute: str, value: Any, annotation: Any, default: AlgorithmConfig) -> None:
+    """Refuses names of code that the user has not imported, and readers that run what they read.
+
+    RLlib makes a class of a text in settings of many types, so texts with dots, colons or slashes are taken only where
+    the type says that a text is meant.
+    """
+    if value == getattr(default, attribute, None) or _inner_configs(setting, attribute, value):
+        return
+    if attribute == DATA and default.offline_data_class is not None:  # a reader of ours, or of the user's own
+        return
+    if attribute in READERS or attribute == DATA:
+        raise UserError(
+            f"`{setting}` is {one_line(repr(value), 80)}, by which RLlib may run code that lies in data; say `--trust` "
+            "if you know where file and data come from, or leave it out."
+        )
+    if attribute == "env":
+        require_known(setting, value)
+    elif attribute in ("env_config", "pool"):
+        _refuse(setting, (text for text in texts_in(value) if names_code(text)))
+    elif attribute in _rllib_names(type(default)) and not holds_plain_values(annotation):
+        _refuse(setting, (text for text in texts_in(value) if not (is_word(text) or is_vouched_for(text))))
+
+
+def _refuse(setting: str, names: Iterable[str]) -> None:
+    for name in names:
+        raise UserError(
+            f"`{setting}` names {one_line(repr(name), 80)}, which may be code; import its module with `--import "
+            "MODULE`, or say `--trust` if you know where the file comes from."
+        )
+
+
+@functools.cache
+def _rllib_names(config_class: type[AlgorithmConfig]) -> frozenset[str]:
+    """Settings that RLlib itself has, not our configs or a user's."""
+    rllib = next(base for base in config_class.__mro__ if base.__module__.startswith("ray."))
+    return frozenset(vars(rllib()))
+
+
+def _attribute(default: AlgorithmConfig, key: Any) -> str:
+    """The attribute that a key of a dict sets."""
+    return str(default._translate_special_keys(key, warn_deprecated=False))
 
 
 def _settings(default: AlgorithmConfig) -> list[str]:
@@ -168,7 +255,7 @@ def _settings(default: AlgorithmConfig) -> list[str]:
 def _check_key(setting: str, algorithm: str, key: str, known: list[str], default: AlgorithmConfig) -> None:
     if key in _RENAMED and _RENAMED[key] in known:
         raise UserError(f"`{setting}` is a setting of RLlib's old API stack. Did you mean {_RENAMED[key]!r}?")
-    if key in known or default._translate_special_keys(key, warn_deprecated=False) in known:
+    if key in known or _attribute(default, key) in known:
         return
     if key in vars(default):
         raise UserError(f"`{setting}` is not for users (or of RLlib's old API stack); remove it.")
@@ -196,17 +283,25 @@ def _annotations(config_class: type[AlgorithmConfig]) -> dict[str, Any]:
     """Setting -> annotation of the parameter of that name in the config's fluent methods."""
     found: dict[str, Any] = {}
     for base in reversed(config_class.__mro__):
-        namespace = vars(inspect.getmodule(base)) if inspect.getmodule(base) else {}
         for method in vars(base).values():
-            if not inspect.isfunction(method) or method.__name__.startswith("_"):
-                continue
-            for name, annotation in method.__annotations__.items():
-                if isinstance(annotation, str):
-                    try:
-                        annotation = eval(annotation, dict(namespace), vars(typing))
-                    except Exception:  # a name that only type checkers see: not checked
-                        annotation = Any
-                found[name] = annotation
+            if inspect.isfunction(method) and not method.__name__.startswith("_"):
+                found |= annotations_of(method)
+    return found
+
+
+def annotations_of(function: Any) -> dict[str, Any]:
+    """Parameter -> annotation of a function; `Any` where the annotation has a name that only type checkers see.
+
+    Args:
+        function: The function.
+    """
+    namespace = getattr(function, "__globals__", {})
+    found: dict[str, Any] = {}
+    for name, annotation in function.__annotations__.items():
+        try:
+            found[name] = eval(annotation, dict(namespace), vars(typing)) if isinstance(annotation, str) else annotation
+        except Exception:
+            found[name] = Any
     return found
 
 

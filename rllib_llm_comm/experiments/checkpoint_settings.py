@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from rllib_llm_comm.agents.load_options import Loading
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.validation import StrictSettings
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.play_settings import PlaySettings
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 NOBODY = "none"
 
 
-class CheckpointStageSettings(BaseModel):
+class CheckpointStageSettings(StrictSettings):
     """`config:` of `run: evaluate` and `run: replay`.
 
     Attributes:
@@ -41,8 +42,6 @@ class CheckpointStageSettings(BaseModel):
         counterfactuals: Shows what listeners would have weighed in silence; of `run: replay` alone.
         animation: Writes the first episode as an animated picture, too; of `run: replay` alone.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     checkpoint: str | list[str] = Field(examples=["checkpoint: ${verco}"])
     episodes: int = Field(1, ge=1, le=1_000_000)
@@ -82,6 +81,7 @@ class CheckpointStageSettings(BaseModel):
         loading = Loading(
             self.messages, self.teacher, self.message_server, self.base_model, trust, True, self.reference
         )
+        loading.check()
         return PlaySettings(self.greedy, self.env_config, loading, planning, self.trials, self.recover)
 
 

@@ -11,29 +11,49 @@ from rllib_llm_comm.envs.games import env_ids, make_env, without_subgoals
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import one_line, say
 from rllib_llm_comm.experiments.search_space import check_search, first_point, search_kind
+from rllib_llm_comm.trust import is_vouched_for
+
+_OWN_CLASSES = "rllib_llm_comm.envs."
 
 
-def check_environment(stage: str, env: Any, env_config: Mapping[str, Any]) -> None:
+def check_environment(stage: str, env: Any, env_config: Mapping[str, Any], trust: bool = False) -> None:
     """Checks that an environment exists and, for PettingZoo's parallel ones, can be made with these settings.
 
     Args:
         stage: Name of the experiment, for messages.
         env: An id, a class, or `None` (nothing to check).
         env_config: The environment's settings; search spaces are allowed.
+        trust: True if it may be a class of any module.
 
     Raises:
         UserError: If the id is unknown or the environment refuses a setting.
     """
     if env is None or not isinstance(env, str):
         return
+    require_known(f"{stage}.env", env, trust)
     if is_parallel(env):
         for settings in _points(stage, env_config):
             _try_parallel(stage, env, settings)
-    elif not (_is_tune(env) or _is_gymnasium(stage, env) or _is_class_path(env)):
-        known = known_environments()
+
+
+def require_known(setting: str, env: Any, trust: bool = False) -> None:
+    """Refuses a text that names no environment, and one that names code which the user has not imported.
+
+    Args:
+        setting: Full name of the setting.
+        env: An id, or the path of a class; anything but a text is left to others.
+        trust: True if it may be a class of any module.
+
+    Raises:
+        UserError: If it is none.
+    """
+    if not isinstance(env, str) or is_parallel(env) or _is_tune(env):
+        return
+    if not (_is_gymnasium(setting, env, trust) or _is_class_path(env, trust)):
         raise UserError(
-            f"`{stage}.env` is {env!r}, which is neither registered with PettingZoo, Gymnasium or Tune nor a "
-            f"class path; ours: {', '.join(env_ids())} (`--import MODULE` loads yours).{did_you_mean(env, known)}"
+            f"`{setting}` is {env!r}, which is neither registered with PettingZoo, Gymnasium or Tune nor a class path "
+            f"of a module that you import (`--import MODULE`); ours: {', '.join(env_ids())}."
+            f"{did_you_mean(env, known_environments())}"
         )
 
 
@@ -180,15 +200,17 @@ def _is_tune(env: str) -> bool:
     return bool(_global_registry.contains(ENV_CREATOR, env))
 
 
-def _is_gymnasium(stage: str, env: str) -> bool:
+def _is_gymnasium(setting: str, env: str, trust: bool) -> bool:
     import gymnasium
 
     module, _, name = env.rpartition(":")
+    if module and not (trust or is_vouched_for(env)):
+        return False
     if module:
         try:
             importlib.import_module(module)
-        except ImportError as error:
-            raise UserError(f"`{stage}.env` is {env!r} but module {module!r} cannot be imported: {error}.") from None
+        except Exception as error:
+            raise UserError(f"`{setting}` is {env!r} but module {module!r} cannot be imported: {error}.") from None
     try:
         gymnasium.spec(name)
     except gymnasium.error.Error:
@@ -196,11 +218,11 @@ def _is_gymnasium(stage: str, env: str) -> bool:
     return True
 
 
-def _is_class_path(env: str) -> bool:
+def _is_class_path(env: str, trust: bool) -> bool:
     module, _, name = env.rpartition(".")
-    if not module:
+    if not env.startswith(_OWN_CLASSES) and not (trust or is_vouched_for(env)):
         return False
     try:
         return hasattr(importlib.import_module(module), name)
-    except ImportError:
+    except (ImportError, TypeError, ValueError):  # no module, or no name of one, such as ".." and ""
         return False

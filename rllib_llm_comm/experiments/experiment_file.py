@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import math
 import re
 import runpy
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.experiments.console import one_line
-from rllib_llm_comm.experiments.validation import one_sentence
+from rllib_llm_comm.experiments.validation import StrictSettings
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.+-]*")
 # Keys of still older files and what they are called inside `checkpoint_config`.
@@ -36,6 +38,9 @@ _OLD_RESULTS = {
     "episodes_total": "env_runners/num_episodes_lifetime",
     "sampler_results/episode_reward_mean": "env_runners/episode_return_mean",
 }
+# Bounds (ours) far beyond any file of settings.
+_LARGEST_FILE = 2**20
+_MOST_PARTS, _DEEPEST = 100_000, 50
 _RESULT_ROOTS = (
     "training_iteration",
     "time_total_s",
@@ -61,7 +66,7 @@ _COUNTERS = (
 )
 
 
-class CheckpointSettings(BaseModel):
+class CheckpointSettings(StrictSettings):
     """The times at which checkpoints are written, and the number that is kept (Ray's `CheckpointConfig`).
 
     Attributes:
@@ -73,8 +78,6 @@ class CheckpointSettings(BaseModel):
         checkpoint_at_end: True if the end of a run is saved in any case.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
     checkpoint_frequency: int = Field(default=2, ge=0)
     num_to_keep: int | None = Field(default=3, ge=1)
     checkpoint_score_attribute: str | None = None
@@ -82,7 +85,7 @@ class CheckpointSettings(BaseModel):
     checkpoint_at_end: bool = True
 
 
-class Experiment(BaseModel):
+class Experiment(StrictSettings):
     """One entry of an experiment file: what runs, on what, until when.
 
     Attributes:
@@ -101,7 +104,7 @@ class Experiment(BaseModel):
         time_budget_s: Longest duration of the experiment in seconds.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     run: str = Field(min_length=1, examples=["run: PPO"])
     env: str | type | None = None
@@ -126,7 +129,7 @@ class Experiment(BaseModel):
         old = {_OLD_CHECKPOINT_KEYS[key]: data.pop(key) for key in list(data) if key in _OLD_CHECKPOINT_KEYS}
         if old and isinstance(data.get("checkpoint_config", {}), Mapping):
             data["checkpoint_config"] = {**old, **data.get("checkpoint_config", {})}
-        if "env" in (config := data.get("config") or {}) and isinstance(config, Mapping):
+        if isinstance(config := data.get("config"), Mapping) and "env" in config:
             data.setdefault("env", config["env"])
             data["config"] = {key: value for key, value in config.items() if key != "env"}
         return data
@@ -193,6 +196,12 @@ def _require_file(path: Path) -> None:
         raise UserError(f"There is no file {str(path)!r}; give the path of a YAML, JSON or Python file.{near}")
     if path.is_dir():
         raise UserError(f"{str(path)!r} is a folder; give the path of a YAML, JSON or Python file in it.")
+    if not path.is_file():
+        raise UserError(f"{str(path)!r} is no regular file; give the path of a YAML, JSON or Python file.")
+    if path.stat().st_size > _LARGEST_FILE:
+        raise UserError(
+            f"{str(path)!r} has {path.stat().st_size} bytes, but files of settings have at most {_LARGEST_FILE}."
+        )
 
 
 def parse_experiments(data: Any, source: str) -> dict[str, Experiment]:
@@ -231,10 +240,20 @@ def make_experiment(name: str, spec: Mapping[str, Any]) -> Experiment:
     """
     if "local_dir" in spec:
         raise UserError(f"`{name}.local_dir` was removed from Ray; write `storage_path` instead.")
-    try:
-        return Experiment.model_validate(dict(spec))
-    except ValidationError as error:
-        raise UserError(one_sentence(name, error, Experiment)) from None
+    _refuse_nan(name, spec)
+    return Experiment.checked(name, dict(spec))
+
+
+def _refuse_nan(place: str, value: Any) -> None:
+    """No setting is nan, whatever its type: comparisons with nan are false, so that it passes most ranges."""
+    if isinstance(value, float) and math.isnan(value):
+        raise UserError(f"`{place}` is nan, which is no number; give one, or null for none.")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_nan(f"{place}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            _refuse_nan(f"{place}[{number}]", item)
 
 
 def check_stop(stop: Mapping[str, Any], prefix: str = "", any_root: bool = False) -> dict[str, Any]:
@@ -262,8 +281,8 @@ def check_stop(stop: Mapping[str, Any], prefix: str = "", any_root: bool = False
                 f"`stop` key {path!r} is in no result; use for example 'training_iteration', "
                 f"'num_env_steps_sampled_lifetime' or 'env_runners/episode_return_mean'.{did_you_mean(path, known)}"
             )
-        if not isinstance(value, int | float):
-            raise UserError(f"`stop` value of {path!r} is {value!r} but must be a number or true.")
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise UserError(f"`stop` value of {path!r} is {shown(value)} but must be a finite number or true.")
         if path in _COUNTERS and (isinstance(value, bool) or value <= 0):
             raise UserError(f"`stop` value of {path!r} is {value!r} but must be larger than 0.")
         flat[path] = value
@@ -277,8 +296,8 @@ def load_json_option(option: str, text: str) -> dict[str, Any]:
         UserError: If it is none.
     """
     try:
-        value = yaml.load(text, _Loader)
-    except yaml.YAMLError:
+        value = _parse_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise UserError(f"`{option}` is {text!r} but must be a JSON object such as '{{\"key\": 1}}'.")
@@ -319,19 +338,28 @@ def _read_python(path: Path) -> ExperimentFile:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML whose `1e-4` is a number (as in YAML 1.2) and whose keys may not be given twice."""
+    """YAML with JSON's values, whose `1e-4` is a number (as in YAML 1.2), and whose keys may not be given twice."""
+
+    yaml_constructors = {
+        tag: make
+        for tag, make in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.rpartition(":")[2] in ("null", "bool", "int", "float", "str", "seq", "map")
+    }
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
         seen: set[str] = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            if key_node.value in seen:
-                line = key_node.start_mark.line + 1
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key_node.value!r} is given twice (line {line})", None
-                )
-            seen.add(key_node.value)
+        for key in keys:
+            if key.tag != "tag:yaml.org,2002:str":
+                told = f"the key {key.value!r} is no text; write it in quotes"
+                raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
+            seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -347,15 +375,69 @@ def _load_text(path: Path) -> Any:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UserError(f"{path} is no text file (UTF-8).") from None
-    if path.suffix.lower() == ".json":
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path} is no valid JSON: {error.msg} (line {error.lineno}).") from None
+    kind, parse = ("JSON", _parse_json) if path.suffix.lower() == ".json" else ("YAML", _parse_yaml)
     try:
-        return yaml.load(text, _Loader)
+        return parse(text)
     except yaml.MarkedYAMLError as error:
         where = f" (line {error.problem_mark.line + 1})" if error.problem_mark else ""
         raise UserError(f"{path} is no valid YAML: {error.problem}{where}.") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is no valid YAML: {one_line(str(error))}.") from None
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is no valid JSON: {error.msg} (line {error.lineno}).") from None
+    except RecursionError:
+        raise UserError(f"{path} is nested too deeply; the most is {_DEEPEST} levels.") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise UserError(f"{path} is no valid {kind}: {one_line(str(error)).rstrip('.')}.") from None
+
+
+def _parse_yaml(text: str) -> Any:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        _require_small(node, lambda node: itertools.chain(*node.value) if node.id == "mapping" else node.value)
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _parse_json(text: str) -> Any:
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, item in pairs:
+            if key in found:
+                raise ValueError(f"key {key!r} is given twice")
+            found[key] = item
+        return found
+
+    value = json.loads(text, object_pairs_hook=mapping)
+    _require_small(value, lambda part: part.values() if isinstance(part, dict) else part)
+    return value
+
+
+def _require_small(top: Any, parts: Callable[[Any], Iterable[Any]]) -> None:
+    """Refuses what would be too much when all aliases of YAML are written out.
+
+    Args:
+        top: YAML's node or a value.
+        parts: Gives the parts of one that is no scalar.
+
+    Raises:
+        ValueError: If it has too many parts, is nested too deeply, or is a part of itself.
+    """
+    measured: dict[int, tuple[int, int] | None] = {}
+
+    def measure(one: Any) -> tuple[int, int]:
+        """Number of parts with itself, and levels."""
+        if isinstance(one, str | int | float | yaml.ScalarNode | None):
+            return 1, 0
+        if id(one) not in measured:
+            measured[id(one)] = None
+            below = [measure(part) for part in parts(one)]
+            measured[id(one)] = 1 + sum(size for size, _ in below), 1 + max((height for _, height in below), default=0)
+        found = measured[id(one)]
+        if found is None:
+            raise ValueError("an alias stands in what it stands for")
+        if found[0] > _MOST_PARTS or found[1] > _DEEPEST:
+            raise ValueError(f"it has more than {_MOST_PARTS} parts or {_DEEPEST} levels, aliases written out")
+        return found
+
+    measure(top)

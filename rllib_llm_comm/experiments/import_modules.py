@@ -9,10 +9,13 @@ from pathlib import Path
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import one_line
+from rllib_llm_comm.trust import vouch_for
 
 
 def import_modules(modules: Sequence[str] | None) -> None:
     """Imports modules that register a user's own environments, algorithms or teachers.
+
+    From then on settings may name what is in them, such as a class of callbacks.
 
     Args:
         modules: Dotted names; the current folder is searched too.
@@ -20,6 +23,7 @@ def import_modules(modules: Sequence[str] | None) -> None:
     Raises:
         UserError: If one cannot be imported.
     """
+    vouch_for(modules or ())
     for module in modules or []:
         if str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))

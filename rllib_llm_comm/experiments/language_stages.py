@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.stage_chat import check_stage_chat, open_stage_chat, who_answered
 from rllib_llm_comm.experiments.stages import Stage, StageResult
-from rllib_llm_comm.experiments.validation import one_sentence
+from rllib_llm_comm.experiments.validation import StrictSettings
 
 Settings = TypeVar("Settings", bound="ChatStageSettings")
 _OF_THE_GAME = {"chat", "env_config", "layout"}
 
 
-class ChatStageSettings(BaseModel):
+class ChatStageSettings(StrictSettings):
     """`config:` of stages that ask a chat model.
 
     Attributes:
@@ -26,8 +26,6 @@ class ChatStageSettings(BaseModel):
             protocol, `local`, or `cassette`, a file or a recording that comes with the package.
         seed: Of everything that is drawn.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
     seed: int = Field(0, ge=0, le=2**31 - 1)
@@ -42,10 +40,7 @@ class _ChatStage(PlainStage):
 
     def settings(self, stage: Stage) -> Any:
         """The checked `config:`."""
-        try:
-            return self.settings_class.model_validate(stage.experiment.config)
-        except ValidationError as error:
-            raise UserError(one_sentence(f"{stage.name}.config", error, self.settings_class)) from None
+        return self.settings_class.checked(f"{stage.name}.config", stage.experiment.config)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, files that should be there by now, and who is asked."""

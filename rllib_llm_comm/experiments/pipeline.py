@@ -24,18 +24,19 @@ from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import stages_without_tune, tune_stage
-from rllib_llm_comm.experiments.console import StoppedError, out, say, say_stand_ins, short_path
+from rllib_llm_comm.experiments.console import StoppedError, one_line, out, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
 from rllib_llm_comm.experiments.played_games import check_played_games
 from rllib_llm_comm.experiments.prerequisites import check_base_models
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_runs
 from rllib_llm_comm.experiments.resume import unsigned_parts
-from rllib_llm_comm.experiments.search_space import grid_points, seeds_of
+from rllib_llm_comm.experiments.search_space import check_searches, grid_points, seeds_of
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
 from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
+from rllib_llm_comm.trust import KEYS, secrets_in
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint")
@@ -203,6 +204,11 @@ def check_stages(
     Raises:
         UserError: At the first unknown key or impossible value.
     """
+    for stage in stages:
+        if _needs_ray(stage):
+            check_searches(f"{stage.name}.config", stage.experiment.config)
+        if stage.name not in finished and not stage.trust:
+            _keep_secrets(stage)
     outputs: dict[str, list[str]] = {}
     seeds = _seed_sweeps(stages)
     missing: tuple[str, ...] = ()
@@ -211,11 +217,15 @@ def check_stages(
     for stage in stages:
         resolved = _resolved(stage, outputs, seeds)
         if stage.name not in finished:
-            if _needs_ray(stage):
-                tune_stage.check(resolved, tuple(stages_without_tune.KINDS), missing, trusted, many_cpus)
-                cpus = max(cpus, tune_stage.cpus_needed(resolved, most))
-            else:
-                stages_without_tune.KINDS[stage.experiment.run].check(resolved, missing)
+            try:
+                if _needs_ray(stage):
+                    tune_stage.check(resolved, tuple(stages_without_tune.KINDS), missing, trusted, many_cpus)
+                    cpus = max(cpus, tune_stage.cpus_needed(resolved, most))
+                else:
+                    stages_without_tune.KINDS[stage.experiment.run].check(resolved, missing)
+            except OSError as error:
+                path = one_line(str(error.filename), 80)
+                raise UserError(f"`{stage.name}` names the path {path!r}, but {error.strerror or error}.") from error
             future = str(stage.folder.absolute() / "(not there yet)")
             missing = (*missing, future)
             outputs[stage.name] = [future] * max(1, len(seeds.get(stage.name, ())))
@@ -223,6 +233,15 @@ def check_stages(
             outputs[stage.name] = _absolute(stage, finished[stage.name].outputs)
     check_played_games(stages, finished)
     return cpus
+
+
+def _keep_secrets(stage: Stage) -> None:
+    for place, key, address in secrets_in(stage.experiment.config, f"{stage.name}.config"):
+        raise UserError(
+            f"`{place}` would have the environment variable {key!r} sent to {address!r}, to which it does not belong; "
+            f"name the provider's own in `api_key_env` (such as {', '.join(list(KEYS)[:3])}), or say `--trust` if you "
+            "know where the file comes from."
+        )
 
 
 def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], str | None]]:
@@ -241,8 +260,9 @@ def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], st
 
 def _seed_sweeps(stages: list[Stage]) -> dict[str, list[Any]]:
     """Stage -> its seeds, of the stages that train one trial per seed and vary nothing else."""
-    seeds = {stage.name: seeds_of(stage.experiment.config) for stage in stages if _needs_ray(stage)}
-    points = {stage.name: stage.experiment.num_samples * grid_points(stage.experiment.config) for stage in stages}
+    trained = {stage.name: stage.experiment for stage in stages if _needs_ray(stage)}
+    seeds = {name: seeds_of(experiment.config) for name, experiment in trained.items()}
+    points = {name: experiment.num_samples * grid_points(experiment.config) for name, experiment in trained.items()}
     return {name: found for name, found in seeds.items() if found and points[name] == len(found)}
 
 

@@ -1,60 +1,147 @@
-"""Checks of stages that play a checkpoint against its game, which may be that of a stage that is still to run."""
+"""Checks of stages that play a checkpoint against its training, which may be that of a stage that is still to run."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from rllib_llm_comm.agents.settings import CommunicationSettings
 from rllib_llm_comm.envs.games import make_env, without_subgoals
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import tune_stage
+from rllib_llm_comm.experiments.algorithm_settings import algorithm_names, find_algorithm
 from rllib_llm_comm.experiments.env_settings import check_guesses
+from rllib_llm_comm.experiments.search_space import first_point
 from rllib_llm_comm.experiments.stages import Stage
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
+_PLAYING = ("evaluate", "replay")
+_CLONING = "clone_officer"
+_TALK = ("messages", "message_server", "base_model", "reference")
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """What a stage that plays a checkpoint has to fit.
+
+    Attributes:
+        algorithm: Name of its algorithm.
+        env: Id of its environment; `None` if it tells none.
+        env_config: Settings of the environment.
+        talk: Its `CommunicationSettings`; `None` if its agents say nothing.
+        teacher: Its teacher.
+    """
+
+    algorithm: str
+    env: str | None
+    env_config: Mapping[str, Any]
+    talk: Mapping[str, Any] | None
+    teacher: Any
 
 
 def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) -> None:
-    """Refuses stages whose planner guesses in a game that hides nothing.
+    """Refuses stages that cannot play what they name: no policy, messages that it has not, settings of another game.
 
     Args:
-        stages: All stages of a file, with the references between them.
+        stages: All stages of a file, with the references between them; each is right by itself.
         finished: Names of those that need not run.
 
     Raises:
         UserError: At the first such stage.
     """
-    from rllib_llm_comm.planning.planners import guesses
-
     named = {stage.name: stage for stage in stages}
     for stage in stages:
-        config = stage.experiment.config
-        if stage.name in finished or "checkpoint" not in config or not guesses(config.get("planner")):
+        if stage.name in finished or stage.experiment.run not in _PLAYING:
             continue
-        given = config["checkpoint"] if isinstance(config["checkpoint"], list) else [config["checkpoint"]]
-        for env, settings in filter(None, (_game(str(one), named) for one in given)):
-            env, settings = without_subgoals(env, {**settings, **(config.get("env_config") or {})})
+        given = stage.experiment.config["checkpoint"]
+        for one in given if isinstance(given, list) else [given]:
             try:
-                check_guesses(config["planner"], make_env(env, **settings))
+                trained = _trained(str(one), named)
+                if trained is not None:
+                    _check_talk(stage.experiment.config, trained)
+                    _check_game(stage.experiment.config, trained)
             except UserError as error:
                 raise UserError(f"In `{stage.name}.config`: {error}") from None
 
 
-def _game(checkpoint: str, named: Mapping[str, Stage]) -> tuple[str, dict[str, Any]] | None:
-    """Id and settings of the environment in which a checkpoint was or will be trained; `None` if it tells none.
+def _check_talk(config: Mapping[str, Any], trained: _Trained) -> None:
+    if trained.talk is None:
+        for name in _TALK:
+            if config.get(name) not in (None, "none"):
+                raise UserError(
+                    f"`{name}` is {config[name]!r} but agents of {trained.algorithm} say nothing; leave it away."
+                )
+        return
+    given = {name: config[name] for name in ("messages", "message_server") if config.get(name) is not None}
+    if given.get("message_server") == "none":
+        given["message_server"] = None
+    messages = CommunicationSettings.from_mapping({**trained.talk, **given, "train_messages": False}).messages
+    if messages == "teacher" and not (config.get("teacher") or trained.teacher):
+        raise UserError("`messages` is 'teacher' but no `teacher` is set; give one, for example 'scripted'.")
+
+
+def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
+    from rllib_llm_comm.planning.planners import guesses
+
+    guessing = guesses(config.get("planner"))
+    if trained.env is None or not (guessing or config.get("env_config")):
+        return
+    settings = {**trained.env_config, **(config.get("env_config") or {})}
+    if config.get("planner") is not None:
+        env, settings = without_subgoals(trained.env, settings)
+    else:
+        env = trained.env
+    made = make_env(env, **settings)
+    if guessing:
+        check_guesses(config["planner"], made)
+    made.close()
+
+
+def _trained(checkpoint: str, named: Mapping[str, Stage]) -> _Trained | None:
+    """What is known of a checkpoint; `None` of an officer, which has no game of its own.
 
     Args:
         checkpoint: A path, or the reference to a stage.
         named: All stages by their names.
     """
-    from rllib_llm_comm.agents.policy_folder import find_policy
+    reference = _REFERENCE.fullmatch(checkpoint)
+    return _of_folder(checkpoint) if reference is None else _of_stage(named[reference.group(1)])
+
+
+def _of_folder(checkpoint: str) -> _Trained:
+    from rllib_llm_comm.agents.policy_folder import LANGUAGE, find_policy
     from rllib_llm_comm.agents.policy_manifest import read_manifest
 
-    reference = _REFERENCE.fullmatch(checkpoint)
-    if reference is None:
-        manifest = read_manifest(find_policy(checkpoint))
-        return (manifest.env, dict(manifest.env_config)) if manifest.env else None
-    trained = named[reference.group(1)]
-    env = trained.experiment.env or getattr(tune_stage.default_config(trained), "env", None)
-    return (env, dict(trained.experiment.config.get("env_config") or {})) if isinstance(env, str) else None
+    manifest = read_manifest(find_policy(checkpoint))
+    talk = manifest.communication if manifest.kind == LANGUAGE else None
+    return _Trained(manifest.algorithm, manifest.env, manifest.env_config, talk, manifest.teacher)
+
+
+def _of_stage(stage: Stage) -> _Trained | None:
+    experiment = stage.experiment
+    default = tune_stage.default_config(stage)
+    if experiment.run == _CLONING:
+        return None
+    if default is None or not (hasattr(find_algorithm(experiment.run), "save_policy") or _is_of_users(experiment.run)):
+        raise UserError(f"`checkpoint` is `${{{stage.name}}}`, but `run: {experiment.run}` leaves no policy to play.")
+    given = first_point(dict(experiment.config))
+
+    def setting(name: str) -> Any:
+        return given.get(name, getattr(default, name, None))
+
+    env = experiment.env or getattr(default, "env", None)
+    talk = {name: setting(name) for name in CommunicationSettings.names()} if hasattr(default, "messages") else None
+    return _Trained(
+        experiment.run,
+        env if isinstance(env, str) else None,
+        dict(given.get("env_config") or {}),
+        talk,
+        setting("teacher"),
+    )
+
+
+def _is_of_users(algorithm: str) -> bool:
+    """True for an algorithm that the user has registered, whose module may be one of ours."""
+    return algorithm not in algorithm_names()

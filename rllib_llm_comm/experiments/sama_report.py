@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from rllib_llm_comm.checkpoints.stage_record import StageRecord, read_record
 from rllib_llm_comm.errors import UserError
@@ -16,7 +16,7 @@ from rllib_llm_comm.evaluation.study_cost import COSTS, asked_in_training
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.stages import Stage, StageResult
-from rllib_llm_comm.experiments.validation import one_sentence
+from rllib_llm_comm.experiments.validation import StrictSettings
 from rllib_llm_comm.files import write_atomically
 from rllib_llm_comm.planning.answer_authors import OWN, RANDOM, RULES
 from rllib_llm_comm.planning.answer_counts import authors_in
@@ -29,15 +29,13 @@ _SHOWN_TEXT = 6000
 _NO_MODEL = {RULES: "rules", RANDOM: "random draws", OWN: "a planner of one's own"}
 
 
-class SamaReportSettings(BaseModel):
+class SamaReportSettings(StrictSettings):
     """`config:` of `run: sama_report`.
 
     Attributes:
         of: Results of the stages that are reported, usually `${stage}` each.
         title: Heading of the page.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     of: list[Any] = Field(min_length=1, examples=["of: [${manual}, ${planned}]"])
     title: str = "SAMA"
@@ -50,10 +48,7 @@ class SamaReport(PlainStage):
 
     def settings(self, stage: Stage) -> SamaReportSettings:
         """The checked `config:`."""
-        try:
-            return SamaReportSettings.model_validate(stage.experiment.config)
-        except ValidationError as error:
-            raise UserError(one_sentence(f"{stage.name}.config", error, SamaReportSettings)) from None
+        return SamaReportSettings.checked(f"{stage.name}.config", stage.experiment.config)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, and that each result is that of a stage, where it should be there by now."""

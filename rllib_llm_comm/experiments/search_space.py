@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, shown
 
 GRID = "grid_search"
 BY_SEED = "by_seed"
@@ -54,9 +56,45 @@ def check_search(setting: str, value: dict[str, Any]) -> list[Any]:
     count = _DISTRIBUTIONS.get(kind)
     if not isinstance(arguments, list) or not arguments:
         raise UserError(f"`{setting}.{kind}` is {arguments!r} but must be a list such as [0, 1].")
-    if count is not None and (len(arguments) != count or not all(isinstance(a, int | float) for a in arguments)):
-        raise UserError(f"`{setting}.{kind}` is {arguments!r} but must be a list of {count} numbers.")
+    if count is not None:
+        _check_numbers(f"{setting}.{kind}", kind, arguments, count)
     return arguments if count is None else arguments[:1]
+
+
+def _check_numbers(setting: str, kind: str, numbers: list[Any], count: int) -> None:
+    if len(numbers) != count or not all(
+        isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one) for one in numbers
+    ):
+        raise UserError(
+            f"`{setting}` is {shown(numbers)} but must be a list of {count} numbers, none of them infinite or nan."
+        )
+    demands = {
+        "two whole numbers first": "int" not in kind or all(isinstance(one, int) for one in numbers[:2]),
+        "the smaller number first": kind == "randn" or numbers[0] < numbers[1],
+        "numbers above 0": "log" not in kind or numbers[0] > 0,
+        "a deviation of at least 0": kind != "randn" or numbers[1] >= 0,
+        "a step above 0": count < 3 or numbers[2] > 0,
+    }
+    for demand, met in demands.items():
+        if not met:
+            raise UserError(f"`{setting}` is {shown(numbers)} but must have {demand}.")
+
+
+def check_searches(setting: str, value: Any) -> None:
+    """Checks all search spaces in a config.
+
+    Args:
+        setting: Full name of the config, for messages.
+        value: The config, or a value in it.
+
+    Raises:
+        UserError: If the arguments of one do not fit its kind.
+    """
+    if search_kind(value):
+        check_search(setting, value)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            check_searches(f"{setting}.{key}", item)
 
 
 def has_search(value: Any) -> bool:
@@ -145,6 +183,20 @@ def first_point(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: first_point(item) for key, item in value.items()}
     return value.sample() if _is_domain(value) else value
+
+
+def single_points(value: Any) -> Iterator[Any]:
+    """A config's first point, then one for each other value of each search space, the others at their first.
+
+    Args:
+        value: The config.
+    """
+    yield first_point(value)
+    for key, item in value.items():
+        if (kind := search_kind(item)) and _DISTRIBUTIONS.get(kind) is None:
+            yield from (first_point({**value, key: option}) for option in item[kind][1:])
+        elif isinstance(item, dict):
+            yield from ({**first_point(value), key: point} for point in itertools.islice(single_points(item), 1, None))
 
 
 def _spaces(value: Any) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from rllib_llm_comm.chat.usage import ChatCounters, cost_of, count_scope
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
@@ -27,7 +27,7 @@ from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.sama_report import SamaReport
 from rllib_llm_comm.experiments.stage_chat import check_stage_chat, kept_planner
 from rllib_llm_comm.experiments.stages import Stage, StageResult
-from rllib_llm_comm.experiments.validation import check_type, one_sentence
+from rllib_llm_comm.experiments.validation import StrictSettings, check_type
 from rllib_llm_comm.files import write_atomically
 from rllib_llm_comm.registry import Registry
 
@@ -59,7 +59,7 @@ class CollectLabels(PlainStage):
         from rllib_llm_comm.teachers.base import make_teacher
         from rllib_llm_comm.teachers.collect_labels import check_limits
 
-        check_environment(stage.name, stage.experiment.env, config.get("env_config") or {})
+        check_environment(stage.name, stage.experiment.env, config.get("env_config") or {}, stage.trust)
         check_shows_words(stage.name, str(stage.experiment.env), config.get("env_config") or {})
         check_limits(config, f"{stage.name}.config.")
         if config.get("policy", "base") == "base" and config.get("base_model") not in unresolved:
@@ -128,14 +128,9 @@ class _OnCheckpoint(PlainStage):
 
     def settings(self, stage: Stage, keeps: bool = False) -> CheckpointStageSettings:
         """The checked `config:`; with `keeps`, what the planner's chat model answers is recorded in the folder."""
-        try:
-            found = CheckpointStageSettings.model_validate(
-                {"episodes": self.default_episodes, **stage.experiment.config}
-            )
-            return found.model_copy(update={"planner": kept_planner(found.planner, stage.folder)}) if keeps else found
-        except ValidationError as error:
-            sentence = one_sentence(f"{stage.name}.config", error, CheckpointStageSettings)
-            raise UserError(sentence) from None
+        given = {"episodes": self.default_episodes, **stage.experiment.config}
+        found = CheckpointStageSettings.checked(f"{stage.name}.config", given)
+        return found.model_copy(update={"planner": kept_planner(found.planner, stage.folder)}) if keeps else found
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, and checkpoints that should be there by now."""
@@ -238,7 +233,7 @@ class Replay(_OnCheckpoint):
         return StageResult(written, summary={**planned_by(played), **cost_of(asked)})
 
 
-class ChatPlaySettings(BaseModel):
+class ChatPlaySettings(StrictSettings):
     """`config:` of `run: chat_play`.
 
     Attributes:
@@ -249,11 +244,9 @@ class ChatPlaySettings(BaseModel):
         env_config: Settings of the environment.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
     chat: dict[str, Any] = Field(examples=["chat: {model: gpt-4o}"])
-    episodes: int = Field(default=10, ge=1)
-    seed: int = Field(default=0, ge=0)
+    episodes: int = Field(default=10, ge=1, le=1_000_000)
+    seed: int = Field(default=0, ge=0, le=2**31 - 1)
     env_config: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -265,17 +258,14 @@ class ChatPlay(PlainStage):
 
     def settings(self, stage: Stage) -> ChatPlaySettings:
         """The checked `config:`."""
-        try:
-            return ChatPlaySettings.model_validate(stage.experiment.config)
-        except ValidationError as error:
-            raise UserError(one_sentence(f"{stage.name}.config", error, ChatPlaySettings)) from None
+        return ChatPlaySettings.checked(f"{stage.name}.config", stage.experiment.config)
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks keys, values, the environment and who is asked."""
         settings = self.settings(stage)
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say what is played.")
-        check_environment(stage.name, stage.experiment.env, settings.env_config)
+        check_environment(stage.name, stage.experiment.env, settings.env_config, stage.trust)
         check_shows_words(stage.name, str(stage.experiment.env), settings.env_config)
         check_stage_chat(f"{stage.name}.config.chat", settings.chat)
 

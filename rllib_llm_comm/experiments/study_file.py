@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from rllib_llm_comm.agents.settings import MESSAGE_MODES
 from rllib_llm_comm.errors import UserError, did_you_mean
@@ -21,7 +21,7 @@ from rllib_llm_comm.experiments.experiment_file import (
     make_experiment,
 )
 from rllib_llm_comm.experiments.search_space import BY_SEED, GRID, search_kind
-from rllib_llm_comm.experiments.validation import one_sentence
+from rllib_llm_comm.experiments.validation import StrictSettings
 
 _ENV, _SCENARIO, _SEEDS = "${env}", "${scenario}", "${seeds}"
 # Settings that the study gives to every system -> how it is told them.
@@ -42,7 +42,7 @@ def _different(values: list[Any]) -> list[Any]:
 _Different = AfterValidator(_different)
 
 
-class StudyEvaluation(BaseModel):
+class StudyEvaluation(StrictSettings):
     """The evaluation of every trained policy.
 
     Attributes:
@@ -53,8 +53,6 @@ class StudyEvaluation(BaseModel):
         env_config: Settings of the environment that differ from those of training, such as shaped rewards left out.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
     episodes: int = Field(default=100, ge=1, le=1_000_000)
     seed: int = Field(default=1000, ge=0, le=2**31 - 1)
     communication: bool = False
@@ -64,7 +62,7 @@ class StudyEvaluation(BaseModel):
     )
 
 
-class StudySystem(BaseModel):
+class StudySystem(StrictSettings):
     """One system that is compared: an experiment without `env`, `env_config` and `seed`, which the study gives.
 
     Attributes:
@@ -75,8 +73,6 @@ class StudySystem(BaseModel):
         interventions: Message modes with which its trained policies are played as well, to see whether they listen.
         scenarios: The scenarios in which it is compared; all by default.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     run: str = Field(min_length=1, examples=["run: Verco"])
     label: str = ""
@@ -104,7 +100,7 @@ class StudySystem(BaseModel):
         return modes
 
 
-class Study(BaseModel):
+class Study(StrictSettings):
     """The content of a study file.
 
     Attributes:
@@ -119,8 +115,6 @@ class Study(BaseModel):
         seeds: One trial each; different, >= 0.
         evaluation: The evaluation of the trained policies.
     """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
     title: str = "Study"
     env: str = Field(min_length=1, examples=["env: rllib_llm_comm/overcooked_text-v0"])
@@ -162,10 +156,7 @@ def read_study(path: Path) -> Study:
     data = load_file(path)
     if not isinstance(data, Mapping):
         raise UserError(f"{path} must hold the keys of a study (`env`, `scenarios`, `systems`, ...) but does not.")
-    try:
-        study = Study.model_validate(dict(data))
-    except ValidationError as error:
-        raise UserError(one_sentence(str(path.name), error, Study)) from None
+    study = Study.checked(path.name, data)
     for kind in ("scenarios", "shared", "systems"):
         for name in getattr(study, kind):
             if not NAME_PATTERN.fullmatch(name) or "." in name:

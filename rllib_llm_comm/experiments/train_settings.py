@@ -37,7 +37,8 @@ class TrainSettings:
         track: Trackers that every trial's results are written to: tensorboard, mlflow, wandb; none by default.
         modules: Modules that are imported first; they register a user's own environments, algorithms or teachers.
         trust: True to go on from checkpoints and unfinished runs that were not written here, which runs what is pickled
-            in them, and to use addresses, names of keys and paths that played checkpoints recorded.
+            in them, to use addresses, names of keys and paths that played checkpoints recorded, and to let settings
+            name code, readers that unpickle, and keys of any server.
         verbose: 0: results alone; 1: output of Ray's workers, too; 2: all, with tracebacks.
     """
 

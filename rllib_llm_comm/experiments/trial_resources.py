@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, require_number
 from rllib_llm_comm.experiments.search_space import first_point
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ def check_resources(stage: str, resources: Mapping[str, Any]) -> None:
     for key, value in resources.items():
         if key not in ("cpu", "gpu"):
             raise UserError(f"`{stage}.resources_per_trial.{key}` is no known key; known are cpu, gpu.")
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise UserError(f"`{stage}.resources_per_trial.{key}` is {value!r} but must be a number of at least 0.")
+        require_number(f"{stage}.resources_per_trial.{key}", value, 0)
 
 
 def demand(algorithm: type[Algorithm], config: Mapping[str, Any]) -> Demand:

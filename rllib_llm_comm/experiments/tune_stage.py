@@ -10,9 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.checkpoints.signatures import OwnStates, make_key
 from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
+from rllib_llm_comm.experiments.algorithm_settings import (
+    annotations_of,
+    check_config,
+    check_mutations,
+    find_algorithm,
+)
 from rllib_llm_comm.experiments.checkpoint_paths import require_checkpoint, require_path
-from rllib_llm_comm.experiments.console import StageFailedError, StoppedError, cause_of, say, short_path
+from rllib_llm_comm.experiments.console import (
+    StageFailedError,
+    StoppedError,
+    cause_of,
+    one_line,
+    say,
+    short_path,
+)
 from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.prerequisites import check_cores, check_prerequisites
@@ -24,6 +36,7 @@ from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.trial_checkpoints import sealed_metrics, whole_checkpoints
 from rllib_llm_comm.experiments.trial_resources import check_resources, cpus_alone, demand, works_alone
 from rllib_llm_comm.experiments.tune_state import find_state, repair_state
+from rllib_llm_comm.experiments.validation import check_type, holds_plain_values
 from rllib_llm_comm.files import disk_fault, disk_fault_now, move_aside
 
 if TYPE_CHECKING:
@@ -61,7 +74,7 @@ def check(
     """
     experiment = stage.experiment
     algorithm = find_algorithm(experiment.run, kinds)
-    _check_scheduler(stage.name, experiment)
+    _check_scheduler(stage, algorithm)
     check_resources(stage.name, experiment.resources_per_trial)
     if experiment.restore and experiment.restore not in unresolved and not Path(experiment.restore).is_dir():
         raise UserError(f"`{stage.name}.restore` is {experiment.restore!r} but no checkpoint folder is there.")
@@ -71,10 +84,10 @@ def check(
     if not trusted:
         plain = _plain_config(experiment)
         if isinstance(env_config := experiment.config.get("env_config") or {}, dict):
-            check_environment(stage.name, experiment.env, _there(env_config, unresolved))
+            check_environment(stage.name, experiment.env, _there(env_config, unresolved), stage.trust)
         if isinstance(plain.get("env_config"), dict):
             plain["env_config"] = _there(plain["env_config"], unresolved)
-        config = check_config(stage.name, algorithm, plain, unresolved)
+        config = check_config(stage.name, algorithm, plain, unresolved, stage.trust)
         check_planned_environment(stage.name, config)
         check_prerequisites(stage.name, experiment.run, config, unresolved)
         if not many_cpus:
@@ -138,9 +151,9 @@ def run(stage: Stage, ray: RaySession) -> StageResult:
 
     algorithm = find_algorithm(stage.experiment.run)
     if stage.uses:  # what they left could not be checked before they had run
-        plain = check_config(stage.name, algorithm, _plain_config(stage.experiment))
+        plain = check_config(stage.name, algorithm, _plain_config(stage.experiment), trust=stage.trust)
         if isinstance(env_config := stage.experiment.config.get("env_config") or {}, dict):
-            check_environment(stage.name, stage.experiment.env, env_config)
+            check_environment(stage.name, stage.experiment.env, env_config, stage.trust)
         check_prerequisites(stage.name, stage.experiment.run, plain)
     check_restore(stage, algorithm)
     make_key()
@@ -365,24 +378,42 @@ def _scheduler(experiment: Experiment) -> str:
     return _SCHEDULERS.get(name, name)
 
 
-def _check_scheduler(stage: str, experiment: Experiment) -> None:
+def _check_scheduler(stage: Stage, algorithm: type[Algorithm]) -> None:
     from ray._common.utils import get_function_args
-    from ray.tune.schedulers import SCHEDULER_IMPORT
+    from ray.tune.schedulers import SCHEDULER_IMPORT, create_scheduler
 
+    experiment, place = stage.experiment, f"{stage.name}.scheduler_config"
     names = [*SCHEDULER_IMPORT, *_SCHEDULERS]
     if experiment.scheduler.lower() not in names:
         hint = did_you_mean(experiment.scheduler.lower(), names)
-        raise UserError(f"`{stage}.scheduler` is {experiment.scheduler!r} but must be one of {', '.join(names)}.{hint}")
+        raise UserError(
+            f"`{stage.name}.scheduler` is {experiment.scheduler!r} but must be one of {', '.join(names)}.{hint}"
+        )
     kind = SCHEDULER_IMPORT[_scheduler(experiment)]
     if isinstance(kind, type):
         arguments = [name for name in get_function_args(kind) if name != "self"]
-        for key in experiment.scheduler_config:
+        annotations = annotations_of(kind.__init__)
+        for key, value in experiment.scheduler_config.items():
             if key not in arguments:
                 listed = ", ".join(arguments) or "none"
                 raise UserError(
-                    f"`{stage}.scheduler_config.{key}` is no argument of {kind.__name__} ({listed})."
-                    f"{did_you_mean(key, arguments)}"
+                    f"`{place}.{key}` is no argument of {kind.__name__} ({listed}).{did_you_mean(key, arguments)}"
                 )
+            annotation = annotations.get(key, Any)
+            check_type(f"{place}.{key}", value, annotation)
+            if isinstance(value, str) and not holds_plain_values(annotation):
+                raise UserError(f"`{place}.{key}` is {value!r} but must be an object, which a file cannot hold.")
+    check_mutations(
+        f"{place}.hyperparam_mutations",
+        algorithm,
+        experiment.scheduler_config.get("hyperparam_mutations"),
+        stage.trust,
+    )
+    try:
+        create_scheduler(_scheduler(experiment), **experiment.scheduler_config)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {one_line(str(error))}" if str(error) else type(error).__name__
+        raise UserError(f"`{place}` does not fit the scheduler {experiment.scheduler!r} ({reason}).") from error
 
 
 def _check_paths(stage: str, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:

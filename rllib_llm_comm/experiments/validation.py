@@ -4,14 +4,39 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
+from typing_extensions import Self
 
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.console import one_line
+
+_PLURALS = {int: "whole numbers", float: "numbers", bool: "truth values", str: "texts"}
+
+
+class StrictSettings(BaseModel):
+    """Settings as they stand in a file: unknown keys, other types (true for 1) and nan are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def checked(cls, name: str, values: Any) -> Self:
+        """The settings that a mapping holds.
+
+        Args:
+            name: Full name of the mapping, such as `verco.config`.
+            values: The mapping.
+
+        Raises:
+            UserError: In one sentence that names the setting.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise UserError(one_sentence(name, error, cls)) from None
 
 
 def one_sentence(name: str, error: ValidationError, model: type[BaseModel]) -> str:
@@ -101,16 +126,27 @@ def check_type(setting: str, value: Any, annotation: Any) -> None:
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """True if a value may be meant by an annotation; `True` for those that are not about plain values."""
-    if value is None or not isinstance(value, bool | int | float | str | list | dict):
-        return True
-    origin = typing.get_origin(annotation)
+    """True if a plain value may be meant by an annotation; `None`, for a setting that is not given, always may.
+
+    It is `True`, too, for annotations that are not about plain values.
+    """
+    return value is None or _is_a(value, annotation)
+
+
+def _is_a(value: Any, annotation: Any) -> bool:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Union or origin is types.UnionType:
-        return any(fits(value, option) for option in typing.get_args(annotation))
-    if origin is Literal:
-        return value in typing.get_args(annotation)
+        return any(_is_a(value, option) for option in arguments)
     if annotation is type(None):
-        return False
+        return value is None
+    if value is None:
+        return annotation not in (bool, int, float, str) and origin is not Literal
+    if not isinstance(value, bool | int | float | str | list | dict):
+        return True
+    if origin is Literal:
+        return value in arguments
+    if Callable in (origin, annotation):
+        return not isinstance(value, str)
     if annotation is bool:
         return isinstance(value, bool)
     if annotation is int:
@@ -119,11 +155,30 @@ def fits(value: Any, annotation: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if annotation is str:
         return isinstance(value, str)
-    if annotation is dict or (isinstance(origin, type) and issubclass(origin, Mapping)):
-        return isinstance(value, dict)
-    if annotation in (list, tuple) or origin in (list, tuple):
-        return isinstance(value, list)
-    return True
+    kind = origin or annotation
+    if not isinstance(kind, type) or not issubclass(kind, Collection):
+        return True
+    if issubclass(kind, Mapping):
+        return isinstance(value, dict) and all(_is_a(item, arguments[-1]) for item in value.values() if arguments)
+    if not isinstance(value, list):
+        return False
+    if kind is tuple and arguments and Ellipsis not in arguments:
+        return len(value) == len(arguments) and all(map(_is_a, value, arguments))
+    return all(_is_a(item, arguments[0]) for item in value if arguments)
+
+
+def holds_plain_values(annotation: Any) -> bool:
+    """True for annotations of numbers, texts, and lists and mappings of such: nothing is looked up by their texts.
+
+    Args:
+        annotation: The annotation of a parameter.
+    """
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return True
+    if origin in (Union, types.UnionType) or (isinstance(origin, type) and issubclass(origin, Collection)):
+        return bool(arguments) and all(one is Ellipsis or holds_plain_values(one) for one in arguments)
+    return annotation in (bool, int, float, str, type(None))
 
 
 def _describe(annotation: Any) -> str:
@@ -138,8 +193,11 @@ def _describe(annotation: Any) -> str:
             word = "a mapping"
         elif option is type:
             word = "a class"
+        elif Callable in (origin, option):
+            word = "a function (in a Python file)"
         else:
-            word = "a list"
+            of = [_PLURALS[part] for part in typing.get_args(option)[:1] if part in tuple(_PLURALS)]
+            word = " of ".join(["a list", *of])
         if word not in words:
             words.append(word)
     return " or ".join(words)

@@ -18,6 +18,7 @@ import torch
 
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE, PROMPT_FORMATS, ChatFrame, chat_frame
+from rllib_llm_comm.language.hub_model import find_on_hub
 from rllib_llm_comm.language.output_head import Head, output_head
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
@@ -417,6 +418,8 @@ def read_config(name: str) -> Any:
 
     source = _source(name)
     try:
+        if not Path(source).is_dir():
+            find_on_hub(name)
         config = AutoConfig.from_pretrained(source, **only_read(source))
     except _LOADING as error:
         raise _not_loaded(name, error) from error

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path, only_read
+from rllib_llm_comm.language.hub_model import find_on_hub
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.word_vectors import WORD_WIDTH, WordVectors
 
@@ -139,6 +140,8 @@ def check_text_encoder(name: str) -> None:
 
     source = str(_folder(name))
     try:
+        if not Path(source).is_dir():
+            find_on_hub(source)
         AutoConfig.from_pretrained(source, **only_read(source))
     except (OSError, ValueError, RuntimeError) as error:
         raise _not_there(name, error) from error

@@ -6,7 +6,7 @@ import os
 from importlib import resources
 from pathlib import Path
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError, did_you_mean, shown
 
 _ENDINGS = (".jsonl", ".jsonl.gz")
 _PLACE = "docs/results/planning/recordings"
@@ -44,6 +44,8 @@ def find_recording(named: str | os.PathLike[str]) -> Path:
     Raises:
         UserError: If it is neither.
     """
+    if not isinstance(named, str | os.PathLike):
+        raise UserError(f"`cassette` is {shown(named)} but must be a file or one of {', '.join(recordings())}.")
     path = Path(named)
     if path.is_file():
         return path

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
 import pytest
 
 from rllib_llm_comm.algorithms.message_sft import MessageSFT
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm
 from rllib_llm_comm.experiments.env_settings import check_environment, check_planned_environment
 from rllib_llm_comm.experiments.experiment_file import make_experiment
 from rllib_llm_comm.experiments.ray_session import available_cpus
-from rllib_llm_comm.experiments.search_space import first_point, grid_points, has_draws, has_search, to_tune
+from rllib_llm_comm.experiments.search_space import (
+    check_searches,
+    first_point,
+    grid_points,
+    has_draws,
+    has_search,
+    single_points,
+    to_tune,
+)
+from rllib_llm_comm.experiments.stages import Stage
 from rllib_llm_comm.experiments.tune_stage import tune_config
+from rllib_llm_comm.experiments.validation import fits
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 
@@ -155,3 +169,68 @@ def test_a_trial_that_reads_data_leaves_cpus_for_that():
     for most in (3, 4, 999):
         assert tune_config(sft, MessageSFT, most)["num_cpus_for_main_process"] == min(available_cpus(), most - 2)
     assert tune_config(sft, MessageSFT, 1)["num_cpus_for_main_process"] == 1  # and the sentence says: give 3
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"grid_search": 7}, "must be a list"),
+        ({"grid_search": []}, "must be a list"),
+        ({"uniform": [1, 0]}, "smaller number first"),
+        ({"uniform": [0, float("inf")]}, "finite"),
+        ({"uniform": [True, 2]}, "list of 2 numbers"),
+        ({"loguniform": [0, 1]}, "above 0"),
+        ({"quniform": [0, 1, 0]}, "step above 0"),
+        ({"randint": [0.5, 2]}, "whole numbers"),
+        ({"randn": [0, -1]}, "deviation"),
+    ],
+)
+def test_search_spaces_that_cannot_be_searched(space, words):
+    with pytest.raises(UserError, match=f"`a.config.x.*{words}"):
+        check_searches("a.config", {"x": {"y": space}})
+
+
+def test_every_value_of_a_search_space_is_checked(ppo):
+    with pytest.raises(UserError, match="entropy_coeff"):
+        check_config("a", ppo, {"env": "CartPole-v1", "entropy_coeff": {"grid_search": [0.0, -0.5]}})
+    points = list(single_points({"a": {"grid_search": [1, 2]}, "b": {"c": {"choice": [3, 4]}, "d": 5}}))
+    inner = {"c": 3, "d": 5}
+    assert points == [{"a": 1, "b": inner}, {"a": 2, "b": inner}, {"a": 1, "b": {"c": 4, "d": 5}}]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "arguments", "words"),
+    [
+        ("asha", {"metric": 5}, "`a.scheduler_config.metric` is 5"),
+        ("asha", {"metric": "x", "mode": "up"}, "`a.scheduler_config` does not fit"),
+        ("asha", {"metric": "x", "mode": "max", "max_t": -1}, "`a.scheduler_config` does not fit"),
+        ("asha", {"grace": 1}, "`a.scheduler_config.grace` is no argument"),
+        ("pbt", {"hyperparam_mutations": {"lrr": [1]}}, "`a.scheduler_config.hyperparam_mutations.lrr` is no setting"),
+        ("pbt", {"custom_explore_fn": "os.system"}, "must be a function"),
+        ("resource_changing", {"base_scheduler": "os.system"}, "which a file cannot hold"),
+    ],
+)
+def test_arguments_of_schedulers(scheduler, arguments, words):
+    spec = {"run": "PPO", "env": "CartPole-v1", "scheduler": scheduler, "scheduler_config": arguments}
+    with pytest.raises(UserError, match=words):
+        tune_stage.check(Stage("a", make_experiment("a", spec), Path("x")), ())
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "may"),
+    [
+        ([1, 2], list[int], True),
+        ([1, "x"], list[int], False),
+        ([None], list[str], False),
+        ([None], list[str | None], True),
+        ("x", Sequence[str], False),
+        ({"a": 1}, Mapping[str, int], True),
+        ({"a": "x"}, Mapping[str, int], False),
+        ([[0, 1.0], [5, 0.5]], list[tuple[int, float]], True),
+        ([[0, 1.0, 2]], list[tuple[int, float]], False),
+        ("os.system", Callable[[int], int] | None, False),
+        (None, int, True),
+    ],
+)
+def test_elements_have_types_too(value, annotation, may):
+    assert fits(value, annotation) is may

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -128,3 +129,55 @@ def test_json_option():
     assert load_json_option("--stop", '{"a": 1e-3}') == {"a": 0.001}
     with pytest.raises(UserError, match="`--stop`"):
         load_json_option("--stop", "[1]")
+
+
+LAUGHS = "a: &a {run: x}\n" + "\n".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]" for old, new in zip("abcdefghi", "bcdefghij", strict=True)
+)
+MERGED = "a: &a {x: 1}\n" + "\n".join(
+    f"{new}: &{new} {{<<: [{', '.join([f'*{old}'] * 10)}]}}" for old, new in zip("abcdefghi", "bcdefghij", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        (LAUGHS, "f.yaml", ["100000 parts"]),
+        (MERGED, "f.yaml", ["100000 parts"]),
+        ("a: &a [*a]", "f.yaml", ["alias stands in what it stands for"]),
+        ("a: " + "[" * 60 + "]" * 60, "f.yaml", ["50 levels"]),
+        ("a: " + "[" * 1000 + "]" * 1000, "f.yaml", ["nested too deeply"]),
+        ("[" * 90000 + "]" * 90000, "f.json", ["nested too deeply"]),
+        ('{"a": {"run": "PPO", "run": "DQN"}}', "f.json", ["'run' is given twice"]),
+        ('{"a": ' + "9" * 5000 + "}", "f.json", ["no valid JSON"]),
+        ("a: {run: PPO, config: {1: 2}}", "f.yaml", ["'1' is no text", "quotes"]),
+        ("a: {run: PPO, config: {? [x] : 2}}", "f.yaml", ["is no text"]),
+        ("a: !!python/object/apply:os.system [ls]", "f.yaml", ["no valid YAML"]),
+        ("a: !!binary x", "f.yaml", ["no valid YAML"]),
+        ("a: !!int x", "f.yaml", ["no valid YAML"]),
+        ("a: {run: PPO, config: 5}", "f.yaml", ["`a.config` is 5"]),
+        ("a: {run: PPO, config: {lr: [[0, .nan]]}}", "f.yaml", ["`a.config.lr[0][1]` is nan"]),
+        ("a: {run: PPO, stop: {training_iteration: .nan}}", "f.yaml", ["`a.stop.training_iteration` is nan"]),
+        ("a: {run: PPO, stop: {training_iteration: .inf}}", "f.yaml", ["'training_iteration' is inf", "finite"]),
+    ],
+)
+def test_files_that_are_no_plain_settings(tmp_path, text, name, words):
+    with pytest.raises(UserError) as caught:
+        read_experiment_file(write(tmp_path, text, name))
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_dates_are_texts_as_in_json(tmp_path):
+    file = read_experiment_file(write(tmp_path, "a: {run: PPO, config: {note: 2024-13-45, day: 2024-01-02}}"))
+    assert file.experiments["a"].config == {"note": "2024-13-45", "day": "2024-01-02"}
+
+
+def test_special_files_are_not_read(tmp_path):
+    os.mkfifo(tmp_path / "fifo.yaml")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    with (tmp_path / "large.yaml").open("w") as file:
+        file.truncate(2**30)
+    for name, words in (("fifo", "no regular file"), ("zero", "no regular file"), ("large", "at most")):
+        with pytest.raises(UserError, match=words):
+            read_experiment_file(tmp_path / f"{name}.yaml")

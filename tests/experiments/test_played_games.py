@@ -51,3 +51,55 @@ def test_a_guess_in_the_game_of_a_checkpoint_is_refused_where_nothing_is_hidden(
     cooks = str(shipped_policy("zoo:emma_cramped_room"))
     with pytest.raises(UserError, match="In `games.config`: .*hides nothing"):
         begin({"games": {"run": "evaluate", "config": {"checkpoint": cooks, "planner": "guessing"}}}, tmp_path)
+
+
+def language(**config):
+    return {
+        "run": "Verco",
+        "env": "rllib_llm_comm/overcooked_text-v0",
+        "stop": {"training_iteration": 1},
+        "config": {"num_env_runners": 0, **config},
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"messages": "studnt"}, "`messages` is 'studnt'.*Did you mean 'student'"),
+        ({"messages": "menu"}, "`message_menu` is"),
+        ({"messages": "teacher"}, "no `teacher` is set"),
+        ({"teacher": True}, "`games.config.teacher` is True"),
+        ({"teacher": "nobody"}, "`teacher` is 'nobody'"),
+        ({"message_server": "x"}, "`message_server` is 'x'"),
+        ({"message_server": {"base_url": 5}}, "`base_url` is 5"),
+        ({"env_config": {"map_name": "Q"}}, "`map_name` is 'Q'"),
+        ({"planner": "nobody"}, "`planner` is 'nobody'"),
+    ],
+)
+@pytest.mark.parametrize("run", ["evaluate", "replay"])
+def test_how_a_stage_to_come_is_played_is_checked_before_it_is_trained(tmp_path, run, settings, words):
+    with pytest.raises(UserError, match=words):
+        begin({"cooks": language(), "games": {"run": run, "config": {"checkpoint": "${cooks}", **settings}}}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"messages": "none"}, {"messages": "teacher", "teacher": "scripted"}, {"env_config": {"map_name": "A"}}],
+)
+def test_what_a_stage_to_come_can_be_played_with(tmp_path, settings):
+    with pytest.raises(BegunError):
+        begin(
+            {"cooks": language(), "games": {"run": "evaluate", "config": {"checkpoint": "${cooks}", **settings}}},
+            tmp_path,
+        )
+
+
+def test_only_what_leaves_a_policy_is_played(tmp_path):
+    labels = {"run": "collect_labels", "env": "rllib_llm_comm/overcooked_text-v0"}
+    stock = {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0}}
+    for spec, run in ((labels, "collect_labels"), (stock, "PPO")):
+        with pytest.raises(UserError, match=f"`run: {run}` leaves no policy"):
+            begin({"first": spec, "games": {"run": "evaluate", "config": {"checkpoint": "${first}"}}}, tmp_path)
+    silent = {"run": "evaluate", "config": {"checkpoint": "${cooks}", "messages": "student"}}
+    with pytest.raises(UserError, match="agents of SymbolicPPO say nothing"):
+        begin({"cooks": trained(), "games": silent}, tmp_path)

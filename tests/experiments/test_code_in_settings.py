@@ -1,0 +1,161 @@
+"""Files name no code, readers or secrets unless their module is imported or the file is trusted."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from rllib_llm_comm import trust
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
+from rllib_llm_comm.experiments.import_modules import import_modules
+from rllib_llm_comm.experiments.pipeline import run_file
+from rllib_llm_comm.experiments.study_file import expand, read_study
+from rllib_llm_comm.experiments.train_settings import TrainSettings
+
+OVERCOOKED = "rllib_llm_comm/overcooked_text-v0"
+MODULE = """
+from pathlib import Path
+from ray.rllib.callbacks.callbacks import RLlibCallback
+import gymnasium
+
+(Path(__file__).parent / "it_ran").touch()
+
+class Mine(RLlibCallback):
+    pass
+
+class Game(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(2)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, config):
+        pass
+"""
+
+
+class BegunError(Exception):
+    """All settings were right."""
+
+
+def begun():
+    raise BegunError
+
+
+def begin(spec, folder, **settings):
+    file = ExperimentFile("f", parse_experiments({"a": spec}, "f"))
+    run_file(file, TrainSettings(storage_path=str(folder / "results"), **settings), before=begun)
+
+
+@pytest.fixture
+def planted(tmp_path, monkeypatch):
+    """A module that can be imported and tells that it was."""
+    (tmp_path / "planted.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(importlib.sys.modules, "planted", raising=False)
+    yield tmp_path / "it_ran"
+    importlib.sys.modules.pop("planted", None)
+    trust._vouched_modules.discard("planted")
+
+
+def ppo(**config):
+    return {"run": "PPO", "env": "CartPole-v1", "config": {"num_env_runners": 0, **config}}
+
+
+NAMES = {
+    "callbacks": ppo(callbacks="planted.Mine"),
+    "callbacks_class": ppo(callbacks_class=["planted.Mine"]),
+    "searched": ppo(callbacks={"grid_search": ["planted.Mine"]}),
+    "evaluation": ppo(evaluation_config={"callbacks": "planted.Mine"}),
+    "inner evaluation": ppo(evaluation_config={"evaluation_config": {"callbacks": "planted.Mine"}}),
+    "overrides": ppo(algorithm_config_overrides_per_module={"default_policy": {"callbacks_class": "planted.Mine"}}),
+    "exploration": ppo(exploration_config={"type": "planted.Mine"}),
+    "collector": ppo(sample_collector="planted.Mine"),
+    "model": ppo(model={"custom_model": "planted.Mine"}),
+    "runner": ppo(env_runner_cls="planted.Mine"),
+    "mapping": ppo(policy_mapping_fn="planted.Mine"),
+    "policies": ppo(policies={"p": ["planted.Mine", None, None, {}]}),
+    "buffer": {"run": "DQN", "env": "CartPole-v1", "config": {"replay_buffer_config": {"type": "planted.Mine"}}},
+    "environment": {**ppo(), "env": "planted:Game-v0"},
+    "class of one": {**ppo(), "env": "planted.Game"},
+    "played": ppo(evaluation_config={"env": "planted.Game"}),
+    "labels": {"run": "collect_labels", "env": "planted:Game-v0"},
+    "ours": {"run": "Verco", "env": OVERCOOKED, "config": {"callbacks_class": "planted.Mine"}},
+    "partner": {"run": "Verco", "env": OVERCOOKED, "config": {"pool": [{"policy": "planted:Mine"}]}},
+    "mutations": {
+        **ppo(),
+        "scheduler": "pbt",
+        "scheduler_config": {
+            "metric": "training_iteration",
+            "mode": "max",
+            "hyperparam_mutations": {"callbacks": ["planted.Mine"]},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_names_of_code_are_refused_and_nothing_of_them_runs(case, planted, tmp_path):
+    with pytest.raises(UserError, match="`a.*--import|must be a function"):
+        begin(NAMES[case], tmp_path)
+    assert not planted.exists()
+
+
+@pytest.mark.parametrize("case", ["callbacks", "evaluation", "class of one"])
+def test_an_imported_module_or_trust_allows_them(case, planted, tmp_path):
+    with pytest.raises(BegunError):
+        begin(NAMES[case], tmp_path, trust=True)
+    with pytest.raises(UserError, match="--import"):
+        begin(NAMES[case], tmp_path)
+    import_modules(["planted"])
+    with pytest.raises(BegunError):
+        begin(NAMES[case], tmp_path)
+
+
+READERS = {
+    "input_read_method": "read_numpy",
+    "input_read_method_kwargs": {"allow_pickle": True},
+    "input_": ["x.npy"],
+    "input": ".",
+    "map_batches_kwargs": {"runtime_env": {"pip": ["x"]}},
+    "output_write_method": "write_x",
+    "extra_python_environs_for_worker": {"LD_PRELOAD": "/tmp/x.so"},
+}
+
+
+@pytest.mark.parametrize("key", READERS)
+def test_readers_that_unpickle_are_refused(key, tmp_path):
+    with pytest.raises(UserError, match=rf"`a.config.{key}` is .*--trust"):
+        begin(ppo(**{key: READERS[key]}), tmp_path)
+
+
+def test_recorded_episodes_are_read_by_rllib_only_with_trust(tmp_path):
+    data = {"run": "BC", "config": {"input_": str(tmp_path), "env": "CartPole-v1"}}
+    with pytest.raises(UserError, match="`a.config.input_` .*--trust"):
+        begin(data, tmp_path)
+
+
+def test_words_of_settings_are_no_code(tmp_path):
+    plain = {"model": {"fcnet_activation": "relu"}, "placement_strategy": "SPREAD", "rollout_fragment_length": "auto"}
+    with pytest.raises(BegunError):
+        begin(ppo(**plain), tmp_path)
+
+
+def test_a_file_has_no_secret_sent(tmp_path):
+    chat = {"model": "m", "base_url": "https://example.org/v1", "api_key_env": "AWS_SECRET_ACCESS_KEY"}
+    spec = {"run": "chat_play", "env": OVERCOOKED, "config": {"chat": chat}}
+    with pytest.raises(UserError, match=r"`a\.config\.chat` would have .*AWS_SECRET_ACCESS_KEY.*--trust"):
+        begin(spec, tmp_path)
+    with pytest.raises(BegunError):
+        begin(spec, tmp_path, trust=True)
+
+
+def test_a_study_names_no_code(planted, tmp_path):
+    (tmp_path / "study.yaml").write_text(
+        f"env: {OVERCOOKED}\nscenarios: {{B: {{map_name: B}}}}\n"
+        "systems: {verco: {run: Verco, stop: {training_iteration: 1}, config: {callbacks: planted.Mine}}}\n"
+    )
+    file = expand(read_study(tmp_path / "study.yaml"), "s")
+    with pytest.raises(UserError, match="`B.verco.config.callbacks` names 'planted.Mine'"):
+        run_file(file, TrainSettings(storage_path=str(tmp_path / "results")), before=begun)
+    assert not planted.exists()

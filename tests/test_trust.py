@@ -1,0 +1,49 @@
+"""Names of code and secrets in data: what is vouched for, and where keys may go."""
+
+from __future__ import annotations
+
+import pytest
+
+from rllib_llm_comm import trust
+
+
+def test_code_is_vouched_for_by_the_name_of_its_module():
+    assert not trust.is_vouched_for("my_things.parts.Callbacks") and trust.names_code("my_things:player")
+    trust.vouch_for(["my_things"])
+    try:
+        assert trust.is_vouched_for("my_things.parts.Callbacks") and not trust.names_code("my_things:player")
+        assert not trust.is_vouched_for("my_things_of_others.Callbacks") and trust.names_code("my_things2:player")
+    finally:
+        trust._vouched_modules.discard("my_things")
+    assert not trust.names_code("zoo:verco_salad") and not trust.names_code("cuda:1") and not trust.names_code("a: b")
+
+
+OPENAI = "https://api.openai.com/v1"
+LOCAL = "http://127.0.0.1:8000/v1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "leaks"),
+    [
+        ({"model": "m"}, False),
+        ({"base_url": OPENAI}, False),
+        ({"base_url": LOCAL}, False),
+        ({"base_url": "http://10.0.0.7/v1", "api_key_env": "MY_API_KEY"}, False),
+        ({"base_url": "https://api.deepseek.com", "api_key_env": "DEEPSEEK_API_KEY"}, False),
+        ({"base_url": "https://API.deepseek.com:443/v1", "api_key_env": "DEEPSEEK_API_KEY"}, False),
+        ({"base_url": "https://example.org/v1"}, True),
+        ({"base_url": "http://api.openai.com/v1"}, True),
+        ({"base_url": "https://api.openai.com.example.org"}, True),
+        ({"base_url": "https://api.openai.com@example.org"}, True),
+        ({"base_url": "https://localhost.example.org"}, True),
+        ({"base_url": "https://[::1", "api_key_env": "OPENAI_API_KEY"}, True),
+        ({"base_url": "https://api.deepseek.com"}, True),
+        ({"base_url": OPENAI, "api_key_env": "AWS_SECRET_ACCESS_KEY"}, True),
+        ({"base_url": LOCAL, "api_key_env": "AWS_SECRET_ACCESS_KEY"}, True),
+        ({"base_url": LOCAL, "api_key_env": "HF_TOKEN"}, True),
+        ({"model": "m", "api_key_env": "STRIPE_API_KEY"}, True),
+    ],
+)
+def test_a_key_goes_to_its_provider_alone(settings, leaks):
+    found = list(trust.secrets_in({"teacher": {"name": "chat", **settings}, "pool": [settings]}, "a.config"))
+    assert [place for place, _, _ in found] == ["a.config.teacher", "a.config.pool[0]"] * leaks
