@@ -10,13 +10,15 @@ from rllib_llm_comm.envs.games import make_env, without_subgoals
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import tune_stage
 from rllib_llm_comm.experiments.env_settings import check_guesses
+from rllib_llm_comm.experiments.search_space import first_point
 from rllib_llm_comm.experiments.stages import Stage
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
 
 def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) -> None:
-    """Refuses stages whose planner guesses in a game that hides nothing.
+    """Refuses stages whose planner guesses in a game that hides nothing, or whose messages tell another fact in a
+    game that tells at most one.
 
     Args:
         stages: All stages of a file, with the references between them.
@@ -25,18 +27,24 @@ def check_played_games(stages: Sequence[Stage], finished: Collection[str] = ()) 
     Raises:
         UserError: At the first such stage.
     """
+    from rllib_llm_comm.agents.message_protocol import require_possible
+    from rllib_llm_comm.agents.settings import OTHER_FACT, SWAPPED
     from rllib_llm_comm.planning.planners import guesses
 
     named = {stage.name: stage for stage in stages}
     for stage in stages:
         config = stage.experiment.config
-        if stage.name in finished or "checkpoint" not in config or not guesses(config.get("planner")):
+        telling = config.get("messages") in (OTHER_FACT, SWAPPED)
+        if stage.name in finished or "checkpoint" not in config or not (telling or guesses(config.get("planner"))):
             continue
         given = config["checkpoint"] if isinstance(config["checkpoint"], list) else [config["checkpoint"]]
         for env, settings in filter(None, (_game(str(one), named) for one in given)):
-            env, settings = without_subgoals(env, {**settings, **(config.get("env_config") or {})})
+            env, settings = without_subgoals(env, first_point({**settings, **(config.get("env_config") or {})}))
+            settings = {key: value for key, value in settings.items() if not _REFERENCE.search(str(value))}
             try:
-                check_guesses(config["planner"], make_env(env, **settings))
+                made = make_env(env, **settings)
+                check_guesses(config.get("planner"), made)
+                require_possible(str(config.get("messages")), made)
             except UserError as error:
                 raise UserError(f"In `{stage.name}.config`: {error}") from None
 
