@@ -33,8 +33,8 @@ def test_stages_of_the_study_that_comes_along(tmp_path):
     assert verco.config["message_checkpoint"] == "${B_all_three.message_sft}"
     assert verco.config["seed"] == {"grid_search": [0, 1, 2, 3]} and verco.config["messages"] == "student"
     assert file.experiments["B_all_three.none"].config["message_checkpoint"] is None
-    heard = file.experiments["B_all_three.verco.messages_shuffled"].config
-    assert heard["messages"] == "shuffled" and heard["checkpoint"] == "${B_all_three.verco}" and not heard["greedy"]
+    heard = file.experiments["B_all_three.verco.messages_other_moments"].config
+    assert heard["messages"] == "other_moments" and heard["checkpoint"] == "${B_all_three.verco}" and not heard["greedy"]
     assert file.experiments["B_all_three.symbolic_ppo.greedy"].config["greedy"]
     stages = make_stages(file.experiments, lambda name, _: tmp_path / name)
     assert pipeline.check_stages(stages, {}) >= 1
