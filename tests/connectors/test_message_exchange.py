@@ -164,7 +164,9 @@ def test_metrics_count_words_and_distinct_messages():
     assert "shuffled_same_share" not in metrics
     made = runner("other_moments", fragment=10, length=6)
     made.sample()
-    assert 0.0 <= made.get_metrics()["shuffled_same_share"].peek() < 0.5  # the toy's messages count up
+    metrics = made.get_metrics()
+    assert 0.0 <= metrics["shuffled_same_share"].peek() < 0.5  # the toy's messages count up
+    assert metrics["shuffled_silent_share"].peek() == 0.0
 
 
 def test_teacher_messages_reach_the_prompts():
