@@ -77,7 +77,7 @@ def make_config(messages: str, decisions: int) -> PPOConfig:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Use the pieces of rllib_llm_comm in a PPO of your own.")
     parser.add_argument("--smoke", action="store_true", help="two small iterations only")
-    parser.add_argument("--messages", default="student", choices=("student", "none", "shuffled", "constant"))
+    parser.add_argument("--messages", default="student", choices=("student", "none", "other_moments", "constant"))
     parser.add_argument("--message-checkpoint", help="checkpoint of MessageSFT or Verco")
     parser.add_argument("--export", default="my_policy", help="folder of the exported policy")
     arguments = parser.parse_args()

@@ -21,7 +21,7 @@ class Decision:
         probabilities: (K,) probability of each; 0 where forbidden.
         value: The critic's judgement of its state; NaN where a central critic is not told what it needs.
         prompt: The prompt behind which the candidates were scored; empty for agents that see numbers.
-        replaced: Its own message, where messages are shuffled; else `None`.
+        replaced: Its true message, where a control put another one in its place; else `None`.
     """
 
     action: Any

@@ -16,7 +16,7 @@ from rllib_llm_comm.agents.array_policy import ArrayPolicy
 from rllib_llm_comm.agents.decision import Decision, choose
 from rllib_llm_comm.agents.encoding import ObservationEncoder, TextObservation, read_observation
 from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
+from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, heard_by, require_possible, write_apart
 from rllib_llm_comm.agents.policy_env import make_environment
 from rllib_llm_comm.agents.policy_folder import (
     LANGUAGE,
@@ -31,7 +31,7 @@ from rllib_llm_comm.agents.policy_folder import (
 from rllib_llm_comm.agents.policy_manifest import KINDS
 from rllib_llm_comm.agents.publish import Publishable
 from rllib_llm_comm.agents.recorded_settings import Withheld, granted, withhold
-from rllib_llm_comm.agents.settings import CommunicationSettings
+from rllib_llm_comm.agents.settings import WRITTEN, CommunicationSettings
 from rllib_llm_comm.envs.interface import secret_of, telling_words
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import REFERENCE
@@ -57,7 +57,7 @@ class EpisodeMemory:
 Asked = tuple[EpisodeMemory, Mapping[Any, Mapping[str, Any]]]
 """The memory of an episode, and the observations of its agents that are asked now."""
 Spoken = tuple[str, "str | None"]
-"""A message, and the speaker's own one where messages are shuffled."""
+"""A message, and the true one where a control put it in its place."""
 
 
 class Policy(Publishable):
@@ -129,6 +129,12 @@ class Policy(Publishable):
             self._memory = self.begin(seed)
             self._protocol.reseed(seed)
 
+    def forget(self) -> None:
+        """Forgets the messages of all episodes so far, from which the controls `"other_moments"` and `"other_fact"`
+        draw; call it before a series of episodes that is to be repeated.
+        """
+        self._protocol.forget()
+
     def begin(self, seed: int) -> EpisodeMemory:
         """Begins an episode that is played beside others.
 
@@ -139,7 +145,7 @@ class Policy(Publishable):
 
     def note(self, infos: Mapping[Any, Mapping[str, Any]]) -> None:
         """Notes what is told to anybody in the episode that `act` plays; call it before `act` where messages are
-        shuffled.
+        `"other_fact"`.
 
         Args:
             infos: The environment's latest infos, by agent.
@@ -170,7 +176,7 @@ class Policy(Publishable):
             explore: As for `act`.
 
         Returns:
-            Per episode and given agent its message and, where messages are shuffled, its own one.
+            Per episode and given agent its message and, where a control changes it, the true one.
         """
         rows = _rows(episodes)
         speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret) for row in rows]
@@ -265,9 +271,11 @@ class Policy(Publishable):
             **settings: Settings that differ from those of the training, such as `render_mode`.
 
         Raises:
-            UserError: If the checkpoint names none, or PettingZoo does not know it in this process.
+            UserError: If the checkpoint names none, or PettingZoo does not know it in this process; or if messages are
+                to tell another fact and it tells at most one.
         """
         env = make_environment(self.manifest, settings, planning)
+        require_possible(self.communication.messages, env)
         self._protocol.telling_words = telling_words(getattr(env.unwrapped, "facts", ()))
         if self.communication.messages == "teacher":
             from rllib_llm_comm.teachers.taught_env import TeacherMessages
@@ -320,8 +328,8 @@ def load_policy(
             policy that comes with the package, or `hf:user/repo` for one on the Hugging Face hub.
         device: Device to compute on, if not as in training (then `"cpu"` where this process sees no GPU).
         base_model: Place of the base model, if not that of the training.
-        messages: Another message mode than in training: `"none"`, `"student"`, `"teacher"`, `"shuffled"`,
-            `"constant"`, `"swapped"`.
+        messages: Another message mode than in training: `"none"`, `"student"`, `"teacher"`, `"constant"`,
+            `"other_moments"`, `"other_fact"`, `"swapped"`.
         teacher: The teacher for `messages="teacher"`.
         message_server: Keys of `MessageServer`, or `"none"`: the policy itself writes its messages.
         reference: A checkpoint or PEFT folder whose message adapter is the one from which the drift of messages is
@@ -367,7 +375,7 @@ def _communication(
         talk.update(messages=messages, train_messages=trained)
     if message_server is not None:
         talk["message_server"] = None if message_server == "none" else message_server
-    if talk.get("messages", "student") in ("student", "shuffled", "menu", "swapped"):
+    if talk.get("messages", "student") in WRITTEN:
         granted(talk.get("message_server"))
     elif isinstance(talk.get("message_server"), Withheld):
         del talk["message_server"]  # nobody asks it

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rllib_llm_comm.agents.bounded_cache import Memo
 from rllib_llm_comm.agents.encoding import TextObservation
 from rllib_llm_comm.agents.served_adapter import ServedAdapter
-from rllib_llm_comm.agents.settings import CommunicationSettings
+from rllib_llm_comm.agents.settings import DRAWN, OTHER_FACT, OTHER_MOMENTS, SWAPPED, WRITTEN, CommunicationSettings
 from rllib_llm_comm.chat.message_server import MessageServer
+from rllib_llm_comm.envs.interface import HIDDEN, PRIVATE, telling_words
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.message_words import limit_words
@@ -23,7 +24,6 @@ WriteMessages = Callable[..., list[str]]
 _POOL = 2048
 _REMEMBERED = 32768
 _MOST_SEEDS = 2**31 - 1
-_WITHOUT_ADAPTER = ("none", "constant", "teacher")
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class MessageProtocol:
 
     Args:
         settings: The message mode and its limits.
-        seed: Seed of sampled and of shuffled messages.
+        seed: Seed of sampled and of drawn messages.
 
     Attributes:
-        replaced: With shuffled or swapped messages, what each speaker of the latest `speak` would have said itself;
-            otherwise empty.
+        replaced: In controls that change messages (`"other_moments"`, `"other_fact"`, `"swapped"`), the true ones: what
+            each speaker of the latest `speak` would have said itself; otherwise empty.
         telling_words: The words by which private facts differ (`envs.interface.telling_words`), for swapped messages.
     """
 
@@ -106,10 +106,15 @@ class MessageProtocol:
         loads = self._server is not None and self._server.adapter_folder is not None
         self._served = ServedAdapter(self._server) if self._server is not None and loads else None
         self._known: Memo[str] = Memo(_REMEMBERED)
+        self._unchanged: list[tuple[str, str]] = []
+        self._does_something = False
 
     def reseed(self, seed: int) -> None:
-        """Starts the random numbers anew and empties the pool of shuffled messages."""
+        """Starts the random numbers anew."""
         self._random = random.Random(seed)
+
+    def forget(self) -> None:
+        """Empties the pool that controls draw from, as before the first episode."""
         self._pool.clear()
 
     def speak(
@@ -131,15 +136,26 @@ class MessageProtocol:
             One message per speaker.
 
         Raises:
-            UserError: If such a server is asked for agents with models of their own, or loads no adapter.
+            UserError: If such a server is asked for agents with models of their own, or loads no adapter; or if a
+                control has left some thousand messages as they were.
         """
         self.replaced = []
-        if self._served is not None and speakers and self.settings.messages not in _WITHOUT_ADAPTER:
+        if self._served is not None and speakers and self.settings.messages in WRITTEN:
             self._known.require(self._served.serve(models))
         said = self._messages(speakers, write, greedy)
         for speaker, message in zip(speakers, said, strict=True):
             speaker.mailbox[speaker.agent] = message
+        if self.replaced and not self._does_something:
+            self._require_changes(said)
         return said
+
+    def _require_changes(self, said: Sequence[str]) -> None:
+        """Refuses a control that has done nothing for as many messages as the pool holds."""
+        replaced = list(zip(self.replaced, said, strict=True))
+        self._does_something = changes_messages(replaced)
+        self._unchanged = [] if self._does_something else self._unchanged + replaced
+        if len(self._unchanged) >= _POOL:
+            raise idle_control(self.settings.messages, self._unchanged)
 
     def _messages(self, speakers: Sequence[Speaker], write: WriteMessages, greedy: bool) -> list[str]:
         settings = self.settings
@@ -150,8 +166,8 @@ class MessageProtocol:
         if settings.messages == "teacher":
             return [limit_words(_teacher_message(speaker), settings.max_message_words) for speaker in speakers]
         temperature = 0.0 if greedy and settings.train_messages else settings.message_temperature
-        # Agents that chose among phrases hear phrases, too, where these are shuffled or have their words swapped.
-        of_menu = bool(settings.message_menu) and settings.messages in ("menu", "shuffled", "swapped")
+        # Agents that chose among phrases hear phrases, too, where a control changes which.
+        of_menu = bool(settings.message_menu) and settings.messages in ("menu", *DRAWN, SWAPPED)
         menu = {"menu": settings.message_menu} if of_menu else {}
         written = (self._from_server if self._server else write)(
             [message_prompt(s.observation.text, s.observation.subgoal) for s in speakers],
@@ -162,9 +178,9 @@ class MessageProtocol:
         )
         if settings.messages in ("student", "menu"):
             return written
-        if settings.messages == "swapped":
+        if settings.messages == SWAPPED:
             return self._swapped(written)
-        return self._shuffled(speakers, written)
+        return self._drawn(speakers, written)
 
     def _from_server(self, prompts: Sequence[str], *, temperature: float, **kwargs: Any) -> list[str]:
         assert self._server is not None
@@ -179,24 +195,25 @@ class MessageProtocol:
                     self._known.put(prompt, message)
             return [known[prompt] or "" for prompt in prompts]
 
-    def _shuffled(self, speakers: Sequence[Speaker], written: Sequence[str]) -> list[str]:
+    def _drawn(self, speakers: Sequence[Speaker], written: Sequence[str]) -> list[str]:
         """Right words at the wrong moment: each speaker says what was said at another moment or by another agent.
 
         The pool also holds this moment's messages of the others, so that there is something to draw from at the start.
-        Where something is told to agents, only messages of episodes in which something else was told are drawn: others
-        may say the truth. While there are none the speaker is silent.
+        About another fact only messages of moments in which another one was told are drawn: others may say the truth. A
+        speaker for whom there is nothing to draw is silent.
         """
+        about = [speaker.secret if self.settings.messages == OTHER_FACT else None for speaker in speakers]
         fresh = [(speaker.secret, message) for speaker, message in zip(speakers, written, strict=True)]
-        before = {secret: [entry for entry in self._pool if not secret or entry[0] != secret] for secret, _ in fresh}
+        before = {fact: [entry for entry in self._pool if _is_other(entry[0], fact)] for fact in set(about)}
         said = []
-        for index, (secret, message) in enumerate(fresh):
-            now = [entry for place, entry in enumerate(fresh) if place != index and (not secret or entry[0] != secret)]
-            choices = len(before[secret]) + len(now)
+        for index, fact in enumerate(about):
+            now = [entry for place, entry in enumerate(fresh) if place != index and _is_other(entry[0], fact)]
+            choices = len(before[fact]) + len(now)
             if choices == 0:
-                said.append("" if secret else message)
+                said.append("")
                 continue
             drawn = self._random.randrange(choices)
-            said.append((before[secret][drawn] if drawn < len(before[secret]) else now[drawn - len(before[secret])])[1])
+            said.append((before[fact][drawn] if drawn < len(before[fact]) else now[drawn - len(before[fact])])[1])
         self._pool.extend(fresh)
         self.replaced = list(written)
         return said
@@ -207,11 +224,68 @@ class MessageProtocol:
         if len(words) < 2:  # noqa: PLR2004
             raise UserError(
                 "`messages` is 'swapped' but this environment tells no private facts that differ in words; use "
-                "'shuffled', or an environment whose agents are told different things."
+                f"{OTHER_MOMENTS!r}, or an environment whose agents are told different things."
             )
         following = dict(zip(words, (*words[1:], words[0]), strict=True))
         self.replaced = list(written)
         return [" ".join(following.get(word, word) for word in message.split(" ")) for message in written]
+
+
+def _is_other(told: str, fact: str | None) -> bool:
+    """True if a message may be drawn: any where no fact is given, else one of a moment with another fact."""
+    return fact is None or bool(told and fact and told != fact)
+
+
+def changes_messages(replaced: Iterable[tuple[str, str]]) -> bool:
+    """True if a control did something: one message, at least, is neither the true one nor silence.
+
+    Args:
+        replaced: Pairs of the true message and the one in its place.
+    """
+    return any(said and said != true for true, said in replaced)
+
+
+def idle_control(messages: str, replaced: Sequence[tuple[str, str]]) -> UserError:
+    """The error of a control that did nothing.
+
+    Args:
+        messages: The message mode.
+        replaced: Pairs of the true message and the one in its place, at least one.
+    """
+    silent = sum(not said for _, said in replaced)
+    return UserError(
+        f"`messages` is {messages!r}, a control, but it did nothing: of {len(replaced)} messages {silent} were silence "
+        f"and all others equal to the true ones; play more episodes, so that there is another message to draw, or use "
+        "'none' (silence) or 'constant'."
+    )
+
+
+def require_possible(messages: str, env: Any) -> None:
+    """Refuses a control about other facts in a game that tells at most one.
+
+    Args:
+        messages: The message mode.
+        env: An environment. Games that do not name their `facts` are begun anew.
+
+    Raises:
+        UserError: If no message can tell another fact.
+    """
+    if messages not in (OTHER_FACT, SWAPPED):
+        return
+    game = env.unwrapped
+    facts = tuple(dict.fromkeys(getattr(game, "facts", ())))
+    if messages == SWAPPED:
+        possible = len(telling_words(facts)) > 1
+    elif facts:
+        possible = len(facts) > 1
+    else:
+        possible = any(key in info for info in game.reset()[1].values() for key in (PRIVATE, HIDDEN))
+    if not possible:
+        told = f"the same in every episode ({facts[0]!r})" if facts else "nothing"
+        raise UserError(
+            f"`messages` is {messages!r} but agents of this environment are told {told}, so that no message tells "
+            f"another fact; use {OTHER_MOMENTS!r}, or an environment whose agents are told different things."
+        )
 
 
 def _teacher_message(speaker: Speaker) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.agents.decision import Decision
-from rllib_llm_comm.agents.load_policy import Spoken
+from rllib_llm_comm.agents.load_policy import Policy, Spoken
 from rllib_llm_comm.agents.partners import Partner, PartnerMemory
 from rllib_llm_comm.envs.interface import secret_of
 from rllib_llm_comm.errors import UserError
@@ -99,6 +99,12 @@ class SeatedPolicy:
             if partner.policy is not None:
                 partner.policy.reset(seed=seed_at(seed, place))
         self._memory = self.begin(seed)
+
+    def forget(self) -> None:
+        """Lets all partners forget the messages that controls draw from, as of `Policy.forget`."""
+        for partner in self.partners:
+            if isinstance(partner.policy, Policy):
+                partner.policy.forget()
 
     def meet(self, env: Any) -> None:
         """Names the game that `act` plays; call it after `reset`.

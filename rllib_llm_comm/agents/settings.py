@@ -13,7 +13,13 @@ from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE, PROMPT_FORMATS, check_prompt_date
 from rllib_llm_comm.language.precision import DTYPE_NAMES, KEPT_DTYPES, QUANTIZATIONS
 
-MESSAGE_MODES = ("none", "student", "teacher", "shuffled", "constant", "menu", "swapped")
+OTHER_MOMENTS, OTHER_FACT, SWAPPED = "other_moments", "other_fact", "swapped"
+MESSAGE_MODES = ("none", "student", "teacher", OTHER_MOMENTS, OTHER_FACT, "constant", "menu", SWAPPED)
+DRAWN = (OTHER_MOMENTS, OTHER_FACT)
+"""Controls whose messages are drawn from those that the message adapter wrote elsewhere."""
+WRITTEN = ("student", "menu", *DRAWN, SWAPPED)
+"""Modes in which the message adapter, or a server in its place, writes."""
+_EARLIER_NAME = "shuffled"  # of both controls that draw, by what the game told
 _ENGINES = ("fast", "plain")
 AUTOCASTS = ("none", "bfloat16")
 _NORMALIZATIONS = ("sum", "token", "word")
@@ -212,10 +218,11 @@ class CommunicationSettings(FromMapping):
 
     Attributes:
         messages: `"student"`: written by the message adapter (Verco). `"teacher"`: by a teacher that sees the
-            whole game. Controls (ours): `"none"`, `"constant"`: always `constant_message`, `"shuffled"`:
-            student messages of other moments and agents. `"menu"`: the message adapter chooses among the phrases of
-            `message_menu` (FAMA). `"swapped"` (ours, not in training): the student's sentences with the words by which
-            private facts differ exchanged in a circle.
+            whole game. Controls (ours): `"none"`, `"constant"`: always `constant_message`; `"other_moments"`: what was
+            written at other moments and by other agents, in any episode; `"other_fact"`: what was written where
+            another fact was told, only in games that tell several. `"menu"`: the message adapter chooses among the
+            phrases of `message_menu` (FAMA). `"swapped"` (ours, not in training): the student's sentences with the
+            words by which private facts differ exchanged in a circle.
         max_message_words: Longest message in words, 1 to 1000; longer ones are cut. Verco: 10.
         message_temperature: 0 for greedy decoding, otherwise the sampling temperature, at most 100. Verco is silent; 0
             (ours).
@@ -236,7 +243,7 @@ class CommunicationSettings(FromMapping):
     message_server: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        require_choice("messages", self.messages, MESSAGE_MODES)
+        require_message_mode("messages", self.messages)
         require_whole("max_message_words", self.max_message_words, 1, _MOST_WORDS)
         require_number("message_temperature", self.message_temperature, 0, 100, hint=" (greedy)")
         if not isinstance(self.constant_message, str):
@@ -290,6 +297,21 @@ class CommunicationSettings(FromMapping):
             raise UserError(
                 "`message_server` is set with `train_messages`, but a server does not learn; unset one of both."
             )
+
+
+def require_message_mode(name: str, value: Any) -> None:
+    """Raises a `UserError` unless a setting is a message mode.
+
+    Args:
+        name: The setting.
+        value: Its value.
+    """
+    if value == _EARLIER_NAME:
+        raise UserError(
+            f"`{name}` is {value!r}, the earlier name of two controls; use {OTHER_MOMENTS!r} (messages of other "
+            f"moments and episodes), or {OTHER_FACT!r} where the game tells several facts (messages about another one)."
+        )
+    require_choice(name, value, MESSAGE_MODES)
 
 
 def require_whole(name: str, value: Any, least: int, most: int | None = None) -> None:

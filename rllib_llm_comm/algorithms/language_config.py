@@ -123,8 +123,9 @@ class LanguageModelConfigMixin(StrictConfigMixin):
 
         Args:
             messages: `"student"` (default; Verco): written by the message adapter. `"teacher"`: by `teacher`.
-                `"none"`, `"shuffled"` (student messages of other moments), `"constant"`: controls (ours). `"menu"`:
-                one of `message_menu`.
+                `"none"`, `"constant"`, `"other_moments"` (what was written at other moments, in any episode) and
+                `"other_fact"` (what was written where another fact was told): controls (ours). `"menu"`: one of
+                `message_menu`.
             message_checkpoint: Checkpoint of `MessageSFT` (or of `Verco`), or a PEFT adapter folder, whose
                 message adapter is loaded when the algorithm is built. Default `None`: a fresh adapter.
             teacher: For `messages="teacher"`: a teacher's registered name, or a dict with `name` and its

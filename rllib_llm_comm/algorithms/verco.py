@@ -6,18 +6,23 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pettingzoo.env_registry import registration
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig, NotProvided
 from ray.rllib.algorithms.ppo import PPO, PPOConfig
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.annotations import override
 
+from rllib_llm_comm.agents.message_protocol import require_possible
+from rllib_llm_comm.agents.settings import DRAWN, OTHER_FACT, SWAPPED
 from rllib_llm_comm.algorithms.agent_policies import AgentPoliciesMixin
+from rllib_llm_comm.algorithms.env_registration import playable_id
 from rllib_llm_comm.algorithms.group_baseline_settings import GroupBaselinesMixin
 from rllib_llm_comm.algorithms.multi_agent_ppo import MultiAgentPPOConfig
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.connectors.ordered_observations import AddObservationsInOrder
+from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.learners.group_baseline_learner import GroupBaselineLearner
@@ -150,10 +155,31 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
             if not self.teacher:
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
             self._add_callback(AddTeacherMessages)
-        if self.messages == "swapped":
-            raise UserError("`messages` is 'swapped', which is for playing trained agents; train with 'shuffled'.")
+        if self.messages == SWAPPED:
+            raise UserError(
+                f"`messages` is {SWAPPED!r}, which is for playing trained agents; train with {OTHER_FACT!r}."
+            )
         self._validate_messages()
         super().validate()
+
+    def require_possible_messages(self) -> None:
+        """Refuses messages about another fact in a game that tells at most one; makes the environment once.
+
+        Likewise for the periodic evaluation (`evaluation_config`). Of environments that PettingZoo does not know it
+        shows while they are played.
+
+        Raises:
+            UserError: If there is no other fact.
+        """
+        configs = [self, *([self.get_evaluation_config_object()] if self.evaluation_config else [])]
+        for config in configs:
+            env = playable_id(config.env)
+            if config.messages == OTHER_FACT and env in registration.parallel_registry:
+                made = make_env(str(env), **(config.env_config or {}))
+                try:
+                    require_possible(config.messages, made)
+                finally:
+                    made.close()
 
     def _validate_messages(self) -> None:
         require_choice("message_credit", self.message_credit, CREDITS)
@@ -194,10 +220,11 @@ class Verco(PolicyCheckpointMixin, PPO):
     @override(PPO)
     def setup(self, config: AlgorithmConfig) -> None:
         """Builds runners and learners and loads the message adapter of `message_checkpoint`."""
+        config.require_possible_messages()
         super().setup(config)
         if self.config.message_checkpoint:
             self.load_message_adapter(self.config.message_checkpoint)
-        elif self.config.messages in ("student", "shuffled") and not self.config.train_messages:
+        elif self.config.messages in ("student", *DRAWN) and not self.config.train_messages:
             logger.warning(
                 "`messages` is %r but `message_checkpoint` is not set: messages come from an untrained "
                 "adapter unless a checkpoint of this algorithm is restored.",

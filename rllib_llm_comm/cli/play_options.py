@@ -78,7 +78,9 @@ _OPTIONS: dict[str, Any] = {
     "env_config": Annotated[str | None, Option(help="Environment settings that differ from training, as JSON.")],
     "messages": Annotated[
         str | None,
-        Option(help="Another message mode: none, student, teacher, shuffled, constant, menu or swapped."),
+        Option(
+            help="Another message mode: none, student, teacher, other_moments, other_fact, constant, menu or swapped."
+        ),
     ],
     "teacher": Annotated[
         str | None,

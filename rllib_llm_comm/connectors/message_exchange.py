@@ -37,7 +37,7 @@ from rllib_llm_comm.teachers.message_meaning import is_understood
 
 MAILBOX = "rllib_llm_comm/mailbox"
 METRICS_WINDOW = 100
-SHUFFLED_SAME_SHARE = "shuffled_same_share"
+SHUFFLED_SAME_SHARE, SHUFFLED_SILENT_SHARE = "shuffled_same_share", "shuffled_silent_share"
 
 
 class MessageExchange(ConnectorV2):
@@ -143,7 +143,7 @@ class MessageExchange(ConnectorV2):
         observations = {id(single): read_observation(newest_observation(single)) for _, _, single in waiting}
         speaking = [entry for entry in waiting if not entry[0].is_done and not entry[2].is_done]
         said = self._say(rl_module, speaking, observations, greedy)
-        same = [new.text == own for new, own in zip(said, self._message_protocol().replaced, strict=False)]
+        replaced = [(true, new.text) for true, new in zip(self._message_protocol().replaced, said, strict=False)]
         told = {id(single): message for (_, _, single), message in zip(speaking, said, strict=True)}
         utterances = self._utterance_arrays(rl_module, waiting, observations, told)
         for episode, agent, single in waiting:
@@ -155,8 +155,12 @@ class MessageExchange(ConnectorV2):
         if metrics is not None and said and self._communication.messages != "none":
             for name, value in message_metrics([message.text for message in said]).items():
                 metrics.log_value(name, value, window=METRICS_WINDOW)
-            if same:  # how weak a control shuffling is
-                metrics.log_value(SHUFFLED_SAME_SHARE, float(np.mean(same)), window=METRICS_WINDOW)
+            if replaced:  # how weak a control is
+                for name, flags in (
+                    (SHUFFLED_SAME_SHARE, [new == true for true, new in replaced]),
+                    (SHUFFLED_SILENT_SHARE, [not new for _, new in replaced]),
+                ):
+                    metrics.log_value(name, float(np.mean(flags)), window=METRICS_WINDOW)
 
     def _say(
         self,

@@ -10,7 +10,7 @@ from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
 from rllib_llm_comm.evaluation.frames import frame_of
 from rllib_llm_comm.evaluation.replay_schema import Frame
-from rllib_llm_comm.evaluation.rollout import COLLISION, Episode, new_episode, shuffled_same
+from rllib_llm_comm.evaluation.rollout import COLLISION, Episode, new_episode, replaced_messages
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.reflection import ReflectedEpisode
 
@@ -73,7 +73,7 @@ class AttemptRecorder:
             notes.collisions += sum(list(info.get("events", ())).count(COLLISION) for info in infos.values())
         if actions:
             notes.said += [decision.said for decision in self._decisions.values() if decision.said]
-            notes.shuffled_same += shuffled_same(self._decisions)
+            notes.replaced += replaced_messages(self._decisions)
         self._steps = max((int(info.get("game_step", 0)) for info in infos.values()), default=0)
         if self._silence is not None:
             decisions = self._decisions if actions else {}
@@ -106,7 +106,7 @@ class AttemptRecorder:
         episode.length = self._steps or told.steps
         episode.collisions = sum(notes.collisions for notes in stood)
         episode.messages = [said for notes in stood for said in notes.said]
-        episode.shuffled_same = [flag for notes in stood for flag in notes.shuffled_same]
+        episode.replaced = [pair for notes in stood for pair in notes.replaced]
         episode.rounds = [
             [{**attempt.to_json(), "frame": self._notes[id(attempt)].frame} for attempt in attempts]
             for attempts in told.rounds
@@ -122,10 +122,10 @@ class _Notes:
         frame: Index of its first frame.
         collisions: Its number of collisions.
         said: Its messages.
-        shuffled_same: Per shuffled message, True if it equals its speaker's own (`Episode.shuffled_same`).
+        replaced: Messages that a control changed (`Episode.replaced`).
     """
 
     frame: int
     collisions: int = 0
     said: list[str] = field(default_factory=list)
-    shuffled_same: list[bool] = field(default_factory=list)
+    replaced: list[tuple[str, str]] = field(default_factory=list)

@@ -11,7 +11,7 @@ import torch
 
 from rllib_llm_comm.agents.encoding import TextObservation, read_observation
 from rllib_llm_comm.agents.language_agent import LLMCommCore
-from rllib_llm_comm.agents.settings import CommunicationSettings
+from rllib_llm_comm.agents.settings import DRAWN, CommunicationSettings
 from rllib_llm_comm.agents.utterance_policy import UtteranceEncoder
 from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.generation import Written
@@ -20,7 +20,7 @@ from rllib_llm_comm.language.prompts import message_prompt
 PROMPTS = 400
 """Message prompts of the played episodes that are judged at most; of more, so many are drawn (ours)."""
 _BATCH = 32
-_WRITTEN_BY_ADAPTER = ("student", "menu", "shuffled")
+_WRITTEN_BY_ADAPTER = ("student", "menu", *DRAWN)
 
 
 @dataclass(frozen=True)

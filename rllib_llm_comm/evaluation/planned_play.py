@@ -11,13 +11,25 @@ import numpy as np
 
 from rllib_llm_comm.agents.decision import Decision
 from rllib_llm_comm.agents.policy_env import planning_of
+from rllib_llm_comm.agents.settings import DRAWN
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.client import ChatError, begun_at_once
 from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.attempt_recorder import AttemptRecorder
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
-from rllib_llm_comm.evaluation.rollout import Episode, PlayedGame, Progress, Watch, counted, play, play_episode, record
+from rllib_llm_comm.evaluation.rollout import (
+    Episode,
+    PlayedGame,
+    Progress,
+    Watch,
+    counted,
+    forget_messages,
+    play,
+    play_episode,
+    record,
+    require_control,
+)
 from rllib_llm_comm.evaluation.subgoal_executors import SCRIPTED, Executor
 from rllib_llm_comm.planning.planned_env import PlannedSubgoals
 from rllib_llm_comm.planning.planners import make_planner, planner_model
@@ -29,8 +41,6 @@ from rllib_llm_comm.planning.rounds import SNAPSHOT, check_recovery
 from rllib_llm_comm.planning.sama_planner import remembers_games
 from rllib_llm_comm.planning.subgoal_observations import ALL
 from rllib_llm_comm.planning.tracking import PATIENCE
-
-_SHUFFLED = "shuffled"
 
 
 def play_planned(
@@ -74,7 +84,8 @@ def play_planned(
     for answers, so that each takes the course that it takes alone.
 
     Raises:
-        UserError: If a setting is not allowed, reflection lacks a planner, or an episode has no plan.
+        UserError: If a setting is not allowed, reflection lacks a planner, an episode has no plan, or messages are a
+            control that did nothing or cannot be one in this game.
     """
     check_recovery(recover, trials)
     by, settings = planning_of(policy.manifest, planning), dict(env_config or {})
@@ -85,12 +96,12 @@ def play_planned(
         return record(policy, env=make_env(), counterfactuals=counterfactuals, **common)
     at_once = min(episodes, _begun_at_once(policy, model))
     if trials is None and at_once > 1 and watch is None:  # talk is measured in the order in which it was said
-        return _play_beside(policy, make_env, at_once, progress, watch, **common)
+        return require_control(_play_beside(policy, make_env, at_once, progress, watch, **common))
     if by is None or trials is None:
         return play(policy, env=make_env, num_envs=num_envs, progress=progress, watch=watch, **common)
     rounds = {"trials": trials, "recover": recover or SNAPSHOT, "patience": by.get("patience", PATIENCE)}
     games = _GamesInRounds(policy, by, model, settings, rounds, explore, keep_frames, counterfactuals)
-    return games.play(range(seed, seed + episodes), progress)
+    return require_control(games.play(range(seed, seed + episodes), progress))
 
 
 def _play_beside(
@@ -125,7 +136,7 @@ def _play_beside(
 def _begun_at_once(policy: Any, model: ChatModel | None) -> int:
     """The number of games that are played side by side; 1 where messages are drawn, which all games draw from one."""
     talk = getattr(policy, "communication", None)
-    drawn = talk is not None and (talk.messages == _SHUFFLED or talk.message_temperature > 0)
+    drawn = talk is not None and (talk.messages in DRAWN or talk.message_temperature > 0)
     alone = drawn or hasattr(policy, "partners") or not hasattr(policy, "act_together")
     return 1 if alone else begun_at_once(model)
 
@@ -180,6 +191,7 @@ class _GamesInRounds:
         # Games of which earlier ones are told, or that are recorded frame by frame, are played in their order.
         in_order = self._one or self._silence is not None
         at_once = 1 if in_order else min(len(seeds), _begun_at_once(self._policy, self._model))
+        forget_messages(self._policy)
         if at_once == 1:
             env = self._env()
             return [self._played(env, seed, len(seeds), progress) for seed in seeds]

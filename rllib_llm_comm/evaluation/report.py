@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_llm_comm.agents.settings import DRAWN
 from rllib_llm_comm.evaluation.figures import draw_bars, draw_curves, looks, to_png
 from rllib_llm_comm.evaluation.page_templates import render_page
 from rllib_llm_comm.evaluation.statistics import (
@@ -34,6 +35,8 @@ from rllib_llm_comm.evaluation.talk_report import add_corrected, columns_of, mea
 from rllib_llm_comm.files import replace_files
 
 SAMPLED = "sampled"
+# Controls that draw messages, and the name that both had in earlier studies.
+_SHUFFLED = (*DRAWN, "shuffled")
 
 
 def summarise(results: StudyResults) -> dict[str, Any]:
@@ -52,7 +55,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
     scenarios: dict[str, dict[str, Any]] = {}
     for scenario, systems in results.scenarios.items():
         base = systems[results.baseline]
-        shuffled = {name for name in systems if _messages_of(results, name) == "shuffled"}
+        shuffled = {name for name in systems if _messages_of(results, name) in _SHUFFLED}
         told = {name: _system(system, base, name in shuffled) for name, system in systems.items() if system.evaluations}
         if measures_talk(results):
             for name in told:
@@ -151,7 +154,7 @@ def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[
                 round(float(q), 4) for q in np.percentile(system.scores(suffix, "return_mean"), [25, 50, 75])
             ],
         }
-        if suffix == "messages_shuffled" or (shuffled and not suffix.startswith("messages_")):
+        if suffix.removeprefix("messages_") in _SHUFFLED or (shuffled and not suffix.startswith("messages_")):
             told["evaluations"][suffix][SHUFFLED_SAME] = _shuffled_same(system, suffix)
     sampled = system.evaluations.get(SAMPLED, [])
     if sampled:
@@ -268,6 +271,8 @@ def _equal_messages(figures: dict[str, Any]) -> str:
     share = _shuffled_same_text(figures)
     if not share:
         return ""
+    if figures["message_words_mean"]["high"] == 0:
+        return " (there was nothing to draw: this is silence)"
     if figures[SHUFFLED_SAME] is None:
         return " (how many of them equal its own was not recorded)"
     return f" ({share} of them equal its own)"

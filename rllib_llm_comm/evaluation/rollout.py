@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from rllib_llm_comm.agents.decision import Decision, draws_actions
+from rllib_llm_comm.agents.message_protocol import changes_messages, idle_control
 from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, NEUTRAL_WORDS, asked, secret_of, solved, success_words
 from rllib_llm_comm.evaluation.counterfactuals import Counterfactuals
@@ -34,7 +35,9 @@ class Episode:
         length: Game steps.
         collisions: Number of times that an agent was blocked by another one.
         messages: Everything that was said, in order; silence is left out.
-        shuffled_same: Per shuffled message, true if it equals its speaker's own; empty if messages are not shuffled.
+        control: The message mode of the policy; empty if it has none.
+        replaced: In controls that change messages, per message the true one and the one in its place, silence included;
+            otherwise empty.
         metrics: The game's own counts (`episode_metrics` in its last infos), such as the score.
         frames: One per decision (`replay_schema.Frame`), and a last one of the end; empty if frames are not kept.
             Under reflection also the frames of attempts that were put back.
@@ -53,7 +56,8 @@ class Episode:
     length: int = 0
     collisions: int = 0
     messages: list[str] = field(default_factory=list)
-    shuffled_same: list[bool] = field(default_factory=list)
+    control: str = ""
+    replaced: list[tuple[str, str]] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     frames: list[Frame] = field(default_factory=list)
     rounds: list[list[dict[str, Any]]] = field(default_factory=list)
@@ -74,11 +78,13 @@ class EvaluationResult:
         sampled: True if actions were sampled (else the most likely ones).
         seed: Seed of the first episode; the others count up.
         collisions_mean: Mean number of collisions per episode, where the game tells of them (event `blocked`).
-        message_words_mean: Mean words per message; 0 if nobody said anything.
+        message_words_mean: Mean words per message, silence left out; 0 if nobody said anything.
         vocabulary: Number of different words in all messages.
         common_messages: The most frequent messages with their shares of all that was said.
-        shuffled_same_share: Share of shuffled messages that equal what their speaker would have said itself: where it
-            is high, shuffling changes little. `None` where messages are not shuffled.
+        shuffled_same_share: In controls that change messages (`"other_moments"`, `"other_fact"`, `"swapped"`) the share
+            of those that equal the true one, which the speaker would have said itself: where it is high the control
+            changes little. `None` elsewhere.
+        shuffled_silent_share: In such controls the share of messages that are silence, since there was none to draw.
         metrics: Means of what the game counted itself, such as the score.
         returns: Team return per episode.
         lengths: Length per episode.
@@ -97,6 +103,7 @@ class EvaluationResult:
     vocabulary: int
     common_messages: list[tuple[str, float]]
     shuffled_same_share: float | None
+    shuffled_silent_share: float | None
     metrics: dict[str, float]
     returns: list[float]
     lengths: list[int]
@@ -133,8 +140,11 @@ def evaluate(
         env: The environment, or a function that makes one; by default the one that the policy was trained on.
         num_envs: Episodes that are played at once, >= 1, if `env` can be made several times and the policy has
             `begin` and `act_together`; otherwise they are played one after the other. Messages that are sampled or
-            shuffled depend on it, all else does not.
+            drawn from other moments depend on it, all else does not.
         progress: Called with the number of finished episodes and `episodes`.
+
+    Raises:
+        UserError: If messages are a control that did nothing, or cannot be one in this game.
     """
     played = play(policy, episodes=episodes, seed=seed, explore=explore, env=env, num_envs=num_envs, progress=progress)
     return figures_of(played, draws_actions(policy, explore))
@@ -158,7 +168,8 @@ def play(
     make_env = policy.env if env is None else env if callable(env) else lambda: env
     together = hasattr(policy, "act_together") and (env is None or callable(env))
     seeds = range(seed, seed + episodes)
-    return _play_all(policy, make_env, seeds, explore, min(num_envs, episodes) if together else 1, progress, watch)
+    at_once = min(num_envs, episodes) if together else 1
+    return require_control(_play_all(policy, make_env, seeds, explore, at_once, progress, watch))
 
 
 def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
@@ -170,7 +181,7 @@ def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
     """
     returns = [float(np.mean(list(e.returns.values()))) for e in played]
     said = [message for episode in played for message in episode.messages]
-    same = [flag for episode in played for flag in episode.shuffled_same]
+    replaced = [pair for episode in played for pair in episode.replaced]
     return EvaluationResult(
         return_mean=round(float(np.mean(returns)), 4),
         return_std=round(float(np.std(returns)), 4),
@@ -183,12 +194,18 @@ def figures_of(played: Sequence[Episode], explore: bool) -> EvaluationResult:
         message_words_mean=round(float(np.mean([len(m.split()) for m in said])), 3) if said else 0.0,
         vocabulary=len({word for message in said for word in message.split()}),
         common_messages=[(m, round(n / len(said), 4)) for m, n in Counter(said).most_common(_COMMON)],
-        shuffled_same_share=round(float(np.mean(same)), 4) if same else None,
+        shuffled_same_share=_share(said == true for true, said in replaced),
+        shuffled_silent_share=_share(not said for _, said in replaced),
         metrics={name: round(float(np.mean([e.metrics[name] for e in played])), 4) for name in played[0].metrics},
         returns=[round(r, 4) for r in returns],
         lengths=[e.length for e in played],
         successes=[e.success for e in played],
     )
+
+
+def _share(flags: Iterable[bool]) -> float | None:
+    found = list(flags)
+    return round(float(np.mean(found)), 4) if found else None
 
 
 def record(
@@ -207,7 +224,35 @@ def record(
     """
     env = env if env is not None else policy.env()
     silence = Counterfactuals(policy, counterfactuals)
-    return [play_episode(policy, env, seed + number, explore, silence=silence) for number in range(episodes)]
+    forget_messages(policy)
+    return require_control(
+        [play_episode(policy, env, seed + number, explore, silence=silence) for number in range(episodes)]
+    )
+
+
+def forget_messages(policy: Any) -> None:
+    """Empties what controls draw messages from, so that the same episodes give the same figures once more.
+
+    Args:
+        policy: A policy; only those with messages have something to forget.
+    """
+    if hasattr(policy, "forget"):
+        policy.forget()
+
+
+def require_control(played: list[Episode]) -> list[Episode]:
+    """The episodes, unless their messages are a control that did nothing.
+
+    Args:
+        played: Episodes of one policy.
+
+    Raises:
+        UserError: If all messages that a control put in the place of the true ones are equal to these, or silence.
+    """
+    replaced = [pair for episode in played for pair in episode.replaced]
+    if replaced and not changes_messages(replaced):
+        raise idle_control(played[0].control, replaced)
+    return played
 
 
 def _play_all(
@@ -220,6 +265,7 @@ def _play_all(
     watch: Watch | None,
 ) -> list[Episode]:
     """Episodes in the order of their seeds; a kitchen that is done takes the next seed."""
+    forget_messages(policy)
     if num_envs == 1:
         env = make_env()
         return [
@@ -338,7 +384,7 @@ class PlayedGame:
         if self._watch:
             self._watch(episode.seed, self.observations, self.infos, decisions)
         episode.messages += [decision.said for decision in decisions.values() if decision.said]
-        episode.shuffled_same += shuffled_same(decisions)
+        episode.replaced += replaced_messages(decisions)
         actions = {agent: decision.action for agent, decision in decisions.items()}
         self.observations, self.rewards, terminations, _, infos = self._contract.step(actions)
         self.infos = infos
@@ -371,13 +417,13 @@ class PlayedGame:
         self.episode.rounds = [[{**attempt.to_json(), "frame": attempt.start}] for attempt in attempts]
 
 
-def shuffled_same(decisions: Mapping[Any, Decision]) -> list[bool]:
-    """Per shuffled message, true if it equals its speaker's own.
+def replaced_messages(decisions: Mapping[Any, Decision]) -> list[tuple[str, str]]:
+    """Per message of a control that changes them the true one and the one in its place.
 
     Args:
         decisions: Decisions of all agents that were asked.
     """
-    return [decision.said == decision.replaced for decision in decisions.values() if decision.replaced is not None]
+    return [(one.replaced, one.said) for one in decisions.values() if one.replaced is not None]
 
 
 def new_episode(policy: Any, env: Any, seed: int) -> Episode:
@@ -395,6 +441,7 @@ def new_episode(policy: Any, env: Any, seed: int) -> Episode:
         settings=dict(getattr(env.unwrapped, "settings", {})),
         agents=agents,
         seed=seed,
+        control=str(getattr(getattr(policy, "communication", None), "messages", "")),
         returns=dict.fromkeys(agents, 0.0),
         words=success_words(env),
     )

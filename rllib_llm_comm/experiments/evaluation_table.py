@@ -21,8 +21,12 @@ _SHOWN = (
     "sampled",
     "fallback",
     "answers_from",
+    "message_words_mean",
     "shuffled_same_share",
+    "shuffled_silent_share",
 )
+# Told of controls that change messages, where they say what the control is worth.
+_OF_CONTROLS = ("message_words_mean", "shuffled_same_share", "shuffled_silent_share")
 _TALK = {
     "signalling (nats)": "signalling.corrected",
     "p": "signalling.p_value",
@@ -50,7 +54,12 @@ def print_figures(rows: Sequence[Mapping[str, Any]]) -> None:
     """
     from rllib_llm_comm.planning.answer_counts import without_empty_counts
 
-    shown = [name for name in _SHOWN if any(row.get(name) is not None for row in rows)]
+    changed = any(row.get("shuffled_same_share") is not None for row in rows)
+    shown = [
+        name
+        for name in _SHOWN
+        if any(row.get(name) is not None for row in rows) and (changed or name not in _OF_CONTROLS)
+    ]
     metrics = [row["metrics"] for row in rows]
     counted = without_empty_counts(dict.fromkeys(name for one in metrics for name in one), metrics)
     figures = [

@@ -83,12 +83,15 @@ def _check_talk(config: Mapping[str, Any], trained: _Trained) -> None:
 
 
 def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
+    from rllib_llm_comm.agents.message_protocol import require_possible
+    from rllib_llm_comm.agents.settings import OTHER_FACT, SWAPPED
     from rllib_llm_comm.planning.planners import guesses
 
-    guessing = guesses(config.get("planner"))
-    if trained.env is None or not (guessing or config.get("env_config")):
+    guessing, telling = guesses(config.get("planner")), config.get("messages") in (OTHER_FACT, SWAPPED)
+    if trained.env is None or not (guessing or telling or config.get("env_config")):
         return
-    settings = {**trained.env_config, **(config.get("env_config") or {})}
+    settings = first_point({**trained.env_config, **(config.get("env_config") or {})})
+    settings = {key: value for key, value in settings.items() if not _REFERENCE.search(str(value))}
     if config.get("planner") is not None:
         env, settings = without_subgoals(trained.env, settings)
     else:
@@ -96,6 +99,7 @@ def _check_game(config: Mapping[str, Any], trained: _Trained) -> None:
     made = make_env(env, **settings)
     if guessing:
         check_guesses(config["planner"], made)
+    require_possible(str(config.get("messages")), made)
     made.close()
 
 

@@ -86,6 +86,7 @@ def check_base_models(stages: Mapping[str, tuple[str, Mapping[str, str], str | N
 
 def _check_environment(stage: str, run: str, config: AlgorithmConfig) -> None:
     from rllib_llm_comm.algorithms.multi_agent_ppo import MultiAgentPPOConfig
+    from rllib_llm_comm.algorithms.verco import VercoConfig
 
     if not config.is_offline and config.env is None:
         raise UserError(f"`{stage}.env` is missing; say where {run} plays.")
@@ -93,6 +94,8 @@ def _check_environment(stage: str, run: str, config: AlgorithmConfig) -> None:
         return
     if isinstance(config.env, str) and is_parallel(config.env):
         _check_observations(stage, run, config)
+        if isinstance(config, VercoConfig):
+            config.require_possible_messages()
     elif _has_one_agent(config.env):
         raise UserError(
             f"`{stage}.env` is {config.env!r}, in which one agent plays alone, but {run} trains several that play "

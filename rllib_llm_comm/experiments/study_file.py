@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, field_validator
 
-from rllib_llm_comm.agents.settings import MESSAGE_MODES
+from rllib_llm_comm.agents.settings import require_message_mode
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.experiment_file import (
     NAME_PATTERN,
@@ -94,9 +94,7 @@ class StudySystem(StrictSettings):
     @classmethod
     def _known_modes(cls, modes: list[str]) -> list[str]:
         for mode in modes:
-            if mode not in MESSAGE_MODES:
-                hint = did_you_mean(mode, MESSAGE_MODES)
-                raise UserError(f"{mode!r} is no message mode; known are {', '.join(MESSAGE_MODES)}.{hint}")
+            require_message_mode("interventions", mode)
         return modes
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_llm_comm.envs.interface import EPISODE_METRICS, asked, solved
+from rllib_llm_comm.envs.interface import EPISODE_METRICS, asked, secret_of, solved
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.planning.attempts import Attempt
 from rllib_llm_comm.planning.planning_game import planning_game
@@ -161,6 +161,8 @@ class Rounds:
     def _step(self, attempt: Attempt) -> None:
         seen = self._seen()
         choosing = {agent: seen[agent] for agent in asked(self._env.agents, self._infos)}
+        if hasattr(self._memory, "secret"):  # a policy whose messages may be a control
+            self._memory.secret = secret_of(self._infos)
         actions = self._player.act(self._memory, choosing)
         if self._watch is not None:
             self._watch(attempt, seen, self._infos, self._rewards, actions)

@@ -66,8 +66,8 @@ def test_teacher_messages_come_from_the_observation_and_are_cut():
         talk.speak([speaker("alice", "a", mailbox)], None)
 
 
-def test_shuffled_messages_are_the_students_but_of_other_moments_and_agents():
-    talk = protocol("shuffled", seed=1)
+def test_other_moments_are_the_students_messages_but_of_other_moments_and_agents():
+    talk = protocol("other_moments", seed=1)
     said_so_far, wrong = set(), 0
     for step in range(50):
         mailbox = {}
@@ -81,8 +81,8 @@ def test_shuffled_messages_are_the_students_but_of_other_moments_and_agents():
     assert wrong > 80  # nearly all are of other moments
 
 
-@pytest.mark.parametrize("messages", ["menu", "shuffled"])
-def test_who_chose_among_phrases_hears_phrases_when_they_are_shuffled_too(messages):
+@pytest.mark.parametrize("messages", ["menu", "other_moments", "other_fact"])
+def test_who_chose_among_phrases_hears_phrases_under_a_control_too(messages):
     asked = []
 
     def write(prompts, *, menu, **how):
@@ -94,8 +94,8 @@ def test_who_chose_among_phrases_hears_phrases_when_they_are_shuffled_too(messag
     assert asked == [("bring it", "wait here")]
 
 
-def test_what_shuffling_replaced_is_known():
-    talk = protocol("shuffled", seed=1)
+def test_what_a_control_replaced_is_known():
+    talk = protocol("other_moments", seed=1)
     for step in range(3):
         speakers = [speaker(agent, f"{agent} {step}", {}) for agent in ("alice", "bob")]
         talk.speak(speakers, echo)
@@ -107,7 +107,7 @@ def test_what_shuffling_replaced_is_known():
 
 def test_same_seed_same_shuffle():
     def run(seed):
-        talk = protocol("shuffled", seed=seed)
+        talk = protocol("other_moments", seed=seed)
         return [talk.speak([speaker(a, f"{a} {step}", {}) for a in ("alice", "bob")], echo) for step in range(20)]
 
     assert run(3) == run(3) != run(4)
@@ -130,8 +130,8 @@ def told(agent, secret, mailbox):
     return Speaker(agent, TextObservation(f"i make {secret}", ("go",), (True,)), mailbox, secret)
 
 
-def test_shuffled_messages_come_from_episodes_with_another_order():
-    talk = protocol("shuffled", seed=1)
+def test_messages_about_another_fact_come_from_episodes_with_another_order():
+    talk = protocol("other_fact", seed=1)
     boxes = [{} for _ in range(6)]
     for _ in range(20):
         speakers = [told("alice", "tomato" if number % 2 else "onion", box) for number, box in enumerate(boxes)]
@@ -141,7 +141,7 @@ def test_shuffled_messages_come_from_episodes_with_another_order():
 
 
 def test_a_speaker_is_silent_while_there_is_no_episode_with_another_order():
-    talk = protocol("shuffled", seed=1)
+    talk = protocol("other_fact", seed=1)
     box = {}
     assert talk.speak([told("alice", "tomato", box), told("bob", "tomato", box)], echo) == ["", ""]
     assert talk.speak([told("alice", "onion", {})], echo) == ["about i make tomato i say:"]

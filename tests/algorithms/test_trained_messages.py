@@ -60,7 +60,7 @@ def test_both_adapters_learn(kind, runners, epochs, tmp_path):
     policy.reset(seed=1)
     again = policy.act(observations, explore=False)  # greedy: nothing is drawn
     assert [d.said for d in decisions.values()] == [d.said for d in again.values()]
-    for messages in ("none", "shuffled", "constant"):  # as a study's interventions
+    for messages in ("none", "other_moments", "constant"):  # as a study's interventions
         other = load_policy(path, messages=messages)
         said = [decision.said for decision in other.act(observations).values()]
         assert messages != "none" or said == ["", ""]

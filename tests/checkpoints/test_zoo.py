@@ -194,7 +194,7 @@ def test_the_page_lists_every_policy_with_the_figures_of_its_card():
         what, own, _, *controls = row.split(" | ")
         by_mode = {figures.messages: f"{figures.return_mean:.2f}" for figures in card.figures if not figures.planner}
         assert what == card.what and own == by_mode[None]
-        assert controls == [by_mode.get(mode, "-") for mode in ("none", "shuffled")]
+        assert controls == [by_mode.get(mode, "-") for mode in ("none", "other_moments", "other_fact")]
 
 
 def test_stages_of_a_file_take_shipped_policies(tmp_path):

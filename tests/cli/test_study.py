@@ -33,8 +33,9 @@ def test_stages_of_the_study_that_comes_along(tmp_path):
     assert verco.config["message_checkpoint"] == "${B_all_three.message_sft}"
     assert verco.config["seed"] == {"grid_search": [0, 1, 2, 3]} and verco.config["messages"] == "student"
     assert file.experiments["B_all_three.none"].config["message_checkpoint"] is None
-    heard = file.experiments["B_all_three.verco.messages_shuffled"].config
-    assert heard["messages"] == "shuffled" and heard["checkpoint"] == "${B_all_three.verco}" and not heard["greedy"]
+    heard = file.experiments["B_all_three.verco.messages_other_moments"].config
+    assert heard["messages"] == "other_moments" and not heard["greedy"]
+    assert heard["checkpoint"] == "${B_all_three.verco}"
     assert file.experiments["B_all_three.symbolic_ppo.greedy"].config["greedy"]
     stages = make_stages(file.experiments, lambda name, _: tmp_path / name)
     assert pipeline.check_stages(stages, {}) >= 1
@@ -100,7 +101,11 @@ def test_systems_may_be_compared_in_some_scenarios(tmp_path):
         (lambda s: s.update(systems=[]), r"`study.yaml.systems` is \[\] but must be a mapping."),
         (
             lambda s: s["systems"]["constant"].update(interventions=["silence"]),
-            "^In `study.yaml.systems.constant.interventions`: 'silence' is no message mode; known are none, ",
+            "^In `study.yaml.systems.constant.interventions`: .*'silence' but must be one of 'none', ",
+        ),
+        (
+            lambda s: s["systems"]["constant"].update(interventions=["shuffled"]),
+            "'shuffled', the earlier name of two controls; use 'other_moments' .* or 'other_fact'",
         ),
         (lambda s: s["systems"]["constant"].update(interventions=["none", "none"]), "'none' is given twice"),
         (

@@ -138,7 +138,7 @@ def test_the_mailbox_ends_with_the_episode():
         assert {said.split()[1] for said in episode.custom_data[MAILBOX].values()} == {str(number)}
 
 
-@pytest.mark.parametrize("messages", ["none", "constant", "shuffled"])
+@pytest.mark.parametrize("messages", ["none", "constant", "other_moments"])
 def test_controls(messages):
     made = runner(messages, fragment=12, envs=2, length=6)
     base = made.module["shared"].core.lm.base
@@ -162,9 +162,11 @@ def test_metrics_count_words_and_distinct_messages():
     assert metrics["message_words"].peek() == 3.0
     assert 0.5 < metrics["message_distinct_share"].peek() <= 1.0
     assert "shuffled_same_share" not in metrics
-    made = runner("shuffled", fragment=10, length=6)
+    made = runner("other_moments", fragment=10, length=6)
     made.sample()
-    assert 0.0 <= made.get_metrics()["shuffled_same_share"].peek() < 0.5  # the toy's messages count up
+    metrics = made.get_metrics()
+    assert 0.0 <= metrics["shuffled_same_share"].peek() < 0.5  # the toy's messages count up
+    assert metrics["shuffled_silent_share"].peek() == 0.0
 
 
 def test_teacher_messages_reach_the_prompts():

@@ -158,7 +158,7 @@ def test_games_without_rounds_are_played_side_by_side(tmp_path):
     assert [course(one) for one in beside] == [course(one) for one in alone]
 
 
-@pytest.mark.parametrize(("messages", "temperature"), [("shuffled", 0.0), ("student", 1.0)])
+@pytest.mark.parametrize(("messages", "temperature"), [("other_moments", 0.0), ("other_fact", 0.0), ("student", 1.0)])
 def test_games_whose_messages_are_drawn_from_one_source_are_played_in_their_order(tmp_path, messages, temperature):
     """Which game draws first would depend on which answer comes first."""
 

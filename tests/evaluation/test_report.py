@@ -317,13 +317,13 @@ def test_decisions_until_a_return_count_only_one_that_lasts(folder):
         assert "good talk only 2 of 4 runs; same 800 (4 of 4 runs)" in (folder / "report" / page).read_text()
 
 
-def shuffled(folder, change):
-    """Also plays `good` with shuffled messages; `change` adds what is known of them to a run's figures."""
+def shuffled(folder, change, mode="shuffled"):
+    """Also plays `good` under a control; `change` adds what is known of its messages to a run's figures."""
     study = json.loads((folder / "study.json").read_text())
-    study["systems"]["good"]["interventions"] = ["shuffled"]
-    study["systems"]["same"]["config"] = {"messages": "shuffled"}
+    study["systems"]["good"]["interventions"] = [mode]
+    study["systems"]["same"]["config"] = {"messages": mode}
     (folder / "study.json").write_text(json.dumps(study))
-    stage = folder / "one.good.messages_shuffled"
+    stage = folder / f"one.good.messages_{mode}"
     stage.mkdir()
     runs = [{**evaluation(1.0), **change(k)} for k in range(4)]
     (stage / "evaluation.json").write_text(json.dumps({"checkpoints": runs}))
@@ -333,10 +333,11 @@ def shuffled(folder, change):
     ).read_text()
 
 
-def test_how_many_shuffled_messages_are_the_speakers_own_stands_beside_them(folder):
-    told, page = shuffled(folder, lambda k: {"shuffled_same_share": (0.1, 0.2, 0.3, 0.9)[k]})
+@pytest.mark.parametrize("mode", ["other_moments", "other_fact", "shuffled"])
+def test_how_many_messages_of_a_control_are_the_speakers_own_stands_beside_them(folder, mode):
+    told, page = shuffled(folder, lambda k: {"shuffled_same_share": (0.1, 0.2, 0.3, 0.9)[k]}, mode)
     found = told["systems"]["good"]["evaluations"]
-    assert found["messages_shuffled"]["shuffled_same_share"] == {
+    assert found[f"messages_{mode}"]["shuffled_same_share"] == {
         "value": 0.25, "low": 0.1, "high": 0.9, "estimated": False,
     }  # fmt: skip
     assert "shuffled_same_share" not in found["sampled"]
@@ -350,6 +351,11 @@ def test_what_nobody_counted_is_not_made_up(folder):
     told, page = shuffled(folder, lambda k: {})
     assert told["systems"]["good"]["evaluations"]["messages_shuffled"]["shuffled_same_share"] is None
     assert "was not recorded" in told["sentences"][3] and "| 7 | not recorded |" in page
+
+
+def test_a_control_that_had_nothing_to_draw_is_called_silence(folder):
+    told, _ = shuffled(folder, lambda k: {"shuffled_same_share": 0.0, "message_words_mean": 0.0})
+    assert "this is silence" in told["sentences"][3]
 
 
 def test_a_report_without_shuffled_messages_says_nothing_of_them(folder):

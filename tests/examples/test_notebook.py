@@ -45,7 +45,7 @@ def test_it_is_small_and_has_no_outputs():
 @pytest.mark.timeout(580)
 def test_a_short_form_runs(tmp_path, monkeypatch):
     printed, shown = run(tmp_path, monkeypatch, iterations=1)
-    assert list(returns(printed)) == ["their own", "shuffled", "none"]
+    assert list(returns(printed)) == ["their own", "other_fact", "none"]
     (frame,) = [text for text in shown if "<iframe srcdoc=" in text]
     assert html.escape((tmp_path / "quickstart.html").read_text(encoding="utf-8")) in frame
     assert "alice says" in printed
@@ -56,4 +56,4 @@ def test_a_short_form_runs(tmp_path, monkeypatch):
 def test_as_it_stands_they_learn_to_talk(tmp_path, monkeypatch):
     printed, _ = run(tmp_path, monkeypatch)
     found = returns(printed)
-    assert found["their own"] > 0.8 > 0.3 > max(found["shuffled"], found["none"])
+    assert found["their own"] > 0.8 > 0.3 > max(found["other_fact"], found["none"])

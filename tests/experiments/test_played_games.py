@@ -103,3 +103,27 @@ def test_only_what_leaves_a_policy_is_played(tmp_path):
     silent = {"run": "evaluate", "config": {"checkpoint": "${cooks}", "messages": "student"}}
     with pytest.raises(UserError, match="agents of SymbolicPPO say nothing"):
         begin({"cooks": trained(), "games": silent}, tmp_path)
+
+
+TALK = {"run": "Verco", "env": "rllib_llm_comm/overcooked_text-v0", "stop": {"training_iteration": 1}}
+TOLD = {"recipe": ["tomato salad", "onion salad"], "told_to": ["alice"]}
+
+
+@pytest.mark.parametrize("mode", ["other_fact", "swapped"])
+def test_messages_about_another_fact_are_refused_where_there_is_none(tmp_path, mode):
+    played = {"run": "evaluate", "config": {"checkpoint": "${cooks}", "messages": mode}}
+    told = {**TALK, "config": {"env_config": TOLD}}
+    with pytest.raises(BegunError):
+        begin({"cooks": told, "games": played}, tmp_path)
+    search = {**TALK, "config": {"env_config": {**TOLD, "told_to": {"grid_search": ["one", "all"]}}}}
+    with pytest.raises(BegunError):
+        begin({"cooks": search, "games": played}, tmp_path)
+    with pytest.raises(UserError, match=f"In `games.config`: `messages` is '{mode}'.* use 'other_moments'"):
+        begin({"cooks": TALK, "games": played}, tmp_path)
+    own = {**played, "config": {**played["config"], "env_config": {"recipe": "onion salad"}}}
+    with pytest.raises(UserError, match="no message tells another fact"):
+        begin({"cooks": told, "games": own}, tmp_path)
+    with pytest.raises(BegunError):
+        begin(
+            {"cooks": TALK, "games": {**played, "config": {**played["config"], "messages": "other_moments"}}}, tmp_path
+        )

@@ -74,6 +74,19 @@ def refused(folder, specs, **options):
             {"run": "Verco", "env": KITCHEN, "config": {"message_checkpoint": "zoo:red_officer"}},
             ["In `last.config`: checkpoint 'zoo:red_officer' has no message adapter"],
         ),
+        (
+            {"run": "Verco", "env": KITCHEN, "config": {"messages": "other_fact"}},
+            ["`messages` is 'other_fact'", "told the same in every episode", "use 'other_moments'"],
+        ),
+        (
+            {"run": "Verco", "env": ONIONS, "config": {"messages": "other_fact"}},
+            ["`messages` is 'other_fact'", "are told nothing", "use 'other_moments'"],
+        ),
+        (
+            {"run": "Verco", "env": KITCHEN, "config": {"evaluation_config": {"messages": "other_fact"}}},
+            ["`messages` is 'other_fact'", "told the same in every episode"],
+        ),
+        ({"run": "Verco", "env": KITCHEN, "config": {"messages": "shuffled"}}, ["'other_moments'", "'other_fact'"]),
         ({"run": "MessageSFT", "config": {"input": "{}"}}, ["holds no Parquet file"]),
         ({"run": "Verco", "env": KITCHEN, "config": {"num_envs_per_env_runner": 0}}, ["is 0 but must be at least 1"]),
         ({"run": "Verco", "env": KITCHEN, "config": {"rollout_fragment_length": 0}}, ["is 0 but must be at least 1"]),
