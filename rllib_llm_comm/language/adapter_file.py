@@ -157,7 +157,7 @@ def require_rank(folder: str | os.PathLike[str], role: str, rank: int) -> None:
     for name, shape in shapes.items():
         if not shape or shape[0] != rank:
             raise UserError(
-                f"`{role}` adapter in {str(folder)!r} does not fit its own settings (`lora_r` is {rank} but {name!r} "
+                f"`{role}` adapter in {str(path)!r} does not fit its own settings (`lora_r` is {rank} but {name!r} "
                 f"has the shape {shape}); save the checkpoint again."
             )
     if not shapes:
