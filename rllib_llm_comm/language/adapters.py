@@ -358,8 +358,8 @@ class AdaptedModel:
             raise UserError(
                 f"`{role}` adapter in {str(source / ADAPTER_WEIGHTS)!r} does not fit base model {self.base.name!r} "
                 f"with `lora_r` {self.config.r}, `lora_target_modules` {self.config.target_modules!r} and "
-                f"`lora_layers` {self.config.layers!r}; use the settings it was trained with ({differs!r} has the shape "
-                f"{held.get(differs)} in place of {shapes.get(differs)})."
+                f"`lora_layers` {self.config.layers!r}; use the settings it was trained with ({differs!r} has the "
+                f"shape {held.get(differs)} in place of {shapes.get(differs)})."
             )
         with torch.no_grad():
             for name, parameter in own.items():
