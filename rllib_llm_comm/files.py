@@ -169,6 +169,28 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     return content
 
 
+def foreign_lines(path: str | os.PathLike[str], most: int, most_line: int) -> Iterator[bytes]:
+    """The lines of a file of foreign origin with their ends, one after the other (`open_regular`).
+
+    Args:
+        path: The file.
+        most: Its largest size in bytes.
+        most_line: The longest line in bytes.
+
+    Raises:
+        OSError: As of `open_regular`, or if a line is longer.
+    """
+    with open_regular(path, most) as file:
+        left = most
+        while line := file.readline(most_line + 1):
+            left -= len(line)
+            if len(line) > most_line:
+                raise OSError(errno.EINVAL, f"it has a line of more than {most_line} bytes", os.fspath(path))
+            if left < 0:
+                raise _too_large(path, most)
+            yield line
+
+
 def read_foreign_json(path: str | os.PathLike[str], most: int) -> Any:
     """The plain values of a JSON file of foreign origin, with or without a byte-order mark.
 

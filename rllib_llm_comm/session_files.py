@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from typing_extensions import Self
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import open_regular
+from rllib_llm_comm.files import foreign_lines
 
 SESSION, DECISIONS = "session.jsonl", "decisions.parquet"
 FORMAT = 1
@@ -197,16 +197,13 @@ def read_session(path: str | os.PathLike[str]) -> Session:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with open_regular(file, MOST_BYTES) as handle:
-        for number, line in enumerate(iter(lambda: handle.readline(_MOST_LINE + 1), b""), 1):
-            if len(line) > _MOST_LINE:
-                raise ValueError(f"line {number} has more than {_MOST_LINE} bytes")
-            if not line.endswith(b"\n"):
-                return  # torn by a crash
-            told = json.loads(line)
-            if not isinstance(told, dict):
-                raise ValueError(f"line {number} is no object")
-            yield number, told
+    for number, line in enumerate(foreign_lines(file, MOST_BYTES, _MOST_LINE), 1):
+        if not line.endswith(b"\n"):
+            return  # torn by a crash
+        told = json.loads(line)
+        if not isinstance(told, dict):
+            raise ValueError(f"line {number} is no object")
+        yield number, told
 
 
 def rows_of(episode: SessionEpisode | Mapping[str, Any]) -> list[dict[str, Any]]:
