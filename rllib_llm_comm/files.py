@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import filelock
 
@@ -117,13 +120,104 @@ def digest_of(path: Path) -> str:
         path: The file.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: If it cannot be read, or is no ordinary file.
     """
     digest = hashlib.sha256()
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         while piece := handle.read(_PIECE):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def open_regular(path: str | os.PathLike[str], most: int | None = None) -> BinaryIO:
+    """Opens a file of foreign origin to read: an ordinary one, also behind links, and no larger than asked for.
+
+    A device may be endless or do something when it is opened, and a pipe keeps its reader waiting; so its kind is
+    looked at before it is opened, and once more afterwards, as it may have been exchanged.
+
+    Args:
+        path: The file.
+        most: Its largest size in bytes; `None` for any.
+
+    Raises:
+        OSError: If it cannot be read, is something else than a file, or is larger; `strerror` tells which.
+    """
+    _require_regular(os.stat(path), path, most)
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        _require_regular(os.fstat(handle), path, most)
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of a file of foreign origin (`open_regular`), read to its end or not at all.
+
+    Args:
+        path: The file.
+        most: Its largest size in bytes.
+
+    Raises:
+        OSError: As of `open_regular`.
+    """
+    with open_regular(path, most) as file:
+        content = file.read(most + 1)
+    if len(content) > most:  # it grows, or its size is not told, as of files of the kernel
+        raise _too_large(path, most)
+    return content
+
+
+def foreign_lines(path: str | os.PathLike[str], most: int, most_line: int) -> Iterator[bytes]:
+    """The lines of a file of foreign origin with their ends, one after the other (`open_regular`).
+
+    Args:
+        path: The file.
+        most: Its largest size in bytes.
+        most_line: The longest line in bytes.
+
+    Raises:
+        OSError: As of `open_regular`, or if a line is longer.
+    """
+    with open_regular(path, most) as file:
+        left = most
+        while line := file.readline(most_line + 1):
+            left -= len(line)
+            if len(line) > most_line:
+                raise OSError(errno.EINVAL, f"it has a line of more than {most_line} bytes", os.fspath(path))
+            if left < 0:
+                raise _too_large(path, most)
+            yield line
+
+
+def read_foreign_json(path: str | os.PathLike[str], most: int) -> Any:
+    """The plain values of a JSON file of foreign origin, with or without a byte-order mark.
+
+    Args:
+        path: The file.
+        most: Its largest size in bytes. Values take up to some thirty times as much memory.
+
+    Raises:
+        OSError: As of `open_regular`.
+        ValueError: If it is no JSON in UTF-8, or is nested too deeply.
+    """
+    try:
+        return json.loads(read_regular(path, most).decode("utf-8-sig"))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def _require_regular(about: os.stat_result, path: str | os.PathLike[str], most: int | None) -> None:
+    if not stat.S_ISREG(about.st_mode):
+        kind = "a folder" if stat.S_ISDIR(about.st_mode) else "no ordinary file"
+        raise OSError(errno.EINVAL, f"it is {kind}", os.fspath(path))
+    if most is not None and about.st_size > most:
+        raise _too_large(path, most)
+
+
+def _too_large(path: str | os.PathLike[str], most: int) -> OSError:
+    return OSError(errno.EINVAL, f"it is larger than {most} bytes", os.fspath(path))
 
 
 def remove_scratch(folder: Path) -> None:

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from typing_extensions import Self
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import foreign_lines
 
 SESSION, DECISIONS = "session.jsonl", "decisions.parquet"
 FORMAT = 1
@@ -24,6 +25,8 @@ COLUMNS = (
     "episode", "seed", "moment", "game_step", "agent", "by_person", "name", "text", "subgoal", "told", "heard", "said",
     "spoke", "candidates", "action", "phrase", "reward",
 )  # fmt: skip
+MOST_BYTES = 2**27
+"""Longest record of one session: what is written and what is read."""
 _MOST_LINE = 4 * 2**20
 
 
@@ -49,6 +52,7 @@ class _Card(_Part):
     value: float = 0.0
     silent: list[float] = []
     influence: float = 0.0
+    changed: bool = False
 
 
 class SeatOfPerson(_Part):
@@ -80,10 +84,16 @@ class SessionMoment(_Part):
     people: dict[str, SeatOfPerson]
     actions: dict[str, Annotated[int, Field(ge=0, lt=2**31)]]
 
+    @field_validator("agents", mode="before")
+    @classmethod
+    def _only_parts(cls, cards: Any) -> Any:
+        """Parts as they were written, without what nobody reads, which could be anything and of any size."""
+        for card in cards.values():
+            _Card.model_validate(card)
+        return {agent: {k: v for k, v in card.items() if k in _Card.model_fields} for agent, card in cards.items()}
+
     @model_validator(mode="after")
     def _require_parts(self) -> Self:
-        for card in self.agents.values():
-            _Card.model_validate(card)
         if not {*self.actions} <= {*self.agents}:  # a person keeps the seat of an agent that left
             raise ValueError("somebody acts in it who has no part in it")
         return self
@@ -103,7 +113,7 @@ class SessionEpisode(_Part):
     """
 
     episode: int = Field(ge=1)
-    seed: int = Field(ge=0)
+    seed: int = Field(ge=0, lt=2**63)
     moments: list[SessionMoment] = []
     returns: dict[str, float] = {}
     success: bool = False
@@ -172,13 +182,13 @@ def read_session(path: str | os.PathLike[str]) -> Session:
             elif kind == "episode":
                 episodes[int(told["episode"])] = {**told, "moments": []}
             elif kind == "moment":
-                episodes[int(told["episode"])]["moments"].append(told)
+                episodes[int(told["episode"])]["moments"].append(SessionMoment.model_validate(told))
             elif kind == "end":
                 episodes[int(told["episode"])] |= {**told, "ended": True}
         if head is None:
             raise ValueError("it has no line")
         session = Session.model_validate({**head, "episodes": list(episodes.values())})
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(
             f"{str(file)!r} is no recorded session ({reason}); give the folder of `rllib play --record`."
@@ -189,16 +199,13 @@ def read_session(path: str | os.PathLike[str]) -> Session:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with file.open("rb") as handle:
-        for number, line in enumerate(handle, 1):
-            if len(line) > _MOST_LINE:
-                raise ValueError(f"line {number} has {len(line)} bytes")
-            if not line.endswith(b"\n"):
-                return  # torn by a crash
-            told = json.loads(line)
-            if not isinstance(told, dict):
-                raise ValueError(f"line {number} is no object")
-            yield number, told
+    for number, line in enumerate(foreign_lines(file, MOST_BYTES, _MOST_LINE), 1):
+        if not line.endswith(b"\n"):
+            return  # torn by a crash
+        told = json.loads(line)
+        if not isinstance(told, dict):
+            raise ValueError(f"line {number} is no object")
+        yield number, told
 
 
 def rows_of(episode: SessionEpisode | Mapping[str, Any]) -> list[dict[str, Any]]:

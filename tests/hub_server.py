@@ -20,6 +20,7 @@ class HubServer:
         url: Its address, for `HF_ENDPOINT`.
         repos: Name -> path -> content.
         private: Names of repositories that were made private.
+        told_sizes: Repository and path -> the size that is told of it, where that is not the true one.
         tokens: The tokens that came.
         asked: Method and path of all requests.
     """
@@ -27,6 +28,7 @@ class HubServer:
     def __init__(self) -> None:
         self.repos: dict[str, dict[str, bytes]] = {}
         self.private: set[str] = set()
+        self.told_sizes: dict[tuple[str, str], int] = {}
         self.tokens: set[str] = set()
         self.asked: list[tuple[str, str]] = []
         outer = self
@@ -128,7 +130,10 @@ class HubServer:
                     for name, held in self.repos[repo].items()
                 ]
                 return _json(200, files)
-            siblings = [{"rfilename": name} for name in self.repos[repo]]
+            siblings = [
+                {"rfilename": name, "size": self.told_sizes.get((repo, name), len(held))}
+                for name, held in self.repos[repo].items()
+            ]
             return _json(
                 200, {"id": repo, "modelId": repo, "sha": commit, "siblings": siblings, "private": False, "tags": []}
             )

@@ -23,6 +23,7 @@ from rllib_llm_comm.envs.overcooked_ai.recipes import (
     ingredients,
 )
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.files import read_regular
 
 KEYS = (
     "grid",
@@ -51,6 +52,7 @@ _UNUSED_SHAPED_KEYS = ("DISH_DISP_DISTANCE_REW", "POT_DISTANCE_REW", "SOUP_DISTA
 # Of what a soup's points and its cook time are made: for all soups, for each recipe, for each ingredient.
 _POINTS = ("delivery_reward", "recipe_values", "onion_value", "tomato_value")
 _TIMES = ("cook_time", "recipe_times", "onion_time", "tomato_time")
+_MOST_BYTES = 2**20
 _LONGEST = 127
 """Longest cook time: the channels of the lossless encoding are 8 bits wide here."""
 
@@ -66,7 +68,7 @@ def read_layout_file(path: str | Path) -> dict[str, Any]:
     """
     source = Path(path)
     try:
-        tree = ast.parse(source.read_text(encoding="utf-8").strip(), mode="eval")
+        tree = ast.parse(read_regular(source, _MOST_BYTES).decode("utf-8-sig").strip(), mode="eval")
         params = ast.literal_eval(_Infinities().visit(tree))
     except (OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UserError(

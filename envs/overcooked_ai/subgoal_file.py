@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,10 @@ from typing import Any
 from rllib_llm_comm.envs.overcooked_ai.layouts import Layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, parse_subgoal
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_foreign_json
 
+MOST_BYTES = 16 * 2**20
+"""Largest file of subgoals."""
 _MADE_BY = "make one with `rllib planning subgoals`"
 
 
@@ -36,7 +38,7 @@ def read_subgoal_file(path: str | os.PathLike[str], layout: Layout) -> frozenset
     """
     named = f"`subgoal_file` is {str(path)!r}"
     try:
-        record = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        record = read_foreign_json(Path(path).expanduser(), MOST_BYTES)
         kitchen, texts = dict(record["kitchen"]), [str(entry["subgoal"]) for entry in record["subgoals"]]
     except OSError as error:
         raise UserError(f"{named}, which cannot be read ({error.strerror}); {_MADE_BY}.") from error

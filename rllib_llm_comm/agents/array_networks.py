@@ -60,19 +60,26 @@ class _Unfilled(TorchFunctionMode):
 def require_shapes(build: Callable[[], nn.Module], weights: Mapping[str, torch.Tensor]) -> None:
     """Compares what would be built with a file's weights before it takes memory and time: sizes may be anything.
 
+    Names, shapes, and whether they are whole numbers are compared.
+
     Args:
         build: Makes the network.
         weights: From `read_weights`.
 
     Raises:
-        RuntimeError: As of `Module.load_state_dict`, if shapes differ.
+        RuntimeError: As of `Module.load_state_dict`, if they differ.
     """
     with torch.device("meta"), _Unfilled():
-        planned = {name: tuple(tensor.shape) for name, tensor in build().state_dict().items()}
-    held = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        planned = {name: _form(tensor) for name, tensor in build().state_dict().items()}
+    held = {name: _form(tensor) for name, tensor in weights.items()}
     for name in {**planned, **held}:
         if planned.get(name) != held.get(name):
-            raise RuntimeError(f"{name} has the shape {held.get(name)} but its settings want {planned.get(name)}")
+            there, wanted = (form.get(name, "nothing") for form in (held, planned))
+            raise RuntimeError(f"{name!r} holds {there} but its settings want {wanted}")
+
+
+def _form(tensor: torch.Tensor) -> str:
+    return f"{'' if tensor.is_floating_point() else 'whole '}numbers of shape {tuple(tensor.shape)}"
 
 
 def _numeric(settings: dict[str, Any]) -> Callable[[], NumericNetwork]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +20,11 @@ from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.original_games import read_games
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
 from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.files import read_foreign_json
 from rllib_llm_comm.session_files import is_session
 
 PLAYERS = ("both", "0", "1")
+_MOST_BYTES = 2**29
 _NO_CRITIC = 1  # no state has this length, so that values stay unknown (`NumericPolicy.values`)
 
 
@@ -99,7 +100,7 @@ def read_demonstrations(path: str | Path, layout: Any = None, dynamics: str | No
     if is_session(path):
         return read_session_demonstrations(path)
     try:
-        games = list(read_games(json.loads(Path(path).read_text(encoding="utf-8")), layout, dynamics))
+        games = list(read_games(read_foreign_json(path, _MOST_BYTES), layout, dynamics))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         if isinstance(error, UserError):
             raise

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.agents.policy_env import make_recorded_game
 from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.session_files import read_session
@@ -73,10 +73,10 @@ def read_session_demonstrations(path: str | Path) -> Demonstrations:
             f"the session {str(path)!r} is of {session.env!r} with `action_level` {settings.get('action_level')!r}, "
             f"but cloning takes {ENV_ID!r} with single steps and without a wanted pot."
         )
-    played = {**settings, "observe": ["vector"], "vector": "features"}
+    played: dict[str, Any] = {"observe": ["vector"], "vector": "features"}
     vectors, actions, people = [], [], []
     for episode in session.episodes:
-        env = make_env(ENV_ID, **played)
+        env = make_recorded_game(ENV_ID, settings, **played)
         observations, _ = env.reset(seed=episode.seed)
         seen, done, by = [], [], []
         for moment in episode.moments:

@@ -31,11 +31,12 @@ from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
 from rllib_llm_comm.envs.minirts.view.compiled_officer_view import observe
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
-from rllib_llm_comm.files import disk_error, write_atomically
+from rllib_llm_comm.files import disk_error, read_foreign_json, write_atomically
 
 INDEX = "demonstrations.json"
 ACTION, GAME = "action", "game"
 _GAMES_PER_PART = 25
+_MOST_BYTES = 2**28
 _MOST_GAMES = 10**6
 _RANDOM = "random"
 _MIXTURE = {"oracle": 0.4, "random": 0.4, "adversarial": 0.2}
@@ -234,7 +235,7 @@ def _index(root: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_foreign_json(path, _MOST_BYTES)
         if not isinstance(found["settings"], dict) or not isinstance(found["games"], list) or not found["games"]:
             raise ValueError("settings or games are missing")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

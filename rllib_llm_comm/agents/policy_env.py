@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_llm_comm.agents.policy_folder import NUMERIC, PolicyManifest
-from rllib_llm_comm.agents.recorded_settings import granted
+from rllib_llm_comm.agents.policy_manifest import require_bounded
+from rllib_llm_comm.agents.recorded_settings import granted, withhold_game
 from rllib_llm_comm.envs.games import env_spec, make_env, without_subgoals
 from rllib_llm_comm.errors import UserError
 
@@ -42,17 +43,40 @@ def make_environment(
             f"environment {env_id!r} of this checkpoint is not registered with PettingZoo here; import "
             "the module that registers it first (`--import MODULE` on the command line)."
         ) from error
+    env = _made(env_id, merged, "give settings of the right kind with `--env-config` (`env_config:` in a file)")
+    by = planning_of(manifest, planning)
+    return env if by is None else PlannedSubgoals(env, **{"subgoal_reward": 0.0, "wait": True, **by})
+
+
+def make_recorded_game(env_id: str, recorded: Mapping[str, Any], *, trust: bool = False, **settings: Any) -> Any:
+    """Makes the PettingZoo environment of a recorded session, which may come from anybody.
+
+    Args:
+        env_id: Its id, as recorded.
+        recorded: Its recorded settings.
+        trust: True if settings that reach beyond this program are used as they were recorded.
+        **settings: Settings that take the place of recorded ones.
+
+    Raises:
+        UserError: If PettingZoo does not know it in this process, a number is none that a setting can have, or a
+            setting is withheld (`rllib_llm_comm.agents.recorded_settings`).
+    """
+    require_bounded("env_config", recorded)
+    held = recorded if trust else withhold_game(env_id, recorded, session=True)
+    return _made(env_id, {**held, **settings}, "replay the session with the version that recorded it")
+
+
+def _made(env_id: str, settings: Mapping[str, Any], remedy: str) -> Any:
+    plain = {name: granted(value) for name, value in settings.items()}
     try:
-        env = make_env(env_id, **{name: granted(value) for name, value in merged.items()})
+        return make_env(env_id, **plain)
     except UserError:
         raise
     except Exception as error:
         raise UserError(
-            f"environment {env_id!r} cannot be made with {str(merged)[:300]} ({type(error).__name__}: {error}); give "
-            "settings of the right kind with `--env-config` (`env_config:` in a file)."
+            f"environment {env_id!r} cannot be made with {str(plain)[:300]} ({type(error).__name__}: {error}); "
+            f"{remedy}."
         ) from error
-    by = planning_of(manifest, planning)
-    return env if by is None else PlannedSubgoals(env, **{"subgoal_reward": 0.0, "wait": True, **by})
 
 
 def planning_of(manifest: PolicyManifest, planning: Mapping[str, Any] | None = None) -> dict[str, Any] | None:

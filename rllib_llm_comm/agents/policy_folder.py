@@ -134,7 +134,8 @@ def load_network(folder: str | os.PathLike[str], manifest: PolicyManifest) -> Nu
     except (KeyError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
-            f"policy folder {str(folder)!r} cannot be read ({reason}); save the checkpoint again."
+            f"{str(Path(folder) / _NETWORK)!r} cannot be read with the settings in `{MANIFEST}` ({reason}); save the "
+            "checkpoint again."
         ) from error
 
 
@@ -265,8 +266,9 @@ def _require_critic(folder: str, settings: LanguageModelSettings, weights: Mappi
 
 
 def _misfit(folder: str, error: RuntimeError) -> UserError:
+    reason = " ".join(str(error).split())[:300]
     return UserError(
-        f"the critic in {folder!r} does not fit its own settings ({str(error).splitlines()[0]}); save the checkpoint "
+        f"the critic in {str(Path(folder) / _CRITIC)!r} does not fit its own settings ({reason}); save the checkpoint "
         "again."
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from rllib_llm_comm.agents.settings import require_whole
 from rllib_llm_comm.errors import UserError, require_choice, shown
+from rllib_llm_comm.files import read_foreign_json
 from rllib_llm_comm.registry import Registry
 
 MANIFEST = "policy.json"
@@ -95,11 +96,8 @@ def read_manifest(folder: str | os.PathLike[str]) -> PolicyManifest:
     """
     path = Path(folder) / MANIFEST
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it is larger than {_MOST_BYTES} bytes")
-        values = json.loads(path.read_text(encoding="utf-8"))
-        manifest = PolicyManifest(**values)
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        manifest = PolicyManifest(**read_foreign_json(path, _MOST_BYTES))
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"{str(path)!r} cannot be read ({error}); save the checkpoint again.") from error
     try:
         _check(manifest)
@@ -128,9 +126,22 @@ def _check(manifest: PolicyManifest) -> None:
     _check_planning(manifest.planning)
     if not isinstance(manifest.agents, list | tuple) or not all(map(names_a_folder, manifest.agents)):
         raise UserError(f"`agents` is {shown(manifest.agents)} but must be a list of plain names.")
-    for setting, number in _numbers("", manifest.__dict__):
+    require_bounded("", manifest.__dict__)
+
+
+def require_bounded(setting: str, value: Any) -> None:
+    """Refuses numbers that no setting can have, wherever they stand in plain values.
+
+    Args:
+        setting: Name of the setting that holds them; empty for all of a manifest.
+        value: The values.
+
+    Raises:
+        UserError: At the first one.
+    """
+    for name, number in _numbers(setting, value):
         if not -_MOST_NUMBER <= number <= _MOST_NUMBER:
-            raise UserError(f"`{setting}` is {shown(number)} but must be a number between -2**63 and 2**63.")
+            raise UserError(f"`{name}` is {shown(number)} but must be a number between -2**63 and 2**63.")
 
 
 def _check_planning(planning: Any) -> None:

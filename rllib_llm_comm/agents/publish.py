@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
+import socket
 import tempfile
 from collections.abc import Mapping
 from numbers import Real
@@ -12,13 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.agents.policy_folder import LANGUAGE, network_file, policy_files, write_policy
-from rllib_llm_comm.agents.policy_manifest import PolicyManifest
+from rllib_llm_comm.agents.policy_manifest import MANIFEST, PolicyManifest
 from rllib_llm_comm.agents.recorded_settings import Withheld, withhold
 from rllib_llm_comm.checkpoints.hub import FILES, endpoint, is_repo
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.checkpoints.zoo import is_shipped
+from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
+from rllib_llm_comm.errors import UserError, shown
+from rllib_llm_comm.markdown import in_markdown
 
 CARD = "README.md"
 _LICENCE = re.compile(r"[\w.+-]*")
+_NAME = re.compile(r"\w{1,64}")
+# Of a policy's origin only these figures are told: no texts, such as samples of labels, folders or settings.
+_ORIGIN = ("training_iteration", "game_steps", "score", "decisions", "held_out_nll", "agreement")
+# Sentences of controls, told only where the policy says them.
+_SENTENCES = {"constant_message": "constant", "message_menu": "menu"}
+_PLACE = re.compile(r"(?:^|[\s'\"=:(,\[])(?:/|~[/\\]|[A-Za-z]:\\|\\\\)\S")
 
 
 class Publishable:
@@ -49,8 +58,8 @@ def push_policy(
 ) -> str:
     """Writes a policy into a repository on the hub, which is made if it is not there.
 
-    Recorded servers, names of keys and places of this machine are left out. The token is that of the hub's own client
-    (`hf auth login`, or `HF_TOKEN`).
+    Told are the settings with which it plays and figures of its training, nothing else (`public_manifest`). The token
+    is that of the hub's own client (`hf auth login`, or `HF_TOKEN`).
 
     Args:
         policy: A loaded policy.
@@ -106,13 +115,17 @@ def _require_words(repo: str, figures: Mapping[str, float] | None, licence: str)
 
 
 def public_manifest(manifest: PolicyManifest) -> PolicyManifest:
-    """A manifest without what reaches beyond the program: servers, names of keys, places of this machine.
+    """The part of a manifest that is published: what it takes to play, and figures of the training.
+
+    Left out are servers, names of keys, folders and files, sentences that the policy does not say, and of its origin
+    all but figures.
 
     Args:
         manifest: Of the policy.
 
     Raises:
-        UserError: If the policy needs such a thing: a base model or text encoder that is a folder here.
+        UserError: If the policy needs such a thing: a base model or text encoder that is a folder here; or if what is
+            left names a place on this machine.
     """
     inside = withhold(manifest)
     for name in ("base_model", "text_encoder"):
@@ -125,19 +138,56 @@ def public_manifest(manifest: PolicyManifest) -> PolicyManifest:
     planning = inside.planning
     if planning is not None and isinstance(planning.get("planner"), Withheld):
         planning = None
-    return dataclasses.replace(
-        inside,
-        communication=_without_withheld(inside.communication),
-        env_config=_without_withheld(inside.env_config),
-        teacher=None if isinstance(inside.teacher, Withheld) else inside.teacher,
+    talk = _without_withheld(inside.communication)
+    public = PolicyManifest(
+        algorithm=inside.algorithm,
+        model_config=inside.model_config,
+        communication={n: v for n, v in talk.items() if n not in _SENTENCES or _SENTENCES[n] == talk.get("messages")},
+        env=inside.env,
+        env_config=_without_withheld({name: _with_package(name, value) for name, value in inside.env_config.items()}),
+        teacher=inside.teacher if isinstance(inside.teacher, str) and _NAME.fullmatch(inside.teacher) else None,
         planning=planning,
-        provenance={name: value for name, value in inside.provenance.items() if name != "message_checkpoint"},
+        base_model_digest=inside.base_model_digest,
+        provenance={name: inside.provenance[name] for name in _ORIGIN if _is_figure(inside.provenance.get(name))},
+        kind=inside.kind,
         agents=tuple(inside.agents),
     )
+    for name, value in public.__dict__.items():
+        _require_no_place(name, value)
+    return public
 
 
 def _without_withheld(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if not isinstance(value, Withheld)}
+
+
+def _with_package(name: str, value: Any) -> Any:
+    """A setting of a game; withheld where it names checkpoints that do not come with the package."""
+    if name != "executor" or all(map(is_shipped, checkpoints_of(value) or ())):
+        return value
+    return Withheld(name, value)
+
+
+def _is_figure(value: Any) -> bool:
+    return all(isinstance(one, int | float) for one in value) if isinstance(value, list) else isinstance(value, Real)
+
+
+def _require_no_place(setting: str, value: Any) -> None:
+    """Refuses texts, however nested, with an absolute path, an address, or the name of this machine."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _require_no_place(setting, str(key))
+            _require_no_place(f"{setting}.{key}", inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _require_no_place(setting, inner)
+    elif isinstance(value, str):
+        host = socket.gethostname()
+        if _PLACE.search(value) or (host not in ("", "localhost") and re.search(rf"\b{re.escape(host)}\b", value)):
+            raise UserError(
+                f"`{setting}` of the policy is {shown(value)}, which names a place on this machine and would be told "
+                f"to everybody; take it out of `{MANIFEST}` first."
+            )
 
 
 def _files(policy: Any) -> dict[str, bytes]:
@@ -165,16 +215,16 @@ def model_card(manifest: PolicyManifest, repo: str, figures: Mapping[str, float]
     """
     head = ["library_name: rllib_llm_comm", "tags: [reinforcement-learning, multi-agent]"]
     head += [f"license: {licence}"] if licence else []
-    rows = "\n".join(f"| {name} | {value:g} |" for name, value in figures.items())
+    rows = "\n".join(f"| {in_markdown(name)} | {value:g} |" for name, value in figures.items())
     measured = f"| Figure | Value |\n| --- | --- |\n{rows}" if figures else "No figures were given with it."
     settings = json.dumps({"env": manifest.env, "env_config": dict(manifest.env_config)}, indent=2, default=str)
-    parts = ""
+    parts, algorithm = "", in_markdown(manifest.algorithm)
     if manifest.kind == LANGUAGE:
         base = manifest.model_config.get("base_model")
         parts = f"\nIts adapters (`adapters/message`, `adapters/action`) are plain PEFT adapters of `{base}`.\n"
     return (
         "---\n" + "\n".join(head) + "\n---\n\n"
-        f"# {repo}\n\nA policy that {manifest.algorithm} of rllib_llm_comm trained. It holds JSON and safetensors, no "
+        f"# {repo}\n\nA policy that {algorithm} of rllib_llm_comm trained. It holds JSON and safetensors, no "
         f"pickles.\n{parts}\n"
         f'```python\nfrom rllib_llm_comm import load_policy\n\npolicy = load_policy("hf:{repo}")\n```\n\n'
         f"## Game\n\n```json\n{settings}\n```\n\n## Figures\n\n{measured}\n"

@@ -1,9 +1,9 @@
-"""Recorded settings of a policy folder that reach beyond this program; used only where the caller allows it.
+"""Recorded settings of policy folders and sessions that reach beyond this program, used only where the caller says so.
 
-A checkpoint may come from anybody. Its settings could send the content of any environment variable to any address, make
-folders anywhere, or have models fetched. So addresses, names of keys, paths of files, hub ids, and settings of which
-nobody here knows what they do are withheld when a policy is loaded, and asked for where they would be used. A folder
-with a model is only read, as safetensors, and may be named.
+A checkpoint or a session may come from anybody. Its settings could send the content of any environment variable to any
+address, make folders anywhere, or have models fetched. So addresses, names of keys, paths of files, hub ids, and
+settings of which nobody here knows what they do are withheld when a policy is loaded or a session played again, and
+asked for where they would be used. A folder with a model is only read, as safetensors, and may be named.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rllib_llm_comm.agents.policy_manifest import PolicyManifest
+from rllib_llm_comm.checkpoints.zoo import is_shipped
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
+from rllib_llm_comm.envs.overcooked_ai.layouts import SUFFIX as LAYOUT_FILE
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import EMBEDDED, PACKAGED
 from rllib_llm_comm.language.smollm2 import SMOLLM2
@@ -46,15 +48,22 @@ class Withheld:
     Attributes:
         setting: Its name as a user writes it.
         value: The recorded value.
+        session: True if a session recorded it, not a checkpoint.
     """
 
     setting: str
     value: Any
+    session: bool = False
 
     def refusal(self) -> UserError:
         """One sentence that shows what was recorded and asks for it."""
         text = json.dumps(self.value, default=str)
         shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+        if self.session:
+            return UserError(
+                f"this session recorded `{self.setting}` {shown}, which reaches beyond this program; only "
+                "`rllib replay --trust` uses it, if you know where the session comes from."
+            )
         option = "--" + self.setting.split(".")[0].replace("_", "-")
         own = f"give your own (`{option}`), or " if self.setting in _HAS_OPTION or "." in self.setting else ""
         return UserError(
@@ -99,13 +108,22 @@ def withhold(manifest: PolicyManifest) -> PolicyManifest:
         communication=talk,
         planning=planning,
         teacher=manifest.teacher if inside else Withheld("teacher", manifest.teacher),
-        env_config={
-            name: value
-            if _game_setting_stays_inside(manifest.env, name, value)
-            else Withheld(f"env_config.{name}", value)
-            for name, value in manifest.env_config.items()
-        },
+        env_config=withhold_game(manifest.env, manifest.env_config),
     )
+
+
+def withhold_game(env: str | None, env_config: Mapping[str, Any], session: bool = False) -> dict[str, Any]:
+    """Recorded settings of an environment with a `Withheld` in place of each that reaches beyond this program.
+
+    Args:
+        env: Id of the environment.
+        env_config: Its settings.
+        session: True if a session recorded them, not a checkpoint.
+    """
+    return {
+        name: value if _game_setting_stays_inside(env, name, value) else Withheld(f"env_config.{name}", value, session)
+        for name, value in env_config.items()
+    }
 
 
 def reaches_outside(manifest: PolicyManifest) -> bool:
@@ -164,7 +182,9 @@ def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
         return _has_no_text(value)
     if name == "executor":  # a folder is only read, as safetensors, and may be named
         named = checkpoints_of(value)
-        return named is not None and all(_model_stays_inside(folder, ()) for folder in named)
+        return named is not None and all(is_shipped(one) or _model_stays_inside(one, ()) for one in named)
+    if name == "layout":
+        return not (isinstance(value, str) and value.endswith(LAYOUT_FILE))
     if name in _DURATIONS:
         return not isinstance(value, int | float) or value <= _MOST_STEPS
     return name not in _PATHS or value is None

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import digest_of, state_folder, write_atomically
+from rllib_llm_comm.files import digest_of, read_foreign_json, state_folder, write_atomically
 
 SIGNATURE = "written_here.json"
 _KEY = "own_work.key"
 _KEY_BYTES = 32
+_MOST_BYTES = 2**20  # of a file with signatures
 # Tune writes its state again and again, and a kill leaves an earlier one.
 _MOST_STATES = 256
 
@@ -136,7 +137,7 @@ class OwnStates:
         content = _read(self._path)
         content = content if isinstance(content, dict) else {}
         self._begun, codes = content.get("begun"), content.get("codes")
-        self._codes = [code for code in codes if isinstance(code, str)] if isinstance(codes, list) else []
+        self._codes = [code for code in codes if isinstance(code, str) and code] if isinstance(codes, list) else []
 
     def begin(self, run: str) -> None:
         """Signs that a run was begun here.
@@ -181,10 +182,20 @@ class OwnStates:
         """
         return self._code_of(path) in self._codes
 
+    def holds_content(self, name: str, content: bytes) -> bool:
+        """True if a file of this name was written here with this content; nothing has to be on the disk for it.
+
+        Args:
+            name: The file's name.
+            content: Its content.
+        """
+        return self._key is not None and self._code(name, hashlib.sha256(content).hexdigest()) in self._codes
+
     def _code_of(self, path: Path) -> str:
-        if self._key is None or path.is_symlink() or not path.is_file():
-            return ""
-        return _code(self._key, "state", [path.name, digest_of(path)])
+        return "" if path.is_symlink() or not path.is_file() else self._code(path.name, digest_of(path))
+
+    def _code(self, name: str, digest: str) -> str:
+        return "" if self._key is None else _code(self._key, "state", [name, digest])
 
 
 def _code(key: bytes, kind: str, content: Any) -> str:
@@ -204,6 +215,6 @@ def _digests(folder: Path) -> dict[str, str] | None:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return read_foreign_json(path, _MOST_BYTES)
+    except (OSError, ValueError):
         return None

@@ -8,8 +8,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_regular
 
 MARKER = "stage.json"
+_MOST_BYTES = 2**26
 
 
 class StageRecord(BaseModel):
@@ -48,9 +50,7 @@ def read_record(folder: Path) -> StageRecord | None:
     """
     path = folder / MARKER
     try:
-        if not path.is_file():  # a pipe would be waited for without end
-            return None
-        return StageRecord.model_validate_json(path.read_text(encoding="utf-8"))
+        return StageRecord.model_validate_json(read_regular(path, _MOST_BYTES).decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError, ValidationError):
         return None
 

@@ -13,9 +13,13 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.files import read_regular
+from rllib_llm_comm.markdown import in_markdown
 
 PREFIX = "zoo:"
 CARD = "card.json"
+_MOST_BYTES = 2**22
+_WORDS = {"name", "what", "game", "algorithm", "licence", "trained", "limits"}
 FOLDER = Path(__file__).with_name("zoo_policies")
 
 
@@ -142,7 +146,7 @@ def _checked(name: str) -> Path:
 def _entry(name: str) -> _Entry:
     path = FOLDER / name / CARD
     try:
-        card = ModelCard.model_validate_json(path.read_bytes())
+        card = ModelCard.model_validate_json(read_regular(path, _MOST_BYTES))
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"{str(path)!r} cannot be read ({reason}); install rllib_llm_comm again.") from error
@@ -165,16 +169,17 @@ def card_text(card: ModelCard) -> str:
     Args:
         card: The card.
     """
+    told = {name: in_markdown(value) for name, value in card.model_dump(include=_WORDS).items()}
     rows = "\n".join(
-        f"| {one.played} | {one.episodes} from seed {one.seed} | {one.return_mean:.3f} | "
-        f"{one.solved} | {', '.join(f'{name} {value:g}' for name, value in one.metrics.items()) or '-'} |"
+        f"| {in_markdown(one.played)} | {one.episodes} from seed {one.seed} | {one.return_mean:.3f} | "
+        f"{one.solved} | {', '.join(f'{in_markdown(name)} {value:g}' for name, value in one.metrics.items()) or '-'} |"
         for one in card.figures
     )
     return (
-        f"# zoo:{card.name}\n\n{card.what}\n\n"
-        f"| | |\n| --- | --- |\n| Game | `{card.game}` |\n| Seats | {', '.join(card.seats)} |\n"
-        f"| Algorithm | {card.algorithm} |\n| Licence | {card.licence} |\n\n"
-        f"**Trained.** {card.trained}\n\n**Limits.** {card.limits}\n\n"
+        f"# zoo:{told['name']}\n\n{told['what']}\n\n"
+        f"| | |\n| --- | --- |\n| Game | `{told['game']}` |\n| Seats | {', '.join(map(in_markdown, card.seats))} |\n"
+        f"| Algorithm | {told['algorithm']} |\n| Licence | {told['licence']} |\n\n"
+        f"**Trained.** {told['trained']}\n\n**Limits.** {told['limits']}\n\n"
         f"| Played with | Episodes | Return | Solved | The game's counts |\n| --- | --- | --- | --- | --- |\n{rows}\n"
     )
 

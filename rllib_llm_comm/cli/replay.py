@@ -78,9 +78,10 @@ def command(
 
 def _replay_session(folder: str, settings: PlayOptions, out_file: Path | None, other: object) -> None:
     """A recorded session as a page; options of play have nothing to change in what is past."""
-    if other is not None or settings != PlayOptions(modules=settings.modules):
+    if other is not None or settings != PlayOptions(modules=settings.modules, trust=settings.trust):
         raise UserError(
-            f"{folder!r} is a recorded session, which is shown as it was; leave everything away but --out and --import."
+            f"{folder!r} is a recorded session, which is shown as it was; leave everything away but --out, --import "
+            "and --trust."
         )
     require_writable({"--out": out_file})
     from rllib_llm_comm.evaluation.session_replay import replay_session
@@ -90,7 +91,7 @@ def _replay_session(folder: str, settings: PlayOptions, out_file: Path | None, o
     path = Path(folder)
     page = out_file or (path if path.is_dir() else path.parent) / "replay.html"
     with out.status("drawing"):
-        replay_session(folder, page)
+        replay_session(folder, page, trust=settings.trust)
     say(f"Open {short_path(page)} in a browser.")
 
 

@@ -7,6 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from rllib_llm_comm.files import foreign_lines
+
+_MOST_BYTES, _MOST_LINE = 2**32, 2**24  # of a file, and of a line of it
+
 ITERATION = "training_iteration"
 
 
@@ -45,10 +49,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         TypeError: If a line is JSON, but no mapping.
     """
     rows: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in foreign_lines(path, _MOST_BYTES, _MOST_LINE):
+        text = line.decode("utf-8-sig")
         try:
-            row = json.loads(line)
-        except ValueError:  # the last line of a run that was killed
+            row = json.loads(text)
+        except (ValueError, RecursionError):  # the last line of a run that was killed
             continue
         if not isinstance(row, dict):
             raise TypeError(f"a line is {type(row).__name__}, not a mapping")

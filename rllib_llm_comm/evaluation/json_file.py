@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import reprlib
 from collections.abc import Mapping
@@ -11,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_foreign_json
+
+_MOST_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,8 @@ def read_json(path: Path, remedy: str) -> JsonValue:
         UserError: If it cannot be read.
     """
     try:
-        return JsonValue(json.loads(path.read_text(encoding="utf-8")), path, remedy)
-    except (OSError, ValueError, RecursionError) as error:
+        return JsonValue(read_foreign_json(path, _MOST_BYTES), path, remedy)
+    except (OSError, ValueError) as error:
         raise damaged(path, f"{type(error).__name__}: {error}", remedy) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.envs.games import make_env
+from rllib_llm_comm.agents.policy_env import make_recorded_game
 from rllib_llm_comm.envs.interface import asked, parts_of
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.frames import frame_of
@@ -14,7 +14,9 @@ from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.session_files import Session, SessionEpisode, SessionMoment, read_session
 
 
-def replay_session(path: str | Path, page: str | Path, *, first: int = 1, episodes: int | None = None) -> Path:
+def replay_session(
+    path: str | Path, page: str | Path, *, first: int = 1, episodes: int | None = None, trust: bool = False
+) -> Path:
     """Writes a replay page of a recorded session.
 
     Args:
@@ -22,6 +24,7 @@ def replay_session(path: str | Path, page: str | Path, *, first: int = 1, episod
         page: The file to write; it appears at once or not at all.
         first: Number of the first episode shown, from 1.
         episodes: Number of episodes shown at most; `None` for all.
+        trust: True if recorded settings that reach beyond this program are used as they are.
 
     Returns:
         The page's path.
@@ -33,22 +36,22 @@ def replay_session(path: str | Path, page: str | Path, *, first: int = 1, episod
     chosen = [one for one in session.episodes if one.moments and one.episode >= first][:episodes]
     if not chosen:
         raise UserError(f"{str(path)!r} has no played episode from number {first} on; it has {len(session.episodes)}.")
-    return write_replay(
-        [played_again(session, one) for one in chosen], page, title="A session with people", stand_ins=session.stand_ins
-    )
+    played = [played_again(session, one, trust) for one in chosen]
+    return write_replay(played, page, title="A session with people", stand_ins=session.stand_ins)
 
 
-def played_again(session: Session, recorded: SessionEpisode) -> Episode:
+def played_again(session: Session, recorded: SessionEpisode, trust: bool = False) -> Episode:
     """An episode of a session with its drawings, which come from playing it again.
 
     Args:
         session: The session.
         recorded: One of its episodes.
+        trust: As of `replay_session`.
 
     Raises:
-        UserError: If the game does not come out as it was recorded.
+        UserError: If the game does not come out as it was recorded, or a recorded setting is withheld.
     """
-    env = make_env(session.env, **session.env_config)
+    env = make_recorded_game(session.env, session.env_config, trust=trust)
     observations, infos = env.reset(seed=recorded.seed)
     episode = Episode(
         session.env, session.env_config, session.agents, recorded.seed, returns=dict.fromkeys(session.agents, 0.0)

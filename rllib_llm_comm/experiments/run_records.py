@@ -17,10 +17,12 @@ from rllib_llm_comm.evaluation.curve_rows import ITERATION
 from rllib_llm_comm.experiments.console import short_path
 from rllib_llm_comm.experiments.progress import summary_of
 from rllib_llm_comm.experiments.search_space import has_search, search_kind
+from rllib_llm_comm.files import foreign_lines, open_regular
 
 RESULTS, TABLE = "result.json", "progress.csv"
 _TITLES_OF_EVALUATIONS = {"return_mean": "return", "success_rate": "success", "length_mean": "length"}
 _BLOCK = 1 << 16  # bytes
+_MOST_BYTES, _MOST_LINE = 2**32, 2**24  # of a file, and of a line of it
 
 
 @dataclass(frozen=True)
@@ -275,18 +277,22 @@ def last_row(trial: Path) -> dict[str, Any] | None:
     try:
         if (trial / RESULTS).exists():
             return _last_json(trial / RESULTS)
-        with (trial / TABLE).open(encoding="utf-8", newline="", errors="replace") as handle:
-            rows = [row for row in csv.DictReader(handle) if (row.get(ITERATION) or "").isdigit()]
-        return _nested(rows[-1]) if rows else None
+        lines = (line.decode("utf-8-sig", "replace") for line in foreign_lines(trial / TABLE, _MOST_BYTES, _MOST_LINE))
+        last = None
+        for row in csv.DictReader(lines):
+            last = row if (row.get(ITERATION) or "").isdigit() else last
+        return _nested(last) if last else None
+    except csv.Error:
+        return None
     except OSError as error:
         raise UserError(f"{str(trial)!r} cannot be read ({error.strerror}).") from error
 
 
 def _last_json(path: Path) -> dict[str, Any] | None:
     """The last line that is whole: the end of a file whose writer was killed may be none."""
-    with path.open("rb") as handle:
+    with open_regular(path) as handle:
         place, text = handle.seek(0, 2), b""
-        while place:
+        while place and len(text) <= _MOST_LINE:
             step = min(_BLOCK, place)
             place -= step
             handle.seek(place)
@@ -303,7 +309,7 @@ def _last_json(path: Path) -> dict[str, Any] | None:
 def _mapping(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
 

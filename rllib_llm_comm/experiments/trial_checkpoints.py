@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.files import digest_of, move_aside, sync_tree, write_atomically
+from rllib_llm_comm.files import digest_of, move_aside, read_foreign_json, sync_tree, write_atomically
 
 SEAL = "complete.json"
 _INCOMPLETE = "incomplete_"
+_MOST_BYTES = 2**27  # of a seal, and of other JSON in a checkpoint
 # Without these RLlib could not go on.
 _PARTS = ("class_and_ctor_args.pkl", "learner_group/learner/rl_module")
 
@@ -96,7 +97,7 @@ def _files(checkpoint: Path) -> list[Path]:
 
 def _read_seal(checkpoint: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads((checkpoint / SEAL).read_text(encoding="utf-8"))
+        content = read_foreign_json(checkpoint / SEAL, _MOST_BYTES)
     except (OSError, ValueError):
         return None
     valid = isinstance(content, dict) and all(isinstance(content.get(key), dict) for key in ("files", "metrics"))
@@ -147,8 +148,8 @@ def _read_tensors(path: Path) -> None:
     """
     with path.open("rb") as handle:
         length = int.from_bytes(handle.read(8), "little")
-        if length > path.stat().st_size:
-            raise ValueError(f"{path.name} ends in its head")
+        if length > min(path.stat().st_size, _MOST_BYTES):
+            raise ValueError(f"{path.name} ends in its head, or has a head of more than {_MOST_BYTES} bytes")
         head = json.loads(handle.read(length))
     end = max((entry["data_offsets"][1] for name, entry in head.items() if name != "__metadata__"), default=0)
     if path.stat().st_size != 8 + length + end:
@@ -157,6 +158,6 @@ def _read_tensors(path: Path) -> None:
 
 _READERS: dict[str, Callable[[Path], Any]] = {
     ".pkl": _read_pickle,
-    ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
+    ".json": lambda path: read_foreign_json(path, _MOST_BYTES),
     ".safetensors": _read_tensors,
 }

@@ -280,7 +280,7 @@ def _what_to_continue(stage: Stage, trials: int) -> tuple[bool, str | None]:
     for sentence in put_unsigned_aside(stage):
         say(sentence)
     states = OwnStates(stage.folder)
-    if state := find_state(stage.folder, trials, lambda path: stage.trust or states.holds(path)):
+    if state := find_state(stage.folder, trials, lambda *file: stage.trust or states.holds_content(*file)):
         for sentence in repair_state(state, stage.folder):
             say(sentence)
         states.sign([state])

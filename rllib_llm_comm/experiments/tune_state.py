@@ -7,8 +7,10 @@ file. A copy of our own, replaced at once, lies beside it. Imports Ray late: unp
 from __future__ import annotations
 
 import base64
+import fnmatch
 import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +22,14 @@ from rllib_llm_comm.experiments.trial_checkpoints import (
     sealed_metrics,
     whole_checkpoints,
 )
-from rllib_llm_comm.files import move_aside, write_atomically
+from rllib_llm_comm.files import move_aside, open_regular, read_foreign_json, write_atomically
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
 
 STATE_COPY = "tune_state.json.gz"
 STATE_FILES = "experiment_state-*.json"
+_MOST_BYTES = 2**27  # of a state, and of all that its copy holds
 # Further files that Tune reads of an earlier call (pickles, whatever their names): trials that are still to be made,
 # and the memory of its callbacks.
 _OTHER_FILES = ("basic-variant-state-*.json", "search_gen_state-*.json", "callback-states-*.pkl")
@@ -64,18 +67,18 @@ class StateKeeper:
         self._seen = written
 
 
-def find_state(folder: Path, trials: int, may_use: Callable[[Path], bool]) -> Path | None:
+def find_state(folder: Path, trials: int, may_use: Callable[[str, bytes], bool]) -> Path | None:
     """The newest state in a stage's folder that can be read; damaged ones are moved out of Tune's sight.
 
     Args:
         folder: The stage's folder.
         trials: Number of the stage's trials.
-        may_use: True if a file may be unpickled; asked of all that the copy brings back.
+        may_use: True if a file of this name and content may be unpickled; asked of all that the copy would bring back.
     """
     for path in (path for form in _OTHER_FILES for path in folder.glob(form)):
         if not pickle_ends(path):
             move_aside(path, f"damaged_{path.name}")
-    copy = _read_copy(folder)
+    copy = {name: content for name, content in _read_copy(folder).items() if may_use(name, content)}
     kept = next((name for name in sorted(copy) if name.startswith("experiment_state-")), "")
     for path in sorted(folder.glob(STATE_FILES), reverse=True):
         if path.name < kept:
@@ -87,8 +90,6 @@ def find_state(folder: Path, trials: int, may_use: Callable[[Path], bool]) -> Pa
         move_aside(path, f"damaged_{path.name}")
     for name, content in copy.items():
         write_atomically(folder / name, content)
-        if not may_use(folder / name):
-            move_aside(folder / name, f"unsigned_{name}")
     state = folder / kept
     if kept and _trial_data(state):
         return state
@@ -112,7 +113,7 @@ def repair_state(path: Path, folder: Path) -> list[str]:
     """
     from ray.tune.experiment import Trial
 
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = read_foreign_json(path, _MOST_BYTES)
     told: list[str] = []
     repaired: list[tuple[str, str]] = []
     for description, metadata in content["trial_data"]:
@@ -182,7 +183,7 @@ def _trial_data(path: Path) -> list[Any]:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_foreign_json(path, _MOST_BYTES)
     except (OSError, ValueError):
         return None
 
@@ -190,7 +191,13 @@ def _read(path: Path) -> Any:
 def _read_copy(folder: Path) -> dict[str, bytes]:
     """Name -> content of the files of the copy; empty if there is none, or another program's."""
     try:
-        packed = json.loads(gzip.decompress((folder / STATE_COPY).read_bytes()))
-        return {Path(name).name: base64.b64decode(content) for name, content in packed.items()}
-    except (OSError, EOFError, ValueError, AttributeError, TypeError):
+        with open_regular(folder / STATE_COPY, _MOST_BYTES) as file, gzip.GzipFile(fileobj=file) as unpacked:
+            content = unpacked.read(_MOST_BYTES + 1)  # a small file may unpack to any size
+        if len(content) > _MOST_BYTES:
+            return {}
+        found = {name: base64.b64decode(content) for name, content in json.loads(content).items()}
+    except (OSError, EOFError, zlib.error, ValueError, AttributeError, TypeError, RecursionError):
         return {}
+    # Of other names it could replace anything in the folder, such as the file with the signatures.
+    forms = (STATE_FILES, *_OTHER_FILES)
+    return {name: held for name, held in found.items() if any(fnmatch.fnmatchcase(name, form) for form in forms)}

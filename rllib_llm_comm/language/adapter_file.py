@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_foreign_json
 from rllib_llm_comm.language.base_model import KNOWN
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -72,15 +72,13 @@ def read_adapter_settings(folder: str | os.PathLike[str], role: str) -> dict[str
             "give a folder that was saved by this package or by PEFT (safetensors)."
         )
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError(f"it is larger than {_MOST_BYTES} bytes")
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = read_foreign_json(path, _MOST_BYTES)
         if not isinstance(settings, dict):
             raise ValueError("it is no JSON object")
         for name in ("peft_type", "r", "lora_alpha"):
             if name not in settings:
                 raise ValueError(f"it has no `{name}`")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"{str(path)!r} cannot be read ({error}), so that nobody knows how the `{role}` adapter is scaled; save "
             "the adapter again."
@@ -157,7 +155,7 @@ def require_rank(folder: str | os.PathLike[str], role: str, rank: int) -> None:
     for name, shape in shapes.items():
         if not shape or shape[0] != rank:
             raise UserError(
-                f"`{role}` adapter in {str(folder)!r} does not fit its own settings (`lora_r` is {rank} but {name!r} "
+                f"`{role}` adapter in {str(path)!r} does not fit its own settings (`lora_r` is {rank} but {name!r} "
                 f"has the shape {shape}); save the checkpoint again."
             )
     if not shapes:

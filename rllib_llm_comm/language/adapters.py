@@ -353,13 +353,13 @@ class AdaptedModel:
             for name, tensor in read_weights(source / ADAPTER_WEIGHTS).items()
         }
         own = {n: p for n, p in self.peft_model.named_parameters() if "lora_" in n and f".{role}." in n}
-        same = own.keys() == saved.keys() and all(own[n].shape == saved[n].shape for n in own)
-        if not same:
+        shapes, held = ({name: tuple(one.shape) for name, one in all_.items()} for all_ in (own, saved))
+        if differs := next((name for name in {**shapes, **held} if shapes.get(name) != held.get(name)), ""):
             raise UserError(
-                f"`{role}` adapter in {str(source)!r} does not fit base model {self.base.name!r} with `lora_r` "
-                f"{self.config.r}, `lora_target_modules` {self.config.target_modules!r} and `lora_layers` "
-                f"{self.config.layers!r}; "
-                "use the settings it was trained with."
+                f"`{role}` adapter in {str(source / ADAPTER_WEIGHTS)!r} does not fit base model {self.base.name!r} "
+                f"with `lora_r` {self.config.r}, `lora_target_modules` {self.config.target_modules!r} and "
+                f"`lora_layers` {self.config.layers!r}; use the settings it was trained with ({differs!r} has the "
+                f"shape {held.get(differs)} in place of {shapes.get(differs)})."
             )
         with torch.no_grad():
             for name, parameter in own.items():

@@ -25,6 +25,7 @@ from rllib_llm_comm.language.precision import DTYPE_NAMES, QUANTIZATIONS
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.prompts import Prompt
 from rllib_llm_comm.language.smollm2 import SMOLLM2, SMOLLM2_LAYERS, check_smollm2, smollm2_folder
+from rllib_llm_comm.language.weights import require_finite, require_formats
 
 EMBEDDED = "embedded"
 EMBEDDED_MINIRTS = "embedded_minirts"
@@ -512,4 +513,7 @@ def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> Base
             model = model.to(device)
     except _LOADING as error:
         raise _not_loaded(name, error, device) from error
+    require_finite(model.named_parameters(), name)
+    if quantization == "none":
+        require_formats(source, model)
     return wrap_base_model(name, model, tokenizer)

@@ -18,6 +18,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path, only_read
 from rllib_llm_comm.language.hub_model import find_on_hub
 from rllib_llm_comm.language.progress_bar import without_progress_bar
+from rllib_llm_comm.language.weights import require_finite, require_formats
 from rllib_llm_comm.language.word_vectors import WORD_WIDTH, WordVectors
 
 MINILM = "minilm"
@@ -166,6 +167,8 @@ def _load(name: str, device: str) -> TextEncoder:
             model = AutoModel.from_pretrained(source, dtype=torch.float32, use_safetensors=True, **how).to(device)
     except (OSError, ValueError, RuntimeError) as error:
         raise _not_there(name, error) from error
+    require_finite(model.named_parameters(), name)
+    require_formats(source, model)
     model = model.eval().requires_grad_(False)
     if name != EMBEDDED:
         return TextEncoder(name, model, tokenizer, int(model.config.get_text_config().hidden_size))

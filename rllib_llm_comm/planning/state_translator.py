@@ -19,6 +19,7 @@ from rllib_llm_comm.chat.answers import UnusableError, ask_checked
 from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.purposes import TRANSLATION, asking_for
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_foreign_json
 from rllib_llm_comm.language.prompt_files import fill
 from rllib_llm_comm.planning.code_index import CodeIndex
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
@@ -27,6 +28,7 @@ from rllib_llm_comm.planning.rewards.sandbox import RefusedCodeError, Sandbox, s
 
 TRANSLATOR = "translator"
 _FORMAT = 1
+_MOST_BYTES = 2**24
 _FENCE = re.compile(r"```[\w+-]*[ \t]*\n(.*?)```", re.DOTALL)
 
 
@@ -164,7 +166,7 @@ def read_translator(path: str | os.PathLike[str]) -> Translator:
     named = f"`translation` is {str(path)!r}"
     made_by = "make one with a stage `run: translate`"
     try:
-        record = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        record = read_foreign_json(Path(path).expanduser(), _MOST_BYTES)
         if record["translator"] != TRANSLATOR or record["format"] != _FORMAT:
             raise ValueError("another format")
         return Translator(str(record["source"]))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_foreign_json
 
+_MOST_BYTES = 64 * 2**20
 _MADE_BY = "make one with a stage `run: collect_subgoals`"
 
 
@@ -27,7 +28,7 @@ def read_record(path: str | os.PathLike[str], setting: str = "subgoals") -> tupl
     """
     named = f"`{setting}` is {str(path)!r}"
     try:
-        record = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        record = read_foreign_json(Path(path).expanduser(), _MOST_BYTES)
         texts = [str(entry["subgoal"]) for entry in record["subgoals"]]
     except OSError as error:
         raise UserError(f"{named}, which cannot be read ({error.strerror}); {_MADE_BY}.") from error

@@ -13,10 +13,7 @@ from typing import IO, Any
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import disk_fault, write_atomically
 from rllib_llm_comm.play.table import Moment, Table
-from rllib_llm_comm.session_files import COLUMNS, DECISIONS, FORMAT, SESSION, rows_of
-
-MOST_BYTES = 2**29
-"""Longest record of one session."""
+from rllib_llm_comm.session_files import COLUMNS, DECISIONS, FORMAT, MOST_BYTES, SESSION, rows_of
 
 
 def require_new(folder: Path) -> None:

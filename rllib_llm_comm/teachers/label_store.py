@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.files import read_regular, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow
@@ -27,6 +27,7 @@ TEXTS = ("prompt", "message")
 # teacher's answers, and the state of the collection.
 ANSWERS = "_chat_cache"
 _STATE = "_collection.json"
+_MOST_BYTES = 2**24  # of the state
 _OLD_STATE = "collection.json"  # of version 0.1; pandas takes it for a damaged part
 _PART = re.compile(r"part-(\d{5,})\.parquet")
 
@@ -180,7 +181,7 @@ class LabelStore:
     def _read_state(self) -> _State | None:
         path = _state_file(self.folder)
         try:
-            return _State.model_validate_json(path.read_bytes())
+            return _State.model_validate_json(read_regular(path, _MOST_BYTES))
         except FileNotFoundError:
             return None
         except OSError as error:

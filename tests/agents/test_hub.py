@@ -100,6 +100,108 @@ def test_only_files_of_a_policy_are_fetched_and_nothing_is_unpickled(hub):
     }
 
 
+def spoil(policy, **fields):
+    for name, value in fields.items():
+        object.__setattr__(policy.manifest, name, value)
+
+
+def test_only_what_it_takes_to_play_and_figures_are_published(hub, tmp_path):
+    import socket
+
+    policy = load_policy("zoo:door")
+    samples = [{"prompt": "you see", "label": "my name is carol jones", "message": "red"}]
+    spoil(
+        policy,
+        provenance={
+            "training_iteration": 3, "labels": "/home/ann/labels", "samples": samples, "held_out": {"carol jones": 1},
+            "demonstrations": "/home/ann/games", "trained_with": {"subgoal_file": "/home/ann/s.json"}, "score": 1.5,
+            "cloning": {"host": socket.gethostname()}, "somebody_elses": "carol jones", "decisions": [3, "carol jones"],
+        },
+        teacher={"name": "people", "sessions": ["/home/ann/p01"]},
+        communication={**policy.communication.to_dict(), "constant_message": "carol jones", "message_menu": ["a", "b"]},
+    )  # fmt: skip
+    policy.push_to_hub("ann/door")
+    everything = b"".join(hub.repos["ann/door"].values())
+    for word in (b"/home/", b"carol", b"people"):
+        assert word not in everything
+    told = json.loads(hub.repos["ann/door"]["policy.json"])
+    assert told["provenance"] == {"training_iteration": 3, "score": 1.5}
+    assert load_policy("hf:ann/door").communication.message_menu == ()
+    officer = load_policy("zoo:red_officer")
+    (tmp_path / "officer").mkdir()
+    spoil(officer, env_config={**officer.manifest.env_config, "executor": f"trained:{tmp_path / 'officer'}"})
+    officer.push_to_hub("ann/officer")
+    assert str(tmp_path).encode() not in b"".join(hub.repos["ann/officer"].values())
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"algorithm": "Verco of ~/work"}, "algorithm"),
+        ({"env_config": {"doors": 3, "told_to": ["/home/ann"]}}, "env_config.told_to"),
+        ({"env_config": {"doors": 3, "a": {"b": "see C:\\Users\\ann"}}}, "env_config.a.b"),
+        ({"env_config": {"doors": 3, "a": {"file:///etc": 1}}}, "env_config.a"),
+        ({"planning": {"planner": {"name": "http://10.0.0.7"}}}, "planning.planner.name"),
+    ],
+)
+def test_places_of_this_machine_are_never_published(fields, name, hub):
+    policy = load_policy("zoo:door")
+    spoil(policy, **fields)
+    with pytest.raises(UserError, match=f"`{name}` of the policy is .* names a place on this machine"):
+        policy.push_to_hub("ann/door")
+    assert "ann/door" not in hub.repos
+
+
+def test_html_in_names_is_text_in_the_card(hub):
+    policy = load_policy("zoo:soup_cramped_room")
+    spoil(policy, algorithm="<img src=x onerror=alert(1)> [a](javascript:b)")
+    policy.push_to_hub("ann/soup", figures={"<script>x</script>|y": 1.0})
+    card = hub.repos["ann/soup"]["README.md"].decode()
+    assert "<img" not in card and "<script" not in card and "](javascript" not in card and "&lt;img src=x" in card
+
+
+def test_the_manifest_comes_first_and_bounds_the_rest(hub):
+    load_policy("zoo:door").push_to_hub("eve/door")
+    repo = hub.repos["eve/door"]
+    for name in ("adapters/third/adapter_model.safetensors", "huge.safetensors", "alice/critic.safetensors"):
+        repo[name] = b"x"
+    hub.asked.clear()
+    load_policy("hf:eve/door")
+    fetched = [path.split("/resolve/")[1].split("/", 1)[1] for way, path in hub.asked if "/resolve/" in path]
+    assert fetched[0] == "policy.json" and set(fetched) == {
+        "policy.json", "critic.safetensors", *(f"adapters/{role}/{name}" for role in ("message", "action")
+        for name in ("adapter_config.json", "adapter_model.safetensors")),
+    }  # fmt: skip
+    for change, sentence in (
+        ({"policy.json": b" " * (5 * 2**20)}, "has no `policy.json` of at most"),
+        ({"policy.json": b"[" * 10**6}, "nested too deeply"),
+        ({"policy.json": b'{"agents": ["../.."]}'}, "plain names"),
+        ({"policy.json": json.dumps({"agents": [f"a{n}" for n in range(65)]}).encode()}, "at most 64"),
+    ):
+        hub.repos["eve/other"] = {**repo, **change}
+        hub.asked.clear()
+        with pytest.raises(UserError, match=sentence):
+            load_policy("hf:eve/other")
+        assert not [path for _, path in hub.asked if path.endswith("safetensors")]
+
+
+def test_a_policy_of_many_bytes_is_not_fetched(hub, monkeypatch):
+    load_policy("zoo:door").push_to_hub("eve/door")
+    hub.told_sizes["eve/door", "critic.safetensors"] = 10**12
+    with pytest.raises(UserError, match="bytes but at most"):
+        load_policy("hf:eve/door")
+    assert not [path for _, path in hub.asked if path.endswith("safetensors")]
+
+
+def test_what_was_fetched_is_there_without_a_network(hub, monkeypatch):
+    load_policy("zoo:door").push_to_hub("ann/door")
+    load_policy("hf:ann/door")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert load_policy("hf:ann/door").manifest.algorithm == "Verco"
+    with pytest.raises(UserError, match="cannot be fetched"):
+        load_policy("hf:ann/other")
+
+
 def test_a_policy_replaces_the_one_that_was_there(hub):
     load_policy("zoo:door").push_to_hub("ann/mine")
     hub.repos["ann/mine"]["notes.txt"] = b"of the user"

@@ -528,6 +528,17 @@ def test_systems_are_also_judged_over_all_scenarios(folder):
     assert "All scenarios" in (folder / "two/report.html").read_text()
 
 
+def test_html_and_links_of_names_are_text_in_markdown(folder):
+    nasty = "<img src=x onerror=alert(1)> [a](javascript:b)"
+    study = {**STUDY, "title": nasty, "systems": {**STUDY["systems"], "good": {"label": nasty, "interventions": []}}}
+    (folder / "study.json").write_text(json.dumps(study))
+    write_report(read_results(folder), folder / "report")
+    for name in ("report.md", "report.html"):
+        text = (folder / "report" / name).read_text()
+        assert "<img src=x" not in text and "&lt;img src=x" in text
+    assert "](javascript" not in (folder / "report" / "report.md").read_text()
+
+
 @pytest.mark.parametrize("name", ["../../outside", "/tmp/outside", "a/b", ""])
 @pytest.mark.parametrize("kind", ["scenarios", "systems"])
 def test_names_of_a_foreign_report_lead_nowhere(folder, kind, name):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -17,7 +16,7 @@ from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.chat.usage import count_scope
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.files import read_foreign_json, read_regular, write_atomically
 from rllib_llm_comm.planning.answer_authors import (
     BY_RULES,
     ERROR,
@@ -42,6 +41,7 @@ _SETTINGS = {
     JUDGE: ("chat", "fallback"),
 }
 _MOST_STATES = 4
+_MOST_BYTES = 2**24  # of a file with code
 _INSTEAD = {BY_RULES: "the game's exact test takes its place", NONE: "its subgoal counts as not done"}
 
 
@@ -388,11 +388,11 @@ def _read_sources(path: Path) -> dict[str, str]:
     """Code by `file_name`."""
     try:
         if path.is_dir():
-            return {file.stem: file.read_text(encoding="utf-8") for file in sorted(path.glob("*.py"))}
-        document = json.loads(path.read_text(encoding="utf-8"))
+            return {file.stem: read_regular(file, _MOST_BYTES).decode() for file in sorted(path.glob("*.py"))}
+        document = read_foreign_json(path, _MOST_BYTES)
         if not isinstance(document, dict) or not all(isinstance(source, str) for source in document.values()):
             raise ValueError("it is no JSON object of subgoals and code")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(
             f"`subgoal_rewards.path` is {str(path)!r}, which cannot be read ({error}); give a folder of Python files "
             "or a JSON file of subgoals and their code."

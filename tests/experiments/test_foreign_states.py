@@ -1,0 +1,115 @@
+"""What a run's folder holds may come from anybody: it is looked at before it is parsed, and has bounds."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from rllib_llm_comm.checkpoints.signatures import SIGNATURE, OwnStates, make_key
+from rllib_llm_comm.experiments.tune_state import STATE_COPY, find_state
+
+STATE = "experiment_state-1.json"
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    make_key()
+    (tmp_path / "stage").mkdir()
+    return tmp_path / "stage"
+
+
+def pack(stage, **files):
+    packed = {name: base64.b64encode(content).decode() for name, content in files.items()}
+    (stage / STATE_COPY).write_bytes(gzip.compress(json.dumps(packed).encode()))
+
+
+def state(note):
+    return json.dumps({"trial_data": [note], "runner_data": {}}).encode()
+
+
+def test_an_empty_code_signs_no_link(stage, tmp_path):
+    (tmp_path / "elsewhere").write_bytes(state("bad"))
+    (stage / STATE).symlink_to(tmp_path / "elsewhere")
+    (stage / SIGNATURE).write_text('{"begun": null, "codes": [""]}')
+    assert not OwnStates(stage).holds(stage / STATE)
+
+
+def test_a_copy_brings_back_only_signed_states(stage):
+    (stage / STATE).write_bytes(state("own"))
+    OwnStates(stage).sign([stage / STATE])
+    (stage / STATE).unlink()
+    (stage / "stage.json").write_text("{}")
+    signed = (stage / SIGNATURE).read_bytes()
+    foreign = {"stage.json": b"[]", SIGNATURE: b"[]", "callback-states-1.pkl": b"."}
+    pack(stage, **{STATE: state("own")}, **foreign)
+    found = find_state(stage, 1, OwnStates(stage).holds_content)
+    assert found == stage / STATE and json.loads(found.read_text())["trial_data"] == ["own"]
+    assert (stage / "stage.json").read_text() == "{}" and (stage / SIGNATURE).read_bytes() == signed
+    assert not (stage / "callback-states-1.pkl").exists()
+    found.unlink()
+    pack(stage, **{STATE: state("changed")})
+    assert find_state(stage, 1, OwnStates(stage).holds_content) is None and not found.exists()
+
+
+FOREIGN = """
+import gzip, json, os, resource, sys
+from pathlib import Path
+from rllib_llm_comm.checkpoints.signatures import SIGNATURE, OwnStates, signed_algorithm
+from rllib_llm_comm.checkpoints.stage_record import MARKER, read_record
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.curve_rows import read_rows
+from rllib_llm_comm.experiments.run_records import last_row
+from rllib_llm_comm.experiments.trial_checkpoints import SEAL, sealed_metrics, whole_checkpoints
+from rllib_llm_comm.experiments.tune_state import STATE_COPY, find_state
+
+def quiet(read):
+    try:
+        return read()
+    except (OSError, UserError, ValueError):
+        return None
+
+stage = Path(sys.argv[1])
+with open("/proc/self/statm") as file:
+    here = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (here + 2**30, here + 2**30))
+assert read_record(stage) is None
+assert not OwnStates(stage).has_begun("run")
+assert sealed_metrics(stage) is None and signed_algorithm(stage / "nothing") is None
+assert find_state(stage, 1, lambda name, content: True) is None
+assert not quiet(lambda: last_row(stage)) and not quiet(lambda: read_rows(stage / "result.json"))
+(stage / "result.json").unlink(missing_ok=True)
+assert not quiet(lambda: last_row(stage))
+print("done")
+"""
+NAMES = [SIGNATURE, "stage.json", "complete.json", STATE, STATE_COPY, "result.json", "progress.csv"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@pytest.mark.parametrize("kind", ["sparse", "pipe", "device", "bomb"])
+def test_a_run_of_any_size_or_kind_takes_little_memory(kind, tmp_path):
+    for name in NAMES:
+        path = tmp_path / name
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "device":
+            path.symlink_to("/dev/zero")
+        elif kind == "sparse":
+            path.touch()
+            os.truncate(path, 4 * 2**30)
+        elif name == STATE_COPY:
+            with gzip.open(path, "wb", compresslevel=1) as file:
+                for _ in range(2**6):
+                    file.write(bytes(2**24))
+    # Another process, killed: one that waits for a pipe hears no signal of Python's.
+    done = subprocess.run(
+        [sys.executable, "-c", FOREIGN, str(tmp_path)], capture_output=True, text=True, timeout=100,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+    )  # fmt: skip
+    assert done.stdout == "done\n", done.stdout + done.stderr
