@@ -11,7 +11,7 @@ import inspect
 import math
 import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.errors import UserError, did_you_mean
@@ -209,7 +209,7 @@ def _refuse_code(setting: str, attribute: str, value: Any, annotation: Any, defa
         require_known(setting, value)
     elif attribute in ("env_config", "pool"):
         _refuse(setting, (text for text in texts_in(value) if names_code(text)))
-    elif attribute in _rllib_names(type(default)) and not holds_plain_values(annotation):
+    elif attribute in _rllib_names(typing.cast("Hashable", type(default))) and not holds_plain_values(annotation):
         _refuse(setting, (text for text in texts_in(value) if not (is_word(text) or is_vouched_for(text))))
 
 
@@ -222,7 +222,7 @@ def _refuse(setting: str, names: Iterable[str]) -> None:
 
 
 @functools.cache
-def _rllib_names(config_class: type[AlgorithmConfig]) -> frozenset[str]:
+def _rllib_names(config_class: Any) -> frozenset[str]:
     """Settings that RLlib itself has, not our configs or a user's."""
     rllib = next(base for base in config_class.__mro__ if base.__module__.startswith("ray."))
     return frozenset(vars(rllib()))

@@ -12,6 +12,7 @@ from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins, 
 from rllib_llm_comm.experiments.experiment_file import load_file
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.trust import names_code, texts_in
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
@@ -49,7 +50,7 @@ def run_cross_play(
     from rllib_llm_comm.evaluation.cross_play import CrossPlay
     from rllib_llm_comm.evaluation.cross_play_figures import write_cross_play
 
-    cross = CrossPlay([_named(one) for one in players], None if partners is None else load_file(partners), settings)
+    cross = CrossPlay([_named(one) for one in players], _read_partners(partners, settings.loading.trust), settings)
     seats = None if replay is None else _seats(replay, cross.names, len(cross.agents))
     for note in cross.notes:
         say(f"Note: {note}")
@@ -75,6 +76,18 @@ def run_cross_play(
         )
         say(f"The replay of {' and '.join(seats)} is {short_path(page)}")
     return told
+
+
+def _read_partners(file: Path | None, trust: bool) -> Any:
+    """The groups of partners in a file, which names no function whose module the user has not imported."""
+    groups = None if file is None else load_file(file)
+    for text in () if trust else texts_in(groups):
+        if names_code(text):
+            raise UserError(
+                f"`--partners` {str(file)!r} names {text!r}, which may be code; import its module with `--import "
+                "MODULE`, or say `--trust` if you know where the file comes from."
+            )
+    return groups
 
 
 def _named(player: str) -> str | dict[str, str]:

@@ -392,7 +392,7 @@ def _check_scheduler(stage: Stage, algorithm: type[Algorithm]) -> None:
     kind = SCHEDULER_IMPORT[_scheduler(experiment)]
     if isinstance(kind, type):
         arguments = [name for name in get_function_args(kind) if name != "self"]
-        annotations = annotations_of(kind.__init__)
+        annotations = annotations_of(getattr(kind, "__init__"))  # noqa: B009  (mypy)
         for key, value in experiment.scheduler_config.items():
             if key not in arguments:
                 listed = ", ".join(arguments) or "none"

@@ -8,6 +8,8 @@ import pytest
 
 from rllib_llm_comm import trust
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.cross_play import CrossPlaySettings
+from rllib_llm_comm.experiments.cross_play_run import run_cross_play
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.import_modules import import_modules
 from rllib_llm_comm.experiments.pipeline import run_file
@@ -158,4 +160,11 @@ def test_a_study_names_no_code(planted, tmp_path):
     file = expand(read_study(tmp_path / "study.yaml"), "s")
     with pytest.raises(UserError, match="`B.verco.config.callbacks` names 'planted.Mine'"):
         run_file(file, TrainSettings(storage_path=str(tmp_path / "results")), before=begun)
+    assert not planted.exists()
+
+
+def test_a_file_of_partners_names_no_function(planted, tmp_path):
+    (tmp_path / "partners.yaml").write_text("strangers: [{policy: 'planted:Mine'}]\n")
+    with pytest.raises(UserError, match="`--partners` .*names 'planted:Mine'.*--import"):
+        run_cross_play(["stay"], CrossPlaySettings(env="rllib_llm_comm/door-v0"), partners=tmp_path / "partners.yaml")
     assert not planted.exists()
