@@ -22,8 +22,8 @@ from rllib_llm_comm.files import foreign_lines
 SESSION, DECISIONS = "session.jsonl", "decisions.parquet"
 FORMAT = 1
 COLUMNS = (
-    "episode", "seed", "moment", "game_step", "agent", "by_person", "name", "text", "subgoal", "told", "heard", "said",
-    "spoke", "candidates", "action", "phrase", "reward",
+    "episode", "seed", "moment", "game_step", "agent", "by_person", "forced", "name", "text", "subgoal", "told",
+    "heard", "said", "spoke", "candidates", "action", "phrase", "reward",
 )  # fmt: skip
 MOST_BYTES = 2**27
 """Longest record of one session: what is written and what is read."""
@@ -61,10 +61,12 @@ class SeatOfPerson(_Part):
     Attributes:
         name: The name that it gave.
         spoke: True if it said something new before it chose; what it said before is still heard.
+        forced: True if it did not choose, and the clock let it wait.
     """
 
     name: str
     spoke: bool
+    forced: bool = False
 
 
 class SessionMoment(_Part):
@@ -223,7 +225,8 @@ def rows_of(episode: SessionEpisode | Mapping[str, Any]) -> list[dict[str, Any]]
             rows.append(
                 {
                     "episode": one.episode, "seed": one.seed, "moment": number, "game_step": moment.game_step,
-                    "agent": agent, "by_person": person is not None, "name": "" if person is None else person.name,
+                    "agent": agent, "by_person": person is not None and not person.forced,
+                    "forced": person is not None and person.forced, "name": "" if person is None else person.name,
                     "text": card["text"], "subgoal": card["subgoal"], "told": card.get("told", ""),
                     "heard": json.dumps(card.get("heard", {}), sort_keys=True), "said": card.get("said", ""),
                     "spoke": bool(card.get("said")) if person is None else person.spoke,

@@ -89,7 +89,8 @@ def read_session_demonstrations(path: str | Path) -> Demonstrations:
                 )
             seen.append(np.stack([observations[agent]["vector"] for agent in session.agents]))
             done.append([moment.actions[agent] for agent in session.agents])
-            by.append([agent in moment.people for agent in session.agents])
+            chose = {agent for agent, person in moment.people.items() if not person.forced}
+            by.append([agent in chose for agent in session.agents])
             observations, *_ = env.step(moment.actions)
         if seen:
             vectors.append(np.stack(seen).astype(np.float32))

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from rllib_llm_comm.agents.policy_manifest import PolicyManifest
 from rllib_llm_comm.checkpoints.zoo import is_shipped
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
-from rllib_llm_comm.envs.overcooked_ai.layouts import SUFFIX as LAYOUT_FILE
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import EMBEDDED, PACKAGED
 from rllib_llm_comm.language.smollm2 import SMOLLM2
@@ -33,6 +32,7 @@ _OWN_GAMES = "rllib_llm_comm/"
 _PATHS = ("subgoal_file",)
 _DURATIONS = ("horizon", "max_game_steps", "max_tick")
 _MOST_STEPS = 10**6
+_LAYOUT_FILE = ".layout"  # a kitchen of this name is read from a file
 _MODELS = {"base_model": (*PACKAGED, SMOLLM2), "text_encoder": (EMBEDDED, MINILM)}
 _LOCAL_CHATS = (SMOLLM2,)
 _HAS_OPTION = ("base_model", "teacher", "message_server", "planner")
@@ -184,7 +184,7 @@ def _game_setting_stays_inside(env: str | None, name: str, value: Any) -> bool:
         named = checkpoints_of(value)
         return named is not None and all(is_shipped(one) or _model_stays_inside(one, ()) for one in named)
     if name == "layout":
-        return not (isinstance(value, str) and value.endswith(LAYOUT_FILE))
+        return not (isinstance(value, str) and value.endswith(_LAYOUT_FILE))
     if name in _DURATIONS:
         return not isinstance(value, int | float) or value <= _MOST_STEPS
     return name not in _PATHS or value is None

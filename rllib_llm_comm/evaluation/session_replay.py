@@ -86,7 +86,9 @@ def _require_actions(agents: list[str], moment: SessionMoment, number: int) -> N
 
 def _card(moment: SessionMoment, agent: str) -> Any:
     person = moment.people.get(agent)
-    return moment.agents[agent] if person is None else {**moment.agents[agent], "by": person.name}
+    if person is None:
+        return moment.agents[agent]
+    return {**moment.agents[agent], "by": f"the clock, not {person.name}" if person.forced else person.name}
 
 
 def _require_same(env: Any, observations: Any, moment: SessionMoment, number: int) -> None:

@@ -94,10 +94,12 @@ def host_table(
         tell(f"Every browser with this address can take one of the seats: {', '.join(table.agents)}. Ctrl-C ends it.")
         if not door.local:
             tell(f"The page is open to everybody who reaches {how.host} and has the address; nothing is encrypted.")
+        if how.record is not None or how.consent:
+            tell(f"Who has no seat cannot steer; you can, at {door.host_url}")
         if how.browser:
-            webbrowser.open(door.url)
+            webbrowser.open(door.once_url)  # other users of this machine can read a browser's command line
         try:
-            make_server(make_app(room, door), how.limits.most_bytes).run(sockets=[listening])
+            make_server(make_app(room, door), how.limits).run(sockets=[listening])
         finally:
             if log is not None:
                 log.close()

@@ -20,6 +20,8 @@ class Limits:
         idle_minutes: Minutes without a command after which a seat is given back and the browser sent away.
         most_episodes: Episodes until the server has to be started anew.
         send_seconds: Longest time that a browser may take for one message before its seat is given back.
+        most_strangers: Connections at a time that have not yet shown the token.
+        stranger_seconds: Longest time of such a connection.
     """
 
     most_connections: int = 16
@@ -28,6 +30,8 @@ class Limits:
     idle_minutes: float = 60.0
     most_episodes: int = 1000
     send_seconds: float = 20.0
+    most_strangers: int = 64
+    stranger_seconds: float = 10.0
 
 
 class Pace:

@@ -22,6 +22,7 @@ from rllib_llm_comm.play.table import Table
 logger = logging.getLogger(__name__)
 _FAULT = "A fault of the program stopped the game; its console tells it."
 _MOST_WAITING = 32
+_STEERING = ("pause", "step", "restart", "speed", "clock")
 
 
 class Wire(Protocol):
@@ -38,10 +39,12 @@ class Guest:
     Attributes:
         wire: The way to it.
         seat: The seat that it holds; `None` while it watches.
+        host: True if it is the browser of who started the server.
     """
 
     wire: Wire
     seat: str | None = None
+    host: bool = False
     _waiting: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_WAITING))  # a slow one misses old views
     _told: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -161,6 +164,7 @@ class Room:
             if not isinstance(told, dict) or told.get("do") not in self._commands:
                 raise UserError(f"`do` must be one of {', '.join(self._commands)}.")
             async with self._lock:
+                self._require_role(guest, told["do"])
                 # A restart lets agents speak, which takes a network's time.
                 await asyncio.to_thread(self._commands[told["do"]], guest, told)
         except (UserError, ChatError) as error:
@@ -185,6 +189,19 @@ class Room:
             async with self._lock:
                 await asyncio.to_thread(self._tick)
             await self._show(self.guests)
+
+    def _steers(self, guest: Guest) -> bool:
+        """True if a browser may change the course of the game for everybody.
+
+        Who holds a seat has agreed to play; others may watch, and steer what they watch only where no person plays and
+        nothing is a person's record.
+        """
+        return guest.host or guest.seat is not None or not (self.table.people or self._consent or self._recorded)
+
+    def _require_role(self, guest: Guest, do: str) -> None:
+        """The one place that decides who may do what: `sit` is for all, speaking and acting for seats (`_own`)."""
+        if do in _STEERING and not self._steers(guest):
+            raise UserError(f"who holds no seat cannot `{do}` a game of people; sit down first.")
 
     def _seconds(self) -> float | None:
         """Seconds until the next moment; `None` if somebody has to do something first."""
@@ -224,7 +241,7 @@ class Room:
                 for seat in {guest.seat for guest in guests}:
                     views[seat] = {**await asyncio.to_thread(self._views.view, seat), **self._state()}
                 for guest in guests:
-                    guest.tell(views[guest.seat])
+                    guest.tell({**views[guest.seat], "steers": self._steers(guest)})
             except Exception:
                 logger.exception("The game could not be shown.")
                 self.clock.paused = True

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hmac
+import logging
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.page_templates import render_page
-from rllib_llm_comm.play.limits import Pace
+from rllib_llm_comm.play.limits import Limits, Pace
 from rllib_llm_comm.play.room import Guest, Room
 
 if TYPE_CHECKING:
@@ -26,6 +29,10 @@ _NOT_ALLOWED = 1008  # of the WebSocket protocol: against the rules
 _TRY_LATER = 1013
 _CLOSE_SECONDS = 1.0
 _HTTP = 80
+_ONCE_SECONDS = 60.0
+# Nothing is left to accept connections with; the loop tries again each second.
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+logger = logging.getLogger(__name__)
 
 
 def require_libraries() -> None:
@@ -56,6 +63,8 @@ class Door:
 
     def __init__(self, host: str, port: int, token: str | None = None) -> None:
         self.token = token or secrets.token_urlsafe(24)
+        self.host_token = secrets.token_urlsafe(24)
+        self._once, self._until = secrets.token_urlsafe(24), time.monotonic() + _ONCE_SECONDS
         self.local = _is_local(host)
         shown = f"[{host}]" if ":" in host else host
         end = "" if port == _HTTP else f":{port}"  # browsers leave the usual port away
@@ -67,6 +76,31 @@ class Door:
         """The page's address, with the token."""
         return f"{self.address}/?token={self.token}"
 
+    @property
+    def host_url(self) -> str:
+        """The page's address for who started the server, with a token of its own: it steers without a seat."""
+        return f"{self.address}/?token={self.host_token}"
+
+    @property
+    def once_url(self) -> str:
+        """An address that leads to `url` once and soon, for a browser's command line, which everybody here can read."""
+        return f"{self.address}/once/{self._once}"
+
+    def spend(self, code: str) -> bool:
+        """True for the code of `once_url`, the first time and within a minute."""
+        known = bool(self._once) and time.monotonic() < self._until
+        known = known and hmac.compare_digest(code.encode(), self._once.encode())
+        self._once = "" if known else self._once
+        return known
+
+    def is_host(self, request: HTTPConnection) -> bool:
+        """True if a request has the token of who started the server."""
+        return hmac.compare_digest(request.query_params.get("token", "").encode(), self.host_token.encode())
+
+    def meets(self, request: HTTPConnection) -> bool:
+        """True if a request came under a name of this machine, where the server is for this machine alone."""
+        return not self.local or request.headers.get("host", "") in self._hosts
+
     def opens(self, request: HTTPConnection, *, with_origin: bool) -> bool:
         """True if a request has the token and is meant for this server.
 
@@ -77,12 +111,12 @@ class Door:
             request: The request.
             with_origin: True if it has to come from our page.
         """
-        host = request.headers.get("host", "")
-        if self.local and host not in self._hosts:
+        if not self.meets(request):
             return False
-        if with_origin and request.headers.get("origin") != f"http://{host}":
+        if with_origin and request.headers.get("origin") != f"http://{request.headers.get('host', '')}":
             return False
-        return hmac.compare_digest(request.query_params.get("token", "").encode(), self.token.encode())
+        known = hmac.compare_digest(request.query_params.get("token", "").encode(), self.token.encode())
+        return known or self.is_host(request)
 
 
 def _is_local(host: str) -> bool:
@@ -100,23 +134,29 @@ def make_app(room: Room, door: Door) -> Starlette:
         door: Decides who may come in.
     """
     from starlette.applications import Starlette
-    from starlette.responses import HTMLResponse, PlainTextResponse
+    from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
     from starlette.routing import Route, WebSocketRoute
 
     async def page(request: Request) -> Response:
         if not door.opens(request, with_origin=False):
-            return PlainTextResponse("Open the address that `rllib play` printed, with its token.", status_code=403)
+            return PlainTextResponse(_CLOSED, status_code=403, headers=_END)
         nonce = secrets.token_urlsafe(16)
         return HTMLResponse(render_page("play.html", {}, title=room.title, nonce=nonce), headers=_headers(nonce))
+
+    async def once(request: Request) -> Response:
+        if not door.meets(request) or not door.spend(request.path_params["code"]):
+            return PlainTextResponse(_CLOSED, status_code=403, headers=_END)
+        return RedirectResponse(door.url, status_code=303, headers={**_END, **_headers("")})
 
     async def wire(socket: WebSocket) -> None:
         if not door.opens(socket, with_origin=True):
             await socket.close(_NOT_ALLOWED)
             return
-        await _serve(room, socket)
+        await _serve(room, socket, door.is_host(socket))
 
     @contextlib.asynccontextmanager
     async def running(app: Starlette) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_exception_handler(_LoggedOnce())
         task = asyncio.create_task(room.run())
         try:
             yield
@@ -125,7 +165,27 @@ def make_app(room: Room, door: Door) -> Starlette:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    return Starlette(routes=[Route("/", page), WebSocketRoute("/wire", wire)], lifespan=running)
+    routes = [Route("/", page), Route("/once/{code}", once), WebSocketRoute("/wire", wire)]
+    return Starlette(routes=routes, lifespan=running)
+
+
+_CLOSED = "Open the address that `rllib play` printed, with its token."
+_END = {"Connection": "close"}  # a connection is for one request: only a browser at the table keeps one
+
+
+class _LoggedOnce:
+    """Handles what nobody handled in the loop; that no connection can be accepted is logged once, not each second."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno in _NO_ROOM):
+            loop.default_exception_handler(context)
+        elif not self._told:
+            self._told = True
+            logger.warning("No further browser can connect now (%s); those that are here go on.", error.strerror)
 
 
 def _headers(nonce: str) -> dict[str, str]:
@@ -138,13 +198,14 @@ def _headers(nonce: str) -> dict[str, str]:
         "Referrer-Policy": "no-referrer",
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
+        **_END,
     }
 
 
-async def _serve(room: Room, socket: WebSocket) -> None:
+async def _serve(room: Room, socket: WebSocket, host: bool) -> None:
     """One browser, from its first view to its last command."""
     await socket.accept()
-    guest = Guest(socket)
+    guest = Guest(socket, host=host)
     if not await room.enter(guest):
         await socket.close(_TRY_LATER, "too many browsers")
         return
@@ -189,8 +250,10 @@ def listen(host: str, port: int) -> socket.socket:
         port: The port; 0 for a free one.
 
     Raises:
-        UserError: If that cannot be had.
+        UserError: If that cannot be had, or no address is given, which would be all of this machine's.
     """
+    if not host.strip():
+        raise UserError(f"`--host` is {host!r} but must be an address, such as 127.0.0.1, or 0.0.0.0 for all.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family)
@@ -201,22 +264,46 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def make_server(app: Starlette, most_bytes: int) -> Any:
+def make_server(app: Starlette, limits: Limits) -> Any:
     """A uvicorn server that says nothing by itself; `run(sockets=[...])` serves until it is told to exit.
 
     Args:
         app: The application.
-        most_bytes: Longest message of a browser.
+        limits: Bounds of messages, and of connections that have not shown the token.
     """
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Bounded(H11Protocol):
+        """A connection until it belongs to a browser at the table: there may be so many, and each so long."""
+
+        _patience: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            if len(self.connections) >= limits.most_strangers + limits.most_connections:
+                transport.abort()
+                return
+            super().connection_made(transport)
+            self._patience = self.loop.call_later(limits.stranger_seconds, self._send_away, transport)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if self._patience is not None:  # else it was sent away at once
+                self._patience.cancel()
+                super().connection_lost(exc)
+
+        def _send_away(self, transport: Any) -> None:
+            if transport.get_protocol() is self:  # no browser at the table, whose protocol is another one
+                transport.abort()
 
     return uvicorn.Server(
         uvicorn.Config(
             app,
             log_level="warning",
             access_log=False,
+            loop="asyncio",
+            http=Bounded,
             ws="websockets-sansio",
-            ws_max_size=most_bytes,
+            ws_max_size=limits.most_bytes,
             timeout_graceful_shutdown=2,
             lifespan="on",
             server_header=False,

@@ -49,9 +49,11 @@ class SessionRecorder:
     def __init__(self, folder: Path, table: Table, consent: str = "", stand_ins: Sequence[str] = ()) -> None:
         self.folder = folder
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             require_new(folder)
-            self._file: IO[bytes] = (folder / SESSION).open("xb", buffering=0)
+            folder.chmod(0o700)  # what people wrote is for this user alone, also in a folder that was there
+            handle = os.open(folder / SESSION, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            self._file: IO[bytes] = os.fdopen(handle, "wb", buffering=0)
         except OSError as error:
             raise UserError(f"`record` {str(folder)!r} cannot be written ({error}); give another folder.") from error
         self._rows: list[dict[str, Any]] = []
@@ -93,7 +95,10 @@ class SessionRecorder:
             "episode": table.episodes,
             "game_step": moment.frame["game_step"],
             "agents": moment.frame["agents"],
-            "people": {a: {"name": name, "spoke": a in moment.spoke} for a, name in moment.people.items()},
+            "people": {
+                a: {"name": name, "spoke": a in moment.spoke, "forced": a in moment.forced}
+                for a, name in moment.people.items()
+            },
             "actions": {a: card["action"] for a, card in moment.frame["agents"].items() if not card["busy"]},
         }
         self._write({"kind": "moment", **told})
@@ -127,6 +132,7 @@ class SessionRecorder:
         parquet.write_table(table, content)
         try:
             write_atomically(self.folder / DECISIONS, content.getvalue().to_pybytes())
+            (self.folder / DECISIONS).chmod(0o600)
         except OSError as error:
             raise self._end(disk_fault(error) or str(error)) from error
 

@@ -37,12 +37,14 @@ class Person:
         said: Its latest message, in words as agents hear them; it is heard until the next one.
         spoke: True if it said that since its last decision.
         action: The action that it has chosen for this moment; `None` if it still thinks.
+        forced: True if the clock has chosen in its place: it waits.
     """
 
     name: str
     said: str = ""
     spoke: bool = False
     action: int | None = None
+    forced: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class Moment:
         frame: As in replays, without drawings; agents that did not decide are `busy`.
         people: The seats that people held, with their names.
         spoke: The people who said something new before they chose.
+        forced: The people who did not choose: the clock let them wait.
         rewards: Rewards of the step, by agent.
         events: Events of the step, by agent.
     """
@@ -81,6 +84,7 @@ class Moment:
     frame: Frame
     people: dict[str, str]
     spoke: frozenset[str] = frozenset()
+    forced: frozenset[str] = frozenset()
     rewards: dict[str, float] = field(default_factory=dict)
     events: dict[str, list[str]] = field(default_factory=dict)
 
@@ -239,7 +243,7 @@ class Table:
         allowed = self.allowed(agent)
         if not 0 <= action < len(allowed) or not allowed[action]:
             raise UserError(f"action {action} is not allowed for {agent} now.")
-        person.action = action
+        person.action, person.forced = action, False
 
     def asked(self) -> list[str]:
         """The seats that have to choose now."""
@@ -271,6 +275,7 @@ class Table:
         """
         for agent in self.thinking():
             self.people[agent].action = require_wait(self.env, agent, "clock")
+            self.people[agent].forced = True
 
     def advance(self) -> bool:
         """Plays one moment, if all people who are asked have chosen.
@@ -288,7 +293,8 @@ class Table:
         frame = frame_of(self.env, game.observations, game.infos, decisions, game.rewards, drawn=False)
         self._silence.add_to(frame, game.observations, decided)
         spoke = frozenset(agent for agent in decisions if agent in self.people and self.people[agent].spoke)
-        moment = Moment(frame, {agent: person.name for agent, person in self.people.items()}, spoke)
+        forced = frozenset(agent for agent in decisions if agent in self.people and self.people[agent].forced)
+        moment = Moment(frame, {agent: person.name for agent, person in self.people.items()}, spoke, forced)
         self.why |= {str(agent): frame["agents"][str(agent)] for agent in decided}
         game.step(decisions)
         moment.rewards = {str(agent): float(reward) for agent, reward in game.rewards.items()}
@@ -342,7 +348,8 @@ class Table:
                 self.lines.append(Line(step, agent, card.get("said", ""), card.get("phrase", ""), events, reward))
         del self.lines[:-_LINES]
         for agent, person in self.people.items():
-            person.action, person.spoke = None, person.spoke and agent not in moment.spoke
+            person.action, person.forced = None, False
+            person.spoke = person.spoke and agent not in moment.spoke
         self.moments += 1
         self._said = {}
         if self.over:

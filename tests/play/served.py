@@ -29,9 +29,10 @@ class Served:
     def __init__(self, table: Table, room: Room, door: Door) -> None:
         self.table, self.room, self.door = table, room, door
 
-    def wire(self, **options: Any) -> ClientConnection:
-        """A connection as of the page."""
-        url = f"{self.door.address.replace('http', 'ws')}/wire?token={self.door.token}"
+    def wire(self, host: bool = False, **options: Any) -> ClientConnection:
+        """A connection as of the page; of the host's page, if it is to steer without a seat."""
+        token = self.door.host_token if host else self.door.token
+        url = f"{self.door.address.replace('http', 'ws')}/wire?token={token}"
         return connect(url, origin=self.door.address, max_size=None, open_timeout=60, **options)
 
 
@@ -42,7 +43,7 @@ def served(table: Table, limits: Limits | None = None, **options: Any) -> Iterat
     with listening:
         room = Room(table, limits, **options)
         door = Door("127.0.0.1", listening.getsockname()[1])
-        server = make_server(make_app(room, door), room.limits.most_bytes)
+        server = make_server(make_app(room, door), room.limits)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         last = time.monotonic() + 60

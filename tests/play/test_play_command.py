@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -46,6 +47,34 @@ def sit_as_bob(wire):
     """The view of a person on Bob's seat."""
     ask(wire, "sit", agent="bob", name="P01", agree=True)
     return told(wire, lambda message: message.get("you") == "bob")
+
+
+def test_the_token_is_on_no_command_line(tmp_path):
+    """A program in place of a browser writes down what it was called with, and opens it as a browser does."""
+    program, called = tmp_path / "browser", tmp_path / "called"
+    program.write_text(
+        f"#!{sys.executable}\nimport pathlib, sys, urllib.request\n"
+        "page = urllib.request.urlopen(sys.argv[1])\n"
+        f"pathlib.Path({str(called)!r}).write_text(sys.argv[1] + ' ' + page.url + ' ' + page.read().decode())\n"
+    )
+    program.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rllib_llm_comm.cli.main", "play", "zoo:door", "--record", "session"],
+        cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "COLUMNS": "200", "BROWSER": f"{program} %s &"},
+    )  # fmt: skip
+    try:
+        lines = [next(line for line in process.stdout if "token=" in line) for _ in range(2)]
+        while not called.exists() or not called.read_text():
+            assert process.poll() is None
+            time.sleep(0.1)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=120)
+    opened, url, page = called.read_text().split(" ", 2)
+    token, host = (re.search(r"token=([\w-]+)", line).group(1) for line in lines)
+    assert token != host and token not in opened and host not in opened and "token" not in opened
+    assert url.endswith(f"/?token={token}") and "connect()" in page
 
 
 @pytest.mark.slow
@@ -112,6 +141,7 @@ def test_a_stranger_plays_a_round_with_a_shipped_agent(tmp_path):
         (["zoo:door", "--partner", "carol=scripted"], "there is no seat 'carol'; the seats are alice, bob"),
         (["zoo:door", "--watch", "--no-spectators"], "so nobody would see the game"),
         (["zoo:door", "--host", "300.1.2.3"], "nobody can listen"),
+        (["zoo:door", "--host", ""], "`--host` is ''"),
         (["zoo:door", "--trials", "2"], "`trials` is 2 but nobody puts a game with people back"),
     ],
 )

@@ -21,6 +21,8 @@ from websockets.sync.client import connect  # noqa: E402
 from rllib_llm_comm.errors import UserError  # noqa: E402
 from rllib_llm_comm.play.limits import Limits  # noqa: E402
 from rllib_llm_comm.play.server import Door, listen  # noqa: E402
+from rllib_llm_comm.play.session_recorder import SessionRecorder  # noqa: E402
+from rllib_llm_comm.session_files import DECISIONS, SESSION, read_session  # noqa: E402
 
 
 @pytest.fixture
@@ -331,3 +333,140 @@ def test_nobody_can_ask_why_where_that_is_not_allowed():
         assert told(wire, lambda message: message.get("moment") == 1)["why"] == {}
         assert table.why and np.isfinite(table.why["alice"]["probabilities"]).all()
         assert json.dumps(table.why)
+
+
+STEERING = [
+    ("pause", {"on": True}), ("step", {}), ("restart", {"seed": 9}), ("speed", {"value": 50}), ("clock", {"on": True}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("study", [{}, {"consent": "We store it."}, {"recorded": True}])
+def test_who_holds_no_seat_does_not_steer_a_game_of_people(study):
+    table = table_of("overcooked_ai", policy="stay", horizon=50)
+    with served(table, **study) as running, running.wire() as player, running.wire() as other:
+        assert told(other, lambda message: True)["steers"] is (not study)
+        ask(player, "sit", agent="alice", agree=True)
+        assert told(player, lambda message: message.get("you") == "alice")["steers"]
+        before = told(other, lambda message: message.get("seats") and message["seats"][0]["person"])
+        assert not before["steers"]
+        for do, arguments in STEERING:
+            ask(other, do, **arguments)
+            assert "cannot `" + do in told(other, lambda message: "error" in message)["error"]
+        clock = running.room.clock
+        assert (clock.speed, clock.runs, clock.paused, table.moments, table.episodes) == (2.0, False, False, 0, 1)
+        ask(player, "speed", value=50)
+        told(other, lambda message: message.get("speed") == 50)
+
+
+def test_who_started_the_server_steers_without_a_seat():
+    table = table_of("overcooked_ai", policy="stay", horizon=50)
+    with served(table, consent="Yes?") as running, running.wire() as player, running.wire(host=True) as host:
+        ask(player, "sit", agent="alice", agree=True)
+        told(player, lambda message: message.get("you") == "alice")
+        for do, arguments in STEERING:
+            ask(host, do, **arguments)
+        assert told(host, lambda message: message.get("clock"))["steers"]
+        assert running.room.clock.speed == 50 and table.seed == 9
+        ask(host, "sit", agent="bob")
+        assert "agree" in told(host, lambda message: "error" in message)["error"], "a seat is for who agrees"
+
+
+def test_moments_that_the_clock_forced_are_no_choices_of_a_person(tmp_path):
+    import pyarrow.parquet as parquet
+
+    table = table_of("overcooked_ai", policy="stay", horizon=3)
+    log = SessionRecorder(tmp_path / "made" / "p01", table)
+    with served(table, recorded=True) as running, running.wire() as wire:
+        ask(wire, "sit", agent="alice", name="P01")
+        view = told(wire, lambda message: message.get("you") == "alice")
+        ask(wire, "choose", action=view["options"][0]["action"], moment=0, episode=1)
+        told(wire, lambda message: message.get("moment") == 1)
+        ask(wire, "speed", value=50)
+        ask(wire, "clock", on=True)
+        told(wire, lambda message: message.get("over"))
+    log.close()
+    episode = read_session(log.folder).episodes[0]
+    assert [moment.people["alice"].forced for moment in episode.moments] == [False, True, True]
+    rows = [row for row in parquet.read_table(log.folder / DECISIONS).to_pylist() if row["agent"] == "alice"]
+    assert [(row["by_person"], row["forced"]) for row in rows] == [(True, False), (False, True), (False, True)]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (log.folder, *log.folder.iterdir())}
+    assert modes == {"p01": 0o700, SESSION: 0o600, DECISIONS: 0o600}
+
+
+def test_the_address_for_a_browsers_command_line_works_once(door_game):
+    once = door_game.door.once_url
+    assert door_game.door.token not in once and door_game.door.host_token not in once
+    path = once.removeprefix(door_game.door.address)
+    assert get(door_game, path + "x")[0] == 403 and get(door_game, path, host="evil.example:80")[0] == 403
+    status, headers, page = get(door_game, path)
+    assert status == 303 and headers["location"] == door_game.door.url and headers["referrer-policy"] == "no-referrer"
+    assert get(door_game, path)[0] == 403, "who comes second learns nothing"
+    late = Door("127.0.0.1", 80)
+    late._until = 0.0
+    assert not late.spend(late._once) and not late.spend("")
+
+
+@pytest.mark.parametrize("host", ["", " "])
+def test_no_address_is_not_every_address(host):
+    with pytest.raises(UserError, match="`--host` is"):
+        listen(host, 0)
+
+
+def closes(connection, seconds=20.0):
+    """True if the other side closes within a time."""
+    connection.settimeout(seconds)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def test_connections_without_the_token_are_few_and_short():
+    limits = Limits(most_strangers=3, most_connections=2, stranger_seconds=1.0)
+    with served(table_of("door", policy="random"), limits) as running:
+        place = ("127.0.0.1", int(running.door.address.rsplit(":", 1)[1]))
+        with running.wire() as wire:
+            strangers = [socket.create_connection(place) for _ in range(8)]
+            strangers[0].sendall(b"GET / HTTP/1.1\r\nHost:")  # begun, and never ended
+            begun = time.monotonic()
+            assert all(closes(one) for one in strangers) and time.monotonic() - begun < 15
+            time.sleep(1.2)
+            ask(wire, "pause", on=True)
+            assert told(wire, lambda message: message.get("paused"))["seats"], "who is at the table stays"
+        assert get(running, f"/?token={running.door.token}")[0] == 200
+        assert get(running, "/")[1]["connection"] == "close"
+
+
+def test_a_server_without_room_for_connections_says_so_once_and_goes_on(caplog):
+    import os
+    import resource
+
+    with served(table_of("door", policy="random"), Limits(stranger_seconds=60)) as running, running.wire() as wire:
+        place = ("127.0.0.1", int(running.door.address.rsplit(":", 1)[1]))
+        told(wire, lambda message: True)
+        waiting = [socket.socket() for _ in range(8)]
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        used = max(int(name) for name in os.listdir("/proc/self/fd")) + 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used, before[1]))
+        try:
+            spare = []
+            with pytest.raises(OSError, match="open files"):
+                while True:
+                    spare.append(os.open("/", os.O_RDONLY))
+            for one in waiting:
+                one.connect(place)
+            time.sleep(2.5)  # two tries
+            ask(wire, "pause", on=True)
+            assert told(wire, lambda message: message.get("paused"))["seats"]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+            for one in spare:
+                os.close(one)
+            for one in waiting:
+                one.close()
+        assert len([record for record in caplog.records if "No further browser" in record.message]) == 1
+        assert len([record for record in caplog.records if "out of system resource" in record.message]) == 0
+        time.sleep(1.2)
+        assert get(running, f"/?token={running.door.token}")[0] == 200
