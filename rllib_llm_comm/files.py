@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import hashlib
 import os
 import re
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -30,9 +32,41 @@ _FAULTS = {
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
 }
 # Beginnings of the names of folders that are filled and then renamed; files end in `.tmp`.
-_SCRATCH_FOLDERS = (".policy-", ".adapter-", ".report-")
+SCRATCH_FOLDERS = (".policy-", ".adapter-", ".report-")
+LARGEST_TEXT = 1 << 30
+"""The most bytes that a file of text or JSON may have, where nothing else is told."""
 _PIECE = 1 << 20  # bytes read at once
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
+
+
+def read_text(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> str:
+    """The text of a file that a user or another program wrote, with or without a byte-order mark.
+
+    Args:
+        path: A regular file in UTF-8; in UTF-16 if its mark says so.
+        most: The most bytes that it may have.
+
+    Raises:
+        OSError: If it cannot be read, is no regular file (a pipe or device could hold the program up without end), or
+            is larger.
+        UnicodeDecodeError: If it is no text.
+    """
+    content = read_bytes(path, most)
+    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if marked else "utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_bytes(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> bytes:
+    """The content of a regular file; arguments and errors as of `read_text`."""
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        about = os.fstat(file.fileno())
+        if stat.S_ISDIR(about.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+        if about.st_size > most:
+            raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", os.fspath(path))
+        return file.read()
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -133,7 +167,7 @@ def remove_scratch(folder: Path) -> None:
         folder: A folder into which nobody writes now; folders below it are looked at, too.
     """
     for path in list(folder.rglob("*")):
-        if path.is_dir() and path.name.startswith(_SCRATCH_FOLDERS):
+        if path.is_dir() and path.name.startswith(SCRATCH_FOLDERS):
             shutil.rmtree(path, ignore_errors=True)
         elif path.suffix == ".tmp" and path.is_file():
             path.unlink()
@@ -210,6 +244,15 @@ def state_folder() -> Path:
     It may not be there yet.
     """
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rllib_llm_comm"
+
+
+def cache_folder() -> Path:
+    """This user's folder for what can be fetched or made again: `$XDG_CACHE_HOME/rllib_llm_comm`, by default below
+    `~/.cache`.
+
+    It may not be there yet.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rllib_llm_comm"
 
 
 @contextlib.contextmanager

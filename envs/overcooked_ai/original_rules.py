@@ -23,6 +23,7 @@ from rllib_llm_comm.envs.overcooked_ai.recipes import (
     ingredients,
 )
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.files import read_text
 
 KEYS = (
     "grid",
@@ -66,7 +67,7 @@ def read_layout_file(path: str | Path) -> dict[str, Any]:
     """
     source = Path(path)
     try:
-        tree = ast.parse(source.read_text(encoding="utf-8").strip(), mode="eval")
+        tree = ast.parse(read_text(source).strip(), mode="eval")
         params = ast.literal_eval(_Infinities().visit(tree))
     except (OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UserError(

@@ -43,6 +43,7 @@ from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.base_model import KNOWN, BaseModel
 from rllib_llm_comm.language.chat_template import PLAIN
 from rllib_llm_comm.language.weights import read_weights
+from rllib_llm_comm.places import fetched
 
 __all__ = [
     "GROUNDED", "LANGUAGE", "NUMERIC", "POLICY_FOLDER", "PolicyExport", "PolicyManifest", "base_model_digest",
@@ -285,7 +286,7 @@ def load_message_adapter(
     Raises:
         UserError: If there is none, or it belongs to another base model.
     """
-    root = Path(path).expanduser()
+    root = fetched(path, "checkpoint")
     base = core.lm.base
     if (root / ADAPTER_CONFIG).is_file():
         trained_on = base_of_adapter(read_adapter_settings(root, MESSAGE))
@@ -318,7 +319,7 @@ def check_message_adapter(path: str | os.PathLike[str], base_model: str, prompt_
     Raises:
         UserError: If there is none, or it belongs to another base model or format.
     """
-    root = Path(path).expanduser()
+    root = fetched(path, "checkpoint")
     if (root / ADAPTER_CONFIG).is_file():
         adapters = [root]
         trained_on = base_of_adapter(read_adapter_settings(root, MESSAGE))

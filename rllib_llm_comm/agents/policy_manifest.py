@@ -12,6 +12,7 @@ from typing import Any
 
 from rllib_llm_comm.agents.settings import require_whole
 from rllib_llm_comm.errors import UserError, require_choice, shown
+from rllib_llm_comm.files import read_text
 from rllib_llm_comm.registry import Registry
 
 MANIFEST = "policy.json"
@@ -97,7 +98,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> PolicyManifest:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ValueError(f"it is larger than {_MOST_BYTES} bytes")
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
         manifest = PolicyManifest(**values)
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{str(path)!r} cannot be read ({error}); save the checkpoint again.") from error

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import digest_of, state_folder, write_atomically
+from rllib_llm_comm.files import digest_of, read_text, state_folder, write_atomically
 
 SIGNATURE = "written_here.json"
 _KEY = "own_work.key"
@@ -204,6 +204,6 @@ def _digests(folder: Path) -> dict[str, str] | None:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     except (OSError, ValueError, RecursionError):
         return None

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_text
 
 MARKER = "stage.json"
 
@@ -48,7 +49,7 @@ def read_record(folder: Path) -> StageRecord | None:
     try:
         if not path.is_file():  # a pipe would be waited for without end
             return None
-        return StageRecord.model_validate_json(path.read_text(encoding="utf-8"))
+        return StageRecord.model_validate_json(read_text(path))
     except (OSError, UnicodeDecodeError, ValidationError):
         return None
 

@@ -29,6 +29,7 @@ from rllib_llm_comm.cli import (
     train,
     zoo,
 )
+from rllib_llm_comm.cli.options import take_paths
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import StoppedError, err, say, say_error, state
 from rllib_llm_comm.files import disk_fault
@@ -57,6 +58,7 @@ cli.add_typer(planning.app, name="planning")
 cli.add_typer(example.app, name="example")
 cli.add_typer(check.app, name="check")
 cli.add_typer(zoo.app, name="zoo")
+take_paths(cli)
 
 
 def _show_version(asked: bool) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from rllib_llm_comm.files import read_text
+
 ITERATION = "training_iteration"
 
 
@@ -45,7 +47,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         TypeError: If a line is JSON, but no mapping.
     """
     rows: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in read_text(path).splitlines():
         try:
             row = json.loads(line)
         except ValueError:  # the last line of a run that was killed

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_text
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def read_json(path: Path, remedy: str) -> JsonValue:
         UserError: If it cannot be read.
     """
     try:
-        return JsonValue(json.loads(path.read_text(encoding="utf-8")), path, remedy)
+        return JsonValue(json.loads(read_text(path)), path, remedy)
     except (OSError, ValueError, RecursionError) as error:
         raise damaged(path, f"{type(error).__name__}: {error}", remedy) from error
 

@@ -19,7 +19,7 @@ from rllib_llm_comm.envs.minirts.env import MAX_TICK, MiniRTS
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.evaluation.officer_lockstep import LockstepGame, in_lockstep
 from rllib_llm_comm.evaluation.statistics import wilson
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.files import read_text, write_atomically
 
 _RANDOM = "random"
 _SAVE_AFTER = 10.0
@@ -192,7 +192,7 @@ def _kept(path: Path | None, same: Mapping[str, Any]) -> dict[str, dict[str, Any
     if path is None or not path.exists():
         return {}
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = json.loads(read_text(path))
         settings, played = kept["settings"], kept["played"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{str(path)!r} is there and holds no games ({error}); give another file.") from error

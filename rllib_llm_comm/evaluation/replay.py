@@ -23,6 +23,7 @@ from rllib_llm_comm.evaluation.replay_schema import (
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.evaluation.tiles import TileSheets
 from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.places import local_path
 from rllib_llm_comm.planning.answer_counts import authors_in
 
 # Figures that the tree of plans shows in full.
@@ -45,7 +46,7 @@ def write_replay(episodes: Episode | Sequence[Episode], path: str | os.PathLike[
     Returns:
         The path.
     """
-    return _write({"": [episodes] if isinstance(episodes, Episode) else list(episodes)}, Path(path), title)
+    return _write({"": [episodes] if isinstance(episodes, Episode) else list(episodes)}, local_path(path), title)
 
 
 def write_comparison(sides: Mapping[str, Sequence[Episode]], path: str | os.PathLike[str], *, title: str) -> Path:
@@ -59,7 +60,7 @@ def write_comparison(sides: Mapping[str, Sequence[Episode]], path: str | os.Path
     Returns:
         The path.
     """
-    return _write({name: list(episodes) for name, episodes in sides.items()}, Path(path), title)
+    return _write({name: list(episodes) for name, episodes in sides.items()}, local_path(path), title)
 
 
 def _write(sides: Mapping[str, Sequence[Episode]], target: Path, title: str) -> Path:

@@ -59,6 +59,15 @@ def show_runs(folders: Sequence[Path], *, every: bool = False, html: Path | None
             say(f"Open {short_path(html)} in a browser.")
 
 
+def is_figure(file: str) -> bool:
+    """True for a file that lists, comparisons and reports are made of, by its path.
+
+    Args:
+        file: The path.
+    """
+    return file.endswith((".json", ".csv", ".txt")) and "/checkpoint_" not in f"/{file}"
+
+
 def cells(run: Run) -> list[str]:
     """A run as a row under `HEADINGS`.
 

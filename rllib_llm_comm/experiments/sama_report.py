@@ -17,7 +17,7 @@ from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import one_sentence
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.files import read_text, write_atomically
 from rllib_llm_comm.planning.answer_authors import OWN, RANDOM, RULES
 from rllib_llm_comm.planning.answer_counts import authors_in
 
@@ -214,12 +214,12 @@ def _evaluations(record: StageRecord) -> list[dict[str, Any]]:
 def _manual(record: StageRecord, folder: Path) -> dict[str, Any]:
     told = record.summary
     sentence = f"{told['relevant']} of {told['paragraphs']} paragraphs were relevant; {told['facts']} facts."
-    text = (folder / record.outputs[0]).read_text(encoding="utf-8")
+    text = read_text(folder / record.outputs[0])
     return {"title": "Manual", "sentence": sentence, "text": text[:_SHOWN_TEXT]}
 
 
 def _translation(record: StageRecord, folder: Path) -> dict[str, Any]:
-    told, file = record.summary, json.loads((folder / record.outputs[0]).read_text(encoding="utf-8"))
+    told, file = record.summary, json.loads(read_text(folder / record.outputs[0]))
     sentence = (
         f"In {told['states']} random states {told['sentences_true']} sentences were true, {told['sentences_false']} "
         f"false and {told['sentences_unclear']} not understood. Of the effects of actions {told['actions_true']} were "
@@ -231,7 +231,7 @@ def _translation(record: StageRecord, folder: Path) -> dict[str, Any]:
 
 
 def _subgoals(record: StageRecord, folder: Path) -> dict[str, Any]:
-    told, file = record.summary, json.loads((folder / record.outputs[0]).read_text(encoding="utf-8"))
+    told, file = record.summary, json.loads(read_text(folder / record.outputs[0]))
     sentence = (
         f"{told['proposed']} states, {told['distinct']} distinct: {told['subgoals']} subgoals of the "
         f"{told['library']} that the game has, {told['goals']} goals, {told['refused']} refusals, "
@@ -244,7 +244,7 @@ def _subgoals(record: StageRecord, folder: Path) -> dict[str, Any]:
 
 def _rewards(record: StageRecord, folder: Path) -> dict[str, Any]:
     told, place = record.summary, folder / record.outputs[0]
-    file = json.loads((place / "agreement.json").read_text(encoding="utf-8"))
+    file = json.loads(read_text(place / "agreement.json"))
     sentence = (
         f"{told['with_code']} of {told['subgoals']} subgoals have reward code; {told['refused']} got none that can be "
         f"used, {told['disagree']} disagreed too much. The code agrees with the exact tests in {told['share']:.2%} of "

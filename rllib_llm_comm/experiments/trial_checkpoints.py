@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_llm_comm.files import digest_of, move_aside, sync_tree, write_atomically
+from rllib_llm_comm.files import digest_of, move_aside, read_text, sync_tree, write_atomically
 
 SEAL = "complete.json"
 _INCOMPLETE = "incomplete_"
@@ -96,7 +96,7 @@ def _files(checkpoint: Path) -> list[Path]:
 
 def _read_seal(checkpoint: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads((checkpoint / SEAL).read_text(encoding="utf-8"))
+        content = json.loads(read_text(checkpoint / SEAL))
     except (OSError, ValueError):
         return None
     valid = isinstance(content, dict) and all(isinstance(content.get(key), dict) for key in ("files", "metrics"))
@@ -157,6 +157,6 @@ def _read_tensors(path: Path) -> None:
 
 _READERS: dict[str, Callable[[Path], Any]] = {
     ".pkl": _read_pickle,
-    ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
+    ".json": lambda path: json.loads(read_text(path)),
     ".safetensors": _read_tensors,
 }

@@ -20,7 +20,7 @@ from rllib_llm_comm.experiments.trial_checkpoints import (
     sealed_metrics,
     whole_checkpoints,
 )
-from rllib_llm_comm.files import move_aside, write_atomically
+from rllib_llm_comm.files import move_aside, read_text, write_atomically
 
 if TYPE_CHECKING:
     from ray.tune.experiment import Trial
@@ -112,7 +112,7 @@ def repair_state(path: Path, folder: Path) -> list[str]:
     """
     from ray.tune.experiment import Trial
 
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = json.loads(read_text(path))
     told: list[str] = []
     repaired: list[tuple[str, str]] = []
     for description, metadata in content["trial_data"]:
@@ -182,7 +182,7 @@ def _trial_data(path: Path) -> list[Any]:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     except (OSError, ValueError):
         return None
 

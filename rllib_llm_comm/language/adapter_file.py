@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_text
 from rllib_llm_comm.language.base_model import KNOWN
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -74,7 +75,7 @@ def read_adapter_settings(folder: str | os.PathLike[str], role: str) -> dict[str
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ValueError(f"it is larger than {_MOST_BYTES} bytes")
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = json.loads(read_text(path))
         if not isinstance(settings, dict):
             raise ValueError("it is no JSON object")
         for name in ("peft_type", "r", "lora_alpha"):

@@ -18,6 +18,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import EMBEDDED, embedded_model_path, only_read
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.word_vectors import WORD_WIDTH, WordVectors
+from rllib_llm_comm.places import local_path
 
 MINILM = "minilm"
 PAD = 0
@@ -191,7 +192,8 @@ def _folder(name: str) -> Path | str:
         return embedded_model_path()
     if name == MINILM:
         return _minilm()
-    return Path(name).expanduser() if Path(name).expanduser().is_dir() else name
+    folder = local_path(name, "text_encoder")
+    return folder if folder.is_dir() else name
 
 
 def _minilm() -> Path:

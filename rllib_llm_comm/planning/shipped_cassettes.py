@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.places import local_path
 
 _ENDINGS = (".jsonl", ".jsonl.gz")
 _PLACE = "docs/results/planning/recordings"
@@ -44,7 +45,7 @@ def find_recording(named: str | os.PathLike[str]) -> Path:
     Raises:
         UserError: If it is neither.
     """
-    path = Path(named)
+    path = local_path(named, "cassette")
     if path.is_file():
         return path
     moved = next((file for file in _IN_CLONES if file.partition(".")[0] == str(named)), None)

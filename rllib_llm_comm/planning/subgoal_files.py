@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_text
+from rllib_llm_comm.places import local_path
 
 _MADE_BY = "make one with a stage `run: collect_subgoals`"
 
@@ -26,8 +27,9 @@ def read_record(path: str | os.PathLike[str], setting: str = "subgoals") -> tupl
         UserError: If there is no such file, or it is none.
     """
     named = f"`{setting}` is {str(path)!r}"
+    file = local_path(path, setting)
     try:
-        record = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        record = json.loads(read_text(file))
         texts = [str(entry["subgoal"]) for entry in record["subgoals"]]
     except OSError as error:
         raise UserError(f"{named}, which cannot be read ({error.strerror}); {_MADE_BY}.") from error
