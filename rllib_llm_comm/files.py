@@ -13,6 +13,7 @@ import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 
 import filelock
@@ -58,15 +59,35 @@ def read_text(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> str:
 
 def read_bytes(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> bytes:
     """The content of a regular file; arguments and errors as of `read_text`."""
-    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-        about = os.fstat(file.fileno())
-        if stat.S_ISDIR(about.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
-        if about.st_size > most:
+    with _regular(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
             raise OSError(errno.EFBIG, f"it is larger than {most >> 20} MiB", os.fspath(path))
         return file.read()
+
+
+def read_tail(path: str | os.PathLike[str], most: int) -> bytes:
+    """The end of a regular file.
+
+    Args:
+        path: The file.
+        most: The most bytes that are read.
+
+    Raises:
+        OSError: If it cannot be read, or is no regular file.
+    """
+    with _regular(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read(most)
+
+
+def _regular(path: str | os.PathLike[str]) -> BufferedReader:
+    """A regular file, opened without waiting for the other end of a pipe."""
+    file = os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
+    mode = os.fstat(file.fileno()).st_mode
+    if not stat.S_ISREG(mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is a folder" if stat.S_ISDIR(mode) else "it is no file", os.fspath(path))
+    return file
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -102,16 +123,19 @@ def replace_folder(new: Path, target: Path) -> None:
     """
     sync_tree(new)
     old = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.old")
-    if target.exists():
+    if os.path.lexists(target):
         os.replace(target, old)
     try:
         os.replace(new, target)
     except BaseException:
-        if old.exists():
+        if os.path.lexists(old):
             os.replace(old, target)
         raise
     _sync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    if old.is_symlink():  # what it leads to is not ours
+        old.unlink()
+    else:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def replace_files(new: Path, target: Path) -> None:

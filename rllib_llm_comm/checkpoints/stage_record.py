@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import read_text
 
 MARKER = "stage.json"
+_MOST = 1 << 26  # bytes
 
 
 class StageRecord(BaseModel):
@@ -47,10 +48,8 @@ def read_record(folder: Path) -> StageRecord | None:
     """
     path = folder / MARKER
     try:
-        if not path.is_file():  # a pipe would be waited for without end
-            return None
-        return StageRecord.model_validate_json(read_text(path))
-    except (OSError, UnicodeDecodeError, ValidationError):
+        return StageRecord.model_validate_json(read_text(path, _MOST))
+    except (OSError, ValueError, RecursionError):
         return None
 
 
