@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import hashlib
@@ -33,9 +34,43 @@ _FAULTS = {
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter one"),
 }
 # Beginnings of the names of folders that are filled and then renamed; files end in `.tmp`.
-_SCRATCH_FOLDERS = (".policy-", ".adapter-", ".report-")
+SCRATCH_FOLDERS = (".policy-", ".adapter-", ".report-")
+LARGEST_TEXT = 1 << 30
+"""The most bytes that a file of text or JSON may have, where nothing else is told."""
 _PIECE = 1 << 20  # bytes read at once
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
+
+
+def read_text(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> str:
+    """The text of a file that a user or another program wrote, with or without a byte-order mark.
+
+    Args:
+        path: A regular file in UTF-8; in UTF-16 if its mark says so.
+        most: The most bytes that it may have.
+
+    Raises:
+        OSError: If it cannot be read, is no regular file (a pipe or device could hold the program up without end), or
+            is larger.
+        UnicodeDecodeError: If it is no text.
+    """
+    content = read_regular(path, most)
+    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if marked else "utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_tail(path: str | os.PathLike[str], most: int) -> bytes:
+    """The end of a regular file.
+
+    Args:
+        path: The file.
+        most: The most bytes that are read.
+
+    Raises:
+        OSError: If it cannot be read, or is no regular file.
+    """
+    with open_regular(path) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read(most)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -71,16 +106,19 @@ def replace_folder(new: Path, target: Path) -> None:
     """
     sync_tree(new)
     old = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.old")
-    if target.exists():
+    if os.path.lexists(target):
         os.replace(target, old)
     try:
         os.replace(new, target)
     except BaseException:
-        if old.exists():
+        if os.path.lexists(old):
             os.replace(old, target)
         raise
     _sync(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
+    if old.is_symlink():  # what it leads to is not ours
+        old.unlink()
+    else:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def replace_files(new: Path, target: Path) -> None:
@@ -152,7 +190,7 @@ def open_regular(path: str | os.PathLike[str], most: int | None = None) -> Binar
         raise
 
 
-def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+def read_regular(path: str | os.PathLike[str], most: int = LARGEST_TEXT) -> bytes:
     """The content of a file of foreign origin (`open_regular`), read to its end or not at all.
 
     Args:
@@ -203,7 +241,7 @@ def read_foreign_json(path: str | os.PathLike[str], most: int) -> Any:
         ValueError: If it is no JSON in UTF-8, or is nested too deeply.
     """
     try:
-        return json.loads(read_regular(path, most).decode("utf-8-sig"))
+        return json.loads(read_text(path, most))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
 
@@ -227,7 +265,7 @@ def remove_scratch(folder: Path) -> None:
         folder: A folder into which nobody writes now; folders below it are looked at, too.
     """
     for path in list(folder.rglob("*")):
-        if path.is_dir() and path.name.startswith(_SCRATCH_FOLDERS):
+        if path.is_dir() and path.name.startswith(SCRATCH_FOLDERS):
             shutil.rmtree(path, ignore_errors=True)
         elif path.suffix == ".tmp" and path.is_file():
             path.unlink()
@@ -304,6 +342,15 @@ def state_folder() -> Path:
     It may not be there yet.
     """
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "rllib_llm_comm"
+
+
+def cache_folder() -> Path:
+    """This user's folder for what can be fetched or made again: `$XDG_CACHE_HOME/rllib_llm_comm`, by default below
+    `~/.cache`.
+
+    It may not be there yet.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rllib_llm_comm"
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from typing_extensions import Self
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import foreign_lines
+from rllib_llm_comm.places import is_remote, local_path
 
 SESSION, DECISIONS = "session.jsonl", "decisions.parquet"
 FORMAT = 1
@@ -157,7 +158,9 @@ class Session(_Part):
 
 def is_session(path: str | os.PathLike[str]) -> bool:
     """True if a path is the folder of a session, or its `session.jsonl`."""
-    found = Path(path).expanduser()
+    if is_remote(path):
+        return False
+    found = local_path(path)
     return (found / SESSION).is_file() or (found.name == SESSION and found.is_file())
 
 
@@ -170,7 +173,7 @@ def read_session(path: str | os.PathLike[str]) -> Session:
     Raises:
         UserError: If there is none, or it is damaged.
     """
-    found = Path(path).expanduser()
+    found = local_path(path, "session")
     file = found if found.name == SESSION else found / SESSION
     episodes: dict[int, dict[str, Any]] = {}
     head: dict[str, Any] | None = None

@@ -23,7 +23,7 @@ from rllib_llm_comm.envs.overcooked_ai.recipes import (
     ingredients,
 )
 from rllib_llm_comm.errors import UserError, did_you_mean
-from rllib_llm_comm.files import read_regular
+from rllib_llm_comm.files import read_text
 
 KEYS = (
     "grid",
@@ -68,7 +68,7 @@ def read_layout_file(path: str | Path) -> dict[str, Any]:
     """
     source = Path(path)
     try:
-        tree = ast.parse(read_regular(source, _MOST_BYTES).decode("utf-8-sig").strip(), mode="eval")
+        tree = ast.parse(read_text(source, _MOST_BYTES).strip(), mode="eval")
         params = ast.literal_eval(_Infinities().visit(tree))
     except (OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UserError(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.envs.overcooked_ai.layouts import Layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import Subgoal, parse_subgoal
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import read_foreign_json
+from rllib_llm_comm.places import local_path
 
 MOST_BYTES = 16 * 2**20
 """Largest file of subgoals."""
@@ -37,8 +37,9 @@ def read_subgoal_file(path: str | os.PathLike[str], layout: Layout) -> frozenset
         UserError: If there is no such file, it holds no subgoals or those of another kitchen, or one cannot be read.
     """
     named = f"`subgoal_file` is {str(path)!r}"
+    file = local_path(path, "subgoal_file")
     try:
-        record = read_foreign_json(Path(path).expanduser(), MOST_BYTES)
+        record = read_foreign_json(file, MOST_BYTES)
         kitchen, texts = dict(record["kitchen"]), [str(entry["subgoal"]) for entry in record["subgoals"]]
     except OSError as error:
         raise UserError(f"{named}, which cannot be read ({error.strerror}); {_MADE_BY}.") from error

@@ -21,6 +21,7 @@ from rllib_llm_comm.envs.overcooked_ai.original_games import read_games
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON, NUM_ACTIONS, Kitchen
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.files import read_foreign_json
+from rllib_llm_comm.places import local_path
 from rllib_llm_comm.session_files import is_session
 
 PLAYERS = ("both", "0", "1")
@@ -100,7 +101,7 @@ def read_demonstrations(path: str | Path, layout: Any = None, dynamics: str | No
     if is_session(path):
         return read_session_demonstrations(path)
     try:
-        games = list(read_games(read_foreign_json(path, _MOST_BYTES), layout, dynamics))
+        games = list(read_games(read_foreign_json(local_path(path), _MOST_BYTES), layout, dynamics))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         if isinstance(error, UserError):
             raise

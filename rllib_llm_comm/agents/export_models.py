@@ -23,10 +23,11 @@ from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.policy_folder import LANGUAGE, find_policy, load_core, load_cores, read_manifest
 from rllib_llm_comm.agents.recorded_settings import withhold
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import disk_error, replace_folder
+from rllib_llm_comm.files import disk_error, read_text, replace_folder
 from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.progress_bar import without_progress_bar
+from rllib_llm_comm.places import local_path
 
 BASE = "base"
 
@@ -55,7 +56,7 @@ def export_models(
         UserError: If the checkpoint has no language model or cannot be loaded, its base is quantized, or the folder
             holds something or cannot be written.
     """
-    target = Path(folder).expanduser().absolute()
+    target = local_path(folder, "folder").absolute()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"`folder` is {str(folder)!r}, which is there already; give a folder that is empty or new.")
     cores = _load(checkpoint, base_model, trust)
@@ -121,7 +122,7 @@ def _write_model(core: LLMCommCore, place: Path, model: Any = None) -> None:
 def _name_base(core: LLMCommCore, place: Path, base: Path) -> None:
     """Gives an adapter folder the place of its base, and the tokenizer that pipelines look for beside it."""
     path = place / ADAPTER_CONFIG
-    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings = json.loads(read_text(path))
     path.write_text(json.dumps({**settings, "base_model_name_or_path": str(base)}, indent=2) + "\n", encoding="utf-8")
     core.lm.base.tokenizer.save_pretrained(place)
 

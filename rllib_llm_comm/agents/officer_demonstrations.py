@@ -32,6 +32,7 @@ from rllib_llm_comm.envs.minirts.view.compiled_officer_view import observe
 from rllib_llm_comm.envs.minirts.view.officer_view import officer_spaces
 from rllib_llm_comm.errors import UserError, require_choice, require_number, require_whole
 from rllib_llm_comm.files import disk_error, read_foreign_json, write_atomically
+from rllib_llm_comm.places import local_path
 
 INDEX = "demonstrations.json"
 ACTION, GAME = "action", "game"
@@ -174,7 +175,7 @@ def write_demonstrations(
     Raises:
         UserError: If the folder cannot be written, or holds anything else.
     """
-    how, root = settings or DemonstrationSettings(), Path(folder)
+    how, root = settings or DemonstrationSettings(), local_path(folder, "folder")
     env, games = how.env(), _begun(root, how)
     while len(games) < how.games:
         first = len(games)
@@ -202,7 +203,7 @@ def read_demonstrations(folder: str | os.PathLike[str]) -> OfficerRows:
     Raises:
         UserError: If it is damaged or no such folder.
     """
-    root = Path(folder)
+    root = local_path(folder, "demonstrations")
     index = _index(root)
     if index is None:
         raise UserError(f"{str(root)!r} has no {INDEX}; write one with `rllib officer demonstrations`.")

@@ -13,6 +13,7 @@ from typing import Any
 from rllib_llm_comm.agents.settings import FromMapping, require_whole
 from rllib_llm_comm.checkpoints.find_checkpoint import is_named
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
+from rllib_llm_comm.places import local_path
 
 SCRIPTED, RANDOM, STAY = "scripted", "random", "stay"
 FUNCTION, CHECKPOINT = "function", "checkpoint"
@@ -149,7 +150,7 @@ def with_absolute_paths(pool: Sequence[PartnerSettings]) -> tuple[PartnerSetting
         pool: The partners; their names stay.
     """
     return tuple(
-        dataclasses.replace(partner, policy=str(Path(partner.policy).expanduser().absolute()))
+        dataclasses.replace(partner, policy=str(local_path(partner.policy, "policy").absolute()))
         if partner.kind == CHECKPOINT and not is_named(partner.policy)
         else partner
         for partner in pool

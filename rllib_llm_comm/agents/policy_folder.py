@@ -43,6 +43,7 @@ from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.base_model import KNOWN, BaseModel
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE
 from rllib_llm_comm.language.weights import read_weights
+from rllib_llm_comm.places import fetched
 
 __all__ = [
     "GROUNDED", "LANGUAGE", "NUMERIC", "POLICY_FOLDER", "PolicyExport", "PolicyManifest", "base_model_digest",
@@ -287,7 +288,7 @@ def load_message_adapter(
     Raises:
         UserError: If there is none, or it belongs to another base model.
     """
-    root = Path(path).expanduser()
+    root = fetched(path, "checkpoint")
     base = core.lm.base
     if (root / ADAPTER_CONFIG).is_file():
         trained_on = base_of_adapter(read_adapter_settings(root, MESSAGE))
@@ -323,7 +324,7 @@ def check_message_adapter(
     Raises:
         UserError: If there is none, or it belongs to another base model or format.
     """
-    root = Path(path).expanduser()
+    root = fetched(path, "checkpoint")
     if (root / ADAPTER_CONFIG).is_file():
         adapters = [root]
         trained_on = base_of_adapter(read_adapter_settings(root, MESSAGE))

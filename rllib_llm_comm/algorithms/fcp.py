@@ -22,6 +22,7 @@ from rllib_llm_comm.algorithms.self_play_ppo import SelfPlayPPO, SelfPlayPPOConf
 from rllib_llm_comm.env_runners.kitchen_partners import uniform_pool
 from rllib_llm_comm.envs.overcooked_ai.rules import HORIZON
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, require_number, require_whole
+from rllib_llm_comm.places import local_path
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -150,7 +151,7 @@ class FCPConfig(BestResponsePPOConfig):
     def _take_population(self, where: Any) -> None:
         if not isinstance(where, str | Path):
             raise UserError(f"`population_from` is {where!r} but must be the path of a checkpoint of FCP, or null.")
-        self.population_from = os.path.abspath(os.path.expanduser(where))
+        self.population_from = str(local_path(where, "population_from").absolute())
         if not os.path.exists(self.population_from):
             raise UserError(
                 f"`population_from` is {self.population_from!r}, where nothing is; give a checkpoint of FCP. If it was "

@@ -27,6 +27,7 @@ from rllib_llm_comm.checkpoints.find_checkpoint import is_named
 from rllib_llm_comm.env_runners.plain_errors import raise_told
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
+from rllib_llm_comm.places import local_path
 
 
 class PolicyCheckpointMixin(TrialsInTurn):
@@ -117,7 +118,7 @@ class PolicyCheckpointMixin(TrialsInTurn):
         Raises:
             UserError: If there is none at `path`, or it belongs to another base model.
         """
-        place = path if is_named(path) else os.path.abspath(os.path.expanduser(path))
+        place = path if is_named(path) else str(local_path(path, "message_checkpoint").absolute())
         on_first_learner(self, _load_messages, everywhere=True, path=place)
         self._sync_runners()
 

@@ -30,6 +30,7 @@ from rllib_llm_comm.callbacks.planned_subgoals import AddPlannedSubgoals
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
 from rllib_llm_comm.connectors.message_exchange import MessageExchange
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.places import local_path
 from rllib_llm_comm.planning.subgoal_observations import ALL
 from rllib_llm_comm.planning.tracking import PATIENCE
 
@@ -56,7 +57,7 @@ def export_policy(algo: Algorithm, folder: str | os.PathLike[str], *, env: str |
         UserError: If no module can be exported, nobody knows how its agents talk or which agent acts by which module,
             or the folder holds something else.
     """
-    target = _target(Path(folder).expanduser())
+    target = _target(local_path(folder, "folder"))
     if hasattr(algo, "save_policy"):  # an algorithm of this package knows more than its modules and connectors
         algo.save_policy(target)
         return target

@@ -18,7 +18,8 @@ from typing import IO, Any
 
 from rllib_llm_comm.chat.chat_model import ChatAnswer, cut_at
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import claim_file, write_atomically
+from rllib_llm_comm.files import claim_file, read_text, write_atomically
+from rllib_llm_comm.places import local_path
 
 
 def request_key(request: Mapping[str, Any]) -> str:
@@ -83,14 +84,14 @@ class AnswerCache:
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         """Names the folder; it is made with the first answer."""
-        self._folder = Path(folder) / "answers" if folder is not None else None
+        self._folder = local_path(folder, "cache_dir") / "answers" if folder is not None else None
 
     def get(self, key: str) -> ChatAnswer | None:
         """The answer, or `None`; a damaged entry is as good as none."""
         if self._folder is None:
             return None
         try:
-            found = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
+            found = json.loads(read_text(self._folder / f"{key}.json"))
         except (OSError, ValueError, RecursionError):
             return None
         answer = found.get("answer") if isinstance(found, dict) and found.get("key") == key else None
@@ -125,7 +126,7 @@ class SpendingLedger:
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         """Begins an entry of its own beside those of earlier clients."""
-        self._folder = Path(folder) / "spending" if folder is not None else None
+        self._folder = local_path(folder, "cache_dir") / "spending" if folder is not None else None
         self._file = f"{uuid.uuid4().hex}.json"
         self._own = 0.0
 
@@ -143,7 +144,7 @@ class SpendingLedger:
             if path.name == self._file:
                 continue
             try:
-                cost = float(json.loads(path.read_text(encoding="utf-8"))["cost"])
+                cost = float(json.loads(read_text(path))["cost"])
                 if not math.isfinite(cost):
                     raise ValueError(cost)
             except (OSError, ValueError, KeyError, TypeError) as error:

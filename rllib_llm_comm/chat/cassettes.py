@@ -30,6 +30,7 @@ from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.chat.turns import QuestionLocks, others_go_on
 from rllib_llm_comm.chat.usage import ChatCounters, count_in_scopes
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.places import local_path
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Cassette:
         """
         if client is not None and str(path).endswith(PACKED):
             raise UserError(f"The cassette {str(path)!r} is packed and cannot grow; unpack it with gunzip to record.")
-        self.path, self.client = Path(path), client
+        self.path, self.client = local_path(path, "cassette"), client
         self.counters = ChatCounters() if client is None else client.counters
         self.header: dict[str, Any] = {}
         self.played: Counter[str] = Counter()

@@ -11,6 +11,7 @@ from rllib_llm_comm.chat.endpoint import check_address, read_key, shown
 from rllib_llm_comm.chat.network import build_client
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
+from rllib_llm_comm.places import local_path
 
 if TYPE_CHECKING:
     import openai
@@ -66,7 +67,9 @@ class MessageServer:
                 raise UserError(f"`message_server.{name}` is {value!r} but must be a number of at least {least:g}.")
         self.base_url, self.model, self.api_key_env = base_url, model, api_key_env
         self.timeout, self.max_retries, self.prompts_per_request = timeout, max_retries, prompts_per_request
-        self.adapter_folder = None if adapter_folder is None else Path(adapter_folder).expanduser().resolve()
+        self.adapter_folder = (
+            None if adapter_folder is None else local_path(adapter_folder, "message_server.adapter_folder").resolve()
+        )
         self._name = model
         self._adapter: Path | None = None
 

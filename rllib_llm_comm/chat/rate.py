@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from rllib_llm_comm.files import claim_file, state_folder
+from rllib_llm_comm.files import claim_file, read_text, state_folder
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +71,6 @@ class SharedRate:
 def _read(file: Path) -> float:
     """The start of the latest request, in seconds since 1970; 0 if there was none or nobody can tell."""
     try:
-        return float(file.read_text(encoding="utf-8"))
+        return float(read_text(file))
     except (OSError, ValueError):
         return 0.0

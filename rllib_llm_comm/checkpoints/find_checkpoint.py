@@ -9,17 +9,18 @@ from rllib_llm_comm.checkpoints.hub import fetch_policy, is_on_hub
 from rllib_llm_comm.checkpoints.stage_record import MARKER, read_record, require_readable
 from rllib_llm_comm.checkpoints.zoo import is_shipped, shipped_policy
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.places import fetched, is_remote
 
 _POLICY = "policy"
 
 
 def is_named(path: str | os.PathLike[str]) -> bool:
-    """True if a checkpoint is given by a name (`zoo:NAME`, `hf:user/repo`) and not by its place.
+    """True if a checkpoint is not given by its place on this machine: `zoo:NAME`, `hf:user/repo`, `s3://BUCKET/...`.
 
     Args:
         path: As of `find_checkpoint`.
     """
-    return is_shipped(path) or is_on_hub(path)
+    return is_shipped(path) or is_on_hub(path) or is_remote(path)
 
 
 def find_checkpoint(path: str | os.PathLike[str]) -> Path:
@@ -27,8 +28,8 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
 
     Args:
         path: A checkpoint or trial folder, a stage's folder (of `run: clone_officer`, too), or the folder above the
-            stages (of which the one trained last is taken); or `zoo:NAME` for a policy that comes with the package, or
-            `hf:user/repo` for one on the Hugging Face hub.
+            stages (of which the one trained last is taken), at `s3://BUCKET/...`, too; or `zoo:NAME` for a policy that
+            comes with the package, or `hf:user/repo` for one on the Hugging Face hub.
 
     Raises:
         UserError: If nothing is there, or a stage has several checkpoints or none.
@@ -37,7 +38,7 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
         return shipped_policy(path)
     if is_on_hub(path):
         return fetch_policy(path)
-    folder = Path(path).expanduser()
+    folder = fetched(path, "checkpoint")
     if not folder.exists():
         parent = folder.parent
         near = [entry.name for entry in parent.iterdir() if entry.is_dir()] if parent.is_dir() else []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import read_regular
+from rllib_llm_comm.files import read_text
 
 MARKER = "stage.json"
 _MOST_BYTES = 2**26
@@ -50,8 +50,8 @@ def read_record(folder: Path) -> StageRecord | None:
     """
     path = folder / MARKER
     try:
-        return StageRecord.model_validate_json(read_regular(path, _MOST_BYTES).decode("utf-8-sig"))
-    except (OSError, UnicodeDecodeError, ValidationError):
+        return StageRecord.model_validate_json(read_text(path, _MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import signal
 import sys
 from typing import Annotated, NoReturn
@@ -29,9 +31,11 @@ from rllib_llm_comm.cli import (
     train,
     zoo,
 )
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.cli.options import take_paths
+from rllib_llm_comm.errors import UserError, shown
 from rllib_llm_comm.experiments.console import StoppedError, err, say, say_error, state
 from rllib_llm_comm.files import disk_fault
+from rllib_llm_comm.places import is_text
 
 cli = typer.Typer(
     name="rllib",
@@ -57,6 +61,7 @@ cli.add_typer(planning.app, name="planning")
 cli.add_typer(example.app, name="example")
 cli.add_typer(check.app, name="check")
 cli.add_typer(zoo.app, name="zoo")
+take_paths(cli)
 
 
 def _show_version(asked: bool) -> None:
@@ -81,7 +86,11 @@ def root(
 def app() -> None:
     """Entry point of the console script: errors become one sentence and exit code 1, ctrl-C and SIGTERM 130."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what is cleared up after ctrl-C is after SIGTERM, too
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no error
     try:
+        _check_process()
         cli()
     except (UserError, ChatError) as error:
         say_error(error, state.verbosity)
@@ -99,6 +108,17 @@ def app() -> None:
         say_error(error, state.verbosity)
         err.print("This looks like a bug of the program; run again with -vv for the traceback.")
         sys.exit(1)
+
+
+def _check_process() -> None:
+    """Refuses paths that are not UTF-8: pages, records and Ray cannot name them.
+
+    Raises:
+        UserError: If one was given, or the current folder or the user's home is such a path.
+    """
+    for text in (os.getcwd(), *sys.argv[1:], os.path.expanduser("~")):
+        if not is_text(text):
+            raise UserError(f"{shown(text)} is not UTF-8, as paths and other words of commands must be; rename it.")
 
 
 def _say_stopped() -> NoReturn:

@@ -7,11 +7,14 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Option
+from typer import Option, Typer
+from typer.models import OptionInfo
 
 from rllib_llm_comm.experiments.experiment_file import load_json_option
+from rllib_llm_comm.places import local_path
 
 Imports = Annotated[
     list[str] | None,
@@ -105,3 +108,41 @@ def _value(given: Any, read: Read | None) -> Any:
     if given is None or read is None:
         return given
     return [read(text) for text in given] if isinstance(given, list) else read(given)
+
+
+def take_paths(app: Typer) -> None:
+    """Makes all commands of an application take paths of this machine and `file:///...` in their options of type
+    `Path`, and refuse other URIs.
+
+    Args:
+        app: The application, with all its commands.
+    """
+    for info in app.registered_commands:
+        info.callback = _with_local_paths(info.callback) if info.callback else None
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            take_paths(group.typer_instance)
+
+
+def _with_local_paths(command: Callable[..., Any]) -> Callable[..., Any]:
+    hints = typing.get_type_hints(command, include_extras=True)
+
+    def local(name: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [local(name, item) for item in value]
+        return local_path(value, _typed_name(name, hints.get(name))) if isinstance(value, Path) else value
+
+    @functools.wraps(command)
+    def checked(**values: Any) -> Any:
+        return command(**{name: local(name, value) for name, value in values.items()})
+
+    return checked
+
+
+def _typed_name(name: str, hint: Any) -> str:
+    """The name of a parameter as users type it: `--json`, or `FOLDER` of an argument."""
+    told = next((part for part in getattr(hint, "__metadata__", ()) if isinstance(part, OptionInfo)), None)
+    if told is None:
+        return name.upper()
+    written = (told.default, *(told.param_decls or ()))
+    return next((str(one) for one in written if str(one).startswith("--")), "--" + name.replace("_", "-"))

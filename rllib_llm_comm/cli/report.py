@@ -7,12 +7,17 @@ from typing import Annotated
 
 import typer
 
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.report_run import run_report
+from rllib_llm_comm.experiments.runs_view import is_figure
+from rllib_llm_comm.places import fetched, is_remote
 
 
 def command(
-    folders: Annotated[list[Path], typer.Argument(help="Folder that `rllib study` wrote, or that of a report.")],
+    folders: Annotated[
+        list[str], typer.Argument(help="Folder that `rllib study` wrote, or that of a report; s3://..., too.")
+    ],
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Folder of the report; by default report/ in the first folder.")
     ] = None,
@@ -32,5 +37,7 @@ def command(
 
         rllib report results/study --marl-eval study.json
     """
-    page = run_report(folders, out_folder, marl_eval)
+    if out_folder is None and is_remote(folders[0]):
+        raise UserError(f"`--out` is missing, since the report of {folders[0]!r} is written to this machine; give it.")
+    page = run_report([fetched(folder, "FOLDERS", is_figure) for folder in folders], out_folder, marl_eval)
     say(f"Open {short_path(page)} in a browser.")

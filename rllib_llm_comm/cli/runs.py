@@ -8,12 +8,14 @@ from typing import Annotated
 from typer import Argument, Option
 
 from rllib_llm_comm.experiments.pipeline import DEFAULT_STORAGE
-from rllib_llm_comm.experiments.runs_view import show_runs
+from rllib_llm_comm.experiments.runs_view import is_figure, show_runs
+from rllib_llm_comm.places import fetched
 
 
 def command(
     folders: Annotated[
-        list[Path] | None, Argument(help="A folder of results (./results by default) to list, or two runs to compare.")
+        list[str] | None,
+        Argument(help="A folder of results (./results by default) to list, or two runs to compare; s3://..., too."),
     ] = None,
     every: Annotated[bool, Option("--all", help="List stages that train nothing, too.")] = False,
     html: Annotated[
@@ -31,4 +33,5 @@ def command(
 
         rllib runs results/verco/verco.old-1 results/verco/verco
     """
-    show_runs(folders or [Path(DEFAULT_STORAGE)], every=every, html=html, as_json=as_json)
+    places = [fetched(folder, "FOLDERS", is_figure) for folder in folders or [DEFAULT_STORAGE]]
+    show_runs(places, every=every, html=html, as_json=as_json)

@@ -12,7 +12,7 @@ from rllib_llm_comm.cli.options import Imports, Trust
 from rllib_llm_comm.cli.train_options import Address, Cpus, Gpus, Name, Storage, Track
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
-from rllib_llm_comm.experiments.report_run import run_report
+from rllib_llm_comm.experiments.report_run import PAGE, REPORT, run_report
 from rllib_llm_comm.experiments.run_experiments import run_study
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 
@@ -64,8 +64,8 @@ def study_file(
         ray_num_cpus=ray_num_cpus, ray_num_gpus=ray_num_gpus, track=track, modules=modules, trust=trust,
         verbose=verbose,
     )  # fmt: skip
-    folder, failed = run_study(file, settings, scenario or (), system or ())
-    say(f"Open {short_path(run_report([folder]))} in a browser.")
+    folder, failed = run_study(file, settings, scenario or (), system or (), after=lambda folder: run_report([folder]))
+    say(f"Open {short_path(folder / REPORT / PAGE)} in a browser.")
     if failed:
         raise UserError(
             f"The report lacks {', '.join(failed)}, which failed or needed what failed (see above); correct the cause "

@@ -16,6 +16,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.replay import headline
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.places import local_path
 
 _TALLEST = 560
 _PANEL = 340
@@ -61,7 +62,7 @@ def write_animation(episode: Episode, path: str | os.PathLike[str], *, milliseco
     durations = [milliseconds] * (len(few) - 1) + [_LAST * milliseconds]
     stream = io.BytesIO()
     few[0].save(stream, "GIF", save_all=True, append_images=few[1:], duration=durations, loop=0, optimize=True)
-    target = Path(path)
+    target = local_path(path)
     write_atomically(target, stream.getvalue())
     return target
 

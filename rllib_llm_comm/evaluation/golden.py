@@ -18,6 +18,7 @@ from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden_report import GoldenReport
 from rllib_llm_comm.lazy import load
+from rllib_llm_comm.places import local_path
 
 
 def read_episodes(path: str | Path) -> Iterator[dict[str, Any]]:
@@ -32,11 +33,11 @@ def read_episodes(path: str | Path) -> Iterator[dict[str, Any]]:
     Raises:
         UserError: If the file cannot be read, or a line is not a JSON object.
     """
-    source = Path(path)
+    source = local_path(path)
     try:
         with source.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(source, "rt", encoding="utf-8") if zipped else source.open(encoding="utf-8") as lines:
+        with gzip.open(source, "rt", encoding="utf-8-sig") if zipped else source.open(encoding="utf-8-sig") as lines:
             # A .json file is one object, perhaps over several lines.
             whole = source.name.endswith((".json", ".json.gz"))
             for number, line in enumerate([lines.read().replace("\n", " ")] if whole else lines, 1):

@@ -23,6 +23,7 @@ from rllib_llm_comm.evaluation.replay_schema import (
 from rllib_llm_comm.evaluation.rollout import Episode
 from rllib_llm_comm.evaluation.tiles import TileSheets
 from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.places import local_path
 from rllib_llm_comm.planning.answer_counts import authors_in
 
 # Figures that the tree of plans shows in full.
@@ -53,7 +54,7 @@ def write_replay(
         The path.
     """
     sides = {"": [episodes] if isinstance(episodes, Episode) else list(episodes)}
-    return _write(sides, Path(path), title, stand_ins)
+    return _write(sides, local_path(path), title, stand_ins)
 
 
 def write_comparison(
@@ -74,7 +75,7 @@ def write_comparison(
     Returns:
         The path.
     """
-    return _write({name: list(episodes) for name, episodes in sides.items()}, Path(path), title, stand_ins)
+    return _write({name: list(episodes) for name, episodes in sides.items()}, local_path(path), title, stand_ins)
 
 
 def _write(sides: Mapping[str, Sequence[Episode]], target: Path, title: str, stand_ins: Sequence[str]) -> Path:

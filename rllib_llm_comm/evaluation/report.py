@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.agents.settings import DRAWN
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.figures import draw_bars, draw_curves, looks, to_png
 from rllib_llm_comm.evaluation.page_templates import render_page
 from rllib_llm_comm.evaluation.statistics import (
@@ -100,7 +102,15 @@ def write_report(results: StudyResults, folder: Path) -> Path:
 
     Returns:
         The page.
+
+    Raises:
+        UserError: If the folder is a link: a study from elsewhere could lead it to any place.
     """
+    if folder.is_symlink():
+        raise UserError(
+            f"{str(folder)!r} is a link to {os.path.realpath(folder)!r}, where the report would replace files; remove "
+            "it, or give that folder itself with `--out`."
+        )
     summary = summarise(results)
     pictures = _pictures(results, summary)
     empty = [

@@ -17,7 +17,7 @@ from rllib_llm_comm.envs.overcooked_ai.game import ENV_ID
 from rllib_llm_comm.envs.overcooked_ai.layouts import get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoals import all_subgoals, subgoal_text
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.files import read_text, write_atomically
 from rllib_llm_comm.planning.planning_game import PlanningGame
 from rllib_llm_comm.planning.preparation import Transition, open_game, preparation_of
 from rllib_llm_comm.planning.rewards.reward_agreement import Agreement, measure_agreement
@@ -151,7 +151,7 @@ class RewardCodeScores:
         """The code of a subgoal, and why there is none."""
         path = code_path(self.folder, layout, text)
         if path.exists():
-            return path.read_text(encoding="utf-8"), ""
+            return read_text(path), ""
         if self.model is None:
             return "", ""
         agent = next(agent for agent in game.agents if text in game.library(agent))

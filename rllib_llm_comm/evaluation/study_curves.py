@@ -19,6 +19,8 @@ METRICS = ("return", "success_rate", "length", "entropy", "message_words", "scor
 _IF_ANY = ("score",)
 # A mean over fewer episodes says little, and the quickest end first.
 _LEAST_EPISODES = 30
+CURVE_ERRORS = (OSError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""Errors of `read_curve`: of files, and of rows that RLlib did not write."""
 # Tune's entries for some figures that are not a number.
 _NO_NUMBER = (None, "null")
 
@@ -86,7 +88,7 @@ def read_curves(stage: Path) -> list[Curve]:
     for path in files:
         try:
             curves.append(read_curve(path))
-        except (OSError, ValueError, TypeError, AttributeError) as error:
+        except CURVE_ERRORS as error:
             remedy = f"remove {str(stage)!r} and type the command of the study again"
             raise damaged(path, f"no results of a trial ({type(error).__name__}: {error})", remedy) from error
     return curves

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
 from rllib_llm_comm.checkpoints.find_checkpoint import is_named
 from rllib_llm_comm.checkpoints.zoo import is_shipped, shipped_policy
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.places import fetched, local_path, scheme_of
 
 
 def require_path(setting: str, path: str) -> None:
@@ -19,7 +21,7 @@ def require_path(setting: str, path: str) -> None:
     Raises:
         UserError: If nothing is there.
     """
-    if not Path(path).expanduser().exists():
+    if not local_path(path, setting).exists():
         raise UserError(
             f"`{setting}` is {path!r} but nothing is there; give a path that exists, or the `${{NAME}}` of a stage "
             "above."
@@ -43,3 +45,39 @@ def require_checkpoint(setting: str, path: str) -> None:
             shipped_policy(path)
         except UserError as error:
             raise UserError(f"In `{setting}`: {error}") from None
+
+
+# Settings that are read and never written; a stage gets a copy of what lies in a store.
+_READ = (
+    "base_model", "checkpoint", "demonstrations", "input", "input_", "manual", "message_checkpoint", "officer", "paper",
+    "partners", "policy", "population_from", "reference", "restore", "subgoal_file", "text_encoder", "translation",
+)  # fmt: skip
+# RLlib's own algorithms read and write these themselves, wherever pyarrow can.
+_OFFLINE_DATA = ("input", "input_", "output")
+_ADDRESSES = ("http", "https", "ws", "wss")
+
+
+def on_this_machine(setting: str, values: Mapping[str, Any], rllibs_own: bool = False) -> dict[str, Any]:
+    """Settings with paths of this machine in place of URIs.
+
+    Args:
+        setting: The name above them, for messages.
+        values: The settings.
+        rllibs_own: True if they are of an algorithm of RLlib's own.
+
+    Raises:
+        UserError: If a URI is of an unknown kind, leads to nothing, or is of a setting that cannot lie in a store.
+    """
+
+    def local(name: str, key: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {inner: local(f"{name}.{inner}", str(inner), item) for inner, item in value.items()}
+        if isinstance(value, list):
+            return [local(name, key, item) for item in value]
+        if not isinstance(value, str) or "://" not in value or scheme_of(value) in ("", *_ADDRESSES):
+            return value
+        if rllibs_own and key in _OFFLINE_DATA and scheme_of(value) != "memory":
+            return value
+        return str(fetched(value, name) if key in _READ else local_path(value, name))
+
+    return {key: local(f"{setting}.{key}", key, value) for key, value in values.items()}

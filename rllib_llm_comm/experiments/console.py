@@ -15,6 +15,7 @@ from rich.table import Table
 
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.errors import UserError, without_passwords
+from rllib_llm_comm.places import original_of
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -176,8 +177,10 @@ def cause_of(error: BaseException | str) -> tuple[str, str]:
 
 
 def short_path(path: str | Path) -> str:
-    """A path relative to the current folder where it lies below it."""
+    """A path relative to the current folder where it lies below it; of a copy from a store the URI there."""
     absolute = Path(path).absolute()
+    if uri := original_of(absolute):
+        return uri
     try:
         return str(absolute.relative_to(Path.cwd()))
     except ValueError:

@@ -20,6 +20,7 @@ from pydantic import ConfigDict, Field, model_validator
 from rllib_llm_comm.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.experiments.console import one_line
 from rllib_llm_comm.experiments.validation import StrictSettings
+from rllib_llm_comm.files import read_text
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.+-]*")
 # Keys of still older files and what they are called inside `checkpoint_config`.
@@ -372,7 +373,7 @@ _Loader.add_implicit_resolver(
 
 def _load_text(path: Path) -> Any:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except UnicodeDecodeError:
         raise UserError(f"{path} is no text file (UTF-8).") from None
     kind, parse = ("JSON", _parse_json) if path.suffix.lower() == ".json" else ("YAML", _parse_yaml)

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.files import read_text
 
 # Sub-packages made of the project's top-level folders (see setup.cfg).
 _FOLDERS = {"tuned_examples": ".yaml", "examples": ".py"}
@@ -56,7 +57,7 @@ def description(path: Path) -> str:
     Args:
         path: The example.
     """
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     if path.suffix == ".py":
         words = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]
     else:

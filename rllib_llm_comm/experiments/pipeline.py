@@ -24,11 +24,13 @@ from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record, require_readable
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import stages_without_tune, tune_stage
+from rllib_llm_comm.experiments.checkpoint_paths import on_this_machine
 from rllib_llm_comm.experiments.console import StoppedError, one_line, out, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
 from rllib_llm_comm.experiments.played_games import check_played_games
 from rllib_llm_comm.experiments.prerequisites import check_base_models
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_runs
+from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.resume import unsigned_parts
 from rllib_llm_comm.experiments.search_space import check_searches, grid_points, seeds_of
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
@@ -49,6 +51,7 @@ def run_file(
     settings: TrainSettings,
     before: Callable[[], None] = lambda: None,
     keep_going: bool = False,
+    after: Callable[[], object] = lambda: None,
 ) -> list[str]:
     """Checks all stages, then runs them.
 
@@ -57,6 +60,7 @@ def run_file(
         settings: Settings of the run.
         before: Called after all checks, before anything runs.
         keep_going: True if a stage that fails is told and passed over, together with those that use it.
+        after: Called when everything has run; what it writes to the results' folder is sent with them.
 
     Returns:
         The stages that failed or were passed over.
@@ -68,11 +72,23 @@ def run_file(
 
     def folder(name: str, experiment: Any) -> Path:
         storage = settings.storage_path or experiment.storage_path or DEFAULT_STORAGE
-        return Path(storage).expanduser() / file.name / name
+        setting = "--storage-path" if settings.storage_path else f"{name}.storage_path"
+        return results_folder(storage, file.name, setting) / name
 
     made = make_stages(file.experiments, folder, file.digest, stages_without_tune.config_identity)
     track = tuple(settings.track or ())
     stages = [replace(stage, trust=settings.trust, track=track) for stage in made]
+    with sent({stage.folder.parent for stage in stages}):
+        failed = _check_and_run(file, settings, stages, before, keep_going)
+        after()
+    return failed
+
+
+def _check_and_run(
+    file: ExperimentFile, settings: TrainSettings, stages: list[Stage], before: Callable[[], None], keep_going: bool
+) -> list[str]:
+    """Checks all stages, then runs them; see `run_file`."""
+    track = tuple(settings.track or ())
     records = _finished(stages, settings.resume)
     to_run = [stage.name for stage in stages if stage.name not in records]
     training = [stage for stage in stages if _needs_ray(stage)]
@@ -279,9 +295,13 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
     own = seeds_of(stage.experiment.config)
     same_seeds = [name for name in stage.uses if own and seeds.get(name) == own]
     config = resolve(stage.experiment.config, outputs, many, same_seeds)
+    default = None if many else tune_stage.default_config(stage)
+    rllibs_own = default is not None and type(default).__module__.startswith("ray.")
+    config = on_this_machine(f"{stage.name}.config", config, rllibs_own)
+    restore = on_this_machine(stage.name, {"restore": resolve(stage.experiment.restore, outputs)})["restore"]
     changes = {
         "config": {key: _checkpoint_of(value) if key in _CHECKPOINTS else value for key, value in config.items()},
-        "restore": _checkpoint_of(resolve(stage.experiment.restore, outputs)),
+        "restore": _checkpoint_of(restore),
     }
     return replace(stage, experiment=stage.experiment.model_copy(update=changes))
 

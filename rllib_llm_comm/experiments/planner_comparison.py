@@ -13,7 +13,7 @@ from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import print_table, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.files import read_text, write_atomically
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.planner_scores import Cell, PlannerScores
@@ -225,7 +225,7 @@ def play_and_tell(
 
     path = settings.json_file
     if path is not None and path.exists():
-        scores.take_over(path.read_text(encoding="utf-8"))
+        scores.take_over(read_text(path))
     say(f"Measures {scores.measures}.")
     say_stand_ins(scores.stand_ins())
     with counting_bar("playing") as progress:

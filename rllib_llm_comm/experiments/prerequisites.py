@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_llm_comm.envs.games import make_env
@@ -12,6 +11,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import one_line
 from rllib_llm_comm.experiments.env_settings import is_parallel, planning_to_check
 from rllib_llm_comm.experiments.ray_session import available_cpus
+from rllib_llm_comm.places import local_path
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
@@ -183,6 +183,6 @@ def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:
 
     labels = config.input_
     if isinstance(config, MessageSFTConfig) and isinstance(labels, str) and labels not in unresolved:
-        path = Path(labels).expanduser()
-        if path.exists():  # a pattern or an address is for Ray Data
+        path = local_path(labels, "input_")
+        if path.exists():  # a pattern is for Ray Data
             check_labels(path)

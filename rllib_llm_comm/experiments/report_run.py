@@ -13,7 +13,7 @@ from rllib_llm_comm.files import disk_error, write_atomically
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.study_results import StudyResults
 
-REPORT = "report"
+REPORT, PAGE = "report", "report.html"
 
 
 def run_report(folders: Sequence[Path], target: Path | None = None, marl_eval: Path | None = None) -> Path:

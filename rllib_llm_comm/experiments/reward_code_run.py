@@ -13,7 +13,7 @@ from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.planner_comparison import PlannerSettings, require_prompts
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.files import read_text, write_atomically
 
 _RECORDING, _RECORDED_KITCHEN, _RECORDED_CODE = "claude_reward_code", "cramped_room", Path("results/reward_code")
 
@@ -59,7 +59,7 @@ def compare_reward_code(
         raise UserError(f"--code is {str(code)!r}, which is no folder; give one, or a --planner that writes the code.")
     scores = RewardCodeScores(code, None if planner is None else planner_model(planner), steps, seed)
     if json_file is not None and json_file.exists():
-        scores.take_over(json_file.read_text(encoding="utf-8"))
+        scores.take_over(read_text(json_file))
     kitchens = layouts or LAYOUT_NAMES
     standing = stand_ins({"planner": planner})
     say_stand_ins(standing)

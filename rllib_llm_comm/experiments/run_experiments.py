@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rllib_llm_comm.errors import UserError
@@ -13,6 +13,7 @@ from rllib_llm_comm.experiments.experiment_file import NAME_PATTERN, ExperimentF
 from rllib_llm_comm.experiments.import_modules import import_modules
 from rllib_llm_comm.experiments.study_file import Study, expand, is_study, part_of, read_study
 from rllib_llm_comm.experiments.train_settings import TrainSettings, apply_settings
+from rllib_llm_comm.files import read_text
 
 
 def run_experiments(
@@ -52,6 +53,7 @@ def run_study(
     settings: TrainSettings | None = None,
     scenarios: Sequence[str] = (),
     systems: Sequence[str] = (),
+    after: Callable[[Path], object] = lambda folder: None,
 ) -> tuple[Path, list[str]]:
     """Reads, checks and runs a study, as `rllib study file` does; the report is not written yet.
 
@@ -61,6 +63,7 @@ def run_study(
             `None` for none.
         scenarios: Names of those that run; empty for all.
         systems: Names of those that run; empty for all.
+        after: Called with the study's folder when everything has run; what it writes there lies with the results.
 
     Returns:
         The study's folder, and the stages that failed or needed a failed one.
@@ -75,9 +78,13 @@ def run_study(
     experiments = part_of(study, expand(study, settings.experiment_name or source.stem), scenarios, systems)
 
     from rllib_llm_comm.experiments.pipeline import DEFAULT_STORAGE, run_file
+    from rllib_llm_comm.experiments.remote_results import results_folder
 
-    folder = Path(settings.storage_path or DEFAULT_STORAGE).expanduser() / experiments.name
-    return folder, run_file(experiments, settings, before=lambda: _write_record(study, folder), keep_going=True)
+    folder = results_folder(settings.storage_path or DEFAULT_STORAGE, experiments.name, "--storage-path")
+    failed = run_file(
+        experiments, settings, before=lambda: _write_record(study, folder), keep_going=True, after=lambda: after(folder)
+    )
+    return folder, failed
 
 
 def _begin(settings: TrainSettings) -> None:
@@ -95,5 +102,5 @@ def _write_record(study: Study, folder: Path) -> None:
     from rllib_llm_comm.files import write_atomically
 
     text, path = study.model_dump_json(indent=1) + "\n", folder / STUDY_RECORD
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+    if not path.is_file() or read_text(path) != text:
         write_atomically(path, text)

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import datetime
 import fcntl
+import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
 from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, require_number, require_whole, shown
 from rllib_llm_comm.evaluation.curve_rows import ITERATION
-from rllib_llm_comm.experiments.console import short_path
+from rllib_llm_comm.experiments.console import err, one_line, short_path
 from rllib_llm_comm.experiments.progress import summary_of
 from rllib_llm_comm.experiments.search_space import has_search, search_kind
-from rllib_llm_comm.files import foreign_lines, open_regular
+from rllib_llm_comm.files import read_tail, read_text
+from rllib_llm_comm.places import is_text
 
 RESULTS, TABLE = "result.json", "progress.csv"
 _TITLES_OF_EVALUATIONS = {"return_mean": "return", "success_rate": "success", "length_mean": "length"}
-_BLOCK = 1 << 16  # bytes
-_MOST_BYTES, _MOST_LINE = 2**32, 2**24  # of a file, and of a line of it
+_MOST_TAIL = 1 << 25  # bytes of a file that its last row is looked for in
+_LATEST = 2**36  # seconds since 1970: far ahead, and still a date
+_LONGEST = 400  # characters of a sentence
 
 
 @dataclass(frozen=True)
@@ -104,20 +111,43 @@ class Run:
         }
 
 
-def find_runs(folder: Path, every: bool = False) -> list[Run]:
+def say_damaged(sentence: str) -> None:
+    """Tells that a run was passed over, where it is not in the way of the results.
+
+    Args:
+        sentence: One sentence.
+    """
+    err.print(f"[yellow]Passed over:[/] {escape(one_line(sentence, _LONGEST))}", soft_wrap=True)
+
+
+def find_runs(folder: Path, every: bool = False, damaged: Callable[[str], object] = say_damaged) -> list[Run]:
     """The runs in a folder of results, in a run's folder with its stages, or in one stage; newest last.
 
     Args:
         folder: The folder.
         every: True to give stages that train nothing, too.
+        damaged: Called with one sentence for each run, trial or folder that cannot be read and is passed over.
 
     Raises:
         UserError: If there is no such folder.
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UserError(f"There is no folder {str(folder)!r}; give a folder of results, such as results/verco.")
-    runs = [run for stage in _stages(folder) for run in _read(stage) if run.trials or every]
+    runs: list[Run] = []
+    for stage in _stages(folder, damaged):
+        with _passed_over(stage, damaged):
+            runs += [_checked(run) for run in _read(stage, damaged) if run.trials or every]
     return sorted(runs, key=lambda run: (run.changed, run.name))
+
+
+@contextlib.contextmanager
+def _passed_over(place: Path, damaged: Callable[[str], object]) -> Iterator[None]:
+    """Tells what is damaged at a place instead of failing; any program may have written there."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, ArithmeticError, RecursionError) as error:
+        what = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        damaged(f"{short_path(place)!r} cannot be read ({one_line(what, _LONGEST // 2)}); move it away.")
 
 
 def find_run(folder: Path) -> Run:
@@ -127,9 +157,12 @@ def find_run(folder: Path) -> Run:
         folder: A stage that trained, a trial, or a folder with one such stage.
 
     Raises:
-        UserError: If there is none or several.
+        UserError: If there is none or several, or it is damaged.
     """
-    runs = find_runs(folder)
+    damaged: list[str] = []
+    runs = find_runs(folder, damaged=damaged.append)
+    if damaged:
+        raise UserError(damaged[0])
     if len(runs) == 1:
         return runs[0]
     if not runs:
@@ -138,32 +171,84 @@ def find_run(folder: Path) -> Run:
     raise UserError(f"There are {len(runs)} runs in {str(folder)!r}; give one of {listed}.")
 
 
-def _stages(folder: Path) -> Iterator[Path]:
+def _stages(folder: Path, damaged: Callable[[str], object]) -> list[Path]:
     """Folders of stages, and of trials that lie in none, at most three storeys below."""
-    patterns = ("", "*/", "*/*/")
-    found = {path.parent for pattern in patterns for path in folder.glob(pattern + MARKER)}
-    results = {path.parent for pattern in (*patterns, "*/*/*/") for path in folder.glob(pattern + RESULTS)}
-    results |= {path.parent for pattern in (*patterns, "*/*/*/") for path in folder.glob(pattern + TABLE)}
+    below = list(_below(folder, 3, damaged))
+    found = {path for path, storey in below if storey < 3 and os.path.lexists(path / MARKER)}
+    results = {path for path, _ in below if any(os.path.lexists(path / name) for name in (RESULTS, TABLE))}
     # Below a stage lie its trials, and what these keep of runs of their own, such as a population's members.
     bare = {trial if trial == folder else trial.parent for trial in results if found.isdisjoint(trial.parents)}
-    yield from sorted(found | bare)
+    return sorted(found | bare)
 
 
-def _read(stage: Path) -> list[Run]:
+def _below(folder: Path, most: int, damaged: Callable[[str], object], storey: int = 0) -> Iterator[tuple[Path, int]]:
+    """A folder and those below it with their storeys; links that lead back up would give everything again."""
+    yield folder, storey
+    if storey == most:
+        return
+    with _passed_over(folder, damaged):
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            path = Path(entry.path)
+            if entry.is_symlink() and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(path)):
+                continue
+            if not is_text(entry.name):
+                damaged(f"{shown(entry.name)} in {short_path(folder)!r} is no name in UTF-8; rename it.")
+            elif os.path.isdir(path):
+                yield from _below(path, most, damaged, storey + 1)
+
+
+def _read(stage: Path, damaged: Callable[[str], object]) -> list[Run]:
     """The runs of one stage."""
-    record = read_record(stage)
-    folders = [stage] if (stage / RESULTS).exists() or (stage / TABLE).exists() else _trial_folders(stage)
-    trials = [Trial(path, row) for path in folders if (row := last_row(path))]
+    record = _record(stage)
+    own = any(os.path.lexists(stage / name) for name in (RESULTS, TABLE))
+    folders = [stage] if own else _trial_folders(stage, damaged)
+    trials: list[Trial] = []
+    for path in folders:
+        with _passed_over(path, damaged):
+            if row := last_row(path):
+                trials.append(Trial(path, _checked_row(row)))
     if record is None and folders == [stage]:  # a trial of a stage was given
-        record = read_record(stage.parent)
+        record = _record(stage.parent)
         return [_run(stage, record, trials, stage.parent)]
     if not _varies(record, trials):
         return [_run(stage, record, trials, stage)]
     return [_run(trial.folder, record, [trial], stage) for trial in trials]
 
 
-def _trial_folders(stage: Path) -> list[Path]:
-    found = {path.parent for name in (RESULTS, TABLE) for path in stage.glob(f"*/{name}")}
+def _record(stage: Path) -> StageRecord | None:
+    """The record of a stage, if it has one.
+
+    Raises:
+        ValueError: If it cannot be read.
+    """
+    record = read_record(stage)
+    if record is None and os.path.lexists(stage / MARKER):
+        raise ValueError(f"its {MARKER} is damaged")
+    return record
+
+
+def _checked_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A row whose figures are what they should be."""
+    require_whole(ITERATION, row.get(ITERATION) or 0, 0, 2**63)
+    for name in ("time_total_s", "timestamp"):
+        require_number(name, row.get(name) or 0, 0, _LATEST)
+    for name in ("config", "env_runners", "learners"):
+        if not isinstance(row.get(name) or {}, Mapping):
+            raise ValueError(f"`{name}` is {shown(row[name])} but must be a mapping")
+    return row
+
+
+def _checked(run: Run) -> Run:
+    """A run that can be told."""
+    require_number("seconds", run.seconds, 0, _LATEST)
+    json.dumps(run.to_json(), default=str).encode()
+    return run
+
+
+def _trial_folders(stage: Path, damaged: Callable[[str], object]) -> list[Path]:
+    found = {
+        path for path, _ in _below(stage, 1, say_damaged) for name in (RESULTS, TABLE) if os.path.lexists(path / name)
+    }
     # What was moved aside is a run of its own only if one asks for it by name.
     return sorted((path for path in found if not path.name.startswith(("lost_", "damaged_"))), key=_place)
 
@@ -186,7 +271,7 @@ def _run(folder: Path, record: StageRecord | None, trials: list[Trial], stage: P
     settings = _settings(record, trials)
     changed = [float(trial.last.get("timestamp") or 0) for trial in trials]
     if record is not None and not trials:
-        changed = [(stage / MARKER).stat().st_mtime]
+        changed = [(stage / MARKER).lstat().st_mtime]
     env = (record.settings.get("env") if record else None) or _first_config(trials).get("env")
     seconds = max((float(trial.last.get("time_total_s") or 0) for trial in trials), default=0.0)
     return Run(
@@ -239,20 +324,22 @@ def _status(record: StageRecord | None, stage: Path, trials: Sequence[Trial]) ->
         return "finished"
     if _is_written(stage.parent):
         return "running"
-    return "failed" if any((trial.folder / "error.txt").exists() for trial in trials) else "stopped"
+    return "failed" if any(os.path.exists(trial.folder / "error.txt") for trial in trials) else "stopped"
 
 
 def _is_written(folder: Path) -> bool:
     """True if a command writes to a folder of results at this moment: it holds the lock of `pipeline.run_file`."""
     try:
-        with (folder / ".lock").open("rb") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            return False
+        lock = os.open(folder / ".lock", os.O_RDONLY | os.O_NONBLOCK)  # a pipe would be waited for without end
     except OSError:
         return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
+    finally:
+        os.close(lock)
+    return False
 
 
 def _figures(record: StageRecord | None, trials: Sequence[Trial]) -> dict[str, list[float]]:
@@ -273,36 +360,31 @@ def last_row(trial: Path) -> dict[str, Any] | None:
 
     Args:
         trial: Its folder, with `result.json` or, where that is missing, `progress.csv`.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it holds no results.
     """
+    if os.path.lexists(trial / RESULTS):
+        return _last_json(trial / RESULTS)
+    table = io.StringIO(read_text(trial / TABLE), newline="")
     try:
-        if (trial / RESULTS).exists():
-            return _last_json(trial / RESULTS)
-        lines = (line.decode("utf-8-sig", "replace") for line in foreign_lines(trial / TABLE, _MOST_BYTES, _MOST_LINE))
-        last = None
-        for row in csv.DictReader(lines):
-            last = row if (row.get(ITERATION) or "").isdigit() else last
-        return _nested(last) if last else None
-    except csv.Error:
-        return None
-    except OSError as error:
-        raise UserError(f"{str(trial)!r} cannot be read ({error.strerror}).") from error
+        rows = [row for row in csv.DictReader(table) if (row.get(ITERATION) or "").isdecimal()]
+    except csv.Error as error:
+        raise ValueError(f"its {TABLE} is no table: {error}") from error
+    if not rows:
+        raise ValueError(f"its {TABLE} has no row of an iteration")
+    return _nested(rows[-1])
 
 
 def _last_json(path: Path) -> dict[str, Any] | None:
     """The last line that is whole: the end of a file whose writer was killed may be none."""
-    with open_regular(path) as handle:
-        place, text = handle.seek(0, 2), b""
-        while place and len(text) <= _MOST_LINE:
-            step = min(_BLOCK, place)
-            place -= step
-            handle.seek(place)
-            text = handle.read(step) + text
-            lines = text.split(b"\n")
-            # The first one may begin further ahead.
-            for line in reversed(lines if not place else lines[1:]):
-                row = _mapping(line)
-                if row is not None:
-                    return row
+    tail = read_tail(path, _MOST_TAIL)
+    for line in reversed(tail.split(b"\n")):
+        if (row := _mapping(line)) is not None:
+            return row
+    if tail.strip():
+        raise ValueError(f"no line of its {RESULTS} is whole")
     return None
 
 

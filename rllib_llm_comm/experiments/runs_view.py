@@ -14,7 +14,7 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import one_line, out, print_table, say, short_path
 from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.run_comparison import compare
-from rllib_llm_comm.experiments.run_records import RESULTS, Run, find_run, find_runs
+from rllib_llm_comm.experiments.run_records import RESULTS, Run, find_run, find_runs, say_damaged
 from rllib_llm_comm.files import write_atomically
 
 HEADINGS = ["run", "algorithm", "env", "seeds", "iterations", "last return", "duration", "status", "date"]
@@ -57,6 +57,15 @@ def show_runs(folders: Sequence[Path], *, every: bool = False, html: Path | None
             write_atomically(html, make_page(runs, compared))
         if not as_json:
             say(f"Open {short_path(html)} in a browser.")
+
+
+def is_figure(file: str) -> bool:
+    """True for a file that lists, comparisons and reports are made of, by its path.
+
+    Args:
+        file: The path.
+    """
+    return file.endswith((".json", ".csv", ".txt")) and "/checkpoint_" not in f"/{file}"
 
 
 def cells(run: Run) -> list[str]:
@@ -240,22 +249,20 @@ def curves_of(run: Run) -> list[Any]:
     """The curves of a run's trials that act; those that only learn from labels have none.
 
     Args:
-        run: The run.
-
-    Raises:
-        UserError: If a trial's results cannot be read.
+        run: The run; trials whose results cannot be read are passed over with a sentence.
     """
-    from rllib_llm_comm.evaluation.study_curves import read_curve
+    from rllib_llm_comm.evaluation.study_curves import CURVE_ERRORS, read_curve
 
     found = []
     for trial in run.trials:
         path = trial.folder / RESULTS
-        if not path.exists():
+        if not os.path.lexists(path):
             continue
         try:
             curve = read_curve(path)
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise UserError(f"{str(path)!r} cannot be read ({type(error).__name__}: {error}); move it away.") from error
+        except CURVE_ERRORS as error:
+            say_damaged(f"{short_path(path)!r} has no curves ({type(error).__name__}: {error}); move it away.")
+            continue
         if any(curve.decisions):
             found.append(curve)
     return found

@@ -17,7 +17,7 @@ from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.plain_stage import PlainStage
 from rllib_llm_comm.experiments.stages import Stage, StageResult
 from rllib_llm_comm.experiments.validation import StrictSettings
-from rllib_llm_comm.files import read_foreign_json, read_regular, write_atomically
+from rllib_llm_comm.files import read_foreign_json, read_text, write_atomically
 from rllib_llm_comm.planning.answer_authors import OWN, RANDOM, RULES
 from rllib_llm_comm.planning.answer_counts import authors_in
 
@@ -210,7 +210,7 @@ def _evaluations(record: StageRecord) -> list[dict[str, Any]]:
 def _manual(record: StageRecord, folder: Path) -> dict[str, Any]:
     told = record.summary
     sentence = f"{told['relevant']} of {told['paragraphs']} paragraphs were relevant; {told['facts']} facts."
-    text = read_regular(folder / record.outputs[0], _MOST_BYTES).decode()
+    text = read_text(folder / record.outputs[0], _MOST_BYTES)
     return {"title": "Manual", "sentence": sentence, "text": text[:_SHOWN_TEXT]}
 
 

@@ -13,7 +13,7 @@ from rllib_llm_comm.experiments.outputs import require_writable
 from rllib_llm_comm.experiments.planner_comparison import SCRIPTED, PlannerSettings
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.files import read_text, write_atomically
 
 _COLUMNS = (
     "scenario", "states", "subgoals", "of the library", "goals", "refused", "no answer", "answered by", "assigned by"
@@ -64,7 +64,7 @@ def collect_subgoals(
         game, path = open_game(ENV_ID, {"layout": kitchen}, seed), folder / f"{kitchen}.json"
         data = SubgoalDataset(game, planner, seed, model)
         if path.exists():
-            data.take_over(path.read_text(encoding="utf-8"))
+            data.take_over(read_text(path))
         with counting_bar(f"asking in {kitchen}") as progress:
             there = data.ask(states, partial(write_atomically, path), progress)
         if there < states:

@@ -12,7 +12,7 @@ from rllib_llm_comm.chat.usage import ChatCounters
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.progress import counting_bar
-from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.files import read_text, write_atomically
 from rllib_llm_comm.planning.manuals.manual import read_manual
 from rllib_llm_comm.planning.planners import WITH_MODEL, make_planner
 from rllib_llm_comm.planning.planning_game import State
@@ -81,7 +81,7 @@ def run_subgoals(
         given, proposed = _proposed(model, data, planner, states, apart, text_encoder)
         data.given, states = given, len(given)
     if target.exists():
-        data.take_over(target.read_text(encoding="utf-8"))
+        data.take_over(read_text(target))
     with counting_bar(f"asking in {settings.get('layout', env)}") as progress:
         there = data.ask(states, partial(write_atomically, target), progress)
     summary = data.summary()

@@ -37,7 +37,7 @@ from rllib_llm_comm.experiments.trial_checkpoints import sealed_metrics, whole_c
 from rllib_llm_comm.experiments.trial_resources import check_resources, cpus_alone, demand, works_alone
 from rllib_llm_comm.experiments.tune_state import find_state, repair_state
 from rllib_llm_comm.experiments.validation import check_type, holds_plain_values
-from rllib_llm_comm.files import disk_fault, disk_fault_now, move_aside
+from rllib_llm_comm.files import disk_fault, disk_fault_now, move_aside, read_text
 
 if TYPE_CHECKING:
     from ray.rllib.algorithms.algorithm import Algorithm
@@ -316,7 +316,7 @@ def _raise_failures(stage: Stage, trials: list[Trial]) -> None:
     if failed:
         trial = failed[0]
         report = Path(trial.path) / "error.txt"
-        text = report.read_text(encoding="utf-8") if report.exists() else str(trial.get_error() or "")
+        text = read_text(report) if report.exists() else str(trial.get_error() or "")
         name, message = cause_of(text)
         if name == "UserError":
             raise UserError(f"In `{stage.name}`: {message}")

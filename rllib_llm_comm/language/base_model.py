@@ -26,6 +26,7 @@ from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.prompts import Prompt
 from rllib_llm_comm.language.smollm2 import SMOLLM2, SMOLLM2_LAYERS, check_smollm2, smollm2_folder
 from rllib_llm_comm.language.weights import require_finite, require_formats
+from rllib_llm_comm.places import local_path
 
 EMBEDDED = "embedded"
 EMBEDDED_MINIRTS = "embedded_minirts"
@@ -400,7 +401,7 @@ def check_base_model(name: str) -> None:
     if name == SMOLLM2:
         check_smollm2()
         return
-    folder = Path(name).expanduser()
+    folder = local_path(name, "base_model")
     if folder.is_dir():
         for what, forms in _MODEL_FILES.items():
             if not any(list(folder.glob(form)) for form in forms):
@@ -462,7 +463,7 @@ def _source(name: str) -> str:
         return str(embedded_model_path(name))
     if name == SMOLLM2:
         return str(smollm2_folder())
-    folder = Path(name).expanduser()
+    folder = local_path(name, "base_model")
     if not folder.is_dir() and os.sep in name and (name.count("/") != 1 or name.startswith((".", "~", os.sep))):
         raise UserError(
             f"`base_model` is {name!r} but no such folder exists; give {_NAMES}, a folder with a Hugging Face causal "

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.files import claim_file, replace_folder
+from rllib_llm_comm.files import cache_folder, claim_file, replace_folder
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 
 SMOLLM2 = "smollm2"
@@ -57,8 +56,7 @@ def check_smollm2() -> tuple[Path, Path]:
         UserError: If the package with the weights is missing, or, before the folder is made, the one that reads them.
     """
     gguf = _gguf()
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rllib_llm_comm"
-    target = home / f"smollm2-{importlib.metadata.version(_DISTRIBUTION)}-{_FORMAT}"
+    target = cache_folder() / f"smollm2-{importlib.metadata.version(_DISTRIBUTION)}-{_FORMAT}"
     if not target.is_dir() and importlib.util.find_spec("gguf") is None:
         raise UserError(f"'smollm2' is wanted but the package gguf, which reads it, is missing; run `{_INSTALL}`.")
     return gguf, target

@@ -20,6 +20,7 @@ from rllib_llm_comm.language.hub_model import find_on_hub
 from rllib_llm_comm.language.progress_bar import without_progress_bar
 from rllib_llm_comm.language.weights import require_finite, require_formats
 from rllib_llm_comm.language.word_vectors import WORD_WIDTH, WordVectors
+from rllib_llm_comm.places import local_path
 
 MINILM = "minilm"
 PAD = 0
@@ -197,7 +198,8 @@ def _folder(name: str) -> Path | str:
         return embedded_model_path()
     if name == MINILM:
         return _minilm()
-    return Path(name).expanduser() if Path(name).expanduser().is_dir() else name
+    folder = local_path(name, "text_encoder")
+    return folder if folder.is_dir() else name
 
 
 def _minilm() -> Path:

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from rllib_llm_comm.files import read_text
+
 _FILE = "pass_share.json"
 
 Part = TypeVar("Part")
@@ -53,7 +55,7 @@ def read_share(folder: str | Path, iteration: int) -> float:
         iteration: Number of iterations that are done.
     """
     try:
-        told, share = json.loads((Path(folder) / _FILE).read_text(encoding="utf-8"))
+        told, share = json.loads(read_text(Path(folder) / _FILE))
     except (OSError, ValueError, TypeError):
         return 0.0
     return float(share) if told == iteration else 0.0

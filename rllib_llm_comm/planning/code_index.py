@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_text
 
 LONGEST = 2000
 """Longer pieces of code are cut, in characters."""
@@ -116,7 +117,7 @@ class CodeIndex:
         pieces: list[Piece] = []
         for path in files:
             try:
-                pieces += split_code(path.read_text(encoding="utf-8"), path.name)
+                pieces += split_code(read_text(path), path.name)
             except (OSError, UnicodeDecodeError) as error:
                 raise UserError(f"{str(path)!r} cannot be read ({error}); give the source files of the game.") from None
         return cls(pieces)

@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from rllib_llm_comm.errors import UserError, did_you_mean, shown
+from rllib_llm_comm.places import local_path
 
 _ENDINGS = (".jsonl", ".jsonl.gz")
 _PLACE = "docs/results/planning/recordings"
@@ -46,7 +47,7 @@ def find_recording(named: str | os.PathLike[str]) -> Path:
     """
     if not isinstance(named, str | os.PathLike):
         raise UserError(f"`cassette` is {shown(named)} but must be a file or one of {', '.join(recordings())}.")
-    path = Path(named)
+    path = local_path(named, "cassette")
     if path.is_file():
         return path
     moved = next((file for file in _IN_CLONES if file.partition(".")[0] == str(named)), None)

@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.chat.answers import UnusableError, ask_checked
@@ -21,6 +20,7 @@ from rllib_llm_comm.chat.purposes import TRANSLATION, asking_for
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import read_foreign_json
 from rllib_llm_comm.language.prompt_files import fill
+from rllib_llm_comm.places import local_path
 from rllib_llm_comm.planning.code_index import CodeIndex
 from rllib_llm_comm.planning.planning_game import PlanningGame, State
 from rllib_llm_comm.planning.preparation import preparation_of
@@ -165,8 +165,9 @@ def read_translator(path: str | os.PathLike[str]) -> Translator:
     """
     named = f"`translation` is {str(path)!r}"
     made_by = "make one with a stage `run: translate`"
+    file = local_path(path, "translation")
     try:
-        record = read_foreign_json(Path(path).expanduser(), _MOST_BYTES)
+        record = read_foreign_json(file, _MOST_BYTES)
         if record["translator"] != TRANSLATOR or record["format"] != _FORMAT:
             raise ValueError("another format")
         return Translator(str(record["source"]))

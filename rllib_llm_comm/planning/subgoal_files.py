@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import read_foreign_json
+from rllib_llm_comm.places import local_path
 
 _MOST_BYTES = 64 * 2**20
 _MADE_BY = "make one with a stage `run: collect_subgoals`"
@@ -27,8 +27,9 @@ def read_record(path: str | os.PathLike[str], setting: str = "subgoals") -> tupl
         UserError: If there is no such file, or it is none.
     """
     named = f"`{setting}` is {str(path)!r}"
+    file = local_path(path, setting)
     try:
-        record = read_foreign_json(Path(path).expanduser(), _MOST_BYTES)
+        record = read_foreign_json(file, _MOST_BYTES)
         texts = [str(entry["subgoal"]) for entry in record["subgoals"]]
     except OSError as error:
         raise UserError(f"{named}, which cannot be read ({error.strerror}); {_MADE_BY}.") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from rllib_llm_comm.agents.stand_ins import stand_ins
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.play_settings import PlaySettings
+from rllib_llm_comm.files import read_text
 from rllib_llm_comm.play.limits import Limits
 from rllib_llm_comm.play.room import Room
 from rllib_llm_comm.play.seating import set_table
@@ -116,7 +117,7 @@ def read_consent(path: Path) -> str:
         UserError: If it cannot be read, is empty, or is longer than a person reads.
     """
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = read_text(path).strip()
     except (OSError, ValueError) as error:
         raise UserError(f"--consent {str(path)!r} cannot be read ({error}); give a text file.") from error
     if not 0 < len(text) <= _MOST_CONSENT:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.files import read_regular, write_atomically
+from rllib_llm_comm.places import local_path
 
 if TYPE_CHECKING:
     import pyarrow
@@ -108,7 +109,7 @@ class LabelStore:
         Raises:
             UserError: If the folder cannot be made, holds labels of other settings, or holds what no collection left.
         """
-        self.folder = Path(folder)
+        self.folder = local_path(folder, "output")
         self._make_folder()
         self._settings = json.loads(json.dumps(dict(settings), default=str))
         self._max = max_per_prompt

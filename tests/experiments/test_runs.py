@@ -219,7 +219,7 @@ def test_a_damaged_file_is_named(results):
     (results / "first" / "verco" / "trial_2" / "result.json").write_text(
         '{"training_iteration": 1, "env_runners": 3}\n'
     )
-    with pytest.raises(UserError, match=r"trial_2/result.json' cannot be read"):
+    with pytest.raises(UserError, match=r"trial_2' cannot be read"):
         curves_of(find_run(results / "first"))
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.files import read_regular
+from rllib_llm_comm.places import local_path
 from rllib_llm_comm.planning.manuals.latex_words import BREAK, CLOSE, OPEN, plain_words
 
 LONGEST = 2000
@@ -57,7 +59,7 @@ def find_paper(named: str | os.PathLike[str]) -> Path:
     Raises:
         UserError: If it is neither.
     """
-    path = Path(named).expanduser()
+    path = local_path(named, "paper")
     if path.is_file():
         return path
     if str(named) in papers():
@@ -86,7 +88,7 @@ def _read(path: Path, folder: Path, seen: set[Path]) -> str:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UserError(f"{str(path)!r} is larger than {_MOST_BYTES >> 20} MiB, which no paper's source is.")
-        text = path.read_bytes().decode("utf-8", "replace")
+        text = read_regular(path).decode("utf-8-sig", "replace")
     except OSError as error:
         raise UserError(f"{str(path)!r} cannot be read ({error.strerror}); correct the path.") from error
     seen.add(path.resolve())

@@ -33,7 +33,9 @@ from rllib_llm_comm.chat.purposes import MANUAL, asking_for
 from rllib_llm_comm.chat.turns import side_by_side
 from rllib_llm_comm.chat.usage import ChatCounters, count_scope
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.files import read_text
 from rllib_llm_comm.language.prompt_files import fill, template
+from rllib_llm_comm.places import local_path
 from rllib_llm_comm.planning.manuals.latex import Paragraph
 
 logger = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ def find_manual(named: str | os.PathLike[str]) -> Path:
     Args:
         named: The setting; what is no such name is taken for the path of a file, whether it is there or not.
     """
-    path = Path(named).expanduser()
+    path = local_path(named, "manual")
     return _MADE / f"{named}.md" if not path.is_file() and str(named) in manuals() else path
 
 
@@ -70,8 +72,9 @@ def read_manual(path: str | os.PathLike[str]) -> str:
     Raises:
         UserError: If it cannot be read, or is empty or too long.
     """
+    file = find_manual(path)
     try:
-        text = find_manual(path).read_text(encoding="utf-8")
+        text = read_text(file)
     except (OSError, ValueError) as error:
         raise UserError(
             f"`manual` is {str(path)!r}, which cannot be read ({type(error).__name__}); give the path of a text file, "

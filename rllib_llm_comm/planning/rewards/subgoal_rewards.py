@@ -16,7 +16,8 @@ from rllib_llm_comm.chat.chat_model import ChatModel
 from rllib_llm_comm.chat.client import ChatError
 from rllib_llm_comm.chat.usage import count_scope
 from rllib_llm_comm.errors import UserError, require_choice
-from rllib_llm_comm.files import read_foreign_json, read_regular, write_atomically
+from rllib_llm_comm.files import read_foreign_json, read_text, write_atomically
+from rllib_llm_comm.places import local_path
 from rllib_llm_comm.planning.answer_authors import (
     BY_RULES,
     ERROR,
@@ -222,7 +223,7 @@ class CodeRewards(_ByState):
 
     def __init__(self, path: str | os.PathLike[str], fallback: str = BY_RULES) -> None:
         super().__init__(CODE, fallback)
-        self.path = Path(path).expanduser()
+        self.path = local_path(path, "subgoal_rewards.path")
         self._sources = _read_sources(self.path)
 
     def learn(self, sources: Mapping[str, str]) -> None:
@@ -263,7 +264,7 @@ class ChatRewards(_ByState):
     def __init__(self, model: ChatModel, path: str | os.PathLike[str] | None = None, fallback: str = BY_RULES) -> None:
         super().__init__(CODE, fallback)
         self.model = model
-        self.path = None if path is None else Path(path).expanduser()
+        self.path = None if path is None else local_path(path, "subgoal_rewards.path")
         self._known = {} if self.path is None or not self.path.exists() else _read_sources(self.path)
         self._lock = threading.Lock()
 
@@ -388,7 +389,7 @@ def _read_sources(path: Path) -> dict[str, str]:
     """Code by `file_name`."""
     try:
         if path.is_dir():
-            return {file.stem: read_regular(file, _MOST_BYTES).decode() for file in sorted(path.glob("*.py"))}
+            return {file.stem: read_text(file, _MOST_BYTES) for file in sorted(path.glob("*.py"))}
         document = read_foreign_json(path, _MOST_BYTES)
         if not isinstance(document, dict) or not all(isinstance(source, str) for source in document.values()):
             raise ValueError("it is no JSON object of subgoals and code")

@@ -1,0 +1,157 @@
+"""`rllib runs` beside damaged runs: each is passed over with one sentence, bounded in size and time."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+
+import pytest
+
+from rllib_llm_comm.cli.main import app
+from rllib_llm_comm.experiments.console import out
+from tests.experiments.test_runs import row, write_stage
+
+DEEP = "[" * 100_000
+HUGE = "9" * 4000
+FIRST = json.dumps(row(1, 0, 0.5))
+ROWS = {
+    "no JSON": FIRST[:-20],
+    "binary": "\x00\udcff\udc80PK\x03\x04",
+    "a list": "[1, 2]",
+    "deep": DEEP,
+    "deep settings": FIRST.replace('"seed": 0', '"seed": 0, "x": ' + '{"x": ' * 900 + "1" + "}" * 900),
+    "a figure is a mapping": FIRST.replace("0.5", '{"x": 1}'),
+    "a figure is a text": FIRST.replace("0.5", '"' + "x" * 1000 + '"'),
+    "config is a list": json.dumps({**row(1, 0, 0.5), "config": [1]}),
+    "runners are a number": json.dumps({**row(1, 0, 0.5), "env_runners": 3}),
+    "learners are a text": json.dumps({**row(1, 0, 0.5), "learners": "x"}),
+    "iteration is a text": json.dumps({**row(1, 0, 0.5), "training_iteration": "many"}),
+    "iteration is nan": FIRST.replace('"training_iteration": 1', '"training_iteration": NaN'),
+    "iteration is huge": FIRST.replace('"training_iteration": 1', f'"training_iteration": {HUGE}'),
+    "time is infinite": FIRST.replace('"time_total_s": 30.0', '"time_total_s": Infinity'),
+    "time is huge": FIRST.replace('"time_total_s": 30.0', f'"time_total_s": {HUGE}'),
+    "date is far": FIRST.replace('"timestamp": 1700000060', '"timestamp": 1e300'),
+    "date is nan": FIRST.replace('"timestamp": 1700000060', '"timestamp": NaN'),
+    "returns are texts": FIRST.replace('{"a": 0.5, "b": 0.5}', '{"a": "x", "b": null}'),
+    "returns are huge": FIRST.replace('{"a": 0.5, "b": 0.5}', f'{{"a": {HUGE}, "b": 1}}'),
+    "a broken character": FIRST.replace(f'"env": "{row(1, 0, 1)["config"]["env"]}"', '"env": "\\ud800"'),
+}
+RECORDS = {
+    "empty": "",
+    "cut off": '{"stage": "x", "run": "Ver',
+    "no mapping": "[]",
+    "binary": "\udcff\udcfe\x00",
+    "deep": '{"stage": ' + DEEP,
+    "settings are a number": '{"stage": "x", "run": "V", "fingerprint": "f", "settings": 3}',
+    "another status": '{"stage": "x", "run": "V", "fingerprint": "f", "status": "lost"}',
+    "config is a number": '{"stage": "x", "run": "V", "fingerprint": "f", "settings": {"config": 3}}',
+    "seconds are infinite": '{"stage": "x", "run": "V", "fingerprint": "f", "seconds": 1e999}',
+    "seconds are negative": '{"stage": "x", "run": "V", "fingerprint": "f", "seconds": -1e30}',
+    "summary is strange": '{"stage":"x","run":"V","fingerprint":"f","summary":{"checkpoints":5,"return_mean":1}}',
+    "summary is huge": f'{{"stage":"x","run":"V","fingerprint":"f","summary":{{"return_mean": {HUGE}}}}}',
+}
+TABLES = {
+    "binary": "\x00\udcff\x00\n\x00",
+    "one column": "training_iteration\n5\n",
+    "a huge field": "training_iteration,config/x\n1," + "y" * 200_000,
+    "columns fight": "training_iteration,config,config/x\n1,5,6\n",
+    "iteration is a strange digit": "training_iteration\n²\n",
+}
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+def device(path):
+    path.symlink_to("/dev/zero")
+
+
+def loop(path):
+    path.symlink_to(path)
+
+
+def sparse(path):
+    with path.open("wb") as file:
+        file.truncate(1 << 34)
+
+
+PLACES = [pipe, device, loop, sparse, lambda path: path.mkdir(), lambda path: path.symlink_to("nowhere")]
+CASES = [
+    *(("result.json", text) for text in ROWS.values()),
+    *(("stage.json", text) for text in RECORDS.values()),
+    *(("progress.csv", text) for text in TABLES.values()),
+    *((file, make) for file in ("result.json", "stage.json", "progress.csv", ".lock") for make in PLACES),
+]
+NAMES = [*ROWS, *RECORDS, *TABLES, *(f"{file} {k}" for file in ("row", "record", "table", "lock") for k in range(6))]
+
+
+@pytest.fixture(autouse=True)
+def memory():
+    """A damaged file may not fill the memory."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (3 << 30), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def run(arguments, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["rllib", "runs", *arguments])
+    monkeypatch.setattr(out, "_width", 200)
+    start = time.monotonic()
+    with pytest.raises(SystemExit) as end:
+        app()
+    assert time.monotonic() - start < 30
+    return end.value.code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_a_damaged_run_is_passed_over_with_a_sentence(case, tmp_path, monkeypatch, capsys):
+    write_stage(tmp_path / "results/good/verco", [1.0, 2.0])
+    do_damage(write_stage(tmp_path / "results/bad/verco", [3.0, 4.0]), *case)
+    monkeypatch.chdir(tmp_path)
+    code, told, errors = run(["--json"], monkeypatch, capsys)
+    assert code == 0, errors
+    listed = {one["name"]: one for one in json.loads(told)}
+    assert listed["results/good/verco"]["figures"]["return"] == [1.0, 2.0]
+    assert len(errors) < 2000 and "bug" not in errors and "Traceback" not in errors
+    bad = listed.get("results/bad/verco")
+    assert (bad and len(bad["iterations"]) == 2) or "Passed over" in errors
+
+
+def test_the_page_and_the_table_are_made_beside_all_damages(tmp_path, monkeypatch, capsys):
+    write_stage(tmp_path / "results/good/verco", [1.0, 2.0])
+    for number, case in enumerate(CASES):
+        do_damage(write_stage(tmp_path / f"results/bad_{number}/verco", [3.0, 4.0]), *case)
+    monkeypatch.chdir(tmp_path)
+    code, told, errors = run(["--html", "page.html", "--all"], monkeypatch, capsys)
+    assert code == 0 and "results/good/verco" in told, errors
+    assert "results/good/verco" in (tmp_path / "page.html").read_text()
+    assert "bug" not in errors and "Traceback" not in errors
+
+
+def do_damage(bad, name, damage):
+    path = {"stage.json": bad, ".lock": bad.parent}.get(name, bad / "trial_0") / name
+    if name == "progress.csv":
+        (path.parent / "result.json").unlink()
+    path.unlink(missing_ok=True)
+    if callable(damage):
+        damage(path)
+    else:
+        path.write_bytes(damage.encode("utf-8", "surrogateescape"))
+
+
+def test_links_that_lead_up_and_folders_with_other_names_are_no_runs(tmp_path, monkeypatch, capsys):
+    write_stage(tmp_path / "results/good/verco", [1.0, 2.0])
+    (tmp_path / "results/up").symlink_to(tmp_path / "results")
+    (tmp_path / "results/root").symlink_to("/")
+    strange = os.fsencode(tmp_path / "results") + b"/caf\xe9"
+    os.mkdir(strange)
+    monkeypatch.chdir(tmp_path)
+    code, told, errors = run(["--json"], monkeypatch, capsys)
+    assert code == 0 and [one["name"] for one in json.loads(told)] == ["results/good/verco"]
+    assert errors.count("Passed over") == 1 and "UTF-8" in errors
