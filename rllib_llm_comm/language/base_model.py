@@ -106,7 +106,7 @@ class BaseModel:
         """The part of the model between token ids and last hidden states."""
         return self.model.get_decoder()
 
-    @property
+    @functools.cached_property
     def config(self) -> Any:
         """The decoder's configuration: in models with images, too, that of their text part."""
         return self.model.config.get_text_config(decoder=True)
