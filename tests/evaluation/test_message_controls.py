@@ -132,3 +132,9 @@ def test_the_earlier_name_ends_with_a_sentence_that_names_both():
     assert "shuffled" not in MESSAGE_MODES
     with pytest.raises(UserError, match="'shuffled'.* use 'other_moments' .* or 'other_fact'"):
         load_policy("zoo:door", messages="shuffled")
+
+
+def test_messages_about_another_fact_are_drawn_in_rounds_too():
+    settings = PlaySettings(planning={"planner": "scripted"}, trials=0, env_config={"max_game_steps": 12})
+    played = settings.play(load_policy("zoo:told_salad", messages="other_fact"), episodes=5, seed=1000)
+    assert any(said and said != true for episode in played for true, said in episode.replaced)
