@@ -23,7 +23,7 @@ from rllib_llm_comm.experiments.train_settings import TrainSettings
 
 ROOT = Path(__file__).parents[2]
 FILES = [*sorted((ROOT / "tuned_examples").glob("*.yaml")), *sorted((ROOT / "tests" / "data").glob("*.yaml"))]
-MUTATIONS = int(os.environ.get("SETTINGS_MUTATIONS", "3"))
+MUTATIONS = int(os.environ.get("SETTINGS_MUTATIONS", "1"))
 SECONDS = 180  # rules of games may have to be compiled
 VALUES = [
     None, True, False, 0, -1, 1.5, -0.0, 1e-320, 12345, 2**31, 10**40, -(10**40), float("nan"), float("inf"),
