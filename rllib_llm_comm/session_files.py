@@ -160,7 +160,7 @@ def is_session(path: str | os.PathLike[str]) -> bool:
     """True if a path is the folder of a session, or its `session.jsonl`."""
     if is_remote(path):
         return False
-    found = local_path(path)
+    found = local_path(path, "checkpoint")
     return (found / SESSION).is_file() or (found.name == SESSION and found.is_file())
 
 
