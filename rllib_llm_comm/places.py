@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 # One letter is a drive of Windows. `Path` makes one slash of two.
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,2}(.*)", re.DOTALL)
+# What is meant as a place in a store, or with a variable, but would make a folder of that name here.
+_LIKE_URI = re.compile(
+    r"\s.*|.*\s|[A-Za-z][A-Za-z0-9+.-]+::.*|(?:abfss?|arn|az|file|ftp|gcs|gs|hdfs|https?|memory|s3a?):.*",
+    re.DOTALL | re.I,
+)
+_VARIABLE = re.compile(r"\$(?:\w+|\{\w+\})(?:/.*)?", re.DOTALL)
 _REMOTE = "s3"
 _AT_ONCE = 8  # files
 _MOST_FILES = 1_000_000
@@ -76,6 +82,13 @@ def local_path(place: str | os.PathLike[str], setting: str = "path") -> Path:
         raise UserError(
             f"`{setting}` is {shown(uri)}, but this must be a path of this machine, or file:///PATH; {_remedy(scheme)}."
         )
+    if _LIKE_URI.fullmatch(text):
+        raise UserError(
+            f"`{setting}` is {shown(text)}, which is neither a path nor a place such as s3://BUCKET/FOLDER; write it "
+            "without blanks around it, a path that has a colon with ./ in front."
+        )
+    if _VARIABLE.fullmatch(text):
+        raise UserError(f"`{setting}` is {shown(text)}, but variables in it are not replaced; write the path out.")
     try:
         return Path(text).expanduser()
     except RuntimeError:  # the home of a user whom nobody knows

@@ -110,6 +110,23 @@ def texts_in(value: Any) -> Iterator[str]:
             yield from texts_in(item)
 
 
+def evaluated_in(value: Any, place: str) -> Iterator[str]:
+    """Places in plain data of `{eval: TEXT}`, whose text Ray Tune evaluates as Python.
+
+    Args:
+        value: Settings, such as an experiment.
+        place: Their name.
+    """
+    if isinstance(value, Mapping):
+        if "eval" in value:
+            yield f"{place}.eval"
+        for name, item in value.items():
+            yield from evaluated_in(item, f"{place}.{name}")
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from evaluated_in(item, f"{place}[{number}]")
+
+
 def secrets_in(value: Any, place: str) -> Iterator[tuple[str, str, str]]:
     """Environment variables that plain data would have sent to where they do not belong.
 
@@ -125,14 +142,25 @@ def secrets_in(value: Any, place: str) -> Iterator[tuple[str, str, str]]:
     """
     if isinstance(value, Mapping):
         if "base_url" in value or "api_key_env" in value:
-            key, url = value.get("api_key_env", _DEFAULT_KEY), value.get("base_url")
-            if isinstance(key, str) and (url is None or isinstance(url, str)) and not _belongs(key, url):
-                yield place, key, url or f"https://{KEYS[_DEFAULT_KEY][0]}"
+            keys = list(_options(value.get("api_key_env", _DEFAULT_KEY)))
+            for url in list(_options(value.get("base_url"))) or [None]:
+                for key in keys:
+                    if not _belongs(key, url):
+                        yield place, key, url or f"https://{KEYS[_DEFAULT_KEY][0]}"
         for name, item in value.items():
             yield from secrets_in(item, f"{place}.{name}")
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
             yield from secrets_in(item, f"{place}[{number}]")
+
+
+def _options(value: Any) -> Iterator[str]:
+    """The texts that a setting may have, by itself or in a search space."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _options(item)
 
 
 def _belongs(key: str, url: str | None) -> bool:
@@ -160,6 +188,9 @@ def is_local(url: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ipaddress.ip_address(host).is_private
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    # An address of a tunnel leads to a public one, whatever the range that it lies in.
+    tunnel = isinstance(address, ipaddress.IPv6Address) and (address.teredo or address.sixtofour)
+    return address.is_private and not tunnel

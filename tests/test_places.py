@@ -47,6 +47,15 @@ def test_what_is_no_path_of_this_machine_is_refused_by_the_name_of_its_setting(p
         fetched(place, "some_setting")
 
 
+@pytest.mark.parametrize(
+    "place",
+    ["simplecache::s3://x/y", " s3://x/y", "x ", "s3:x/y", "memory:x", "arn:aws:s3:::bucket/x", "$HOME/x", "${HOME}"],
+)
+def test_what_is_meant_as_another_place_makes_no_folder_of_that_name(place):
+    with pytest.raises(UserError, match="`storage_path` is"):
+        local_path(place, "storage_path")
+
+
 @pytest.mark.parametrize("uri", ["file:///tmp/a%20b", "file://localhost/tmp/a%20b", Path("file:///tmp/a%20b")])
 def test_file_uris_are_paths(uri):
     assert local_path(uri) == Path("/tmp/a b")

@@ -42,6 +42,12 @@ LOCAL = "http://127.0.0.1:8000/v1"
         ({"base_url": LOCAL, "api_key_env": "AWS_SECRET_ACCESS_KEY"}, True),
         ({"base_url": LOCAL, "api_key_env": "HF_TOKEN"}, True),
         ({"model": "m", "api_key_env": "STRIPE_API_KEY"}, True),
+        ({"base_url": LOCAL, "api_key_env": {"grid_search": ["MY_API_KEY", "AWS_SECRET_ACCESS_KEY"]}}, True),
+        ({"base_url": {"choice": [OPENAI, "https://example.org/v1"]}}, True),
+        ({"base_url": {"choice": [OPENAI, LOCAL]}, "api_key_env": {"by_seed": ["OPENAI_API_KEY"]}}, False),
+        ({"base_url": "http://[2001:0:808:808::1]/v1", "api_key_env": "MY_API_KEY"}, True),
+        ({"base_url": "http://[2002:808:808::1]/v1", "api_key_env": "MY_API_KEY"}, True),
+        ({"base_url": "http://[fd00::1]/v1", "api_key_env": "MY_API_KEY"}, False),
     ],
 )
 def test_a_key_goes_to_its_provider_alone(settings, leaks):

@@ -147,10 +147,18 @@ def check_mutations(place: str, algorithm: type[Algorithm], mutations: Any, trus
     """
     default = algorithm.get_default_config()
     for key, values in mutations.items() if isinstance(mutations, Mapping) else ():
-        _check_key(f"{place}.{key}", algorithm.__name__, key, _settings(default), default)
-        for value in values if isinstance(values, list) else [values]:
-            if not trust:
-                _refuse_code(f"{place}.{key}", _attribute(default, key), value, None, default)
+        setting, attribute = f"{place}.{key}", _attribute(default, key)
+        _check_key(setting, algorithm.__name__, key, _settings(default), default)
+        if trust:
+            continue
+        listed = isinstance(values, list)  # else a mapping of settings, each with its own values
+        for value in values if listed else [values]:
+            _refuse_code(setting, attribute, value, None, default)
+            for where, inner in _inner_configs(setting, attribute, value):
+                if listed:
+                    _check_settings(where, algorithm.__name__, inner, default, trust)
+                else:
+                    check_mutations(where, algorithm, inner, trust)
 
 
 def _check_settings(
@@ -170,7 +178,7 @@ def _check_settings(
         attribute = _attribute(default, key)
         annotation = annotations.get(attribute)
         # Some of RLlib's annotations are wrong about RLlib's own defaults.
-        if not fits(getattr(default, attribute, None), annotation):
+        if not fits(_default(default, attribute), annotation):
             annotation = None
         for single in values:
             check_type(setting, single, annotation)
@@ -196,7 +204,7 @@ def _refuse_code(setting: str, attribute: str, value: Any, annotation: Any, defa
     RLlib makes a class of a text in settings of many types, so texts with dots, colons or slashes are taken only where
     the type says that a text is meant.
     """
-    if value == getattr(default, attribute, None) or _inner_configs(setting, attribute, value):
+    if value == _default(default, attribute) or _inner_configs(setting, attribute, value):
         return
     if attribute == DATA and default.offline_data_class is not None:  # a reader of ours, or of the user's own
         return
@@ -219,6 +227,14 @@ def _refuse(setting: str, names: Iterable[str]) -> None:
             f"`{setting}` names {one_line(repr(name), 80)}, which may be code; import its module with `--import "
             "MODULE`, or say `--trust` if you know where the file comes from."
         )
+
+
+def _default(default: AlgorithmConfig, attribute: str) -> Any:
+    """A setting's default; `None` of RLlib's old names, which raise when they are read."""
+    try:
+        return getattr(default, attribute, None)
+    except ValueError:
+        return None
 
 
 @functools.cache

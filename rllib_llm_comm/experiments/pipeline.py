@@ -38,7 +38,7 @@ from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
-from rllib_llm_comm.trust import KEYS, secrets_in
+from rllib_llm_comm.trust import KEYS, evaluated_in, secrets_in
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint")
@@ -224,6 +224,7 @@ def check_stages(
         if _needs_ray(stage):
             check_searches(f"{stage.name}.config", stage.experiment.config)
         if stage.name not in finished and not stage.trust:
+            _evaluate_nothing(stage)
             _keep_secrets(stage)
     outputs: dict[str, list[str]] = {}
     seeds = _seed_sweeps(stages)
@@ -251,8 +252,16 @@ def check_stages(
     return cpus
 
 
+def _evaluate_nothing(stage: Stage) -> None:
+    for place in evaluated_in(vars(stage.experiment), stage.name):
+        raise UserError(
+            f"`{place}` is Python that Ray Tune would run; write the value itself or a search space, or say `--trust` "
+            "if you know where the file comes from."
+        )
+
+
 def _keep_secrets(stage: Stage) -> None:
-    for place, key, address in secrets_in(stage.experiment.config, f"{stage.name}.config"):
+    for place, key, address in secrets_in(vars(stage.experiment), stage.name):
         raise UserError(
             f"`{place}` would have the environment variable {key!r} sent to {address!r}, to which it does not belong; "
             f"name the provider's own in `api_key_env` (such as {', '.join(list(KEYS)[:3])}), or say `--trust` if you "

@@ -152,6 +152,62 @@ def test_a_file_has_no_secret_sent(tmp_path):
         begin(spec, tmp_path, trust=True)
 
 
+RUNS = {"eval": "open('it_ran', 'w')"}
+PBT = {"time_attr": "training_iteration", "metric": "m", "mode": "max"}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ppo(lr=RUNS),
+        ppo(env_config={"render_mode": RUNS}),
+        ppo(env_config={"grid_search": [{"x": RUNS}]}),
+        ppo(model={"fcnet_hiddens": [RUNS]}),
+        ppo(policies={"choice": [RUNS]}),
+        {"run": "Verco", "env": OVERCOOKED, "config": {"messages": "teacher", "teacher": RUNS}},
+        {"run": "chat_play", "env": OVERCOOKED, "config": {"chat": {"model": "m", "api_key_env": RUNS}}},
+        {**ppo(), "scheduler": "pbt", "scheduler_config": {**PBT, "hyperparam_mutations": {"lr": RUNS}}},
+    ],
+)
+def test_what_ray_tune_evaluates_is_refused(spec, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"`a\.[\w.\[\]]*\.eval` is Python.*--trust"):
+        begin(spec, tmp_path)
+    assert not (tmp_path / "it_ran").exists()
+
+
+@pytest.mark.parametrize(
+    "mutations",
+    [
+        {"callbacks": ["planted.Mine"]},
+        {"evaluation_config": {"callbacks": ["planted.Mine", "planted.Mine"]}},
+        {"evaluation_config": [{"callbacks": "planted.Mine"}]},
+        {"evaluation_config": {"evaluation_config": {"callbacks": ["planted.Mine"]}}},
+        {"algorithm_config_overrides_per_module": {"p": {"callbacks_class": ["planted.Mine"]}}},
+        {"algorithm_config_overrides_per_module": [{"p": {"callbacks_class": "planted.Mine"}}]},
+        {"model": {"custom_model": ["planted.Mine"]}},
+    ],
+)
+def test_what_a_scheduler_changes_names_no_code(mutations, planted, tmp_path):
+    spec = {**ppo(), "scheduler": "pbt", "scheduler_config": {**PBT, "hyperparam_mutations": mutations}}
+    with pytest.raises(UserError, match="names 'planted.Mine'"):
+        begin(spec, tmp_path)
+    assert not planted.exists()
+
+
+def test_what_a_scheduler_changes_has_no_secret_sent(tmp_path):
+    chat = {"name": "chat", "model": "m", "base_url": "https://example.org/v1", "api_key_env": "AWS_SECRET_ACCESS_KEY"}
+    for teacher in ([chat], {"base_url": ["https://example.org/v1"]}):
+        spec = {
+            "run": "Verco",
+            "env": OVERCOOKED,
+            "scheduler": "pbt",
+            "scheduler_config": {**PBT, "hyperparam_mutations": {"teacher": teacher}},
+        }
+        with pytest.raises(UserError, match="to which it does not belong"):
+            begin(spec, tmp_path)
+
+
 def test_a_study_names_no_code(planted, tmp_path):
     (tmp_path / "study.yaml").write_text(
         f"env: {OVERCOOKED}\nscenarios: {{B: {{map_name: B}}}}\n"
