@@ -47,12 +47,13 @@ class GameContract:
 
     Args:
         env: A PettingZoo parallel environment.
+        reads: Whether anybody reads the observations; if not, they are not checked.
 
     Raises:
         UserError: If it is none, its agents or spaces are unknown, or actions do not count from 0.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, reads: bool = True) -> None:
         if not isinstance(env, ParallelEnv):
             raise UserError(
                 f"`env` is a {type(env).__name__} but must be a PettingZoo ParallelEnv; "
@@ -68,6 +69,7 @@ class GameContract:
         self.action_spaces = {agent: self._space(agent, "action") for agent in self.possible_agents}
         for agent, space in self.action_spaces.items():
             _require_from_zero(agent, space)
+        self._reads = reads
         self._trusted = bool(vars(type(env)).get("keeps_contract", False))
         self._checks = {agent: _check_of(space) for agent, space in self.observation_spaces.items()}
         self._masked = {
@@ -245,6 +247,8 @@ class GameContract:
 
     def _check(self, agent: Any, observations: Mapping[Any, Any], asked: bool) -> None:
         """Checks an observation that is read; the mask of an agent that chooses."""
+        if not self._reads:
+            return
         if agent not in observations:
             raise UserError(
                 f"the game gave agent {agent!r} no observation {self._when()}; `reset` and `step` must give one to "

@@ -14,7 +14,7 @@ How to run this script
 
 Results to expect
 -----------------
-"12 checks passed", then a line per iteration of each run. A door opened by guessing is the right one in a third of the
+"15 checks passed", then a line per iteration of each run. A door opened by guessing is the right one in a third of the
 cases: with everybody saying the same the return stayed at 3.2 to 3.7 of 10; with telling messages it rose above 6
 within 6 iterations and stayed there (seed 0, half a minute for both on two cores). The embedded language model had
 never read of this game: it learns here what colours are good for.

@@ -82,7 +82,7 @@ class PlannedGames:
         self._games = []
         for env, policy, seed, state in zip(envs, policies, seeds, states, strict=True):
             env.unwrapped.parts = ()  # nobody reads observations: networks see the states
-            self._games.append(PlayedGame(policy, env, seed))
+            self._games.append(PlayedGame(policy, env, seed, reads=False))
             kitchen = env.unwrapped.kitchen
             state[:] = kitchen.state
             kitchen.state = state

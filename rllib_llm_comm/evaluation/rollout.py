@@ -343,7 +343,7 @@ def play_episode(
 
 
 class PlayedGame:
-    """An episode while it is played; arguments as of `play_episode`.
+    """An episode while it is played; arguments as of `play_episode`, and `reads` of `GameContract`.
 
     Attributes:
         env: The environment; it is reset.
@@ -358,10 +358,11 @@ class PlayedGame:
         seed: int,
         watch: Watch | None = None,
         silence: Counterfactuals | None = None,
+        reads: bool = True,
     ) -> None:
         self.env = env
         self._watch, self._silence = watch, silence
-        self._contract = GameContract(env)
+        self._contract = GameContract(env, reads)
         self.observations, self.infos = self._contract.reset(seed=seed)
         self.rewards: dict[str, float] = {}
         self.episode = new_episode(policy, env, seed)

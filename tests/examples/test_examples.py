@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 SAYS = {
     "own_planner": "scripted planner",
     "own_teacher": "labels of",
-    "own_text_environment": "12 checks passed",
+    "own_text_environment": "15 checks passed",
     "pieces_in_own_ppo": "bob says",
     "planner_in_own_ppo": "subgoals done",
     "tune_sweep": "seed 1  temperature 1.5",

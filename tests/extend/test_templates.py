@@ -153,6 +153,7 @@ def test_the_planner_is_followed_and_its_settings_are_checked(mine):
 
 
 def test_the_algorithm_is_found_by_its_name(mine):
+    import coin  # noqa: F401
     import my_algorithm
 
     from rllib_llm_comm.experiments.algorithm_settings import check_config, find_algorithm

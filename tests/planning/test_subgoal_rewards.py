@@ -218,7 +218,7 @@ def test_games_without_subgoals_of_their_own_are_told(tmp_path, codes):
 
 
 def test_a_folder_with_code_that_is_no_text_is_refused_with_a_sentence(tmp_path):
-    (tmp_path / "wait.py").write_bytes(b"\xff\xfe")
+    (tmp_path / "wait.py").write_bytes(b"\x80\x81")
     with pytest.raises(UserError, match="which cannot be read") as caught:
         make_rewards({"name": "code", "path": str(tmp_path)})
     assert "\n" not in str(caught.value)
