@@ -88,4 +88,5 @@ def _clock_of(day: datetime.date) -> str:
     shown = {f"%{letter}": day.strftime(f"%{letter}") for letter in _DIRECTIVES}
     shown |= {f"%-{letter}": shown[f"%{letter}"].lstrip("0") or "0" for letter in "dHIjmMSUVWy"}
     changes = "".join(f".replace({directive!r}, {text!r})" for directive, text in shown.items())
-    return f"{{% macro strftime_now(format) %}}{{{{ format{changes} }}}}{{% endmacro %}}\n"  # the end of the line is dropped
+    # Jinja drops the end of a line behind a block.
+    return f"{{% macro strftime_now(format) %}}{{{{ format{changes} }}}}{{% endmacro %}}\n"
