@@ -149,6 +149,13 @@ def test_ids_beyond_the_embedding_are_found_before_anything_runs(tmp_path):
         word_model(word_tokenizer(), rows=28)
 
 
+@pytest.mark.parametrize("name", ["", "  "])
+def test_no_name_is_no_model(name):
+    for load in (load_base_model, check_base_model):
+        with pytest.raises(UserError, match="`base_model` is '.*' but must be 'embedded', .*, a folder .* or a hub id"):
+            load(name)
+
+
 def test_positions_that_a_table_does_not_have_are_told(tmp_path):
     folder = tmp_path / "gpt2"
     shutil.copytree(embedded_model_path(), folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
