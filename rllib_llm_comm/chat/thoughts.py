@@ -15,6 +15,8 @@ _ENDS = r"(?i:end|stop)"
 _OPENING = (
     # Most families: <think>, <seed:think>, <|begin_of_thought|>, <|START_THINKING|>
     rf"<[|｜]?(?!{_ENDS}[_▁])(?![\w▁:]{{1,99}}[_▁]{_ENDS}[|｜]?>){_NAME}(?:\s+\w+=[^<>\n]*)?[|｜]?>",
+    r"<(?i:analysis)>",
+    r"<details type=\"reasoning\"[^<>\n]{0,999}>",  # Open WebUI
     r"\[THINK\]",  # Mistral; other words in brackets are headings of an answer
     rf"◁{_NAME}▷",  # Kimi
     rf"<\|open\|>{_NAME}<\|sep\|>",
@@ -27,6 +29,8 @@ _OPENING = (
 _CLOSING = (
     rf"<[|｜]?(?:/|{_ENDS}[_▁]){_NAME}\s*[|｜]?>",
     rf"<[|｜]?{_NAME}[_▁]{_ENDS}[|｜]?>",
+    r"</(?i:analysis)>",
+    r"</details>",
     r"\[/THINK\]",
     rf"◁/{_NAME}▷",
     rf"<\|close\|>{_NAME}<\|sep\|>",
@@ -44,7 +48,7 @@ _CLOSING = (
 _END = (
     "<|end|>", "<|call|>", "<|return|>", "<|end_message|>", "<|end_of_solution|>", "<|END_RESPONSE|>", "<turn|>",
     "<|answer_suffix|>", "<|close|>response<|sep|>", "<|im_end|>", "<|content_model_end_sampling|>",
-    "[END FINAL RESPONSE]",
+    "[END FINAL RESPONSE]", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|user|>",
 )  # fmt: skip
 _MARK = re.compile(
     rf"(?P<opening>{'|'.join(_OPENING)})|(?P<closing>{'|'.join(_CLOSING)})|(?P<end>{'|'.join(map(re.escape, _END))})",
@@ -119,7 +123,10 @@ def _structural(text: str) -> list[re.Match[str]]:
     if not marks:
         return []
     spans = [(start, end) for _, start, end in objects_in(text)] + list(_code_in(text))
-    return [mark for mark in marks if not _is_quoted(text, mark, spans)]
+    kept = [mark for mark in marks if not _is_quoted(text, mark, spans)]
+    # Only those of reasoning are thoughts.
+    opened = next((mark.end() for mark in kept if mark[0].startswith("<details")), len(text))
+    return [mark for mark in kept if mark[0] != "</details>" or opened <= mark.start()]
 
 
 def _is_quoted(text: str, mark: re.Match[str], spans: list[tuple[int, int]]) -> bool:

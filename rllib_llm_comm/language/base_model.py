@@ -131,7 +131,7 @@ class BaseModel:
         return int(self.model.get_input_embeddings().weight.shape[0])
 
     def require_positions(self, tokens: int) -> None:
-        """Raises a `UserError` if the model has a table of positions that is shorter than a text.
+        """Raises a `UserError` if a text is longer than the model's positions go, or than they stay what they are.
 
         Args:
             tokens: Of the text.
@@ -321,15 +321,28 @@ def _require_ids(name: str, ids: Sequence[int], rows: int) -> None:
 
 
 def require_positions(name: str, config: Any, tokens: int) -> None:
-    """Raises a `UserError` if a model has a table of positions that is shorter than a text.
+    """Raises a `UserError` if a text is longer than a model's positions go, or than they stay what they are.
 
     Args:
         name: Name of the model, in messages.
-        config: Configuration of its decoder. One that rotates by positions has no table.
+        config: Configuration of its decoder. One that rotates by positions has no table, but may rotate all tokens
+            otherwise in longer texts; then a score would depend on the texts beside or before it.
         tokens: Of the text.
     """
-    most = None if getattr(config, "rope_parameters", None) else getattr(config, "max_position_embeddings", None)
-    if most is not None and tokens > most:
+    most = getattr(config, "max_position_embeddings", None)
+    rotations = getattr(config, "rope_parameters", None)
+    if rotations:
+        for rotation in (rotations, *rotations.values()):  # one, or one per kind of layer
+            kind = str(rotation.get("rope_type")) if isinstance(rotation, Mapping) else ""
+            own = rotation.get("original_max_position_embeddings", most) if kind == "longrope" else most
+            if ("dynamic" in kind or kind == "longrope") and own is not None and tokens > own:
+                raise UserError(
+                    f"`base_model` {name!r} rotates all tokens otherwise in texts of more than {own} tokens "
+                    f"(`rope_type` {kind!r}), but a text may have {tokens} (`max_prompt_tokens` with "
+                    "`max_candidate_tokens`, or with the tokens of `max_message_words`); lower these, or take a model "
+                    "whose positions do not depend on a text's length."
+                )
+    elif most is not None and 0 < most < tokens:  # some say that they have no table by 0 or -1
         raise UserError(
             f"`base_model` {name!r} has positions for {most} tokens, but a text may have {tokens} (`max_prompt_tokens` "
             "with `max_candidate_tokens`, or with the tokens of `max_message_words`); lower these, or take a model "
@@ -401,7 +414,7 @@ def check_base_model(name: str) -> None:
     if name == SMOLLM2:
         check_smollm2()
         return
-    folder = local_path(name, "base_model")
+    folder = _folder(name)
     if folder.is_dir():
         for what, forms in _MODEL_FILES.items():
             if not any(list(folder.glob(form)) for form in forms):
@@ -453,6 +466,15 @@ _MODEL_FILES = {
 }
 
 
+def _folder(name: str) -> Path:
+    if not name.strip():  # as a path, the folder where one happens to be
+        raise UserError(
+            f"`base_model` is {name!r} but must be {_NAMES}, a folder with a Hugging Face causal language model, or a "
+            "hub id such as 'org/name'."
+        )
+    return local_path(name, "base_model")
+
+
 def _source(name: str) -> str:
     """Name or path for `from_pretrained`.
 
@@ -463,7 +485,7 @@ def _source(name: str) -> str:
         return str(embedded_model_path(name))
     if name == SMOLLM2:
         return str(smollm2_folder())
-    folder = local_path(name, "base_model")
+    folder = _folder(name)
     if not folder.is_dir() and os.sep in name and (name.count("/") != 1 or name.startswith((".", "~", os.sep))):
         raise UserError(
             f"`base_model` is {name!r} but no such folder exists; give {_NAMES}, a folder with a Hugging Face causal "

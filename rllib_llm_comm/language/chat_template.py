@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +13,7 @@ PROMPT_FORMATS = (PLAIN, CHAT)
 PROMPT_DATE = "2024-07-26"
 """Day that templates with a date show. It does not move on: a policy scores the same tomorrow."""
 _MARK = "QQMARKQQ"
-_TODAY = re.compile(r"""strftime_now\(\s*(?:'([^']*)'|"([^"]*)")\s*\)""")
-"""How a template asks for the day: by a function that transformers gives to it."""
+_DIRECTIVES = "aAbBcdDeFGhHIjmMpRSTuUVwWxXyY"
 
 
 def check_prompt_date(prompt_date: str) -> None:
@@ -52,19 +50,26 @@ def chat_frame(tokenizer: Any, name: str, prompt_date: str = PROMPT_DATE) -> Cha
         prompt_date: The day that a template with a date shows, as YYYY-MM-DD.
 
     Raises:
-        UserError: If it has no chat template, or one that changes a user's text or makes up its date.
+        UserError: If it has no chat template, or one that fails or changes a user's text.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(
             f"`prompt_format` is 'chat' but the tokenizer of `base_model` {name!r} has no chat template; set it to "
             "'plain', or take a chat-tuned model."
         )
-    whole = tokenizer.apply_chat_template(
-        [{"role": "user", "content": _MARK}],
-        add_generation_prompt=True,
-        tokenize=False,
-        chat_template=_on_day(tokenizer.get_chat_template(), datetime.date.fromisoformat(prompt_date), name),
-    )
+    try:
+        whole = tokenizer.apply_chat_template(
+            [{"role": "user", "content": _MARK}],
+            add_generation_prompt=True,
+            tokenize=False,
+            chat_template=_clock_of(datetime.date.fromisoformat(prompt_date)) + tokenizer.get_chat_template(),
+        )
+    except Exception as error:  # a stranger's template is a program: it can fail in every way
+        reason = (str(error).strip() or "?").splitlines()[0]
+        raise UserError(
+            f"`prompt_format` is 'chat' but the chat template of `base_model` {name!r} fails "
+            f"({type(error).__name__}: {reason}); set it to 'plain', or mend the template."
+        ) from error
     parts = whole.split(_MARK)
     if len(parts) != 2:
         raise UserError(
@@ -75,12 +80,13 @@ def chat_frame(tokenizer: Any, name: str, prompt_date: str = PROMPT_DATE) -> Cha
     return ChatFrame(before, after)
 
 
-def _on_day(template: str, day: datetime.date, name: str) -> str:
-    """A template with its questions for the day answered."""
-    fixed = _TODAY.sub(lambda asked: repr(day.strftime(asked[1] or asked[2] or "")), template)
-    if re.search(r"strftime_now\s*\(", fixed):
-        raise UserError(
-            f"`prompt_format` is 'chat' but the chat template of `base_model` {name!r} writes the date of each day; "
-            "set it to 'plain', or write a date into the template."
-        )
-    return fixed
+def _clock_of(day: datetime.date) -> str:
+    """Beginning of a template that puts a clock which stands still in place of the one that transformers gives.
+
+    A function among the template's variables would not reach it: only data do.
+    """
+    shown = {f"%{letter}": day.strftime(f"%{letter}") for letter in _DIRECTIVES}
+    shown |= {f"%-{letter}": shown[f"%{letter}"].lstrip("0") or "0" for letter in "dHIjmMSUVWy"}
+    changes = "".join(f".replace({directive!r}, {text!r})" for directive, text in shown.items())
+    # Jinja drops the end of a line behind a block.
+    return f"{{% macro strftime_now(format) %}}{{{{ format{changes} }}}}{{% endmacro %}}\n"

@@ -111,7 +111,7 @@ def _difference(model: AdaptedModel) -> str:
                 apart = float((own.float() - other.float().to(own.device)).abs().max())
                 if not apart <= allowed * max(1.0, float(other.abs().max())):
                     return f"it differs from 'plain' by {apart:.2g}"
-    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+    except (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
         return f"{type(error).__name__}: {(str(error) or '?').splitlines()[0]}"
     finally:
         model.forget()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -30,12 +31,13 @@ def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -
 
     Returns:
         The prompt's ids and one list of ids per candidate; each pair, joined, encodes prompt + " " + candidate.
+
+    Raises:
+        UserError: If a phrase has no tokens but blanks, or two phrases have the same.
     """
     alone = base.encode(prompt)
     if base.encodes_by_word and not any(text[:1].isspace() for text in (prompt[::-1], *candidates)):
-        tails = [base.encode_after_blank(candidate) for candidate in candidates]
-        _require_tokens(candidates, tails)
-        return alone, tails
+        return alone, [list(tail) for tail in _after_blank(base, tuple(candidates))]
     whole = [base.encode_with(prompt, candidate) for candidate in candidates]
     shared = len(alone)
     for ids in whole:
@@ -44,14 +46,38 @@ def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -
             common += 1
         shared = min(shared, common)
     tails = [ids[shared:] for ids in whole]
-    _require_tokens(candidates, tails)
+    _require_tokens(base, tuple(candidates), tuple(map(tuple, tails)))
     return alone[:shared], tails
 
 
-def _require_tokens(candidates: Sequence[str], tails: Sequence[list[int]]) -> None:
+@functools.lru_cache(maxsize=8192)
+def _after_blank(base: BaseModel, candidates: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    tails = tuple(tuple(base.encode_after_blank(candidate)) for candidate in candidates)
+    _require_tokens(base, candidates, tails)
+    return tails
+
+
+@functools.lru_cache(maxsize=8192)
+def _require_tokens(base: BaseModel, candidates: tuple[str, ...], tails: tuple[tuple[int, ...], ...]) -> None:
+    """Refuses phrases that a tokenizer without their characters leaves empty or cannot tell apart."""
+    known: dict[tuple[int, ...], str] = {}
     for candidate, tail in zip(candidates, tails, strict=True):
-        if not tail or not candidate.strip():
-            raise UserError(f"candidate {candidate!r} has no tokens; give every action a non-empty phrase.")
+        if not candidate.strip() or not _is_visible(base, tail):
+            raise UserError(
+                f"candidate {candidate!r} has no tokens but blanks with the tokenizer of `base_model` {base.name!r}; "
+                "give every action a non-empty phrase of characters that the tokenizer knows."
+            )
+        other = known.setdefault(tail, candidate)
+        if other != candidate:
+            raise UserError(
+                f"candidates {other!r} and {candidate!r} have the same tokens with the tokenizer of `base_model` "
+                f"{base.name!r}; tell them apart in characters that the tokenizer knows, or take another model."
+            )
+
+
+@functools.lru_cache(maxsize=65536)
+def _is_visible(base: BaseModel, tail: tuple[int, ...]) -> bool:
+    return bool(base.tokenizer.decode(list(tail), skip_special_tokens=False).strip())
 
 
 def score_candidates(

@@ -115,9 +115,6 @@ def test_what_cannot_be_is_told():
         chat_frame(byte_level_tokenizer(None), "mine")
     with pytest.raises(UserError, match="does not show a user's text once"):
         chat_frame(byte_level_tokenizer("hello"), "mine")
-    made_up = "{% set form = '%d' %}{{ strftime_now(form) }}{{ messages[0]['content'] }}"
-    with pytest.raises(UserError, match="writes the date of each day"):
-        chat_frame(byte_level_tokenizer(made_up), "mine")
     with pytest.raises(UserError, match="`prompt_format` is 'chta'"):
         LanguageModelSettings(prompt_format="chta")
     chat, plain = {"prompt_format": "chat"}, {"prompt_format": "plain"}
@@ -127,6 +124,46 @@ def test_what_cannot_be_is_told():
     for day in ("today", "2024-13-01", 3):
         with pytest.raises(UserError, match="`prompt_date`"):
             LanguageModelSettings(prompt_date=day)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in %}",
+        "{{ raise_exception('the system speaks first') }}",
+        "{{ '%d' | strftime_now }}",
+        "{{ messages[0].foo.bar }}",
+        "{{ messages[0].content + 1 }}",
+        "{{ 1 / 0 }}",
+    ],
+)
+def test_a_template_that_fails_is_told(template):
+    with pytest.raises(UserError, match="`prompt_format` is 'chat' but the chat template of `base_model` 'mine' fails"):
+        chat_frame(byte_level_tokenizer(template), "mine")
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("{{ strftime_now('%d %b %Y') }}", "05 Mar 2027"),
+        ("{% set now = strftime_now %}{{ now('%-d %B %y, %A') }}", "5 March 27, Friday"),
+        ("{% set form = '%d' %}{{ strftime_now(form) }}", "05"),
+        ("{{ strftime_now(format='%Y-%m-%d %H:%M') }}", "2027-03-05 00:00"),
+        ("{% if strftime_now is defined %}{% set day = strftime_now('%Y') %}{% endif %}{{ day | int + 1 }}", "2028"),
+        ("{% macro day() %}{{ strftime_now('%j') }}{% endmacro %}{{ day() }}", "064"),
+    ],
+)
+def test_a_template_asks_for_the_day_in_many_ways(asked, shown):
+    tokenizer = byte_level_tokenizer("<|im_start|>" + asked + " {{ messages[0]['content'] }}")
+    frame = chat_frame(tokenizer, "mine", "2027-03-05")
+    assert tokenizer.decode(frame.before) == f"<|im_start|>{shown} "
+
+
+@pytest.mark.parametrize("begin", ["\n", "\n\n", "  {% if true %}x{% endif %}\n", "  ", "{%- if true %} y{% endif %}"])
+def test_blanks_at_the_beginning_of_a_template_count(begin):
+    tokenizer = byte_level_tokenizer(begin + "{{ messages[0]['content'] }}")
+    wanted = tokenizer.apply_chat_template([{"role": "user", "content": ""}], tokenize=False)
+    assert tokenizer.decode(chat_frame(tokenizer, "mine").before) == wanted
 
 
 def dated_model(folder):

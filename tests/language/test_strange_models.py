@@ -19,7 +19,7 @@ from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapter_layers import check_targets
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
-from rllib_llm_comm.language.base_model import embedded_model_path, load_base_model, wrap_base_model
+from rllib_llm_comm.language.base_model import embedded_model_path, load_base_model, require_positions, wrap_base_model
 from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.generation import as_written, is_open
 
@@ -133,6 +133,67 @@ class Surprising(hf.LlamaForCausalLM):
 def test_a_model_whose_logits_do_not_follow_from_its_decoder_is_refused():
     with pytest.raises(UserError, match=r"`base_model` 'mine' \(Surprising\) cannot be used"):
         wrap_base_model("mine", Surprising(FAST["llama"]), load_base_model().tokenizer)
+
+
+WIDE = {"vocab_size": ROWS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "max_position_embeddings": 300}  # fmt: skip
+LOOK_AHEAD = {
+    "bert": hf.BertConfig(**WIDE),
+    "roberta": hf.RobertaConfig(**WIDE),
+    "xlm": hf.XLMConfig(vocab_size=ROWS, emb_dim=32, n_layers=2, n_heads=4),
+    "xlnet": hf.XLNetConfig(vocab_size=ROWS, d_model=32, n_layer=2, n_head=4, d_inner=48),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", LOOK_AHEAD)
+def test_a_model_that_looks_ahead_is_refused(name, dtype):
+    with pytest.raises(UserError, match=r"`base_model` 'mine' \(\w+\) looks ahead"):
+        wrap_base_model("mine", random_model(LOOK_AHEAD[name]).to(dtype), load_base_model().tokenizer)
+
+
+def test_the_same_models_can_be_causal():
+    assert with_adapters(hf.BertConfig(**WIDE, is_decoder=True), "plain").lm.base.hidden_size == 32
+    with pytest.raises(UserError, match="set `engine` to 'plain'"):
+        with_adapters(hf.XLMConfig(vocab_size=ROWS, emb_dim=32, n_layers=2, n_heads=4, causal=True), "fast")
+
+
+SHORT = {**GROUPED, "max_position_embeddings": 64}
+ROTATES = {"rope_theta": 1e4, "factor": 4.0}
+CHANGING = {
+    "dynamic": hf.LlamaConfig(**SHORT, rope_parameters={"rope_type": "dynamic", **ROTATES}),
+    "old name": hf.LlamaConfig(**SHORT, rope_scaling={"type": "dynamic", **ROTATES}),
+    "longrope": hf.Phi3Config(
+        **GROUPED, **MARKS, max_position_embeddings=256, original_max_position_embeddings=64,
+        rope_parameters={"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4,
+                         "long_factor": [3.0] * 4},
+    ),
+    "one kind of layer": hf.Gemma3TextConfig(
+        **SHORT, head_dim=8,
+        rope_parameters={"full_attention": {"rope_type": "dynamic", **ROTATES},
+                         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["fast", "plain"])
+@pytest.mark.parametrize("name", CHANGING)
+def test_positions_that_change_with_the_length_of_a_text_are_refused(name, engine):
+    base = wrap_base_model("mine", random_model(CHANGING[name]), load_base_model().tokenizer)
+    settings = {"max_candidate_tokens": 8, "engine": engine}
+    with pytest.raises(UserError, match=r"'mine' rotates .* more than 64 tokens .* a text may have 65"):
+        LLMCommCore(LanguageModelSettings(max_prompt_tokens=57, **settings), base)
+    core = LLMCommCore(LanguageModelSettings(max_prompt_tokens=56, **settings), base)
+    with torch.no_grad():
+        core.lm.base.model(torch.arange(20, 84)[None])
+        own = own_log_probs(core, None, [*PROMPT[0].tolist(), 70, 71])
+        got = ENGINES[engine].scores(core.lm, PROMPT, torch.tensor([[[70, 71]]]), torch.ones(1, 1), role=None)
+    torch.testing.assert_close(got[0, 0], own[19, 70] + own[20, 71], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("most", [-1, 0])
+def test_a_table_without_a_length_is_none(most):
+    require_positions("mine", hf.GPT2Config(n_positions=most), 10**5)
 
 
 def folder_of(model, folder, **changes):

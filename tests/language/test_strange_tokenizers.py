@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 from transformers.utils import sentencepiece_model_pb2_new as sentencepiece
@@ -87,6 +87,24 @@ def test_no_token_of_a_text_is_taken_for_padding(marks):
             torch.testing.assert_close(log_probs[row].sum(), total, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("cutter", [None, pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+def test_candidates_that_a_tokenizer_cannot_tell_apart_are_refused(cutter):
+    words = {"</s>": 0, **{letter: k + 1 for k, letter in enumerate(" ▁abcdefghijklmnopqrstuvwxyz")}}
+    backend = Tokenizer(models.BPE(words, []))  # it drops what it does not know
+    if cutter is not None:
+        backend.pre_tokenizer = cutter
+    if isinstance(cutter, pre_tokenizers.Metaspace):
+        backend.decoder = decoders.Metaspace()
+    base = word_model(FastTokenizer(tokenizer_object=backend, eos_token="</s>"))
+    for phrases in (["wait", "KETTLE"], ["wait", "123"], ["wait", "KETTLE POT"]):
+        with pytest.raises(UserError, match=f"candidate '{phrases[1]}' has no tokens but blanks .* 'mine'"):
+            encode_candidates(base, "you see", phrases)
+    with pytest.raises(UserError, match="candidates 'go up' and 'go up!' have the same tokens .* 'mine'"):
+        encode_candidates(base, "you see", ["go up", "go up!"])
+    _, tails = encode_candidates(base, "you see", ["wait", "go up", "wait"])
+    assert tails[0] == tails[2] != tails[1]
+
+
 def changed(folder, change):
     """The embedded model's folder with a change in tokenizer.json."""
     shutil.copytree(embedded_model_path(), folder)
@@ -129,6 +147,13 @@ def test_ids_beyond_the_embedding_are_found_before_anything_runs(tmp_path):
         word_model(word_tokenizer(eos_token=None))
     with pytest.raises(UserError, match="has 28 tokens in its embedding"):
         word_model(word_tokenizer(), rows=28)
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_no_name_is_no_model(name):
+    for load in (load_base_model, check_base_model):
+        with pytest.raises(UserError, match="`base_model` is '.*' but must be 'embedded', .*, a folder .* or a hub id"):
+            load(name)
 
 
 def test_positions_that_a_table_does_not_have_are_told(tmp_path):
