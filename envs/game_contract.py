@@ -25,7 +25,9 @@ Told = tuple[dict[Any, Any], dict[Any, float], Mapping[Any, bool], Mapping[Any, 
 """Observations, rewards, terminations, truncations and infos, by agent."""
 
 _NUMBERS = frozenset("biuf")
-_MOST = math.inf
+_MOST = float(np.finfo(np.float32).max)  # networks and learners compute in float32
+_FLOAT32 = 4  # bytes
+_OPEN_OR_NOT = frozenset({0, 1})
 _COUNTED = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -176,7 +178,7 @@ class GameContract:
             self._check(agent, observations, asked=False)
 
     def _rewards(self, rewards: Mapping[Any, Any], before: list[Any]) -> dict[Any, float]:
-        """Rewards as finite numbers; of those that were in the game none may be missing."""
+        """Rewards as finite numbers of float32; of those that were in the game none may be missing."""
         for agent in before:
             if agent not in rewards:
                 raise UserError(
@@ -185,7 +187,7 @@ class GameContract:
                 )
         return {
             agent: reward
-            if type(reward) is float and _MOST > reward > -_MOST and agent in self.observation_spaces
+            if type(reward) is float and _MOST >= reward >= -_MOST and agent in self.observation_spaces
             else self._paid(agent, reward)
             for agent, reward in rewards.items()
         }
@@ -237,11 +239,12 @@ class GameContract:
             )
         try:
             paid = float(reward)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             paid = math.nan
-        if not math.isfinite(paid):
+        if not abs(paid) <= _MOST:
             raise UserError(
-                f"the reward of agent {agent!r} {self._when()} is {shown(reward)} but must be a finite number."
+                f"the reward of agent {agent!r} {self._when()} is {shown(reward)} but must be a finite number of "
+                f"float32, at most {_MOST:.1e}."
             )
         return paid
 
@@ -264,10 +267,11 @@ class GameContract:
     def _check_mask(self, agent: Any, told: Any) -> None:
         mask = np.asarray(told)
         count = self._masked[agent]
-        if mask.size != count or not mask.any():
+        values = set(mask.ravel().tolist())
+        if mask.size != count or 1 not in values or not values <= _OPEN_OR_NOT:
             raise UserError(
                 f"the `{ACTION_MASK}` of agent {agent!r} {self._when()} is {shown(mask.tolist())} but must hold a "
-                f"number for each of its {count} actions, and a 1 for at least one of them; an agent that cannot act "
+                f"0 or a 1 for each of its {count} actions, and a 1 for at least one of them; an agent that cannot act "
                 f"now says {NEEDS_ACTION!r}: False in its info, or has an action that waits."
             )
 
@@ -335,9 +339,14 @@ def _box_check(space: spaces.Box, name: str) -> Callable[[Any], Wrong | None]:
         kind = array.dtype.kind
         if array.shape != shape or kind not in _NUMBERS:
             return name, value, f"an array of numbers of shape {shape}, as its space says"
-        # A sum is quicker than a test of each number, and finite if they are; where it overflows, they are tested.
-        if kind == "f" and not math.isfinite(array.sum()) and not np.isfinite(array).all():
-            return name, value, "of finite numbers"
+        if kind != "f":
+            return None
+        # A sum is quicker than a test of each number. It is finite only if they are, and a sum of squares is small only
+        # if each of them is; where it is not, they are tested.
+        short = array.dtype.itemsize <= _FLOAT32
+        small = math.isfinite(array.sum()) if short else np.vdot(array, array) <= _MOST * _MOST
+        if not small and not (np.abs(array) <= _MOST).all():
+            return name, value, f"of finite numbers of float32, at most {_MOST:.1e}"
         return None
 
     return check

@@ -160,8 +160,8 @@ def _act(space_of: Callable[[Any], spaces.Space[Any]], step: _Step, rng: np.rand
         if isinstance(space, spaces.Discrete):
             every = np.arange(int(space.n))
             # A mask without any action is told by its own check.
-            allowed = every[np.asarray(mask, bool)] if mask is not None and np.any(mask) else every
-            actions[agent] = int(rng.choice(allowed)) + int(space.start)
+            allowed = every if mask is None else every[np.asarray(mask) > 0]
+            actions[agent] = int(rng.choice(allowed if allowed.size else every)) + int(space.start)
         else:
             space.seed(int(rng.integers(2**31)))
             actions[agent] = space.sample()

@@ -33,6 +33,7 @@ PLAYED = (
     "unknown before the reset",
     "NumPy's ends",
     "no truncations",
+    "masked",
 )
 """Games that every algorithm plays."""
 
@@ -42,12 +43,16 @@ IN_PLAY = {
     "reward of text": ("reward", "in step 3"),
     "no reward": ("reward", "in step 3"),
     "reward of a stranger": ("reward", "in step 3"),
+    "reward 1e300": ("reward", "in step 3"),
     "nan seen": ("vector", "in step 3"),
     "inf seen": ("vector", "in step 3"),
+    "-1e300 seen": ("vector", "in step 3"),
     "part missing": ("vector", "in step 3"),
     "not seen": ("observation", "in step 3"),
     "all masked": ("action_mask", "in step 3"),
     "mask too short": ("action_mask", "in step 3"),
+    "mask of -1": ("action_mask", "in step 3"),
+    "mask of halves": ("action_mask", "in step 3"),
     "stranger": ("possible_agents", "in step 3"),
     "comes back": ("agents", "in step 4"),
     "vanishes": ("agents", "in step 3"),
@@ -119,14 +124,21 @@ class Odd(ParallelEnv):
         kind, now = self.kind, self.t == 3 and agent == self.ids[0]
         vector = np.full(self.observation_space(agent)["vector"].shape, self.t / LENGTH, np.float32)
         mask = np.ones(self.count(agent), np.int8)
-        if kind in ("nan seen", "inf seen") and now:
-            vector[0] = float(kind[:3])
+        if kind in ("nan seen", "inf seen", "-1e300 seen") and now:
+            vector = vector.astype(np.float64)
+            vector[0] = float(kind.split()[0])
         if kind == "other shape in the second episode" and self.episode > 1:
             vector = vector[:2]
         if kind == "all masked" and now:
             mask[:] = 0
         if kind == "mask too short" and now:
             mask = mask[:2]
+        if kind == "mask of -1" and now:
+            mask[0] = -1
+        if kind == "mask of halves" and now:
+            mask = np.array([0, 0.5, 1])
+        if kind == "masked":
+            mask[1:] = 0
         if kind == "float64":
             vector = vector.astype(np.float64)
         if kind == "image":
@@ -154,6 +166,9 @@ class Odd(ParallelEnv):
     def step(self, actions):
         for agent, action in actions.items():
             assert self.action_space(agent).contains(action), (agent, action)
+            assert self.kind != "masked" or action == 0
+        if self.kind == "fails":
+            raise ZeroDivisionError("the game itself")
         self.acted.append(sorted(actions, key=str))
         self.t += 1
         before, kind = list(self.agents), self.kind
@@ -186,7 +201,7 @@ class Odd(ParallelEnv):
             rewards = dict(zip(before, (np.float32(1.0), np.array(1.0)), strict=False))
         if self.t == 3 and kind.startswith("reward "):
             rewards |= {"reward of a stranger": {"c": 1.0}}.get(kind, {first: kind.split()[-1]})
-            if kind in ("reward nan", "reward inf"):
+            if kind in ("reward nan", "reward inf", "reward 1e300"):
                 rewards[first] = float(kind.split()[-1])
         if kind == "no reward" and self.t == 3:
             del rewards[first]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gymnasium import spaces
+from odd_games import Odd
 from pettingzoo import ParallelEnv
 
 from rllib_llm_comm.envs.overcooked_text import parallel_env
@@ -112,6 +113,15 @@ def test_each_fault_is_found(fault, check):
     results = check_env(lambda: Talkers(fault), steps=150)
     assert check in failures(results)
     assert all(result.detail for result in results if result.status == "failed")
+
+
+@pytest.mark.parametrize("kind", ["masked", "mask of -1", "mask of halves"])
+def test_random_play_keeps_to_the_mask_and_masks_are_0_or_1(kind):
+    results = {result.name: result for result in check_env(lambda: Odd(kind), steps=40)}
+    assert results["plays with random actions"].ok
+    kept = kind == "masked"
+    assert results["mask allows an action"].ok is kept and results["runs under RLlib"].ok is kept
+    assert kept or "`action_mask` of agent 'a' in step 3" in results["runs under RLlib"].detail
 
 
 def test_an_environment_without_text_is_told_so():

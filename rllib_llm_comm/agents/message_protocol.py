@@ -252,11 +252,17 @@ def idle_control(messages: str, replaced: Sequence[tuple[str, str]]) -> UserErro
         messages: The message mode.
         replaced: Pairs of the true message and the one in its place, at least one.
     """
-    silent = sum(not said for _, said in replaced)
+    count, silent = len(replaced), sum(not said for _, said in replaced)
+    if silent < count:
+        found = f"of {count} messages {silent} were silence and all others equal to the true ones"
+    elif any(true for true, _ in replaced):
+        found = f"each of {count} messages was silence, as there was no other one to draw from yet"
+    else:
+        found = f"each of {count} messages was silence, as were the true ones"
+    drawn = "a message about another fact" if messages == OTHER_FACT else "another message"
     return UserError(
-        f"`messages` is {messages!r}, a control, but it did nothing: of {len(replaced)} messages {silent} were silence "
-        f"and all others equal to the true ones; play more episodes, so that there is another message to draw, or use "
-        "'none' (silence) or 'constant'."
+        f"`messages` is {messages!r}, a control, but it did nothing: {found}; play more episodes, so that there is "
+        f"{drawn} to draw, or use 'none' (silence) or 'constant'."
     )
 
 

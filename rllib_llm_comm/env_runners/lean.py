@@ -11,6 +11,7 @@ could not be left out or done for all games at once:
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from typing import Any
 
@@ -28,9 +29,10 @@ from ray.rllib.utils.metrics import (
     NUM_MODULE_STEPS_SAMPLED,
     NUM_MODULE_STEPS_SAMPLED_LIFETIME,
 )
+from ray.rllib.utils.pre_checks.env import check_multiagent_environments
 
 from rllib_llm_comm.env_runners.plain_errors import PlainErrorsMixin
-from rllib_llm_comm.envs.rllib_adapter import shows_copies
+from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter, shows_copies
 
 # Callbacks that RLlib calls for each game and that do nothing beside: `on_episode_end` also notes the chunks.
 _OFTEN = ("on_episode_created", "on_episode_start", "on_episode_step")
@@ -58,9 +60,22 @@ class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):
 
     @override(MultiAgentEnvRunner)
     def make_env(self) -> None:
-        """Makes the games; those that show copies are not copied again."""
-        super().make_env()
+        """Makes the games; those that show copies are not copied again.
+
+        RLlib's check of environments plays an action that a mask may forbid, and hides what the game says to it. Games
+        behind our adapter are checked in play; all others are checked as ever, unless `disable_env_checking` is set.
+        """
+        config = self.config
+        self.config = copy.copy(config)
+        vars(self.config)["disable_env_checking"] = True  # the config may be frozen
+        try:
+            super().make_env()
+        finally:
+            self.config = config
         games: Any = self.env
+        for game in [] if config.disable_env_checking else games.envs:
+            if not isinstance(game.unwrapped, ParallelEnvAdapter):
+                check_multiagent_environments(game.unwrapped)
         self._shown_are_copies = hasattr(games, "copy") and all(shows_copies(game.unwrapped) for game in games.envs)
         if self._shown_are_copies:
             games.copy = False

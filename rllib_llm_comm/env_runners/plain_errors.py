@@ -18,7 +18,7 @@ _MOST_SECONDS = 10.0
 
 
 class PlainErrorsMixin(EnvRunner):
-    """Raises what a game does wrong as the `UserError` that it is, without RLlib's log of it.
+    """Raises an error of a game as what it is; of a `UserError` it drops RLlib's log, too.
 
     Where RLlib is told to make failed games anew (`restart_failed_sub_environments`), it does so and logs each. A
     remote runner stays there for `raise_told`; all other errors end it, as RLlib has it.
@@ -54,9 +54,7 @@ class PlainErrorsMixin(EnvRunner):
         try:
             return super()._try_env_step(actions)
         except RuntimeError as error:
-            if isinstance(error.__cause__, UserError):
-                raise error.__cause__ from None
-            raise
+            raise error.__cause__ or error from None
         finally:
             logger.removeFilter(_not_told)
 

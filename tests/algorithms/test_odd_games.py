@@ -96,9 +96,9 @@ def test_odd_games_are_played_and_learned(family, env, tmp_path):
 @pytest.mark.parametrize(
     ("config", "kind"),
     [(lambda: ppo(SymbolicPPOConfig()), "lists"), (lambda: ppo(MAPPOConfig()), "image"), (qmix, "image"),
-     (qmix, "shapes differ"), (qmix, "actions differ")],
+     (qmix, "shapes differ"), (qmix, "actions differ"), (lambda: ppo(MAPPOConfig()), "masked"), (qmix, "masked")],
 )  # fmt: skip
-def test_lists_images_and_uneven_teams_are_learned(config, kind, tmp_path):
+def test_lists_images_masks_and_uneven_teams_are_learned(config, kind, tmp_path):
     policy, _ = trained(config(), "odd/game-v0", tmp_path, kind=kind)
     assert evaluate(policy, episodes=2).returns == [odd_games.LENGTH] * 2
 
@@ -126,6 +126,16 @@ def test_what_is_seen_in_play_ends_training_in_one_sentence(family, kind, caplog
         with caplog.at_level(logging.ERROR, "ray.rllib"), pytest.raises(UserError, match="agent 'a' in step 3 is"):
             algo.train()
         assert not any(record.exc_info for record in caplog.records)  # no traceback beside it
+    finally:
+        algo.stop()
+
+
+@pytest.mark.parametrize("family", ["MAPPO", "QMIX"])
+def test_what_a_game_raises_in_its_first_step_ends_training_as_it_is(family):
+    algo = FAMILIES[family]().environment("odd/game-v0", env_config={"kind": "fails"}).build_algo()
+    try:
+        with pytest.raises(ZeroDivisionError, match="the game itself"):
+            algo.train()
     finally:
         algo.stop()
 

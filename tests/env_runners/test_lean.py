@@ -13,6 +13,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.connectors.module_to_env import NormalizeAndClipActions
 from ray.rllib.env import INPUT_ENV_SINGLE_SPACES
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
 from ray.rllib.env.multi_agent_env_runner import MultiAgentEnvRunner
 from toys import ColourTalk, language_model
 
@@ -166,6 +167,24 @@ def test_connectors_of_the_user():
     assert ours[0] == theirs[0]
     without = sampled(LeanEnvRunner, configured(SymbolicPPOConfig(), KITCHEN, ORDERS), CALLS[:2])
     assert ours[0] != without[0]
+
+
+class Careless(MultiAgentEnv):
+    """Not a game behind our adapter, and none that RLlib plays."""
+
+    def __init__(self, config=None):
+        super().__init__()
+        self.possible_agents = self.agents = ["a"]
+        self.observation_spaces = self.action_spaces = {"a": spaces.Discrete(2)}
+
+    def reset(self, *, seed=None, options=None):
+        return {"stranger": 0}, {}
+
+
+def test_rllib_checks_what_is_not_behind_our_adapter():
+    config = MAPPOConfig().environment(Careless)
+    with pytest.raises(ValueError, match="agent_ids that are not the names of the agents"):
+        LeanEnvRunner(config=config, worker_index=0)
 
 
 def test_games_of_others_are_copied():
