@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import tempfile
@@ -22,10 +23,11 @@ from rllib_llm_comm.language.adapter_file import (
 )
 from rllib_llm_comm.language.adapter_layers import AdapterConfig as AdapterConfig
 from rllib_llm_comm.language.adapter_layers import put_adapters
-from rllib_llm_comm.language.adapter_merging import FoldedDecoder, folded_weights, pays_to_fold
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.layer_cut import above, added_mask, layers_below
+from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, llama_weights
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
+from rllib_llm_comm.language.static_decoding import StaticWriters
 from rllib_llm_comm.language.weights import read_weights
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ REFERENCE = "reference"
 # Intermediate results of more tokens leave a CPU's cache (measured: 2048 is best at 0.5 to 6 M parameters).
 _TOKENS_PER_PASS = {"cpu": 2048}
 _TOKENS_ELSEWHERE = 16384
+_SHARE = 0.25  # of a GPU's free memory that a merged copy of the weights may take
 
 
 class AdaptedModel:
@@ -88,19 +91,30 @@ class AdaptedModel:
             # LoRA stays in float32 also on a bf16/fp16 base: small steps vanish in fp16.
             if "lora_" in name:
                 parameter.data = parameter.data.float()
-        # What is computed for a role: everything, or what lies above the trunk.
-        decoders = (base.decoder, self.model.get_decoder())
-        self._bare, self._adapted = (above(decoder, depth) for decoder in decoders) if depth else decoders
-        self._named_layers = [(n, m) for n, m in self._adapted.named_modules() if isinstance(m, BaseTunerLayer)]
+        # The layers above the trunk, or all of them: Hugging Face's with PEFT's layers in them, and ours if it can be.
+        self._hugging_face = above(self.model.get_decoder(), depth) if depth else self.model.get_decoder()
+        weights = llama_weights(base)
+        self._llama = None if weights is None or self.config.dropout > 0 else LlamaDecoder(weights, depth)
         self._active: str | None = self.roles[0]
         self._activate(None)
         self._parameters = {role: [p for _, p in self.named_adapter_parameters(role)] for role in self.roles}
-        linear = all(isinstance(layer.base_layer, nn.Linear) for layer in self._layers)  # GPT-2 has its maps transposed
-        self._folds = pays_to_fold(base.hidden_size) and not base.is_quantized and linear
-        self._folded: dict[str, FoldedDecoder] = {}
+        named = {n.removeprefix("base_model.model.model."): m for n, m in self.peft_model.named_modules()}
+        lora = {name: layer for name, layer in named.items() if isinstance(layer, BaseTunerLayer)}
+        self._llama_adapters = {
+            role: LlamaAdapter(weights, lora, role, functools.partial(self.stamp, role))
+            for role in self.roles
+            if weights is not None
+        }
+        self._merged: dict[str, bool] = {}
+        self.static_writers: StaticWriters | None = None
+        if self._llama is not None and weights is not None and self.device.type == "cuda" and autocast == "none":
+            self.static_writers = StaticWriters(base, weights, base.head)
         self._prefixes = {role: PrefixCache(self, role, prefix_cache_bytes) for role in (None, *self.roles)}
         self._autocast = torch.bfloat16 if autocast == "bfloat16" else None
-        self._checkpointed: list[nn.Module] = self._checkpointed_layers() if gradient_checkpointing else []
+        self._checkpoints = gradient_checkpointing
+        self._checkpointed: list[nn.Module] = []
+        if gradient_checkpointing and self._llama is None:
+            self._checkpointed = self._checkpointed_layers()
         self._depth, self._trunk = depth, None
         if depth:
             from rllib_llm_comm.language.trunk import trunk_of
@@ -251,52 +265,60 @@ class AdaptedModel:
     def _run(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, position_ids: torch.Tensor | None, cache: Any
     ) -> torch.Tensor:
-        output = self.decoder(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            cache=cache,
-            use_cache=cache is not None,
-        )
-        hidden: torch.Tensor = output.last_hidden_state
-        return hidden
+        return self.decoder(input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, cache=cache)
 
-    def decoder(self, **inputs: Any) -> Any:
-        """The model without its language-model head, under the active adapter.
+    def standing(self, role: str | None) -> Lora | None:
+        """The adapter of a role without gradients, added to the weights where the device has room for it.
 
-        In a small model the adapter is folded into the weights, with the same result (see
-        `rllib_llm_comm.language.adapter_merging`).
+        It is always in the same storage.
 
         Args:
-            **inputs: As of the Hugging Face model, with `cache` for keys and values; `attention_mask` may be that of
-                `hidden_states`.
+            role: The role; `None` for the bare base, whose adapter is `None`.
         """
-        if self._trunk is not None:
-            ids, mask = inputs.pop("input_ids"), inputs["attention_mask"]
-            inputs["inputs_embeds"] = self._trunk.read(ids, mask, inputs["cache"], self.tokens_per_pass)
+        if role is None:
+            return None
+        if role not in self._merged:
+            size = self._llama_adapters[role].merged_bytes
+            self._merged[role] = self.device.type != "cuda" or size < _SHARE * torch.cuda.mem_get_info(self.device)[0]
+        return self._llama_adapters[role].standing(self._merged[role])
+
+    def decoder(
+        self,
+        *,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        position_ids: torch.Tensor | None = None,
+        cache: Any = None,
+    ) -> torch.Tensor:
+        """Last hidden states (B, T, hidden_size) under the adapter in use.
+
+        Args:
+            input_ids: (B, T) token ids.
+            attention_mask: As of `hidden_states`, over the columns in the cache, too.
+            position_ids: (B, T); default 0, 1, 2, ...
+            cache: Keys and values of what was read before, to which these are added.
+        """
+        inputs: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
+        if self._trunk is None:
+            inputs["input_ids"] = input_ids
+        else:
+            inputs["inputs_embeds"] = self._trunk.read(input_ids, attention_mask, cache, self.tokens_per_pass)
+        with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
+            if self._llama is not None:
+                lora = None if self._active is None else self._llama_adapters[self._active].now()
+                again = self._checkpoints and torch.is_grad_enabled()
+                return self._llama(**inputs, cache=cache, lora=lora, checkpointed=again)
+            return self._by_hugging_face(inputs, cache)
+
+    def _by_hugging_face(self, inputs: dict[str, Any], cache: Any) -> torch.Tensor:
         if inputs["attention_mask"].dim() == 4:
             inputs["attention_mask"] = added_mask(inputs["attention_mask"], self.model.dtype)
-        inputs[self.base.cache_argument] = inputs.pop("cache")
-        with torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None):
-            return self._decoder(**inputs)
-
-    def _decoder(self, **inputs: Any) -> Any:
-        role = self._active
-        if role is None:
-            return self._bare(**inputs)
-        dropout = self.config.dropout > 0 and self.peft_model.training
+        inputs[self.base.cache_argument] = cache
         again = bool(self._checkpointed) and torch.is_grad_enabled()
         for layer in self._checkpointed:
             layer.training = again  # transformers asks this flag; nothing else in a layer depends on it without dropout
-        if dropout or again or not self._folds:
-            return self._adapted(**inputs)
-        if not torch.is_grad_enabled():
-            if role not in self._folded:
-                self._folded[role] = FoldedDecoder(self._bare, self._named_layers, role)
-            return self._folded[role](self.stamp(role), **inputs)
-        with self.use(None):
-            folded = folded_weights(self._named_layers, role)
-            return torch.func.functional_call(self._adapted, folded, kwargs=inputs)
+        hidden: torch.Tensor = self._hugging_face(**inputs, use_cache=cache is not None).last_hidden_state
+        return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Vocabulary logits in float32 of hidden states (..., hidden_size)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from rllib_llm_comm.language.adapters import MESSAGE, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD, limit_words
 from rllib_llm_comm.language.packing import PAD
+
+logger = logging.getLogger(__name__)
 
 _ROWS_PER_BATCH = 256
 
@@ -86,8 +89,14 @@ def draw_messages(
     drawn: dict[tuple[str, int], Written] = {}
     for start in range(0, len(by_length), _ROWS_PER_BATCH):
         part = by_length[start : start + _ROWS_PER_BATCH]
-        draws = None if temperature == 0 else [row_generator(seed, key) for key in part]
-        ids = _decode([model.base.encode(p) for p, _ in part], model, max_words, temperature, draws, role)
+        rows = [model.base.encode(prompt) for prompt, _ in part]
+
+        def draws(keys: Sequence[tuple[str, int]] = part) -> list[np.random.Generator] | None:
+            return None if temperature == 0 else [row_generator(seed, key) for key in keys]
+
+        ids = _decode_statically(rows, model, max_words, temperature, draws(), role)
+        if ids is None:
+            ids = _decode(rows, model, max_words, temperature, draws(), role)
         for key, row in zip(part, ids, strict=True):
             drawn[key] = as_written(model.base, row, max_words)
     return [drawn[key] for key in keys]
@@ -123,6 +132,31 @@ def row_generator(seed: int | None, key: tuple[str, int]) -> np.random.Generator
     return np.random.default_rng(int.from_bytes(digest, "big"))
 
 
+def _decode_statically(
+    rows: list[list[int]],
+    model: AdaptedModel,
+    max_words: int,
+    temperature: float,
+    draws: list[np.random.Generator] | None,
+    role: str | None,
+) -> list[list[int]] | None:
+    """As `_decode` with a cache of fixed size; `None` where the device has none, or fails at it."""
+    if model.static_writers is None:
+        return None
+    most = max_words * TOKENS_PER_WORD
+    model.base.require_positions(max(map(len, rows)) + most)
+    uniform = None if draws is None else np.stack([generator.random(most) for generator in draws])
+    how = {"most": most, "most_words": max_words, "temperature": temperature, "role": role}
+    try:
+        written = model.static_writers.write(rows, uniform, lora=model.standing(role), **how)
+    except RuntimeError as error:
+        model.static_writers = None
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        logger.warning("Messages are written with a growing cache, which is slower (%s).", reason)
+        return None
+    return [_up_to_end(model.base, row, max_words) for row in written]
+
+
 @torch.no_grad()
 def _decode(
     rows: list[list[int]],
@@ -153,18 +187,10 @@ def _decode(
     mask = torch.cat([known.mask.long(), mask], dim=1)
     with model.use(role):
         for _ in range(max_words * TOKENS_PER_WORD):
-            output = model.decoder(
-                input_ids=step_ids,
-                attention_mask=mask,
-                position_ids=positions,
-                cache=cache,
-                use_cache=True,
-            )
+            hidden = model.decoder(input_ids=step_ids, attention_mask=mask, position_ids=positions, cache=cache)
             if step_ids is ids:
-                prefixes.put(
-                    prompts, lengths, known, cache, output.last_hidden_state, [width - len(row) for row in rows]
-                )
-            logits = model.logits(output.last_hidden_state[:, -1])
+                prefixes.put(prompts, lengths, known, cache, hidden, [width - len(row) for row in rows])
+            logits = model.logits(hidden[:, -1])
             chosen = choose_token(logits, temperature, [draws[i] for i in active] if draws else None)
             alive = _unfinished(base, written, active, chosen.tolist(), max_words)
             if not alive:
@@ -187,13 +213,26 @@ def _unfinished(
     alive = []
     for place, (row, token) in enumerate(zip(active, tokens, strict=True)):
         written[row].append(token)
-        if token == base.eos_id:
-            continue
-        # A word has at least one token, so a short row of one line needs no decoding to be known as short.
-        short = len(written[row]) <= max_words and not any(_breaks_line(base, one) for one in written[row])
-        if short or is_open(base.decode(written[row]), max_words):
+        if _goes_on(base, written[row], max_words):
             alive.append(place)
     return alive
+
+
+def _goes_on(base: BaseModel, ids: Sequence[int], max_words: int) -> bool:
+    """True if a message may go on behind some tokens."""
+    if ids[-1] == base.eos_id:
+        return False
+    # A word has at least one token, so a short row of one line needs no decoding to be known as short.
+    short = len(ids) <= max_words and not any(_breaks_line(base, one) for one in ids)
+    return short or is_open(base.decode(ids), max_words)
+
+
+def _up_to_end(base: BaseModel, ids: Sequence[int], max_words: int) -> list[int]:
+    """The tokens of a message without those behind its end."""
+    count = 1
+    while count < len(ids) and _goes_on(base, ids[:count], max_words):
+        count += 1
+    return list(ids[:count])
 
 
 @functools.lru_cache(maxsize=65536)

@@ -13,6 +13,7 @@ from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.cut_cache import CutCache
 from rllib_llm_comm.language.kept_states import KeptStates
 from rllib_llm_comm.language.layer_cut import added_mask, below
+from rllib_llm_comm.language.llama import LlamaDecoder, llama_weights
 from rllib_llm_comm.language.prefix_cache import split_by_size
 from rllib_llm_comm.language.text_paths import TextPaths, chains, text_paths
 from rllib_llm_comm.language.token_trie import NONE, TokenTrie
@@ -51,7 +52,10 @@ class Trunk:
     """
 
     def __init__(self, base: BaseModel, depth: int, max_bytes: int, kept: str, autocast: torch.dtype | None) -> None:
-        self._decoder = below(base.decoder, depth)
+        weights = llama_weights(base)
+        self._llama = None if weights is None else LlamaDecoder(weights, 0, depth)
+        self._hugging_face = below(base.decoder, depth)
+        self._dtype = base.model.dtype
         self._depth, self._autocast, self._device = depth, autocast, base.device
         self._cache_argument = base.cache_argument
         config, dtype = base.config, base.model.dtype
@@ -203,10 +207,13 @@ class Trunk:
         return hidden, cache, filled
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor, positions: torch.Tensor, cache: Any) -> torch.Tensor:
-        hidden: torch.Tensor = self._decoder(
-            input_ids=ids.to(self._device),
-            attention_mask=added_mask(mask[:, None].to(self._device), self._decoder.dtype),
-            position_ids=positions.to(self._device),
+        ids, mask, positions = (array.to(self._device) for array in (ids, mask[:, None], positions))
+        if self._llama is not None:
+            return self._llama(input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache)
+        hidden: torch.Tensor = self._hugging_face(
+            input_ids=ids,
+            attention_mask=added_mask(mask, self._dtype),
+            position_ids=positions,
             use_cache=True,
             **{self._cache_argument: cache},
         ).last_hidden_state

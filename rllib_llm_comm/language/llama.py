@@ -1,0 +1,414 @@
+"""Decoders of the LLaMA family with LoRA adapters, computed in few and large matrix products.
+
+One definition serves roll-out and update, on a CPU and on a GPU. It reads the weights of a Hugging Face model in place
+and those of PEFT's layers, which stay what is trained and saved. The Hugging Face model with PEFT's layers in it is
+the oracle: it is asked once per base whether both compute the same, and computes what this file cannot.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.layer_cut import added_mask
+
+logger = logging.getLogger(__name__)
+
+FAMILY = ("llama", "mistral", "qwen2", "qwen3")
+"""`model_type` of the architectures that are computed here: LLaMA 2 and 3, SmolLM, Mistral, Qwen 2 and 3."""
+_MAPS = {
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "out": ("self_attn.o_proj",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+"""Linear maps that read the same input, under the name of the product that computes them together."""
+_FIXED_ROPE = ("default", "linear", "llama3", "yarn")  # others change with the length of a text
+_PROBE = 12
+_TOLERANCE, _TOLERANCE_OF_HALF = 1e-4, 0.05  # shares of the largest number
+
+_MOST_MERGED_BYTES = 2**30
+"""Merged weights of one role are kept if they take no more; beyond that the thin products are cheaper than memory."""
+_MERGED_IN_UPDATES = 512
+"""Hidden size up to which gradients flow through merged weights: there, more kernels cost more than more products."""
+
+# By the Hugging Face model, which the bases of all prompt formats share.
+_WEIGHTS: weakref.WeakKeyDictionary[nn.Module, LlamaWeights | None] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class _Map:
+    """Linear maps with a common input.
+
+    Attributes:
+        weights: One (outputs, inputs) per map, or all of them as one matrix.
+        sizes: Outputs per map.
+        biases: As `weights`; empty without biases.
+    """
+
+    weights: tuple[torch.Tensor, ...]
+    sizes: tuple[int, ...]
+    biases: tuple[torch.Tensor, ...] = ()
+
+    def __call__(self, x: torch.Tensor, thin: _Thin | None) -> Sequence[torch.Tensor]:
+        """Outputs (..., size) of every map.
+
+        Args:
+            x: (..., inputs).
+            thin: The adapter's products beside the weights; `None` if there are none.
+        """
+        biases = self.biases or (None,) * len(self.weights)
+        outs: Sequence[torch.Tensor] = [F.linear(x, w, b) for w, b in zip(self.weights, biases, strict=True)]
+        if len(outs) < len(self.sizes):
+            outs = outs[0].split(self.sizes, dim=-1)
+        return outs if thin is None else thin.added(outs, x)
+
+
+@dataclass(frozen=True)
+class _Thin:
+    """LoRA's products for maps with a common input: all A as one, B apart.
+
+    Attributes:
+        a: (total rank, inputs).
+        b: Per map scaled B (outputs, rank); `None` where a map has no adapter.
+    """
+
+    a: torch.Tensor
+    b: tuple[torch.Tensor | None, ...]
+
+    def added(self, outs: Sequence[torch.Tensor], x: torch.Tensor) -> Sequence[torch.Tensor]:
+        """The maps' outputs with the adapter's added."""
+        narrow = F.linear(x, self.a).split([b.shape[1] for b in self.b if b is not None], dim=-1)
+        parts = iter(narrow)
+        return [out if b is None else out + F.linear(next(parts), b) for out, b in zip(outs, self.b, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """Frozen weights of a layer; `number` counts in the whole model."""
+
+    number: int
+    norm_1: torch.Tensor
+    norm_2: torch.Tensor
+    maps: Mapping[str, _Map]
+    q_norm: torch.Tensor | None
+    k_norm: torch.Tensor | None
+
+
+Lora = Mapping[int, Mapping[str, Any]]
+"""By layer and name of the product: a `_Map` in place of the base's, or a `_Thin` beside it."""
+
+
+class LlamaWeights:
+    """Frozen weights of a base, arranged for few products.
+
+    On a GPU maps with a common input become one matrix, of which the Hugging Face model then holds views, so that
+    nothing is there twice. On a CPU, where that gains nothing, they stay pages of the file that processes share.
+
+    Args:
+        base: A model of `FAMILY`.
+        fused: Whether maps with a common input are one matrix.
+    """
+
+    def __init__(self, base: BaseModel, fused: bool) -> None:
+        decoder, config = base.decoder, base.config
+        self.embedding, self.norm = decoder.embed_tokens.weight, decoder.norm.weight
+        self.eps = float(config.rms_norm_eps)
+        self.activation: Callable[[torch.Tensor], torch.Tensor] = decoder.layers[0].mlp.act_fn
+        self.head_size = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+        self.layers = [self._layer(number, layer, fused) for number, layer in enumerate(decoder.layers)]
+        rotary = decoder.rotary_emb
+        self._frequencies, self._attention_scaling = rotary.inv_freq, float(rotary.attention_scaling)
+        self.table: tuple[torch.Tensor, ...] | None = None
+
+    def _layer(self, number: int, layer: Any, fused: bool) -> _Layer:
+        maps = {}
+        for name, parts in _MAPS.items():
+            linears = [layer.get_submodule(part) for part in parts]
+            biases = [linear.bias for linear in linears if linear.bias is not None]
+            if len(biases) not in (0, len(linears)):
+                raise ValueError("some maps with a common input have biases, others have none")
+            sizes = tuple(linear.out_features for linear in linears)
+            if fused and len(linears) > 1:
+                whole = torch.cat([linear.weight.data for linear in linears])
+                for linear, part in zip(linears, whole.split(sizes), strict=True):
+                    linear.weight.data = part
+                maps[name] = _Map((whole,), sizes, (torch.cat([b.data for b in biases]),) if biases else ())
+            else:
+                maps[name] = _Map(tuple(linear.weight for linear in linears), sizes, tuple(biases))
+        norms = [getattr(getattr(layer.self_attn, name, None), "weight", None) for name in ("q_norm", "k_norm")]
+        return _Layer(number, layer.input_layernorm.weight, layer.post_attention_layernorm.weight, maps, *norms)
+
+    def rotation(self, positions: torch.Tensor, most: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines of rotary embeddings, looked up in a table that grows with the longest text.
+
+        Args:
+            positions: (B, T).
+            most: More than the largest of them, known without asking the device.
+            dtype: Of the result.
+
+        Returns:
+            Two arrays (B, 1, T, head size).
+        """
+        if self.table is None or len(self.table[0]) < most or self.table[0].dtype != dtype:
+            angles = torch.arange(max(256, 2 * most), device=positions.device)[:, None] * self._frequencies.float()
+            angles = torch.cat([angles, angles], dim=-1)
+            self.table = tuple((wave * self._attention_scaling).to(dtype) for wave in (angles.cos(), angles.sin()))
+        cosines, sines = self.table
+        return cosines[positions][:, None], sines[positions][:, None]
+
+
+def llama_weights(base: BaseModel) -> LlamaWeights | None:
+    """The weights of a base for this engine; `None`, told once in the log, where Hugging Face's model is used.
+
+    Args:
+        base: Any model.
+    """
+    if base.model not in _WEIGHTS:
+        reason, weights = _other_kind(base), None
+        if not reason:
+            weights = LlamaWeights(base, fused=base.device.type != "cpu")
+            reason = _difference(base, weights)
+        if reason:
+            weights = None
+            logger.info("%s is computed by Hugging Face's model: %s.", base.name, reason)
+        _WEIGHTS[base.model] = weights
+    return _WEIGHTS[base.model]
+
+
+def _other_kind(base: BaseModel) -> str:
+    """Reason for which a model is not computed here; empty if it is."""
+    config = base.config
+    kind = getattr(config, "model_type", "")
+    if kind not in FAMILY:
+        return f"{kind!r} is none of {', '.join(FAMILY)}"
+    if base.is_quantized:
+        return "its weights are quantized"
+    decoder = base.decoder
+    for layer in decoder.layers:
+        for part in (part for parts in _MAPS.values() for part in parts):
+            if type(layer.get_submodule(part)) is not nn.Linear:
+                return f"its {part} is no plain linear map"
+    if decoder.rotary_emb.rope_type not in _FIXED_ROPE:
+        return f"its rotary embedding {decoder.rotary_emb.rope_type!r} changes with the length of a text"
+    return ""
+
+
+@torch.no_grad()
+def _difference(base: BaseModel, weights: LlamaWeights) -> str:
+    """The way in which a few tokens are read otherwise than by Hugging Face's model; empty if they are not."""
+    ids = torch.arange(2 * _PROBE, device=base.device).view(2, _PROBE) * 31 % base.vocab_size
+    theirs = base.decoder(input_ids=ids, use_cache=False).last_hidden_state.float()
+    ours = LlamaDecoder(weights)(input_ids=ids).float()
+    apart, largest = float((ours - theirs).abs().max()), max(1.0, float(theirs.abs().max()))
+    allowed = _TOLERANCE if base.model.dtype == torch.float32 else _TOLERANCE_OF_HALF
+    return "" if apart <= allowed * largest else f"hidden states differ by {apart:.2g}"
+
+
+class LlamaAdapter:
+    """One role's LoRA weights in the form in which the decoder wants them.
+
+    Args:
+        weights: Of the base.
+        layers: PEFT's layers by their names in the whole decoder, such as `layers.3.self_attn.q_proj`.
+        role: Name of the adapter in them.
+        stamp: Changes whenever the adapter's weights do.
+    """
+
+    def __init__(
+        self, weights: LlamaWeights, layers: Mapping[str, Any], role: str, stamp: Callable[[], Hashable]
+    ) -> None:
+        self._weights, self._layers, self._role, self._stamp = weights, layers, role, stamp
+        hidden = weights.embedding.shape[1]
+        self.merged_bytes = sum(layer.base_layer.weight.nbytes for layer in layers.values())
+        # Merged weights round otherwise than thin products, in half precision by more than a PPO ratio may move.
+        self._merges = weights.embedding.dtype == torch.float32 and self.merged_bytes <= _MOST_MERGED_BYTES
+        self._merges_in_updates = hidden <= _MERGED_IN_UPDATES
+        self._standing: dict[bool, tuple[Hashable, Lora]] = {}
+
+    def now(self) -> Lora:
+        """The adapter as it is; gradients flow through it where they are wanted."""
+        if torch.is_grad_enabled():
+            return self._each(self._merged if self._merges_in_updates else self._thin)
+        return self.standing(self._merges)
+
+    @torch.no_grad()
+    def standing(self, merged: bool) -> Lora:
+        """The adapter without gradients; kept until it changes, then written into the same storage.
+
+        Args:
+            merged: Whether it is added to the weights, or stays beside them.
+        """
+        stamp, (known, lora) = self._stamp(), self._standing.get(merged, (None, {}))
+        if stamp != known:
+            lora = self._each(self._merged if merged else self._thin, lora)
+            self._standing[merged] = (stamp, lora)
+        return lora
+
+    def _each(self, make: Callable[..., _Map | _Thin], into: Lora | None = None) -> Lora:
+        found: dict[int, dict[str, Any]] = {}
+        for layer in self._weights.layers:
+            for name, parts in _MAPS.items():
+                lora = [self._layers.get(f"layers.{layer.number}.{part}") for part in parts]
+                if any(one is not None for one in lora):
+                    old = into[layer.number][name] if into else None
+                    found.setdefault(layer.number, {})[name] = make(layer.maps[name], self._products(lora), old)
+        return found
+
+    def _products(self, lora: Sequence[Any]) -> list[tuple[torch.Tensor, torch.Tensor] | None]:
+        """A and scaled B of each map."""
+        role = self._role
+        return [
+            None if one is None else (one.lora_A[role].weight, one.lora_B[role].weight * one.scaling[role])
+            for one in lora
+        ]
+
+    def _thin(self, base: _Map, products: Sequence[Any], old: _Thin | None) -> _Thin:
+        dtype = self._weights.embedding.dtype
+        a = torch.cat([product[0] for product in products if product is not None])
+        if old is None:
+            return _Thin(a.to(dtype), tuple(None if product is None else product[1].to(dtype) for product in products))
+        old.a.copy_(a)
+        for target, product in zip(old.b, products, strict=True):
+            if target is not None:
+                target.copy_(product[1])
+        return old
+
+    def _merged(self, base: _Map, products: Sequence[Any], old: _Map | None) -> _Map:
+        frozen = base.weights if len(base.weights) > 1 else base.weights[0].split(base.sizes)
+        if old is None:
+            parts = [
+                weight if product is None else weight + (product[1] @ product[0]).to(weight.dtype)
+                for weight, product in zip(frozen, products, strict=True)
+            ]
+            biases = (torch.cat(base.biases),) if len(base.biases) > 1 else base.biases
+            return _Map((torch.cat(parts) if len(parts) > 1 else parts[0],), base.sizes, biases)
+        for target, weight, product in zip(old.weights[0].split(base.sizes), frozen, products, strict=True):
+            target.copy_(weight if product is None else weight + (product[1] @ product[0]).to(weight.dtype))
+        return old
+
+
+class LlamaDecoder:
+    """Layers of a base, from token ids or hidden states to hidden states.
+
+    Args:
+        weights: Of the base.
+        first: Number of the first layer.
+        last: Number behind the last one; the final norm follows the model's last layer.
+    """
+
+    def __init__(self, weights: LlamaWeights, first: int = 0, last: int | None = None) -> None:
+        self._weights = weights
+        self._layers = weights.layers[first:last]
+        self._ends = last is None or last >= len(weights.layers)
+
+    def __call__(
+        self,
+        *,
+        input_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        cache: Any = None,
+        lora: Lora | None = None,
+        checkpointed: bool = False,
+    ) -> torch.Tensor:
+        """Hidden states behind the last layer.
+
+        Args:
+            input_ids: (B, T) token ids.
+            inputs_embeds: (B, T, hidden size), in place of ids.
+            attention_mask: `None`: every token sees those before it. (B, S) of 0/1: of these, S = T plus the columns in
+                the cache. (B, 1, T, S) bool: what a token sees.
+            position_ids: (B, T); default 0, 1, 2, ...
+            cache: Keys and values of earlier tokens with an `update(keys, values, layer)`, to which these are added.
+            lora: The adapter in use (`LlamaAdapter`); `None` for the bare base.
+            checkpointed: Whether only the inputs of layers are kept for the backward pass.
+
+        Returns:
+            (B, T, hidden size).
+        """
+        w = self._weights
+        if inputs_embeds is None:
+            assert input_ids is not None
+            inputs_embeds = F.embedding(input_ids, w.embedding)
+        x = inputs_embeds
+        if position_ids is None:
+            position_ids = torch.arange(x.shape[1], device=x.device)[None]
+        columns = x.shape[1] if attention_mask is None else attention_mask.shape[-1]
+        rotation = w.rotation(position_ids, columns, x.dtype)
+        mask = _seen(attention_mask, x.shape[1])
+        if mask is not None:
+            mask = added_mask(mask, x.dtype)  # a boolean one would be made into numbers by every layer
+        for layer in self._layers:
+            arguments = (x, layer, (lora or {}).get(layer.number, {}), rotation, mask, cache)
+            x = checkpoint(self._layer, *arguments, use_reentrant=False) if checkpointed else self._layer(*arguments)
+        return F.rms_norm(x, (x.shape[-1],), w.norm, w.eps) if self._ends else x
+
+    def _layer(
+        self,
+        x: torch.Tensor,
+        layer: _Layer,
+        lora: Mapping[str, Any],
+        rotation: tuple[torch.Tensor, torch.Tensor],
+        mask: torch.Tensor | None,
+        cache: Any,
+    ) -> torch.Tensor:
+        w = self._weights
+        size = w.head_size
+
+        def project(name: str, inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+            one = lora.get(name)
+            return one(inputs, None) if isinstance(one, _Map) else layer.maps[name](inputs, one)
+
+        queries, keys, values = (
+            part.view(*x.shape[:2], -1, size)
+            for part in project("qkv", F.rms_norm(x, (x.shape[-1],), layer.norm_1, w.eps))
+        )
+        if layer.q_norm is not None and layer.k_norm is not None:
+            queries = F.rms_norm(queries, (size,), layer.q_norm, w.eps)
+            keys = F.rms_norm(keys, (size,), layer.k_norm, w.eps)
+        queries, keys, values = queries.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2)
+        queries, keys = _rotated(queries, *rotation), _rotated(keys, *rotation)
+        if cache is not None:
+            keys, values = cache.update(keys, values, layer.number)
+        heard = _heard(queries, keys, values, mask)
+        x = x + project("out", heard.transpose(1, 2).reshape(*x.shape[:2], -1))[0]
+        gate, up = project("gate_up", F.rms_norm(x, (x.shape[-1],), layer.norm_2, w.eps))
+        return x + project("down", w.activation(gate) * up)[0]
+
+
+def _heard(queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Attention (B, heads, T, size), with fewer heads of keys and values than of queries."""
+    rows, heads, tokens, size = queries.shape
+    if tokens == 1:  # all see the same, so that the heads of a group are queries of one head
+        grouped = queries.view(rows, keys.shape[1], -1, size)
+        return F.scaled_dot_product_attention(grouped, keys, values, mask).view(rows, heads, 1, size)
+    grouped = heads != keys.shape[1]
+    return F.scaled_dot_product_attention(queries, keys, values, mask, is_causal=mask is None, enable_gqa=grouped)
+
+
+def _rotated(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
+    left, right = x.chunk(2, dim=-1)
+    return x * cosines + torch.cat([-right, left], dim=-1) * sines
+
+
+def _seen(mask: torch.Tensor | None, tokens: int) -> torch.Tensor | None:
+    """A boolean mask (B, 1, T, S), or `None` if every token sees all before it."""
+    if mask is None or mask.dim() == 4:
+        return mask
+    columns = mask.shape[1]
+    if tokens == columns and bool(mask.all()):
+        return None
+    step = torch.arange(columns, device=mask.device)
+    before = step[None, :] <= step[columns - tokens :, None]
+    return mask.bool()[:, None, None, :] & before

@@ -1,0 +1,132 @@
+"""Messages written with a cache of fixed size are those that are written with a growing one, to the token."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
+
+from rllib_llm_comm.language.adapters import AdaptedModel, AdapterConfig
+from rllib_llm_comm.language.base_model import load_base_model, wrap_base_model
+from rllib_llm_comm.language.generation import draw_messages
+from rllib_llm_comm.language.llama import llama_weights
+from rllib_llm_comm.language.static_decoding import StaticWriters, stop_table
+
+PROMPTS = [
+    "alice stands at the board. She says:",
+    "bob waits. He says:",
+    "alice sees a tomato and a long counter, and",
+    "x",
+]
+CONFIGS = {
+    "llama": LlamaConfig(vocab_size=600, hidden_size=48, intermediate_size=80, num_hidden_layers=3,
+                         num_attention_heads=4, num_key_value_heads=2),
+    "qwen3": Qwen3Config(vocab_size=600, hidden_size=48, intermediate_size=80, num_hidden_layers=2,
+                         num_attention_heads=4, num_key_value_heads=1, head_dim=16),
+}  # fmt: skip
+
+
+def model_of(name, layers="all"):
+    if name == "embedded":
+        base = load_base_model()
+    else:
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(CONFIGS[name])
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.normal_(std=0.2)
+        base = wrap_base_model(name, model, load_base_model().tokenizer)
+    adapted = AdaptedModel(base, AdapterConfig(layers=layers))
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for _, parameter in adapted.named_adapter_parameters():
+            parameter.normal_(std=0.05 if name == "embedded" else 0.2)
+    return adapted
+
+
+def statically(model):
+    model.static_writers = StaticWriters(model.base, llama_weights(model.base), model.base.head)
+    return model
+
+
+@pytest.mark.parametrize("name", ["embedded", "llama", "qwen3"])
+@pytest.mark.parametrize("role", ["message", None])
+def test_messages_are_the_same_to_the_token(name, role):
+    dynamic, static = model_of(name), statically(model_of(name))
+    for max_words in (1, 4, 10):
+        for how in ({}, {"temperature": 1.0, "seed": 3}, {"temperature": 0.7, "seed": 4}):
+            prompts = [*PROMPTS, PROMPTS[0]]
+            own, other = (draw_messages(m, prompts, max_words=max_words, role=role, **how) for m in (static, dynamic))
+            assert own == other
+
+
+def test_a_change_of_the_adapter_is_heard_and_a_trunk_changes_nothing():
+    dynamic, static = model_of("llama", 1), statically(model_of("llama", 1))
+    assert draw_messages(static, PROMPTS) == draw_messages(dynamic, PROMPTS)
+    before = draw_messages(static, PROMPTS)
+    for model in (dynamic, static):
+        torch.manual_seed(5)
+        with torch.no_grad():
+            for _, parameter in model.named_adapter_parameters("message"):
+                parameter.normal_(std=0.3)
+    assert draw_messages(static, PROMPTS) == draw_messages(dynamic, PROMPTS)
+    assert draw_messages(static, PROMPTS) != before
+
+
+def test_a_row_does_not_depend_on_its_mates():
+    model = statically(model_of("embedded"))
+    together = draw_messages(model, PROMPTS, temperature=1.0, seed=9)
+    alone = [draw_messages(model, [prompt], temperature=1.0, seed=9)[0] for prompt in PROMPTS]
+    assert together == alone
+
+
+def test_words_are_counted_as_in_the_whole_text():
+    base = load_base_model()
+    table = stop_table(base)
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        ids = random.integers(base.vocab_size, size=12).tolist()
+        text = base.tokenizer.decode([*base.encode("a")[-1:], *ids])
+        words, inside = 1, True
+        for token in ids:
+            goes_on = inside and not table.opens[token] and table.words[token] > 0
+            words += int(table.words[token]) - int(goes_on)
+            if not table.empty[token]:
+                inside = not bool(table.closes[token])
+        # The bytes of a character may be apart; then what they mean is known with the last one.
+        if "\ufffd" not in text:
+            assert words == len(text.split()), (ids, text)
+
+
+def test_too_little_memory_lowers_the_rows_and_is_told_once(caplog, monkeypatch):
+    """A GPU that is full, played by a writer that refuses more than one row, as CUDA's allocator would."""
+    from rllib_llm_comm.language import static_decoding
+
+    whole = static_decoding.StaticWriter
+
+    def full(base, weights, head, shape, temperature, lora):
+        if shape[0] > 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return whole(base, weights, head, shape, temperature, lora)
+
+    model = statically(model_of("embedded"))
+    expected = draw_messages(model_of("embedded"), PROMPTS)
+    monkeypatch.setattr(static_decoding, "StaticWriter", full)
+    assert draw_messages(model, PROMPTS) == expected
+    assert draw_messages(model, PROMPTS) == expected
+    assert [record.getMessage().split(" rows")[0].rsplit(" ", 1)[1] for record in caplog.records] == ["2", "1"]
+
+
+def test_a_device_that_cannot_do_it_writes_as_before(caplog, monkeypatch):
+    from rllib_llm_comm.language import static_decoding
+
+    def fails(*_):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    model = statically(model_of("embedded"))
+    monkeypatch.setattr(static_decoding, "StaticWriter", fails)
+    for how in ({}, {"temperature": 1.0, "seed": 2}):
+        assert draw_messages(model, PROMPTS, **how) == draw_messages(model_of("embedded"), PROMPTS, **how)
+    assert len(caplog.records) == 1
+    assert "not permitted when stream is capturing" in caplog.text
