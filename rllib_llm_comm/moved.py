@@ -138,7 +138,6 @@ MODULES = {
     "language.chat_model": "chat.chat_model",
     "language.chat_wire": "chat.request_retries",
     "language.endpoint": "chat.endpoint",
-    "language.folding": "language.adapter_merging",
     "language.forms": "chat.answer_schemas",
     "language.local_chat": "chat.local_chat",
     "language.message_server": "chat.message_server",
