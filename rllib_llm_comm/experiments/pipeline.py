@@ -264,8 +264,8 @@ def _keep_secrets(stage: Stage) -> None:
     for place, key, address in secrets_in(vars(stage.experiment), stage.name):
         raise UserError(
             f"`{place}` would have the environment variable {key!r} sent to {address!r}, to which it does not belong; "
-            f"name the provider's own in `api_key_env` (such as {', '.join(list(KEYS)[:3])}), or say `--trust` if you "
-            "know where the file comes from."
+            f"name the provider's own in `api_key_env` (such as {', '.join(list(KEYS)[:3])}; for this machine and "
+            "private networks any that ends in _API_KEY), or say `--trust` if you know where the file comes from."
         )
 
 
