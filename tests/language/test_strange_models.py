@@ -19,7 +19,13 @@ from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapter_layers import check_targets
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
-from rllib_llm_comm.language.base_model import embedded_model_path, load_base_model, require_positions, wrap_base_model
+from rllib_llm_comm.language.base_model import (
+    check_base_model,
+    embedded_model_path,
+    load_base_model,
+    require_positions,
+    wrap_base_model,
+)
 from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.language.generation import as_written, is_open
 
@@ -203,6 +209,14 @@ def folder_of(model, folder, **changes):
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     return folder
+
+
+@pytest.mark.parametrize("changes", [{"num_attention_heads": None}, {"vocab_size": "many"}, {"model_type": []}])
+def test_a_configuration_that_makes_no_sense_is_told(changes, tmp_path):
+    folder = str(folder_of(random_model(FAST["llama"]), tmp_path / "wrong", **changes))
+    for load in (check_base_model, load_base_model):
+        with pytest.raises(UserError, match="`base_model` .* could not be loaded"):
+            load(folder)
 
 
 def vision_model():
