@@ -50,6 +50,8 @@ class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):
         **kwargs: Likewise.
     """
 
+    config: Any
+
     def __init__(self, config: Any, **kwargs: Any) -> None:
         self._steps = 0
         self._episodes = 0

@@ -111,7 +111,9 @@ def test_messages_of_other_episodes_are_there_also_where_games_are_played_one_af
 def test_a_control_that_did_nothing_is_an_error_not_a_figure():
     policy = load_policy("zoo:door", messages="other_fact")
     for playing in (play, record):
-        with pytest.raises(UserError, match="'other_fact', .* each of 4 messages was silence.* more episodes"):
+        with pytest.raises(
+            UserError, match="'other_fact', a control, but it did nothing: each of 4 messages was silence.*more"
+        ):
             playing(policy, episodes=1)
 
 
