@@ -143,7 +143,8 @@ def secrets_in(value: Any, place: str) -> Iterator[tuple[str, str, str]]:
     if isinstance(value, Mapping):
         if "base_url" in value or "api_key_env" in value:
             keys = list(_options(value.get("api_key_env", _DEFAULT_KEY)))
-            for url in list(_options(value.get("base_url"))) or [None]:
+            urls: list[str | None] = [*_options(value.get("base_url"))]
+            for url in urls or [None]:
                 for key in keys:
                     if not _belongs(key, url):
                         yield place, key, url or f"https://{KEYS[_DEFAULT_KEY][0]}"

@@ -146,9 +146,16 @@ def _decode_statically(
     most = max_words * TOKENS_PER_WORD
     model.base.require_positions(max(map(len, rows)) + most)
     uniform = None if draws is None else np.stack([generator.random(most) for generator in draws])
-    how = {"most": most, "most_words": max_words, "temperature": temperature, "role": role}
     try:
-        written = model.static_writers.write(rows, uniform, lora=model.standing(role), **how)
+        written = model.static_writers.write(
+            rows,
+            uniform,
+            most=most,
+            most_words=max_words,
+            temperature=temperature,
+            role=role,
+            lora=model.standing(role),
+        )
     except RuntimeError as error:
         model.static_writers = None
         reason = (str(error) or type(error).__name__).splitlines()[0]
