@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
-from rllib_llm_comm.envs.interface import ACTION_MASK, NEEDS_ACTION, require_gone
+from rllib_llm_comm.envs.interface import ACTION_MASK, NEEDS_ACTION, asked, require_gone
 from rllib_llm_comm.errors import UserError, shown
 
 Infos = dict[Any, Mapping[str, Any]]
@@ -287,7 +287,7 @@ Wrong = tuple[str, Any, str]
 
 
 def _needs_action(infos: Mapping[Any, Mapping[str, Any]], agent: Any) -> bool:
-    return agent not in infos or bool(infos[agent].get(NEEDS_ACTION, True))
+    return bool(asked((agent,), infos))
 
 
 def _require_from_zero(agent: Any, space: spaces.Space[Any]) -> None:

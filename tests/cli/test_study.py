@@ -97,7 +97,7 @@ def test_systems_may_be_compared_in_some_scenarios(tmp_path):
             lambda s: s["systems"].update(constant="Verco"),
             "constant` is 'Verco' but must be a mapping with keys such as",
         ),
-        (lambda s: s["systems"].update({7: {}}), "`study.yaml.systems` has the key 7, which must be a text"),
+        (lambda s: s["systems"].update({7: {}}), "the key '7' is no text; write it in quotes"),
         (lambda s: s.update(systems=[]), r"`study.yaml.systems` is \[\] but must be a mapping."),
         (
             lambda s: s["systems"]["constant"].update(interventions=["silence"]),
