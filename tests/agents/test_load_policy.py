@@ -135,8 +135,10 @@ def test_other_message_modes(checkpoint):
         load_policy(checkpoint, messages="other_moment")
 
 
-def test_teacher_mode_wraps_the_environment(checkpoint):
-    from rllib_llm_comm.teachers.base import Teacher, register_teacher
+def test_teacher_mode_wraps_the_environment(checkpoint, monkeypatch):
+    from rllib_llm_comm.teachers.base import TEACHERS, Teacher, register_teacher
+
+    monkeypatch.setattr(TEACHERS, "_entries", dict(TEACHERS._entries))
 
     class Oracle(Teacher):
         name = "oracle2"

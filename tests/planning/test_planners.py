@@ -302,8 +302,10 @@ def test_deps_plans_everything_and_anew_after_a_failure():
         assert deps.plan(PlanRequest(game, game.state())).goal == "get onions" and deps.replans == 0
 
 
-def test_a_planner_of_ones_own_has_a_name():
-    from rllib_llm_comm.planning.planners import ScriptedPlanner, register_planner
+def test_a_planner_of_ones_own_has_a_name(monkeypatch):
+    from rllib_llm_comm.planning.planners import PLANNERS, ScriptedPlanner, register_planner
+
+    monkeypatch.setattr(PLANNERS, "_entries", dict(PLANNERS._entries))
 
     class Lazy(ScriptedPlanner):
         name = "lazy"

@@ -12,7 +12,7 @@ from rllib_llm_comm.envs import overcooked_ai
 from rllib_llm_comm.envs.overcooked_ai.layouts import LAYOUT_NAMES, get_layout
 from rllib_llm_comm.envs.overcooked_ai.subgoal_file import read_subgoal_file
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.planning.planners import register_planner
+from rllib_llm_comm.planning.planners import PLANNERS, register_planner
 from rllib_llm_comm.planning.planning_game import planning_game
 from rllib_llm_comm.planning.plans import AssignedSubgoal, Plan, Planner
 from rllib_llm_comm.planning.subgoal_dataset import SubgoalDataset, diverse_states
@@ -84,7 +84,8 @@ def test_the_scripted_planners_subgoals_are_what_the_game_can_draw_from(layout, 
     assert sum(one["given"] for one in data.goals()) == 50
 
 
-def test_duplicates_are_counted_and_what_is_no_subgoal_is_refused():
+def test_duplicates_are_counted_and_what_is_no_subgoal_is_refused(monkeypatch):
+    monkeypatch.setattr(PLANNERS, "_entries", dict(PLANNERS._entries))
     register_planner("said", Said)
     data, kept = data_set("cramped_room", {"name": "said", "api_key": "sk-secret"}), []
     data.ask(3, kept.append)
