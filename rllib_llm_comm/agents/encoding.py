@@ -125,6 +125,7 @@ class ObservationEncoder:
         self._base = base
         self._settings = settings
         self._memo: Memo[dict[str, np.ndarray]] = Memo(_REMEMBERED)
+        self._candidates: Memo[dict[str, np.ndarray]] = Memo(_REMEMBERED)
 
     def encode(self, observation: TextObservation, heard: Mapping[str, str]) -> dict[str, np.ndarray]:
         """The arrays of one observation.
@@ -160,22 +161,33 @@ class ObservationEncoder:
             action_prompt(observation.text, heard, observation.subgoal),
             [observation.candidates[index] for index in allowed],
         )
-        count, length = len(observation.mask), self._settings.max_candidate_tokens
-        candidates = np.full((count, length), PAD, np.int32)
-        words = np.zeros(count, np.int32)
-        for index, tail in zip(allowed, tails, strict=True):
-            phrase = observation.candidates[index]
-            candidates[index] = self._pad(tail, length, "max_candidate_tokens", f"the candidate {phrase!r}")
-            words[index] = len(phrase.split())
+        # Far fewer lists of candidates than prompts are different.
+        key = (observation.candidates, observation.mask, tuple(map(tuple, tails)))
+        candidates = self._candidates.get(key)
+        if candidates is None:
+            candidates = self._candidate_arrays(observation, dict(zip(allowed, tails, strict=True)))
+            self._candidates.put(key, candidates)
         width = self._settings.max_prompt_tokens
         seen = observation.text if observation.critic_text is None else observation.critic_text
         critic = self._base.encode(critic_prompt(seen, observation.subgoal))
         return {
             PROMPT_IDS: self._pad(prompt, width, "max_prompt_tokens", "an action prompt"),
+            **candidates,
+            CRITIC_IDS: self._pad(critic, width, "max_prompt_tokens", "a critic prompt"),
+        }
+
+    def _candidate_arrays(self, observation: TextObservation, tails: Mapping[int, list[int]]) -> dict[str, np.ndarray]:
+        count, length = len(observation.mask), self._settings.max_candidate_tokens
+        candidates = np.full((count, length), PAD, np.int32)
+        words = np.zeros(count, np.int32)
+        for index, tail in tails.items():
+            phrase = observation.candidates[index]
+            candidates[index] = self._pad(tail, length, "max_candidate_tokens", f"the candidate {phrase!r}")
+            words[index] = len(phrase.split())
+        return {
             CANDIDATE_IDS: candidates,
             CANDIDATE_WORDS: words,
             ACTION_MASK: np.asarray(observation.mask, np.int8),
-            CRITIC_IDS: self._pad(critic, width, "max_prompt_tokens", "a critic prompt"),
         }
 
     def _pad(self, ids: list[int], width: int, setting: str, what: str) -> np.ndarray:

@@ -6,7 +6,9 @@ import dataclasses
 import functools
 import importlib.util
 import inspect
+import itertools
 import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +47,8 @@ _LOADED: dict[tuple[str, str, str, str], BaseModel] = {}
 _FORMATS: dict[tuple[int, str, str], tuple[BaseModel, BaseModel]] = {}
 _LOCK = threading.Lock()
 _ANY_WORD = "a"
+_ALL_KINDS = "One two, 3 four-5. Six:\n\nseven (8) \"nine\"; don't \u00e9t\u00e9 <b> 1,200  x\ty\n- z. "
+_BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,11 +179,13 @@ class BaseModel:
         """True if the tokenizer cuts a text at blanks first, so that no token depends on words before its own."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         cutter = getattr(backend, "pre_tokenizer", None)
-        return cutter is not None and len(cutter.pre_tokenize_str("one two")) >= 2
+        if cutter is None or len(cutter.pre_tokenize_str("one two")) < 2:
+            return False
+        return _ids(self, _ALL_KINDS) == _ids_word_by_word(self, _ALL_KINDS)
 
     def encode_after_blank(self, text: str) -> list[int]:
         """The token ids that a text adds behind any text and a blank; for tokenizers that encode by word. Cached."""
-        return list(_encode_cached(self, f"{_ANY_WORD} {text}"))[len(_encode_cached(self, _ANY_WORD)) :]
+        return list(_ids_after_blank(self, text))
 
     def without_special_tokens(self, text: str) -> str:
         """A text in which names of special tokens are cut by a blank, to be put into a chat template."""
@@ -200,7 +206,27 @@ class BaseModel:
 
 @functools.lru_cache(maxsize=65536)
 def _encode_cached(base: BaseModel, text: str) -> tuple[int, ...]:
-    return (*_start_ids(base), *base.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+    return _start_ids(base) + _text_ids(base, text)
+
+
+def _text_ids(base: BaseModel, text: str) -> tuple[int, ...]:
+    # Texts are new, their words are not.
+    return _ids_word_by_word(base, text) if base.encodes_by_word else _ids(base, text)
+
+
+def _ids_word_by_word(base: BaseModel, text: str) -> tuple[int, ...]:
+    first, *others = _BETWEEN_WORDS.split(text)
+    return tuple(itertools.chain(_ids(base, first), *(_ids_after_blank(base, word) for word in others)))
+
+
+@functools.lru_cache(maxsize=65536)
+def _ids(base: BaseModel, text: str) -> tuple[int, ...]:
+    return tuple(base.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+
+@functools.lru_cache(maxsize=65536)
+def _ids_after_blank(base: BaseModel, text: str) -> tuple[int, ...]:
+    return _ids(base, f"{_ANY_WORD} {text}")[len(_ids(base, _ANY_WORD)) :]
 
 
 @functools.lru_cache(maxsize=64)
@@ -231,10 +257,7 @@ def start_ids(tokenizer: Any, name: str) -> tuple[int, ...]:
 @functools.lru_cache(maxsize=65536)
 def _encode_chat(base: BaseModel, body: str, answer: str) -> tuple[int, ...]:
     frame = base.chat_frame
-    asked, begun = (
-        base.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        for text in (body.strip(), answer.strip() if frame.after else answer)
-    )
+    asked, begun = (_text_ids(base, text) for text in (body.strip(), answer.strip() if frame.after else answer))
     return (*frame.before, *asked, *frame.after, *begun)
 
 

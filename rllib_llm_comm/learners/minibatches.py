@@ -54,6 +54,23 @@ class WholeEpochs:
         self._parts = math.ceil(largest / minibatch_size) if minibatch_size else min(1, largest)
         self._shuffle = shuffle and self._parts > 1
         self._total = num_total_minibatches
+        self._first: dict[str, list[torch.Tensor]] | None = None
+
+    def first_epoch(self) -> Iterator[tuple[str, torch.Tensor, SampleBatch]]:
+        """Draws the first epoch now, which then comes as it is told here.
+
+        Yields:
+            Module, row numbers and rows of each of its minibatches.
+        """
+        self._first = {module_id: self._split(groups) for module_id, groups in self._groups.items()}
+        for module_id, parts in self._first.items():
+            for rows in parts:
+                if len(rows):
+                    yield module_id, rows, self._take(module_id, rows)
+
+    def columns(self, module_id: str) -> dict[str, Any]:
+        """The columns of a module, to be changed in place."""
+        return self._rows[module_id]
 
     def __len__(self) -> int:
         """Number of minibatches."""
@@ -70,7 +87,9 @@ class WholeEpochs:
             epoch += 1
 
     def _epoch(self) -> Iterator[MultiAgentBatch]:
-        splits = {module_id: self._split(groups) for module_id, groups in self._groups.items()}
+        splits, self._first = self._first, None
+        if splits is None:
+            splits = {module_id: self._split(groups) for module_id, groups in self._groups.items()}
         for part in range(self._parts):
             chosen = {}
             for module_id, rows_of_part in splits.items():
@@ -82,6 +101,8 @@ class WholeEpochs:
     def _split(self, groups: np.ndarray) -> list[torch.Tensor]:
         # Groups in random order, rows in the order of their groups, cut at the ends of groups where a part is
         # full.
+        if self._parts == 1:
+            return [torch.arange(len(groups))]
         count = int(groups.max()) + 1
         rank = torch.randperm(count).numpy() if self._shuffle else np.arange(count)
         order = np.argsort(rank[groups], kind="stable")

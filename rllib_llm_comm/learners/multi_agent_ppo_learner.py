@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from rllib_llm_comm.learners.gae_connector import SemiMarkovGAE
 from rllib_llm_comm.learners.kl_stop import KLStop, approximate_kl
 from rllib_llm_comm.learners.losses import explained_variance, policy_loss, value_loss
 from rllib_llm_comm.learners.message_kl_coeff import adapted_kl_coeff, first_kl_coeff
-from rllib_llm_comm.learners.minibatches import WholeEpochsMixin
+from rllib_llm_comm.learners.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
 from rllib_llm_comm.modules.llm_comm import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERANCE_LOG_PROBS
 from rllib_llm_comm.phases import PHASE_SECONDS, UPDATE, phase
@@ -119,6 +120,46 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             if isinstance(rate, int | float):
                 # Also without annealing: a restored optimizer brings the rate of the run that it comes from.
                 self._set_optimizer_lr(optimizer, annealed(rate, self._weights_seq_no, config.anneal))
+
+    @override(WholeEpochsMixin)
+    def _create_iterator_if_necessary(self, **kwargs: Any) -> Any:
+        iterator = super()._create_iterator_if_necessary(**kwargs)
+        if isinstance(iterator, WholeEpochs):
+            with phase(UPDATE, whole=True):
+                self._recompute_log_probs(iterator)
+        return iterator
+
+    def _recompute_log_probs(self, iterator: WholeEpochs) -> None:
+        """Puts the update's own log-probabilities in the place of the roll-out's where the two are rounded apart.
+
+        Half precision rounds otherwise in a batch of another shape, and over a phrase that is as much as a step of PPO
+        moves a ratio. So what the ratios are taken from is computed in the minibatches that the first epoch then has.
+        Decisions of older weights keep theirs.
+        """
+        if not any(getattr(self.module[name].unwrapped(), "rounds_by_batch", False) for name in self.module.keys()):  # noqa: SIM118
+            return
+        apart: dict[ModuleID, list[torch.Tensor]] = defaultdict(list)
+        for module_id, rows, part in iterator.first_epoch():
+            module = self.module[module_id].unwrapped()
+            columns = iterator.columns(module_id)
+            out = module.forward_train(dict(part))
+            distribution = module.get_train_action_dist_cls().from_logits(out[Columns.ACTION_DIST_INPUTS].detach())
+            old, new = part[Columns.ACTION_LOGP], distribution.logp(part[Columns.ACTIONS])
+            newest = self._of_newest_weights(part)
+            apart[module_id].append(((new - old)[newest].exp() - 1.0).abs())
+            columns[Columns.ACTION_LOGP][rows[newest.to(rows.device)]] = new[newest]
+            if UTTERANCE_LOG_PROBS in out:
+                said = columns[Columns.OBS][UTTERANCE_LOGP]
+                said[rows[newest.to(rows.device)], 0] = out[UTTERANCE_LOG_PROBS].detach()[newest].to(said)
+        for module_id, parts in apart.items():
+            self._log(module_id, roll_out_ratio_error=torch.cat(parts).mean())
+
+    def _of_newest_weights(self, batch: Mapping[str, Any]) -> torch.Tensor:
+        """True for decisions of the present weights; one that lasted from one roll-out into the next has older ones."""
+        known = batch.get(WEIGHTS_SEQ_NO)
+        if known is None:
+            return torch.ones_like(batch[Columns.ACTION_LOGP], dtype=torch.bool)
+        return known >= self._weights_seq_no - 1
 
     @override(TorchLearner)
     def _uncompiled_update(self, batch: dict[str, Any], **kwargs: Any) -> tuple[Any, Any, Any]:
@@ -217,7 +258,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             clip_fraction=((ratio - 1.0).abs() > config.clip_param).float().mean(),
         )
         if self._minibatches[module_id] == 0:
-            self._log_first_ratio(module_id, action_ratio.detach(), batch.get(WEIGHTS_SEQ_NO))
+            self._log_first_ratio(module_id, module, action_ratio.detach(), batch)
             self._warn_if_rigid(float(entropy.detach()))
         weight = 1.0
         if self._kl_stop.check(module_id, float(kl), config.kl_target):
@@ -256,16 +297,18 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
                 before = self._message_kl_coeff(module, config)
                 module.message_kl_coeff = adapted_kl_coeff(before, sum(drifts) / len(drifts), target)
 
-    def _log_first_ratio(self, module_id: ModuleID, ratio: torch.Tensor, weights_seq_no: torch.Tensor | None) -> None:
+    def _log_first_ratio(self, module_id: ModuleID, module: Any, ratio: torch.Tensor, batch: Mapping[str, Any]) -> None:
         # Before the first step the ratio must be 1. The exception is honest: an action that lasted from one
         # roll-out into the next was chosen by older weights. (So were the messages with which a roll-out begins, so
         # only the actions are looked at.)
-        if weights_seq_no is not None:
-            newest = weights_seq_no >= self._weights_seq_no - 1
-            self._log(module_id, older_weights_share=1.0 - newest.float().mean())
-            ratio = ratio[newest]
+        newest = self._of_newest_weights(batch)
+        self._log(module_id, older_weights_share=1.0 - newest.float().mean())
+        ratio = ratio[newest]
         if len(ratio):
-            self._log(module_id, ratio_first_minibatch=(ratio - 1.0).abs().max())
+            apart = (ratio - 1.0).abs()
+            self._log(module_id, ratio_first_minibatch=apart.max())
+            if not getattr(module, "rounds_by_batch", False):
+                self._log(module_id, roll_out_ratio_error=apart.mean())
 
     def _warn_if_rigid(self, entropy: float) -> None:
         # The usual trap with a language model that has never read a game's phrases.

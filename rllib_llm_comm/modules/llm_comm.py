@@ -104,6 +104,12 @@ class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAP
         return [parameter for parameter in self.core.critic.parameters() if parameter.requires_grad]
 
     @property
+    def rounds_by_batch(self) -> bool:
+        """True if scores depend on the shape of their batch by more than a ratio may err, as in half precision."""
+        lm = self.core.lm
+        return lm.base.model.dtype != torch.float32 or lm.base.is_quantized or self.core.settings.autocast != "none"
+
+    @property
     def message_kl_coeff(self) -> float | None:
         """The adapted weight of the drift from the reference; `None` until it was set."""
         value = float(self.reference.get_buffer(KL_COEFF))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from byte_level import tokenizer_alone
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import as_written
@@ -51,3 +55,39 @@ def test_special_tokens_cannot_be_said(base, name):
     harmless = base.without_special_tokens(f"wait{name[0]}{name}{name[1:]}")
     assert special not in base.tokenizer(harmless, add_special_tokens=False)["input_ids"]
     assert base.without_special_tokens("wait. chop!") == "wait. chop!"
+
+
+LLAMA_3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+CUTTERS = {
+    "gpt 2": pre_tokenizers.ByteLevel(add_prefix_space=False),
+    "llama 3": pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(LLAMA_3), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    ),
+    "metaspace, always": pre_tokenizers.Metaspace(prepend_scheme="always"),
+    "metaspace, first": pre_tokenizers.Metaspace(prepend_scheme="first"),
+    "metaspace, never": pre_tokenizers.Metaspace(prepend_scheme="never"),
+    "not cut": pre_tokenizers.Metaspace(prepend_scheme="first", split=False),
+    "whitespace": pre_tokenizers.Whitespace(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cutter", CUTTERS)
+def test_texts_encoded_word_by_word_have_the_ids_of_the_whole(cutter):
+    backend = Tokenizer(models.BPE(unk_token="<unk>"))
+    backend.pre_tokenizer = CUTTERS[cutter]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=["<unk>", "</s>"], initial_alphabet=alphabet)
+    backend.train_from_iterator([" ".join(WORDS), "to wait, at tomato: 12.\n\nchop it"], trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", eos_token="</s>")
+    base = dataclasses.replace(BASE, tokenizer=tokenizer)
+    assert base.encodes_by_word is (cutter != "not cut")
+
+    def check(text):
+        whole = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        assert base.encode(text) == whole
+
+    given(st.text("a to\n\t.,:;'12é<>鍋-", max_size=30))(check)()
+    given(st.text(max_size=20))(check)()
+    given(TEXTS)(check)()

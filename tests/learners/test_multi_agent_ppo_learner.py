@@ -41,6 +41,19 @@ def test_first_ratio_is_one_and_frozen_parts_stay():
     assert any("action/" in name for name in changed) and any("critic" in name for name in changed)
 
 
+@pytest.mark.parametrize("minibatch_size", [None, 11])
+def test_in_half_precision_ratios_are_taken_from_the_arithmetic_of_the_update(minibatch_size):
+    settings = config({"busy": (2, 5), "length": 13}, fragment=7, minibatch_size=minibatch_size, kl_target=None)
+    loop = Loop(settings.language_model(temperature=0.02, dtype="bfloat16"))  # what is rounded is fifty times as large
+    apart, older = [], []
+    for _ in range(4):
+        results = loop.update()
+        assert results["ratio_first_minibatch"] < 1e-5
+        apart.append(results["roll_out_ratio_error"])
+        older.append(results["older_weights_share"])
+    assert 1e-3 < max(apart) < 0.5 and max(older) > 0
+
+
 def test_first_ratio_is_one_also_with_actions_that_outlast_a_fragment():
     loop = Loop(config({"busy": (2, 5), "length": 13}, fragment=7))
     older = 0.0

@@ -1,0 +1,133 @@
+"""What an iteration of Verco costs around the language model: random answers stand in the model's place.
+
+    python benchmarks/floor.py --json docs/results/benchmarks/floor.json
+
+A textual kitchen, all in one process, as in the main job. Messages, scores and features are drawn at random in less
+than a tenth of the time that is measured; the game, the texts, RLlib and the update are what they are. The goal is
+0.3 ms per decision: beside a GPU that answers a thousand decisions per second it is no longer what one waits for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+
+from harness import Row, main
+from rllib_llm_comm import VercoConfig
+from rllib_llm_comm.language.adapters import AdaptedModel
+from rllib_llm_comm.language.engines import ENGINES, Engine
+from rllib_llm_comm.language.features import feature_size
+from rllib_llm_comm.language.generation import Written
+from rllib_llm_comm.language.scoring import MASKED
+from rllib_llm_comm.phases import PHASES
+
+GOAL_MS = 0.3
+WORDS = ("tomato", "lettuce", "onion", "plate", "chop", "bring", "serve", "wait")
+
+
+class RandomAnswers:
+    """Answers as those of a model, drawn at random; scores can be trained.
+
+    Attributes:
+        seconds: Spent on answers.
+    """
+
+    def __init__(self) -> None:
+        self._random = torch.Generator().manual_seed(0)
+        self.seconds = 0.0
+
+    def scores(
+        self, model: AdaptedModel, prompts: torch.Tensor, candidates: torch.Tensor, mask: torch.Tensor, **_: Any
+    ) -> torch.Tensor:
+        """(B, K) scores that depend on one adapted weight, so that there is a gradient."""
+        start = time.perf_counter()
+        weight = next(parameter for name, parameter in model.named_adapter_parameters("action"))
+        drawn = torch.randn(mask.shape, generator=self._random)
+        drawn = (drawn + 0.0 * weight.sum()).masked_fill(~mask.bool(), MASKED)
+        self.seconds += time.perf_counter() - start
+        return drawn
+
+    def features(self, model: AdaptedModel, critic_ids: torch.Tensor, **_: Any) -> torch.Tensor:
+        """(B, feature size) numbers."""
+        start = time.perf_counter()
+        drawn = torch.randn(len(critic_ids), feature_size(model.base), generator=self._random)
+        self.seconds += time.perf_counter() - start
+        return drawn
+
+    def messages(self, model: AdaptedModel, prompts: Sequence[str], **_: Any) -> list[Written]:
+        """Four words for each prompt."""
+        start = time.perf_counter()
+        drawn = torch.randint(len(WORDS), (len(prompts), 4), generator=self._random).tolist()
+        written = [Written(" ".join(WORDS[index] for index in row)) for row in drawn]
+        self.seconds += time.perf_counter() - start
+        return written
+
+
+def configure(decisions: int, minibatch: int, kitchens: int) -> Any:
+    """Verco in the kitchen where one agent is told the order, two epochs."""
+    return (
+        VercoConfig()
+        .environment(
+            "rllib_llm_comm/overcooked_text-v0", env_config={"map_name": "B", "recipe": "lettuce-tomato salad"}
+        )
+        .communication(messages="student", message_temperature=1.0)
+        .env_runners(num_env_runners=0, num_envs_per_env_runner=kitchens)
+        .training(
+            train_batch_size_per_learner=decisions, minibatch_size=minibatch, num_epochs=2, kl_target=None, lr=1e-6
+        )
+        .debugging(seed=0)
+    )
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    """A row per phase and one for the whole iteration, in milliseconds per decision."""
+    decisions, minibatch, kitchens = (128, 64, 8) if options.smoke else (4096, 512, 128)
+    ray.init(num_cpus=1, num_gpus=0, include_dashboard=False, object_store_memory=100 * 2**20, log_to_driver=False)
+    config = configure(decisions, minibatch, kitchens)
+    answers = RandomAnswers()
+    fast = ENGINES["fast"]
+    algorithm = config.build_algo()
+    ENGINES["fast"] = Engine(answers.scores, answers.features, answers.messages, remembers=True)
+    seconds: dict[str, list[float]] = {}
+    try:
+        for modules in (algorithm.env_runner.module, algorithm.learner_group._learner.module):
+          for _, module in modules.unwrapped().items():
+            module = module.unwrapped()
+            module.core._engine = ENGINES["fast"]
+        algorithm.train()
+        profile = cProfile.Profile() if options.profile else None
+        for _ in range(options.rounds):
+            answers.seconds = 0.0
+            start, cpu = time.perf_counter(), time.process_time()
+            if profile:
+                profile.enable()
+            result = algorithm.train()
+            if profile:
+                profile.disable()
+            taken = {**result["phase_seconds"], "answers": answers.seconds, "whole": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+            for name, value in taken.items():
+                seconds.setdefault(name, []).append(value)
+        if profile:
+            profile.dump_stats(options.profile)
+    finally:
+        ENGINES["fast"] = fast
+        algorithm.stop()
+        ray.shutdown()
+    print({k: [round(1e3*x/decisions,4) for x in v] for k, v in seconds.items()})
+    return [Row("floor/whole iteration", 1e3*min(seconds["whole"])/decisions, GOAL_MS, "ms/decision", 1.0, {}, True)]
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", type=Path, help="write a cProfile here")
+
+
+if __name__ == "__main__":
+    main(__doc__.splitlines()[0], measure, _more)
