@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import pstats
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +26,6 @@ from rllib_llm_comm.language.engines import ENGINES, Engine
 from rllib_llm_comm.language.features import feature_size
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.scoring import MASKED
-from rllib_llm_comm.phases import PHASES
 
 GOAL_MS = 0.3
 WORDS = ("tomato", "lettuce", "onion", "plate", "chop", "bring", "serve", "wait")
@@ -99,9 +97,9 @@ def measure(options: argparse.Namespace) -> list[Row]:
     seconds: dict[str, list[float]] = {}
     try:
         for modules in (algorithm.env_runner.module, algorithm.learner_group._learner.module):
-          for _, module in modules.unwrapped().items():
-            module = module.unwrapped()
-            module.core._engine = ENGINES["fast"]
+            for _, module in modules.unwrapped().items():
+                module = module.unwrapped()
+                module.core._engine = ENGINES["fast"]
         algorithm.train()
         profile = cProfile.Profile() if options.profile else None
         for _ in range(options.rounds):
@@ -112,7 +110,12 @@ def measure(options: argparse.Namespace) -> list[Row]:
             result = algorithm.train()
             if profile:
                 profile.disable()
-            taken = {**result["phase_seconds"], "answers": answers.seconds, "whole": time.perf_counter() - start, "cpu": time.process_time() - cpu}
+            taken = {
+                **result["phase_seconds"],
+                "answers": answers.seconds,
+                "whole": time.perf_counter() - start,
+                "cpu": time.process_time() - cpu,
+            }
             for name, value in taken.items():
                 seconds.setdefault(name, []).append(value)
         if profile:
@@ -121,8 +124,10 @@ def measure(options: argparse.Namespace) -> list[Row]:
         ENGINES["fast"] = fast
         algorithm.stop()
         ray.shutdown()
-    print({k: [round(1e3*x/decisions,4) for x in v] for k, v in seconds.items()})
-    return [Row("floor/whole iteration", 1e3*min(seconds["whole"])/decisions, GOAL_MS, "ms/decision", 1.0, {}, True)]
+    print({k: [round(1e3 * x / decisions, 4) for x in v] for k, v in seconds.items()})
+    return [
+        Row("floor/whole iteration", 1e3 * min(seconds["whole"]) / decisions, GOAL_MS, "ms/decision", 1.0, {}, True)
+    ]
 
 
 def _more(parser: argparse.ArgumentParser) -> None:

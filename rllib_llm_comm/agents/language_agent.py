@@ -41,6 +41,10 @@ class LLMCommCore:
     Results without gradient are remembered while the weights that they depend on stand still: most texts of a
     game come back many times.
 
+    Attributes:
+        micro_batch_tokens: Most tokens whose activations are held at once in training; that of the settings, until a
+            GPU's memory turns out to be too small for it.
+
     Args:
         settings: Settings of model, adapters and critic.
         base: A base model that is in memory already, instead of the one that the settings name.
@@ -52,6 +56,7 @@ class LLMCommCore:
     ) -> None:
         self.settings = settings
         self._engine = ENGINES[settings.engine]
+        self.micro_batch_tokens = settings.micro_batch_tokens
         base = base or base_of(settings)
         base.require_positions(settings.max_prompt_tokens + settings.max_candidate_tokens)
         targets = settings.lora_target_modules
@@ -157,7 +162,7 @@ class LLMCommCore:
 
     def utterance_terms(self, observations: Mapping[str, torch.Tensor], *, drift: bool | None = None) -> UtteranceTerms:
         """Log-probability of what was said, its entropy and drift, as `utterance_terms`."""
-        bound = self.settings.micro_batch_tokens
+        bound = self.micro_batch_tokens
         return utterance_terms(self._engine.scores, self.lm, observations, bound, drift=drift)
 
     def _remembered_messages(self, prompts: Sequence[str], max_words: int) -> list[str]:
@@ -180,7 +185,7 @@ class LLMCommCore:
         Returns:
             (B, K) float32 on the observations' device: the logits of the action distribution.
         """
-        bound = self.settings.micro_batch_tokens
+        bound = self.micro_batch_tokens
         if bound is not None and torch.is_grad_enabled():
             return self._logits_by_parts(observations, bound)
         return self._logits(observations)

@@ -47,7 +47,7 @@ _LOADED: dict[tuple[str, str, str, str], BaseModel] = {}
 _FORMATS: dict[tuple[int, str, str], tuple[BaseModel, BaseModel]] = {}
 _LOCK = threading.Lock()
 _ANY_WORD = "a"
-_ALL_KINDS = "One two, 3 four-5. Six:\n\nseven (8) \"nine\"; don't \u00e9t\u00e9 <b> 1,200  x\ty\n- z. "
+_ALL_KINDS = 'One two, 3 four-5. Six:\n\nseven (8) "nine"; don\'t \u00e9t\u00e9 <b> 1,200  x\ty\n- z. '
 _BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
 
 

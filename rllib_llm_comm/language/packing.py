@@ -20,9 +20,20 @@ def compact(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     Returns:
         The ids (..., T) with the order of real tokens kept, and their counts (...).
     """
-    is_pad = ids == PAD
-    order = torch.argsort(is_pad.to(torch.uint8), dim=-1, stable=True)
-    return torch.gather(ids, -1, order), (~is_pad).sum(-1)
+    is_token = ids != PAD
+    counts = is_token.sum(-1)
+    if not (is_token[..., 1:] & ~is_token[..., :-1]).any():  # as nearly always
+        return ids, counts
+    order = torch.argsort((~is_token).to(torch.uint8), dim=-1, stable=True)
+    return torch.gather(ids, -1, order), counts
+
+
+def trimmed(ids: torch.Tensor) -> torch.Tensor:
+    """Token ids (..., T) without the outer columns in which all rows have padding; one column at least stays."""
+    used = (ids != PAD).flatten(0, -2).any(0).nonzero()[:, 0]
+    if not len(used):
+        return ids[..., :1]
+    return ids[..., int(used[0]) : int(used[-1]) + 1]
 
 
 def distinct_rows(array: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

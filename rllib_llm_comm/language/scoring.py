@@ -6,14 +6,16 @@ import functools
 from collections.abc import Sequence
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.packing import PAD, compact, distinct_rows, pack_candidates
+from rllib_llm_comm.language.packing import PAD, compact, distinct_rows, pack_candidates, trimmed
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, without
 
 NORMALIZATIONS = ("sum", "token", "word")
+_LOGIT_BYTES = 2**29  # most bytes of logits at a time
 MASKED = -1e9  # not -inf: its gradient would be NaN
 
 
@@ -109,10 +111,11 @@ def score_candidates(
         (B, K) float32 log-scores; -1e9 where masked.
     """
     require_choice("score_normalization", normalization, NORMALIZATIONS)
+    prompt_ids, candidate_ids = trimmed(prompt_ids.cpu()), trimmed(candidate_ids.cpu())
     batch, width, length = candidate_ids.shape
     model.base.require_positions(prompt_ids.shape[1] + length)
     mask = candidate_mask.to(torch.bool)
-    flat = torch.cat([prompt_ids.long().cpu(), candidate_ids.reshape(batch, -1).long().cpu(), mask.long().cpu()], dim=1)
+    flat = torch.cat([prompt_ids.long(), candidate_ids.reshape(batch, -1).long(), mask.long().cpu()], dim=1)
     rows, inverse = distinct_rows(flat)
     prompt_width = prompt_ids.shape[1]
     prompts = rows[:, :prompt_width]
@@ -197,8 +200,31 @@ def _score_packed(
         else:
             hidden, after = model.read(packed.input_ids, packed.attention_mask, packed.position_ids, known)
             cache.put(prompts, count, known, after, hidden)
-    logits = model.logits(hidden[packed.source[:, 0], packed.source[:, 1]])
-    log_probs = logits[packed.predicted_from, packed.target] - logits.logsumexp(-1)[packed.predicted_from]
+    # At each node, every candidate has at most one next token.
+    which = packed.owner % allowed.shape[1]
+    following = torch.zeros(len(packed.source), allowed.shape[1], dtype=torch.long, device=hidden.device)
+    following[packed.predicted_from, which] = packed.target.long()
+    found = log_probs_of(model, hidden[packed.source[:, 0], packed.source[:, 1]], following)
+    log_probs = found[packed.predicted_from, which]
     sums = torch.zeros(allowed.numel(), dtype=torch.float32, device=log_probs.device)
     sums = sums.index_add(0, packed.owner, log_probs)
     return sums.reshape(allowed.shape), packed.lengths
+
+
+def log_probs_of(model: AdaptedModel, hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities (N, M) of tokens (N, M) behind hidden states (N, hidden_size); differentiable.
+
+    Where the vocabulary's logits of all states are large, those of a part are held at a time.
+    """
+
+    def part(hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        logits = model.logits(hidden)
+        return logits.gather(1, tokens) - logits.logsumexp(-1, keepdim=True)
+
+    size = max(1, _LOGIT_BYTES // (4 * model.base.vocab_size))
+    if len(hidden) <= size:
+        return part(hidden, tokens)
+    both = zip(hidden.split(size), tokens.split(size), strict=True)
+    if torch.is_grad_enabled() and hidden.requires_grad:
+        return torch.cat([checkpoint(part, *one, use_reentrant=False) for one in both])
+    return torch.cat([part(*one) for one in both])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import torch
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
@@ -30,6 +32,8 @@ from rllib_llm_comm.modules.llm_comm import UTTERANCE_ENTROPY, UTTERANCE_KL, UTT
 from rllib_llm_comm.phases import PHASE_SECONDS, UPDATE, phase
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 ACTOR = "actor"
 SPEAKER = "speaker"
@@ -142,7 +146,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         for module_id, rows, part in iterator.first_epoch():
             module = self.module[module_id].unwrapped()
             columns = iterator.columns(module_id)
-            out = module.forward_train(dict(part))
+            out = self._within_memory({module_id: part}, functools.partial(module.forward_train, dict(part)))
             distribution = module.get_train_action_dist_cls().from_logits(out[Columns.ACTION_DIST_INPUTS].detach())
             old, new = part[Columns.ACTION_LOGP], distribution.logp(part[Columns.ACTIONS])
             newest = self._of_newest_weights(part)
@@ -171,11 +175,42 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         # With several Learners DDP wants every trained weight in every loss, so there the actor is computed
         # anyway and its loss multiplied by 0.
         live = {m: rows for m, rows in batch.items() if not self._kl_stop.stopped(m) or self.config.num_learners > 1}
-        outputs = self.module.forward_train(live) if live else {}
-        outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
-        losses = self.compute_losses(fwd_out=outputs, batch=batch)
-        self.apply_gradients(self.postprocess_gradients(self.compute_gradients(losses)))
+
+        def compute() -> tuple[Any, Any, ParamDict]:
+            outputs = self.module.forward_train(live) if live else {}
+            outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
+            losses = self.compute_losses(fwd_out=outputs, batch=batch)
+            return outputs, losses, self.compute_gradients(losses)
+
+        outputs, losses, gradients = self._within_memory(live, compute)
+        self.apply_gradients(self.postprocess_gradients(gradients))
         return outputs, losses, {}
+
+    def _within_memory(self, batch: Mapping[ModuleID, Any], compute: Callable[[], Result]) -> Result:
+        """What a function computes of a batch, in smaller micro-batches if a GPU's memory does not hold it."""
+        while True:
+            counted = self._minibatches.copy(), self._policy_steps.copy(), copy.deepcopy(self._message_kls)
+            try:
+                return compute()
+            except torch.cuda.OutOfMemoryError:
+                self._minibatches, self._policy_steps, self._message_kls = counted
+                if not self._halve_micro_batches(batch):
+                    raise
+
+    def _halve_micro_batches(self, batch: Mapping[ModuleID, Any]) -> bool:
+        """Lets a step begin anew with smaller micro-batches; False if that cannot be."""
+        torch.cuda.empty_cache()
+        modules = {name: self.module[name].unwrapped() for name in batch} if self.config.num_learners <= 1 else {}
+        halved = False
+        for name, module in modules.items():
+            tokens = module.halve_micro_batches(batch[name][Columns.OBS]) if hasattr(module, "core") else None
+            if tokens is not None:
+                logger.warning(
+                    "The GPU's memory does not hold a minibatch of module %r; `micro_batch_tokens` is %d from here on.",
+                    name, tokens,
+                )  # fmt: skip
+                halved = True
+        return halved
 
     @override(TorchLearner)
     def compute_gradients(self, loss_per_module: dict[ModuleID, TensorType], **kwargs: Any) -> ParamDict:

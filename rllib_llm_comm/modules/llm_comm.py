@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ray.rllib.utils.torch_utils import convert_to_torch_tensor
 from ray.rllib.utils.typing import StateDict
 from torch import nn
 
-from rllib_llm_comm.agents.encoding import CRITIC_IDS
+from rllib_llm_comm.agents.encoding import CANDIDATE_IDS, CRITIC_IDS, PROMPT_IDS
 from rllib_llm_comm.agents.label_loss import MESSAGE_IDS, MESSAGE_LABELS, message_log_probs
 from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.policy_folder import (
@@ -29,6 +30,7 @@ from rllib_llm_comm.agents.policy_folder import (
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
+from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.modules.told_errors import ToldErrors
 
 logger = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ UTTERANCE_KL = "utterance_kl"
 KL_COEFF = "kl_coeff"
 # RLlib's algorithm configs mix these keys of their own into every model_config.
 _RLLIB_KEYS = ("vf_share_layers", "beta")
+_LEAST_TOKENS = 64  # of a micro-batch; a GPU that does not hold so many is too small for the model
 
 
 class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAPI):
@@ -102,6 +105,22 @@ class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAP
     def critic_parameters(self) -> list[nn.Parameter]:
         """The trainable critic parameters."""
         return [parameter for parameter in self.core.critic.parameters() if parameter.requires_grad]
+
+    def halve_micro_batches(self, observations: Mapping[str, torch.Tensor]) -> int | None:
+        """Makes micro-batches of observations half as large, for a GPU whose memory did not hold them.
+
+        Args:
+            observations: Of the minibatch that was too large.
+
+        Returns:
+            The tokens that are then held at once; `None`, with nothing changed, if there were hardly any.
+        """
+        tokens = sum(int((observations[name] != PAD).sum()) for name in (PROMPT_IDS, CANDIDATE_IDS))
+        held = min(tokens, self.core.micro_batch_tokens or tokens)
+        if held < 2 * _LEAST_TOKENS:
+            return None
+        self.core.micro_batch_tokens = held // 2
+        return held // 2
 
     @property
     def rounds_by_batch(self) -> bool:

@@ -58,12 +58,14 @@ def test_special_tokens_cannot_be_said(base, name):
 
 
 LLAMA_3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 CUTTERS = {
     "gpt 2": pre_tokenizers.ByteLevel(add_prefix_space=False),
     "llama 3": pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(LLAMA_3), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [pre_tokenizers.Split(Regex(LLAMA_3), "isolated"), BYTES]
     ),
     "metaspace, always": pre_tokenizers.Metaspace(prepend_scheme="always"),
     "metaspace, first": pre_tokenizers.Metaspace(prepend_scheme="first"),

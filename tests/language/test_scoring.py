@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language import scoring
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.packing import PAD
 from rllib_llm_comm.language.plain_scoring import plain_scores
@@ -13,6 +14,7 @@ from rllib_llm_comm.language.scoring import (
     MASKED,
     encode_candidates,
     score_candidates,
+    score_texts,
 )
 
 VOCABULARY = "wait get put the raw kale leek bowl counter shelf chop walk first board"
@@ -120,3 +122,24 @@ def test_candidates_encoded_by_themselves_are_those_encoded_behind_the_prompt():
             assert head + tail == base.encode(f"{prompt} {candidate}")
 
     check()
+
+
+def test_logits_in_parts_give_the_same_scores_and_gradients(adapted, monkeypatch):
+    asks = [("get", ["wait", "go there", "go now"]), ("the kale", ["wait", "go"]), ("you see", ["chop it", "wait"])]
+    texts = [(prompt, candidates, [1] * len(candidates)) for prompt, candidates in asks]
+
+    def computed():
+        scores = score_texts(adapted, texts)
+        weights = [parameter.requires_grad_() for _, parameter in adapted.named_adapter_parameters("action")]
+        known = scores[scores > -1e8]
+        return known.detach(), torch.autograd.grad(known.square().sum(), weights)
+
+    whole, gradients = computed()
+    monkeypatch.setattr(scoring, "_LOGIT_BYTES", 4 * 2 * adapted.base.vocab_size)
+    parts, in_parts = computed()
+    torch.testing.assert_close(parts, whole, atol=1e-5, rtol=1e-5)
+    for own, other in zip(in_parts, gradients, strict=True):
+        torch.testing.assert_close(own, other, atol=1e-4, rtol=1e-4)
+    with torch.no_grad():
+        scores = score_texts(adapted, texts)
+    torch.testing.assert_close(scores[scores > -1e8], whole, atol=1e-5, rtol=1e-5)

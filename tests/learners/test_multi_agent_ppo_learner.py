@@ -54,6 +54,30 @@ def test_in_half_precision_ratios_are_taken_from_the_arithmetic_of_the_update(mi
     assert 1e-3 < max(apart) < 0.5 and max(older) > 0
 
 
+def test_where_memory_is_too_small_the_update_is_the_same_in_smaller_parts(caplog):
+    def updates(most_tokens):
+        loop = Loop(config({"busy": (2, 5)}, lr=1e-2).language_model(engine="plain"))
+
+        def too_many(embedding, inputs):
+            if torch.is_grad_enabled() and inputs[0].numel() > most_tokens:
+                raise torch.cuda.OutOfMemoryError("out of memory")
+
+        hook = loop.module.core.lm.model.get_input_embeddings().register_forward_pre_hook(too_many)
+        try:
+            return loop, [loop.update() for _ in range(2)]
+        finally:
+            hook.remove()
+
+    whole, wanted = updates(10**9)
+    parts, found = updates(2500)
+    assert whole.module.core.micro_batch_tokens is None and parts.module.core.micro_batch_tokens < 2000
+    assert "micro_batch_tokens" in caplog.text
+    for name in ("policy_loss", "entropy", "kl", "minibatches", "policy_steps"):
+        np.testing.assert_allclose([one[name] for one in found], [one[name] for one in wanted], atol=1e-5)
+    for (name, own), (_, other) in zip(parts.module.named_parameters(), whole.module.named_parameters(), strict=True):
+        torch.testing.assert_close(own, other, atol=1e-5, rtol=1e-4, msg=name)
+
+
 def test_first_ratio_is_one_also_with_actions_that_outlast_a_fragment():
     loop = Loop(config({"busy": (2, 5), "length": 13}, fragment=7))
     older = 0.0
