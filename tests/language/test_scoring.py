@@ -129,8 +129,8 @@ def test_logits_in_parts_give_the_same_scores_and_gradients(adapted, monkeypatch
     texts = [(prompt, candidates, [1] * len(candidates)) for prompt, candidates in asks]
 
     def computed():
-        scores = score_texts(adapted, texts)
         weights = [parameter.requires_grad_() for _, parameter in adapted.named_adapter_parameters("action")]
+        scores = score_texts(adapted, texts)
         known = scores[scores > -1e8]
         return known.detach(), torch.autograd.grad(known.square().sum(), weights)
 
