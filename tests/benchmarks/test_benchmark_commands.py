@@ -14,6 +14,7 @@ QUICK = [
     "games",
     "onion_soup",
     "trunk",
+    "floor",
     "gpu",
     "minirts_compilation",
     "minirts_observations",
