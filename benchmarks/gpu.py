@@ -2,12 +2,12 @@
 
     python benchmarks/gpu.py --json docs/results/benchmarks/gpu.json
 
-Speed and memory do not ask what the weights know, so nothing is downloaded: the models are built on the GPU. First the
-textual kitchen's own texts, with goals, beside the forward pass of Hugging Face's model with PEFT's layers in it; then
-a whole iteration of Verco with RLlib, where Ray is installed. Per shape: messages, scores and whole roll-out, supervised
-step, PPO step, peak memory, and the share of the roofline, on longer texts. On the middle one: a shared trunk and 4-bit
-weights. Without a GPU there is nothing to measure, and the script says so. `--smoke` runs every step with tiny models
-wherever it is.
+Speed and memory do not ask what the weights know, so nothing is downloaded: the models are built on the GPU. First
+the textual kitchen's own texts, with goals, beside the forward pass of Hugging Face's model with PEFT's layers in it;
+then a whole iteration of Verco with RLlib, where Ray is installed. Per shape: messages, scores and whole roll-out,
+supervised step, PPO step, peak memory, and the share of the roofline, on longer texts. On the middle one: a shared
+trunk and 4-bit weights. Without a GPU there is nothing to measure, and the script says so. `--smoke` runs every step
+with tiny models wherever it is.
 """
 
 from __future__ import annotations

@@ -1,0 +1,72 @@
+"""The engine for models of the LLaMA kind beside Hugging Face's model with PEFT's layers in it, on a CPU.
+
+    python benchmarks/engine.py --threads 2 --json docs/results/benchmarks/engine.json
+
+Messages, scores, updates and supervised steps on the textual kitchen's own texts: the shape of SmolLM2-135M with random
+weights, and the embedded model. Both sides have the same weights, and scores are compared before anything is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from dataclasses import replace
+
+import torch
+from gpu import SHAPES, TINY, Work, build
+
+from harness import Row, compare, main
+from rllib_llm_comm.agents.language_agent import LLMCommCore
+from rllib_llm_comm.agents.settings import LanguageModelSettings
+from rllib_llm_comm.language import llama
+from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
+from rllib_llm_comm.language.scoring import score_candidates
+
+GOALS = {"scores": 1.3, "update": 1.3}
+
+
+def copied(base: BaseModel, name: str) -> BaseModel:
+    """A model with the same weights, which Hugging Face's forward pass computes."""
+    other = wrap_base_model(name, copy.deepcopy(base.model), base.tokenizer)
+    llama.compute_by_hugging_face(other)
+    return other
+
+
+def of(base: BaseModel, rows: int) -> Work:
+    """The steps of training with adapters that are not the identity."""
+    core = LLMCommCore(LanguageModelSettings(init_seed=0), base)
+    generator = torch.Generator().manual_seed(0)
+    for _, parameter in core.lm.named_adapter_parameters():
+        parameter.data.add_(0.01 * torch.randn(parameter.shape, generator=generator))
+        parameter.requires_grad_(True)
+    return Work.of_the_kitchen(core, rows)
+
+
+def rows_of(name: str, base: BaseModel, rows: int, rounds: int, goals: dict[str, float]) -> list[Row]:
+    """A row per step."""
+    works = of(base, rows), of(copied(base, f"{name}, copied"), rows)
+    with torch.no_grad():
+        ours, theirs = (score_candidates(work.model, work.heads, work.tails, work.mask) for work in works)
+    allowed = works[0].mask.bool()
+    torch.testing.assert_close(ours[allowed], theirs[allowed], atol=1e-3, rtol=1e-4)
+    settings = {"rows": rows, "texts": "textual kitchen", "dtype": "float32", "nothing": "kept from before",
+                "reference": "Hugging Face's forward pass with PEFT's layers"}  # fmt: skip
+    found = []
+    for label, step in (("messages", "messages"), ("scores", "scores"), ("update", "ppo"), ("supervised", "supervised")):
+        seconds, other = compare(getattr(works[0], step), getattr(works[1], step), rounds)
+        rates = rows / seconds, rows / other
+        found.append(Row(f"engine/{name}, {label}", *rates, "rows/s", goals.get(label), settings))
+    return found
+
+
+def measure(options: argparse.Namespace) -> list[Row]:
+    """Rows of both models."""
+    shape = replace(SHAPES[0], sizes=TINY) if options.smoke else SHAPES[0]
+    big = build("cpu", shape)
+    big.model.float()
+    rows = rows_of("135M shape", big, 4 if options.smoke else 24, options.rounds, GOALS)
+    return rows + rows_of("embedded", load_base_model(), 4 if options.smoke else 256, options.rounds, {})
+
+
+if __name__ == "__main__":
+    main(__doc__.splitlines()[0], measure)
