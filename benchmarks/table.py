@@ -1,4 +1,4 @@
-"""Writes the table of all figures in docs/guides/speed.md from the JSON files of the benchmarks.
+"""Writes the table of all figures in docs/results/benchmarks.md from the JSON files of the benchmarks.
 
     python benchmarks/table.py
 
@@ -14,7 +14,7 @@ from harness import number
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results" / "benchmarks"
-PAGE = ROOT / "docs" / "guides" / "speed.md"
+PAGE = ROOT / "docs" / "results" / "benchmarks.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 

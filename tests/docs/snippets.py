@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"(?P<indent> *)```(?P<language>\w*)(?P<title> title=.*)?$")
 _MARK = re.compile(r"<!-- (?P<kind>not run|slow|client): (?P<reason>.+?) -->$")
-_SPAN = re.compile(r"`(rllib [^`]+)`")
+_SPAN = re.compile(r"`((?:\.venv/bin/)?(?:rllib|python) [^`]+)`")
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,17 @@ def name(page: Path) -> str:
 
 
 def commands(block: Block) -> list[list[str]]:
-    """The words of each command of a bash block, comments left out; `&&` ends a command."""
+    """The words of each command of a block, comments left out; `&&` and `|` end a command.
+
+    In a block with prompts (`$ rllib ...`) the other lines are what is printed.
+    """
     found: list[list[str]] = []
-    for line in block.text.replace("\\\n", " ").splitlines():
+    lines = block.text.replace("\\\n", " ").splitlines()
+    asked = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    for line in asked or lines:
         words: list[str] = []
         for word in [*shlex.split(line, comments=True), "&&"]:
-            if word != "&&":
+            if word not in ("&&", "|"):
                 words.append(word)
             elif words:
                 found.append(words)
@@ -85,6 +90,6 @@ def commands(block: Block) -> list[list[str]]:
 
 
 def inline_commands(page: Path) -> list[list[str]]:
-    """The words of each `rllib ...` in the running text of a page."""
+    """The words of each `rllib ...` and `python ...` in the running text of a page."""
     text = re.sub(r"^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     return [shlex.split(re.sub(r"\s+", " ", found)) for found in _SPAN.findall(text)]

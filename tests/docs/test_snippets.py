@@ -144,14 +144,11 @@ def check_file(text: str, folder: Path) -> None:
     assert pipeline.check_stages(make_stages(file.experiments, lambda stage, _: folder / stage), {}) >= 1
 
 
-@pytest.mark.parametrize("page", pages_with("bash"), ids=name)
+@pytest.mark.parametrize("page", sorted({*pages_with("bash"), *pages_with("console")}), ids=name)
 def test_commands_are_known(page):
-    for block in of_language("bash", page):
+    for block in [*of_language("bash", page), *of_language("console", page)]:
         for words in commands(block):
-            if Path(words[0]).name == "rllib":
-                parse(words[1:])
-            elif words[:2] == ["python", "-m"]:
-                assert (ROOT / words[2].replace(".", "/")).with_suffix(".py").is_file(), words
+            check_command(words)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if inline_commands(page)], ids=name)
@@ -160,10 +157,30 @@ def test_commands_in_sentences_are_known(page):
         if "COMMAND" in words or words[-1].endswith("..."):
             continue
         try:
-            parse(words[1:])
+            check_command(words)
         except CommandError as error:
             if error.kind in UNKNOWN:  # values may be left out or be placeholders: `rllib evaluate`, `--episodes N`
                 raise
+
+
+def check_command(words: list[str]) -> None:
+    """Reads a command without running it: of `rllib`, also in a container, of a Python script or of `.ci`."""
+    if rest := [place for place, word in enumerate(words) if Path(word).name == "rllib"]:
+        if rest[0] == 0 or words[0] == "docker":
+            parse(words[rest[0] + 1 :])
+    elif words[0].startswith(".ci/"):
+        assert (ROOT / words[0]).is_file(), words
+    elif Path(words[0]).name == "python" and words[1:3] == ["-m", "pytest"]:
+        assert all((ROOT / word).is_file() for word in words if word.startswith("tests/")), words
+    elif Path(words[0]).name == "python" and "NAME" not in words[1]:
+        script = ROOT / (words[2].replace(".", "/") + ".py" if words[1] == "-m" else words[1])
+        script = script if script.is_file() else script.with_suffix("") / "__main__.py"
+        assert script.is_file(), words
+        known = "".join(
+            path.read_text() for folder in (script.parent, ROOT / "benchmarks") for path in folder.glob("*.py")
+        )
+        made = script.read_text() if 'f"--{' in script.read_text() else ""  # options of a loop: their names are there
+        assert all(f'"{word}"' in known or f'{word[2:]}"' in made for word in words if word.startswith("--")), words
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -194,6 +211,8 @@ def parse(words: list[str]) -> None:
             if not isinstance(command, TyperGroup) or not rest:  # `rllib train --run PPO` has no command within `train`
                 return
             _, command, rest = command.resolve_command(context, rest)
+        except typer.Exit:  # `rllib --version`
+            return
         except Exception as error:
             if "ClickException" not in {kind.__name__ for kind in type(error).__mro__}:
                 raise
@@ -221,5 +240,8 @@ def test_faults_of_snippets_are_found(tmp_path):
         parse(first[1:])
     with pytest.raises(CommandError, match="No such command .fil."):
         parse(second[1:])
+    for wrong in ("benchmarks/peers/run.py --decision 2", "benchmarks/no_such.py", "-m pytest tests/no_such.py"):
+        with pytest.raises(AssertionError):
+            check_command(["python", *wrong.split()])
     with pytest.raises(UserError, match="lrr"):
         check_file("a: {run: PPO, env: CartPole-v1, config: {lrr: 1}}\n", tmp_path)
