@@ -52,7 +52,12 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int, goals: dict[str,
     settings = {"rows": rows, "texts": "textual kitchen", "dtype": "float32", "nothing": "kept from before",
                 "reference": "Hugging Face's forward pass with PEFT's layers"}  # fmt: skip
     found = []
-    for label, step in (("messages", "messages"), ("scores", "scores"), ("update", "ppo"), ("supervised", "supervised")):
+    for label, step in (
+        ("messages", "messages"),
+        ("scores", "scores"),
+        ("update", "ppo"),
+        ("supervised", "supervised"),
+    ):
         seconds, other = compare(getattr(works[0], step), getattr(works[1], step), rounds)
         rates = rows / seconds, rows / other
         found.append(Row(f"engine/{name}, {label}", *rates, "rows/s", goals.get(label), settings))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.llama import LlamaDecoder, LlamaWeights, Lora
 
@@ -269,7 +270,11 @@ class StaticWriters:
                 self._writers.clear()
                 torch.cuda.empty_cache()
                 if rows == 1:
-                    raise
+                    raise UserError(
+                        f"the GPU's memory does not hold the keys and values of one message of {most} tokens behind a "
+                        f"prompt of {width}; shorten prompts, lower `max_message_words`, set `quantization` to '4bit', "
+                        "or take a smaller `base_model` or a larger GPU."
+                    ) from None
                 rows = self._most_rows = rows // 2
                 logger.warning("The GPU's memory holds messages of %d rows at once; more are written in turn.", rows)
         return written
