@@ -8,7 +8,7 @@ at which it can first be seen: spaces when the game is made, all else in the ste
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -16,7 +16,14 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
-from rllib_llm_comm.envs.interface import ACTION_MASK, NEEDS_ACTION, asked, require_gone
+from rllib_llm_comm.envs.interface import (
+    ACTION_MASK,
+    EPISODE_METRICS,
+    NEEDS_ACTION,
+    STEP_REWARDS,
+    asked,
+    require_gone,
+)
 from rllib_llm_comm.errors import UserError, shown
 
 Infos = dict[Any, Mapping[str, Any]]
@@ -25,9 +32,10 @@ Told = tuple[dict[Any, Any], dict[Any, float], Mapping[Any, bool], Mapping[Any, 
 """Observations, rewards, terminations, truncations and infos, by agent."""
 
 _NUMBERS = frozenset("biuf")
-_MOST = float(np.finfo(np.float32).max)  # networks and learners compute in float32
-_FLOAT32 = 4  # bytes
+_MOST = 1e15  # networks and learners add up thousands of numbers in float32 and square the sums
+_RESERVED = frozenset({"__all__", "__common__"})  # RLlib speaks of all agents by these
 _OPEN_OR_NOT = frozenset({0, 1})
+_PARTS = ("observations", "rewards", "terminations", "truncations")
 _COUNTED = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
@@ -98,6 +106,7 @@ class GameContract:
             raise UserError(f"`reset` of {self._name()} gives {shown(told)} but must give observations and infos.")
         self.step_count, self._ended = 0, set()
         observations, infos = told[0], self._infos(told[1])
+        self._require_by_agent("observations", observations)
         self.alive = self.arrived = self._present()
         if not self.alive:
             raise UserError(
@@ -134,6 +143,9 @@ class GameContract:
             )
         self.step_count += 1
         observations, rewards, terminations, truncations = told[0], told[1], told[2] or {}, told[3] or {}
+        if not self._trusted:
+            for part, given in zip(_PARTS, (observations, rewards, terminations, truncations), strict=True):
+                self._require_by_agent(part, given)
         infos = self._infos(told[4])
         before = self.alive
         if list(self.env.agents) != before or any(terminations.values()) or any(truncations.values()):
@@ -143,6 +155,7 @@ class GameContract:
         paid = self._rewards(rewards, before)
         if not self._trusted:
             for agent in before:
+                self._require_sum(agent, paid[agent], infos.get(agent, {}))
                 if agent in self.alive and _needs_action(infos, agent):
                     self._check(agent, observations, asked=True)
         return observations, paid, terminations, truncations, infos
@@ -192,6 +205,15 @@ class GameContract:
             for agent, reward in rewards.items()
         }
 
+    def _require_sum(self, agent: Any, paid: float, info: Mapping[str, Any]) -> None:
+        """Refuses rewards of game steps that are not those of the step: training counts the ones, play the other."""
+        each = info.get(STEP_REWARDS)
+        if each is not None and len(each) and not math.isclose(sum(each), paid, rel_tol=1e-4, abs_tol=1e-4):
+            raise UserError(
+                f"`{STEP_REWARDS}` in the info of agent {agent!r} {self._when()} is {shown(each)} but must add up to "
+                f"its reward, {paid}."
+            )
+
     def _agents(self) -> list[Any]:
         # PettingZoo allows environments that know their agents only after a reset.
         if not getattr(self.env, "possible_agents", None):
@@ -200,8 +222,11 @@ class GameContract:
         if not agents:
             raise UserError(f"{self._name()} has no agents; list them in `possible_agents`.")
         names = [str(agent) for agent in agents]
-        if len(set(names)) < len(names):
-            raise UserError(f"`possible_agents` is {shown(agents)}, but each agent needs a name of its own as text.")
+        if len(set(names)) < len(names) or not _RESERVED.isdisjoint(names):
+            raise UserError(
+                f"`possible_agents` is {shown(agents)}, but each agent needs a name of its own as text, other than "
+                f"{' and '.join(map(repr, sorted(_RESERVED)))}, which RLlib keeps for itself."
+            )
         return agents
 
     def _space(self, agent: Any, kind: str) -> spaces.Space[Any]:
@@ -225,11 +250,22 @@ class GameContract:
     def _infos(self, infos: Any) -> dict[Any, Mapping[str, Any]]:
         if self._trusted:
             return infos
-        told = {agent: {} if info is None else info for agent, info in (infos or {}).items()}
+        self._require_by_agent("infos", infos := infos or {})
+        told = {agent: {} if info is None else info for agent, info in infos.items()}
         for agent, info in told.items():
             if not isinstance(info, Mapping):
                 raise UserError(f"the info of agent {agent!r} {self._when()} is {shown(info)} but must be a dict.")
+            for key, (right, allowed) in _INFO.items():
+                if key in info and not right(info[key]):
+                    raise UserError(
+                        f"`{key}` in the info of agent {agent!r} {self._when()} is {shown(info[key])} but must be "
+                        f"{allowed}."
+                    )
         return told
+
+    def _require_by_agent(self, part: str, told: Any) -> None:
+        if not isinstance(told, Mapping):
+            raise UserError(f"the {part} {self._when()} are {shown(told)} but must be a dict with an entry per agent.")
 
     def _paid(self, agent: Any, reward: Any) -> float:
         if agent not in self.observation_spaces:
@@ -237,16 +273,12 @@ class GameContract:
                 f"there is a reward for {agent!r} {self._when()}, who is not in the game's `possible_agents` "
                 f"{shown(self.possible_agents)}; list all agents that there may ever be."
             )
-        try:
-            paid = float(reward)
-        except (TypeError, ValueError, OverflowError):
-            paid = math.nan
-        if not abs(paid) <= _MOST:
+        if not _is_number(reward):
             raise UserError(
-                f"the reward of agent {agent!r} {self._when()} is {shown(reward)} but must be a finite number of "
-                f"float32, at most {_MOST:.1e}."
+                f"the reward of agent {agent!r} {self._when()} is {shown(reward)} but must be a finite number of at "
+                f"most {_MOST:.0e}, since learners add up and square rewards in float32."
             )
-        return paid
+        return float(reward)
 
     def _check(self, agent: Any, observations: Mapping[Any, Any], asked: bool) -> None:
         """Checks an observation that is read; the mask of an agent that chooses."""
@@ -286,6 +318,33 @@ Wrong = tuple[str, Any, str]
 """The part that is wrong, its value, and what it must be."""
 
 
+def _is_number(value: Any) -> bool:
+    """True of a finite number that float32 can add up and square, of whichever kind."""
+    if isinstance(value, str | bytes | complex | np.complexfloating):  # NumPy would drop an imaginary part
+        return False
+    try:
+        return abs(float(value)) <= _MOST
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, Sequence | np.ndarray) and all(map(_is_number, values))
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, Mapping) and all(map(_is_number, values.values()))
+
+
+_INFO: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    STEP_REWARDS: (_are_numbers, "a list of finite numbers, the reward of each game step"),
+    EPISODE_METRICS: (_are_counts, "a dict of finite numbers by name"),
+    "game_step": (_is_number, "a number of steps"),
+    "events": (lambda value: isinstance(value, Iterable), "a list"),
+}
+"""Keys of infos that are counted: their test and what they must be."""
+
+
 def _needs_action(infos: Mapping[Any, Mapping[str, Any]], agent: Any) -> bool:
     return bool(asked((agent,), infos))
 
@@ -310,8 +369,7 @@ def _check_of(space: spaces.Space[Any], path: str = "") -> Callable[[Any], Wrong
     if isinstance(space, spaces.Text):
         return lambda value: None if isinstance(value, str) else (name, value, "a text")
     if isinstance(space, spaces.Tuple):
-        count = len(space.spaces)
-        return lambda value: None if len(value) == count else (name, value, f"a tuple of {count} parts")
+        return _tuple_check([_check_of(part, f"{path}[{place}]") for place, part in enumerate(space.spaces)], name)
     return lambda value: None
 
 
@@ -331,22 +389,29 @@ def _dict_check(parts: Mapping[str, Callable[[Any], Wrong | None]], name: str) -
     return check
 
 
+def _tuple_check(parts: Sequence[Callable[[Any], Wrong | None]], name: str) -> Callable[[Any], Wrong | None]:
+    def check(seen: Any) -> Wrong | None:
+        if not isinstance(seen, Sequence | np.ndarray) or len(seen) != len(parts):
+            return name, seen, f"a tuple of {len(parts)} parts"
+        return next(filter(None, (part(value) for part, value in zip(parts, seen, strict=True))), None)
+
+    return check
+
+
 def _box_check(space: spaces.Box, name: str) -> Callable[[Any], Wrong | None]:
     shape = space.shape
 
     def check(value: Any) -> Wrong | None:
-        array = value if type(value) is np.ndarray else np.asarray(value)
+        try:
+            array = value if type(value) is np.ndarray else np.asarray(value)
+        except ValueError:  # lists of different lengths
+            array = np.empty(0, object)
         kind = array.dtype.kind
         if array.shape != shape or kind not in _NUMBERS:
             return name, value, f"an array of numbers of shape {shape}, as its space says"
-        if kind != "f":
+        # A sum of squares is quicker than a test of each number, and is small only if each of them is.
+        if kind != "f" or np.vdot(array, array) <= _MOST * _MOST or (np.abs(array) <= _MOST).all():
             return None
-        # A sum is quicker than a test of each number. It is finite only if they are, and a sum of squares is small only
-        # if each of them is; where it is not, they are tested.
-        short = array.dtype.itemsize <= _FLOAT32
-        small = math.isfinite(array.sum()) if short else np.vdot(array, array) <= _MOST * _MOST
-        if not small and not (np.abs(array) <= _MOST).all():
-            return name, value, f"of finite numbers of float32, at most {_MOST:.1e}"
-        return None
+        return name, value, f"of finite numbers of at most {_MOST:.0e}, since networks compute in float32"
 
     return check

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator
 
-_NAME = r"(?:[\w▁]{1,40}[:_▁])?(?i:think|thinking|thoughts?|reasoning|reflection|scratchpad)(?:[:_▁][\w▁]{1,60})?"
+_NAME = r"(?:[\w▁]{1,40}[:_▁])?(?i:(?:ant)?thinking|think|thoughts?|reasoning|reflection|scratchpad|monologue|deliberation|rationale)(?:[:_▁][\w▁]{1,60})?"
 _ENDS = r"(?i:end|stop)"
 _OPENING = (
     # Most families: <think>, <seed:think>, <|begin_of_thought|>, <|START_THINKING|>
@@ -49,6 +49,7 @@ _END = (
     "<|end|>", "<|call|>", "<|return|>", "<|end_message|>", "<|end_of_solution|>", "<|END_RESPONSE|>", "<turn|>",
     "<|answer_suffix|>", "<|close|>response<|sep|>", "<|im_end|>", "<|content_model_end_sampling|>",
     "[END FINAL RESPONSE]", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|user|>",
+    "</s>", "<eos>", "<end_of_turn>", "<｜end▁of▁sentence｜>", "[|endofturn|]", "<|END_OF_TURN_TOKEN|>", "<|hy_eos|>",
 )  # fmt: skip
 _MARK = re.compile(
     rf"(?P<opening>{'|'.join(_OPENING)})|(?P<closing>{'|'.join(_CLOSING)})|(?P<end>{'|'.join(map(re.escape, _END))})",
@@ -111,7 +112,9 @@ def _once(text: str) -> str:
             kept = kept if opened else ""
             begin, opened = mark.end(), False
     text = (kept if opened else kept + text[begin:]).strip()
-    while end := next(filter(text.endswith, _END), ""):
+    # Between <s> and </s> stands a text that is struck out.
+    ends = [end for end in _END if end != "</s>" or "<s>" not in text]
+    while end := next(filter(text.endswith, ends), ""):
         text = text.removesuffix(end).rstrip()
     wrapped = _WRAPPED.match(text)
     return wrapped.group(2).strip() if wrapped else text

@@ -65,7 +65,7 @@ def put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str], d
     clone.__dict__["name_or_path"] = name_for_others(base.name)  # PEFT writes it into adapter_config.json
     targets = config.target_modules
     require_targets(base.name, base.model, targets)
-    where = {**_in_decoder_only(clone), **(_above(clone.get_decoder(), targets, depth) if depth else {})}
+    where = {**_linear_in_decoder_only(clone), **(_above(clone.get_decoder(), targets, depth) if depth else {})}
     lora = {
         "r": config.r,
         "lora_alpha": config.alpha,
@@ -83,9 +83,10 @@ def put_adapters(base: BaseModel, config: AdapterConfig, roles: Sequence[str], d
             for role in roles[1:]:
                 peft_model.add_adapter(role, LoraConfig(**lora))
     except ValueError as error:
+        reason = (str(error) or "?").splitlines()[0]
         raise UserError(
-            f"`lora_target_modules` is {targets!r}, which fits no linear map of {base.name!r} in the layers that "
-            "`lora_layers` leaves; use 'all-linear' or names such as ['q_proj', 'v_proj']."
+            f"`lora_target_modules` is {targets!r}, which fits no linear map of {base.name!r} that can be adapted in "
+            f"the layers that `lora_layers` leaves ({reason}); use 'all-linear' or names such as ['q_proj', 'v_proj']."
         ) from error
     return peft_model
 
@@ -114,10 +115,8 @@ def require_targets(name: str, model: Any, targets: str | Sequence[str]) -> None
     Raises:
         UserError: At the first such name.
     """
-    from transformers.pytorch_utils import Conv1D
-
     parts = _named_decoder_parts(model)
-    linear = {path for path, part in parts.items() if isinstance(part, nn.Linear | Conv1D)}
+    linear = {path for path, part in parts.items() if _is_linear(part)}
     names = ", ".join(sorted({path.rsplit(".", 1)[-1] for path in linear}))
     for target in () if isinstance(targets, str) else targets:
         found = {path for path in parts if f".{path}".endswith(f".{target}")}
@@ -134,19 +133,40 @@ def _named_decoder_parts(model: Any) -> dict[str, nn.Module]:
     return {path: part for path, part in model.named_modules() if id(part) in own}
 
 
-def _in_decoder_only(model: Any) -> dict[str, str]:
-    """PEFT's setting with which a model's other parts, such as one for images, get no adapters."""
+@torch.no_grad()
+def _is_linear(part: nn.Module) -> bool:
+    """True of a linear map, and not of what a model computes otherwise with the weights of one, such as a router."""
+    from transformers.pytorch_utils import Conv1D
+
+    kind = type(part)
+    if not isinstance(part, nn.Linear) or kind.forward is nn.Linear.forward:
+        return isinstance(part, nn.Linear | Conv1D)
+    if not kind.__module__.startswith("transformers.models."):  # that of a library which holds weights in fewer bits
+        return True
+    probe = torch.ones(1, 2, part.in_features, dtype=part.weight.dtype, device=part.weight.device)
+    try:
+        made, wanted = part(probe), nn.functional.linear(probe, part.weight, part.bias)
+    except (RuntimeError, TypeError, ValueError):
+        return False
+    if not isinstance(made, torch.Tensor) or made.shape != wanted.shape:
+        return False
+    return made.is_meta or torch.allclose(made, wanted, atol=1e-3, rtol=1e-3)
+
+
+def _linear_in_decoder_only(model: Any) -> dict[str, str]:
+    """PEFT's setting with which no adapters go to other parts, such as one for images, or to what only looks linear."""
     parts = _named_decoder_parts(model)
+    odd = [re.escape(path) for path, part in parts.items() if isinstance(part, nn.Linear) and not _is_linear(part)]
     named = {path: part for path, part in model.named_modules() if path not in parts}
     others = [part for part in named.values() if isinstance(part, nn.Linear)]
-    if all(part is model.get_output_embeddings() for part in others):  # which PEFT leaves out
-        return {}
-    return {"exclude_modules": rf"(?!{re.escape(next(iter(parts)))}\.).*"}
+    outside = any(part is not model.get_output_embeddings() for part in others)  # which PEFT leaves out
+    wrong = [*odd, *([rf"(?!{re.escape(next(iter(parts)))}\.).*"] if outside else [])]
+    return {"exclude_modules": "|".join(wrong)} if wrong else {}
 
 
 def _above(decoder: Any, targets: str | tuple[str, ...], depth: int) -> dict[str, Any]:
     """PEFT's settings for adapters on the layers from `depth` on; it takes no pattern of names together with them."""
-    linear = {name.rsplit(".", 1)[-1] for name, part in decoder.layers.named_modules() if isinstance(part, nn.Linear)}
+    linear = {name.rsplit(".", 1)[-1] for name, part in decoder.layers.named_modules() if _is_linear(part)}
     return {
         "target_modules": sorted(linear) if isinstance(targets, str) else list(targets),
         "layers_to_transform": list(range(depth, len(decoder.layers))),

@@ -257,7 +257,7 @@ class AdaptedModel:
             grows: True if tokens are added after the first pass.
         """
         if self._trunk is None:
-            return known.to_cache(self.model.config)
+            return known.to_cache()
         from rllib_llm_comm.language.cut_cache import CutCache
 
         return CutCache(self._depth, known, grows=grows)

@@ -40,7 +40,7 @@ ENGINES = {
     "plain": Engine(plain_scores, plain_features, plain_messages, remembers=False),
 }
 
-_SHORT, _LONG = 8, 12
+_SHORT, _LONG, _CANDIDATES = 8, 12, 32
 _TOLERANCE, _TOLERANCE_OF_HALF, _TOLERANCE_OF_QUANTIZED = 1e-3, 0.05, 0.2  # shares of the largest number
 _TRIED: weakref.WeakKeyDictionary[BaseModel, set[Any]] = weakref.WeakKeyDictionary()
 
@@ -93,9 +93,10 @@ def _window(config: Any) -> int | None:
 def _difference(model: AdaptedModel) -> str:
     """The way in which the fast engine differs on a few tokens; empty if it does not."""
     base = model.base
-    ids = torch.arange(2 * _LONG)
-    candidates = torch.stack([ids[-6:-3], ids[-3:]])[None]
-    known = torch.ones(1, 2, dtype=torch.bool)
+    ids = torch.arange(_LONG + _CANDIDATES + 2) % base.vocab_size
+    # Side by side the last ones stand far from the prompt; some models weigh by that, and not by positions.
+    candidates = ids[_LONG:].unfold(0, 3, 1)[None]
+    known = torch.ones(1, _CANDIDATES, dtype=torch.bool)
     allowed = _TOLERANCE if base.model.dtype == torch.float32 else _TOLERANCE_OF_HALF
     allowed = _TOLERANCE_OF_QUANTIZED if base.is_quantized else allowed
     fast, plain = ENGINES["fast"], ENGINES["plain"]

@@ -39,6 +39,8 @@ def output_head(name: str, model: Any) -> Head:
     reason = "its logits cannot be computed from its decoder's last hidden states"
     try:
         logits = model(input_ids=ids, use_cache=False).logits
+        if logits.shape[-1] > vocabulary:
+            raise ValueError(f"it may write {logits.shape[-1]} tokens, but reads {vocabulary}")
         if _looks_ahead(model, ids, logits):
             raise UserError(
                 f"`base_model` {name!r} ({type(model).__name__}) looks ahead: later tokens change the logits of "

@@ -72,11 +72,14 @@ class Prefixes:
     totals: torch.Tensor
     mask: torch.Tensor
 
-    def to_cache(self, config: Any) -> Any:
-        """A key-value cache that has read them."""
+    def to_cache(self) -> Any:
+        """A key-value cache that has read them.
+
+        It keeps all of a row: a window counts places, of which candidates side by side take more than a text has.
+        """
         from transformers import DynamicCache
 
-        cache = DynamicCache(config=config)
+        cache = DynamicCache()
         if self.mask.shape[1]:
             for index, (keys, values) in enumerate(self.layers):
                 cache.update(keys, values, index)

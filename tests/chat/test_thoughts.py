@@ -63,6 +63,15 @@ FORMS = {
     "granite": "Here is my thought process:\n{}\n\nHere is my response:\n{}",
     "apriel": "Here are my reasoning steps:\n{}\n[BEGIN FINAL RESPONSE]\n{}\n[END FINAL RESPONSE]",
     "answer in a frame": "<think>{}</think>\n<answer>\n{}\n</answer>",
+    "monologue": "<internal_monologue>{}</internal_monologue>{}",
+    "rationale": "<rationale>{}</rationale>\n{}",
+    "one word": "<antThinking>{}</antThinking>{}",
+    "mistral": "[THINK]{}[/THINK]{}</s>",
+    "gemma 3": "<thought>{}</thought>{}<end_of_turn>",
+    "deepseek": "<think>{}</think>{}<｜end▁of▁sentence｜>",
+    "exaone": "<thought>\n{}\n</thought>\n\n{}[|endofturn|]",
+    "command, all marks": "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>{}<|END_RESPONSE|><|END_OF_TURN_TOKEN|>",
+    "hunyuan": "<think>{}</think>\n<answer>\n{}\n</answer><|hy_eos|>",
     "first and between": "<think>{}</think><think>go on</think>{}",
 }
 OPENED = sorted(set(FORMS) - {"only closed", "closed at once", "granite", "apriel"})

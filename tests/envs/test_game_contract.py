@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from odd_games import IN_PLAY, LENGTH, PLAYED, SPACES, Odd
+from pettingzoo import ParallelEnv
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
 from rllib_llm_comm.envs.game_contract import GameContract
@@ -96,7 +97,7 @@ def test_agents_whose_texts_are_equal_are_refused():
         GameContract(Twins())
 
 
-@pytest.mark.parametrize("value", [np.float16(6e4), np.float32(3e38)])
+@pytest.mark.parametrize("value", [np.float16(6e4), np.float32(1e15)])
 def test_large_finite_numbers_are_no_fault(value):
     class Large(Odd):
         def seen(self, agent):
@@ -116,3 +117,100 @@ def test_spaces_that_are_no_dictionaries_are_checked_too():
 
     with pytest.raises(UserError, match=r"the observation of agent 'a' in step 4 is 4 but must be in Discrete\(4\)"):
         play(Plain())
+
+
+class Seen(ParallelEnv):
+    """One agent sees a value of a space for two steps; results of steps are changed as wanted."""
+
+    metadata = {"name": "seen"}
+
+    def __init__(self, space=None, value=0, ids=("a", "b"), **changes):
+        self.space, self.value, self.changes = space or gym.spaces.Discrete(2), value, changes
+        self.possible_agents = list(ids)
+
+    def observation_space(self, agent):
+        return self.space
+
+    def action_space(self, agent):
+        return gym.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.t = list(self.possible_agents), 0
+        told = {"observations": dict.fromkeys(self.agents, self.value), "infos": {}, **self.changes.get("reset", {})}
+        return told["observations"], told["infos"]
+
+    def step(self, actions):
+        self.t += 1
+        before, over = self.agents, self.t == 2
+        self.agents = [] if over else before
+        told = {"observations": dict.fromkeys(before, self.value), "rewards": dict.fromkeys(before, 1.0),
+                "terminations": dict.fromkeys(before, over), "truncations": {}, "infos": {}}  # fmt: skip
+        return tuple({**told, **self.changes}[part] for part in told)
+
+
+VECTOR = gym.spaces.Box(-1, 1, (2,), np.float32)
+NAN = np.array([0, np.nan], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "part"),
+    [
+        (gym.spaces.Tuple([VECTOR, VECTOR]), (np.zeros(2), NAN), r"observation\[1\]"),
+        (gym.spaces.Dict({"x": gym.spaces.Tuple([VECTOR])}), {"x": (NAN,)}, r"observation\['x'\]\[0\]"),
+        (gym.spaces.Tuple([VECTOR]), None, "tuple of 1 parts"),
+        (gym.spaces.Tuple([VECTOR]), 3, "tuple of 1 parts"),
+        (VECTOR, [[1, 2], 3], r"shape \(2,\)"),
+        (VECTOR, np.array([1e16, 0]), "at most 1e.15"),
+        (VECTOR, np.array([-3e38, 3e38], np.float32), "at most 1e.15"),
+    ],
+)
+def test_parts_within_tuples_and_uneven_lists_are_checked(space, value, part):
+    with pytest.raises(UserError, match=f"{part}.*"):
+        play(Seen(space, value))
+
+
+@pytest.mark.parametrize("part", ["observations", "rewards", "terminations", "truncations", "infos"])
+@pytest.mark.parametrize("value", [1.0, [1.0, 2.0], "text", True])
+def test_results_that_are_not_told_by_agent_are_refused(part, value):
+    with pytest.raises(UserError, match=f"the {part} in step 1 are .* must be a dict"):
+        play(Seen(**{part: value}))
+    if part in ("observations", "infos"):
+        with pytest.raises(UserError, match=f"the {part} at the reset are .* must be a dict"):
+            play(Seen(reset={part: value}))
+
+
+@pytest.mark.parametrize("reward", [1e16, -3e38, np.float32(1e20), 1 + 1j, np.complex64(1), "1.5", b"1", [1.0], None])
+def test_rewards_that_float32_cannot_square_or_that_are_no_numbers_are_refused(reward):
+    with pytest.raises(UserError, match="the reward of agent 'b' in step 1 is .* at most 1e.15"):
+        play(Seen(rewards={"a": 1.0, "b": reward}))
+
+
+def test_the_largest_rewards_can_be_added_up_and_squared():
+    (episode,) = play(Seen(rewards={"a": 1e15, "b": -1e15}), 1)
+    total = np.float32(episode.agent_episodes["a"].get_return()) * np.float32(1000)
+    assert np.isfinite(total * total)
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"step_rewards": "abc"},
+        {"step_rewards": [np.nan]},
+        {"step_rewards": [2.0, 3.0]},  # not the reward
+        {"episode_metrics": "score"},
+        {"episode_metrics": {"score": "high"}},
+        {"episode_metrics": {"score": np.nan}},
+        {"events": None},
+        {"game_step": "first"},
+    ],
+)
+def test_what_is_counted_of_infos_is_checked(info):
+    with pytest.raises(UserError, match=f"`{next(iter(info))}` in the info of agent 'a' in step 1 is"):
+        play(Seen(infos={"a": info}))
+    play(Seen(infos={"a": {"step_rewards": [0.25, 0.75], "episode_metrics": {"n": 1}, "events": (), "game_step": 2}}))
+
+
+@pytest.mark.parametrize("name", ["__all__", "__common__"])
+def test_names_that_rllib_keeps_for_itself_are_refused(name):
+    with pytest.raises(UserError, match="`possible_agents` is .*RLlib keeps"):
+        GameContract(Seen(ids=("a", name)))

@@ -187,8 +187,8 @@ def test_step_rewards_of_the_environment_are_kept():
     class Summing(Toy):
         def step(self, actions):
             result = super().step(actions)
-            for info in result[4].values():
-                info["step_rewards"] = [0.25, 0.75]
+            for agent, info in result[4].items():
+                info["step_rewards"] = [0.25 * result[1][agent], 0.75 * result[1][agent]]
             return result
 
     env = ParallelEnvAdapter(Summing(busy={"zoe": (1,)}))

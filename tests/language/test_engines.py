@@ -94,3 +94,17 @@ def test_what_is_drawn_behind_a_line_break_ends_a_message():
         alive = _unfinished(other, written, np.array([0]), [word], 10)
         assert written == [[*before, word]]
         assert bool(alive) == is_open(other.decode(written[0]), 10) == (newline not in before)
+
+
+def test_a_window_does_not_cut_candidates_that_stand_side_by_side():
+    """They take more places than the window has, though no text is longer than it; behind a beginning that is known."""
+    model = AdaptedModel(base(MISTRAL))
+    candidates = (100 + torch.arange(36)).reshape(1, 12, 3)
+    for length in (9, 13):
+        prompt = torch.arange(20, 20 + length)[None]
+        with torch.no_grad():
+            fast, plain = (
+                ENGINES[name].scores(model, prompt, candidates, torch.ones(1, 12, dtype=torch.bool), role=None)
+                for name in ("fast", "plain")
+            )
+        torch.testing.assert_close(fast, plain, atol=1e-4, rtol=1e-4)

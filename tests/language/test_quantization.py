@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import pytest
 import torch
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.language import base_model
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
 from rllib_llm_comm.language.generation import generate_messages
@@ -52,7 +52,7 @@ def test_quantized_base(quantization, tolerance):
 
 
 def test_missing_extra_is_told(monkeypatch):
-    monkeypatch.setattr(base_model.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(UserError, match=r"`quantization` is '8bit'.*rllib_llm_comm\[quantized\]"):
         load_base_model("embedded", "float16", "cpu", "8bit")
     with pytest.raises(UserError, match="quantization"):

@@ -59,7 +59,9 @@ FAST = {
     "gptj": hf.GPTJConfig(**OLD, n_positions=512, rotary_dim=4),
     "falcon": hf.FalconConfig(vocab_size=ROWS, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, **MARKS),
 }
+FAST["phimoe"] = hf.PhimoeConfig(**GROUPED, **MARKS, num_local_experts=4)  # its router looks like a linear map
 PLAIN_ONLY = {
+    "mpt": hf.MptConfig(vocab_size=ROWS, d_model=32, n_heads=4, n_layers=2),  # weighs by places in a row
     "bloom": hf.BloomConfig(vocab_size=ROWS, hidden_size=32, n_layer=2, n_head=4),
     "opt": hf.OPTConfig(vocab_size=ROWS, hidden_size=32, word_embed_proj_dim=16, ffn_dim=48, num_hidden_layers=2,
                         num_attention_heads=4, max_position_embeddings=512),
@@ -139,6 +141,28 @@ class Surprising(hf.LlamaForCausalLM):
 def test_a_model_whose_logits_do_not_follow_from_its_decoder_is_refused():
     with pytest.raises(UserError, match=r"`base_model` 'mine' \(Surprising\) cannot be used"):
         wrap_base_model("mine", Surprising(FAST["llama"]), load_base_model().tokenizer)
+
+
+def test_a_model_that_writes_more_tokens_than_it_reads_is_refused():
+    model = random_model(FAST["llama"])
+    model.set_output_embeddings(torch.nn.Linear(32, ROWS + 9, bias=False))
+    with pytest.raises(UserError, match=rf"it may write {ROWS + 9} tokens, but reads {ROWS}"):
+        wrap_base_model("mine", model, load_base_model().tokenizer)
+
+
+def test_adapters_go_to_linear_maps_alone_whatever_their_class():
+    for name, found in (("phimoe", "router"), ("falcon", "query_key_value")):
+        names = [name for name, _ in with_adapters(CONFIGS[name], "plain").lm.named_adapter_parameters(ACTION)]
+        assert names and any(found in one for one in names) == (name == "falcon")
+    base = wrap_base_model("mine", random_model(CONFIGS["phimoe"]), load_base_model().tokenizer)
+    with pytest.raises(UserError, match="`lora_target_modules` names 'router', which is no linear map"):
+        LLMCommCore(LanguageModelSettings(lora_target_modules=["q_proj", "router"]), base)
+
+
+def test_why_a_model_takes_no_adapters_is_told():
+    config = hf.MambaConfig(vocab_size=ROWS, hidden_size=32, state_size=8, num_hidden_layers=2)
+    with pytest.raises(UserError, match=r"`lora_target_modules` is 'all-linear', .*out_proj.* incompatible"):
+        with_adapters(config, "plain")
 
 
 WIDE = {"vocab_size": ROWS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
