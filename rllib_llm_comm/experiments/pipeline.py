@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import filelock
-from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
@@ -25,7 +24,7 @@ from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_re
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import stages_without_tune, tune_stage
 from rllib_llm_comm.experiments.checkpoint_paths import on_this_machine
-from rllib_llm_comm.experiments.console import StoppedError, one_line, out, say, say_stand_ins, short_path
+from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
 from rllib_llm_comm.experiments.played_games import check_played_games
 from rllib_llm_comm.experiments.prerequisites import check_base_models
@@ -400,18 +399,18 @@ def _show_end(stages: list[Stage], records: Mapping[str, StageRecord], modules: 
         record = records[stage.name]
         results = [Path(place) for place in _absolute(stage, record.outputs)]
         for place in results:
-            table.add_row(escape(stage.name), escape(short_path(place)))
+            table.add_row(plain(stage.name), plain(short_path(place)))
         if _needs_ray(stage):
             trained.append((stage, results[-1]))
             if (results[-1] / "policy" / "adapters").is_dir():
-                table.add_row("  adapters", escape(short_path(results[-1] / "policy" / "adapters")))
+                table.add_row("  adapters", plain(short_path(results[-1] / "policy" / "adapters")))
         for name, file in record.files.items():
-            table.add_row(f"  {escape(name)}", escape(short_path(stage.folder / file)))
+            table.add_row(f"  {plain(name)}", plain(short_path(stage.folder / file)))
         figures = _figures(record.summary)
         if figures:
-            table.add_row("", f"[dim]{escape(figures)}[/]")
+            table.add_row("", f"[dim]{plain(figures)}[/]")
     for phrase in dict.fromkeys(phrase for stage in stages for phrase in stage.stand_ins):
-        table.add_row("stands in", escape(phrase))
+        table.add_row("stands in", plain(phrase))
     out.print(Panel(table, title="Everything lies here", title_align="left", expand=False))
     if trained:
         _say_next(*trained[-1], alone=len(records[trained[-1][0].name].outputs) == 1, modules=modules)

@@ -460,7 +460,7 @@ def test_a_wire_that_is_asked_for_as_no_browser_does_is_closed_and_not_told(capf
         asking = {name: socket.create_connection(place) for name in NO_BROWSER}
         for name, one in asking.items():
             one.sendall(NO_BROWSER[name].encode())
-        for name, one in asking.items():
+        for one in asking.values():
             one.settimeout(20)
             with contextlib.suppress(ConnectionResetError):
                 while one.recv(4096):
