@@ -112,6 +112,8 @@ def test_settings_are_on_this_machine_or_refused_by_name():
     assert on_this_machine("bc.config", offline, rllibs_own=True) == offline
     with pytest.raises(UserError, match=r"`bc\.config\.input_`"):
         on_this_machine("bc.config", {"input_": "memory://x"}, rllibs_own=True)
+    with pytest.raises(UserError, match=r"`bc\.config\.output`"):
+        on_this_machine("bc.config", {"output": "unheard://x"}, rllibs_own=True)
 
 
 def test_a_folder_in_a_store_is_fetched_once_and_followed_when_it_changes(store):
@@ -145,7 +147,9 @@ def test_names_in_a_store_do_not_lead_out_of_the_copy(store, cache):
     assert not [path for path in cache.parent.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
-@pytest.mark.parametrize("uri", ["s3://", "s3:///x", "s3://[x/y", "s3://results/x?nonsense=1", "s3://key:secret@results/x"])
+@pytest.mark.parametrize(
+    "uri", ["s3://", "s3:///x", "s3://[x/y", "s3://results/x?nonsense=1", "s3://key:secret@results/x"]
+)
 def test_uris_that_lead_nowhere_are_one_sentence_without_keys(uri):
     with pytest.raises(UserError) as told:
         find_checkpoint(uri)

@@ -220,8 +220,7 @@ def check_stages(
         UserError: At the first unknown key or impossible value.
     """
     for stage in stages:
-        if _needs_ray(stage):
-            check_searches(f"{stage.name}.config", stage.experiment.config)
+        check_searches(f"{stage.name}.config", stage.experiment.config)
         if stage.name not in finished and not stage.trust:
             _evaluate_nothing(stage)
             _keep_secrets(stage)
@@ -307,7 +306,9 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
     rllibs_own = default is not None and type(default).__module__.startswith("ray.")
     config = on_this_machine(f"{stage.name}.config", config, rllibs_own)
     restore = on_this_machine(stage.name, {"restore": resolve(stage.experiment.restore, outputs)})["restore"]
+    scheduled = on_this_machine(f"{stage.name}.scheduler_config", stage.experiment.scheduler_config)
     changes = {
+        "scheduler_config": scheduled,
         "config": {key: _checkpoint_of(value) if key in _CHECKPOINTS else value for key, value in config.items()},
         "restore": _checkpoint_of(restore),
     }
