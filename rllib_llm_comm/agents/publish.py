@@ -189,7 +189,8 @@ def _require_no_place(setting: str, value: Any) -> None:
     elif isinstance(value, str):
         host = socket.gethostname()
         relative = setting.startswith("env_config") and not _GAME_TEXT.fullmatch(value)
-        if relative or _PLACE.search(value) or (host not in ("", "localhost") and re.search(rf"\b{re.escape(host)}\b", value)):
+        named = host not in ("", "localhost") and re.search(rf"\b{re.escape(host)}\b", value)
+        if relative or named or _PLACE.search(value):
             raise UserError(
                 f"`{setting}` of the policy is {shown(value)}, which names a place on this machine and would be told "
                 f"to everybody; take it out of `{MANIFEST}` first."
