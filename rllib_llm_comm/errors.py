@@ -14,8 +14,19 @@ _USER = re.compile(r"(://|\A)(?:[^\s/:@]+:(?!/|\d*/)\S*|(?<=/)[^\s/]*)@")
 _SECRET_PARAMETER = re.compile(r"(?i)([?&;]\w*(?:password|passwd|pwd|token|secret|key|signature)=)[^\s&;#'\")]+")
 
 
+_LONGEST = 1500  # characters of an error, which may quote a value of any length
+
+
 class UserError(ValueError):
-    """Bad input by a user: one sentence with the setting, its value, what is allowed and the remedy."""
+    """Bad input by a user: one sentence with the setting, its value, what is allowed and the remedy.
+
+    Args:
+        sentence: The sentence; the middle of one that is far too long is left out.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        half = _LONGEST // 2
+        super().__init__(sentence if len(sentence) <= _LONGEST else f"{sentence[:half]} ... {sentence[-half:]}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

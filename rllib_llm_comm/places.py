@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/{1,2}(.*)", re.DOTALL)
 # What is meant as a place in a store, or with a variable, but would make a folder of that name here.
 _LIKE_URI = re.compile(
-    r"\s.*|.*\s|[A-Za-z][A-Za-z0-9+.-]+::.*|(?:abfss?|arn|az|file|ftp|gcs|gs|hdfs|https?|memory|s3a?):.*",
+    r"\s.*|.*\s|[^/]+://.*|[A-Za-z][A-Za-z0-9+.-]+::.*|(?:abfss?|arn|az|file|ftp|gcs|gs|hdfs|https?|memory|s3a?):.*",
     re.DOTALL | re.I,
 )
 _VARIABLE = re.compile(r"\$(?:\w+|\{\w+\})(?:/.*)?", re.DOTALL)
@@ -69,14 +70,15 @@ def local_path(place: str | os.PathLike[str], setting: str = "path") -> Path:
         UserError: If it is a URI of another kind, or no path can be like that.
     """
     text = os.fspath(place)
-    if not is_text(text) or "\0" in text:
-        raise UserError(f"`{setting}` is {shown(text)}, which is no path in UTF-8; rename it, or give another one.")
     scheme = scheme_of(text)
     if scheme == "file":
-        parts = urlsplit(text)
-        if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+        try:
+            parts = urlsplit(text)
+        except ValueError:  # half an address of IPv6
+            parts = urlsplit("file://?")
+        if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
             raise UserError(f"`{setting}` is {shown(text)} but a path as URI is file:///FOLDER, with three slashes.")
-        return Path(unquote(parts.path))
+        return _path(unquote(parts.path, errors="surrogateescape"), setting)
     if scheme:
         uri = _without_user(_URI.sub(r"\1://\2", text))
         raise UserError(
@@ -89,10 +91,22 @@ def local_path(place: str | os.PathLike[str], setting: str = "path") -> Path:
         )
     if _VARIABLE.fullmatch(text):
         raise UserError(f"`{setting}` is {shown(text)}, but variables in it are not replaced; write the path out.")
+    return _path(text, setting)
+
+
+def _path(text: str, setting: str) -> Path:
+    """A path, if one can be like that; `~` is the user's home."""
+    if not is_text(text) or "\0" in text:
+        raise UserError(f"`{setting}` is {shown(text)}, which is no path in UTF-8; rename it, or give another one.")
     try:
-        return Path(text).expanduser()
+        path = Path(text).expanduser()
+        os.lstat(path)
     except RuntimeError:  # the home of a user whom nobody knows
         raise UserError(f"`{setting}` is {shown(text)} but nobody knows this home; write the path out.") from None
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise UserError(f"`{setting}` is {shown(text)}, which is too long for a path; give another one.") from None
+    return path
 
 
 def _remedy(scheme: str) -> str:
@@ -169,7 +183,10 @@ def store_uri(place: str | os.PathLike[str], setting: str) -> str:
         UserError: If it names no bucket, or holds a key.
     """
     uri = _URI.sub(rf"{_REMOTE}://\2", os.fspath(place))
-    bucket = urlsplit(uri).netloc
+    try:
+        bucket = urlsplit(uri).netloc
+    except ValueError:  # half an address of IPv6
+        bucket = ""
     if not bucket:
         raise UserError(f"`{setting}` is {shown(uri)}, which names no bucket; write s3://BUCKET/FOLDER.")
     if "@" in bucket:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from typing_extensions import Self
 
 from rllib_llm_comm.errors import UserError
@@ -194,13 +194,21 @@ def read_session(path: str | os.PathLike[str]) -> Session:
             raise ValueError("it has no line")
         session = Session.model_validate({**head, "episodes": list(episodes.values())})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(_reason(error).split())[:200]
         raise UserError(
             f"{str(file)!r} is no recorded session ({reason}); give the folder of `rllib play --record`."
         ) from error
     if session.format > FORMAT:
         raise UserError(f"{str(file)!r} has format {session.format} but this version reads up to {FORMAT}; update.")
     return session
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong, by the name of a field where there is one."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'a line'}: {first['msg']}"
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

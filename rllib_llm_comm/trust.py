@@ -51,7 +51,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 """Environment variables with keys of chat servers -> the hosts that a file may have them sent to."""
 _DEFAULT_KEY = "OPENAI_API_KEY"
 _ANY_KEY = "_API_KEY"
-_CODE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_CODE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*(-v\d+)?")  # an environment may have a version
 _WORD = re.compile(r"[\w-]*")
 
 _vouched_modules: set[str] = set()

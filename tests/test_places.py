@@ -21,7 +21,11 @@ from tests.s3_server import ENVIRONMENT, s3_server
 
 ROOT = Path(__file__).parents[1]
 REFUSED = ("gs://bucket/x", "memory://x", "hdfs://host/x", "https://host/x", "S4://bucket/x", "gs:/bucket/x")
-NO_PATHS = ("a\0b", os.fsdecode(b"caf\xe9"), "\ud800", "~nobody-knows-this-user/x", "file://host/x", "file:///x?y=1")
+NO_PATHS = (
+    "a\0b", os.fsdecode(b"caf\xe9"), "\ud800", "~nobody-knows-this-user/x", "file://host/x", "file:///x?y=1",
+    "file://", "file://[x/y", "file:///x%00y", "file:///caf%e9", "x" * 300, "x/" * 3000, "file:///" + "x" * 300,
+    "\ufeffs3://bucket/x", "\N{FULLWIDTH LATIN SMALL LETTER S}3://bucket/x", "%73%33://bucket/x",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +112,8 @@ def test_settings_are_on_this_machine_or_refused_by_name():
     assert on_this_machine("bc.config", offline, rllibs_own=True) == offline
     with pytest.raises(UserError, match=r"`bc\.config\.input_`"):
         on_this_machine("bc.config", {"input_": "memory://x"}, rllibs_own=True)
+    with pytest.raises(UserError, match=r"`bc\.config\.output`"):
+        on_this_machine("bc.config", {"output": "unheard://x"}, rllibs_own=True)
 
 
 def test_a_folder_in_a_store_is_fetched_once_and_followed_when_it_changes(store):
@@ -141,7 +147,9 @@ def test_names_in_a_store_do_not_lead_out_of_the_copy(store, cache):
     assert not [path for path in cache.parent.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
-@pytest.mark.parametrize("uri", ["s3://", "s3:///x", "s3://results/x?nonsense=1", "s3://key:secret@results/x"])
+@pytest.mark.parametrize(
+    "uri", ["s3://", "s3:///x", "s3://[x/y", "s3://results/x?nonsense=1", "s3://key:secret@results/x"]
+)
 def test_uris_that_lead_nowhere_are_one_sentence_without_keys(uri):
     with pytest.raises(UserError) as told:
         find_checkpoint(uri)

@@ -15,6 +15,7 @@ def test_code_is_vouched_for_by_the_name_of_its_module():
         assert not trust.is_vouched_for("my_things_of_others.Callbacks") and trust.names_code("my_things2:player")
     finally:
         trust._vouched_modules.discard("my_things")
+    assert trust.names_code("my_things:Game-v0") and trust.names_code("my.things:Game.Inner")
     assert not trust.names_code("zoo:verco_salad") and not trust.names_code("cuda:1") and not trust.names_code("a: b")
 
 

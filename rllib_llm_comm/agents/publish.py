@@ -28,6 +28,8 @@ _ORIGIN = ("training_iteration", "game_steps", "score", "decisions", "held_out_n
 # Sentences of controls, told only where the policy says them.
 _SENTENCES = {"constant_message": "constant", "message_menu": "menu"}
 _PLACE = re.compile(r"(?:^|[\s'\"=:(,\[])(?:/|~[/\\]|[A-Za-z]:\\|\\\\)\S")
+# Texts of a game's settings are names and kitchens; what looks like a path could be one, relative to any folder.
+_GAME_TEXT = re.compile(r"[^/\\.~]*")
 
 
 class Publishable:
@@ -173,7 +175,10 @@ def _is_figure(value: Any) -> bool:
 
 
 def _require_no_place(setting: str, value: Any) -> None:
-    """Refuses texts, however nested, with an absolute path, an address, or the name of this machine."""
+    """Refuses texts, however nested, with a path, an address, or the name of this machine.
+
+    Relative paths are told by their form, in settings of games alone: messages may have dots and slashes.
+    """
     if isinstance(value, Mapping):
         for key, inner in value.items():
             _require_no_place(setting, str(key))
@@ -183,7 +188,9 @@ def _require_no_place(setting: str, value: Any) -> None:
             _require_no_place(setting, inner)
     elif isinstance(value, str):
         host = socket.gethostname()
-        if _PLACE.search(value) or (host not in ("", "localhost") and re.search(rf"\b{re.escape(host)}\b", value)):
+        relative = setting.startswith("env_config") and not _GAME_TEXT.fullmatch(value)
+        named = host not in ("", "localhost") and re.search(rf"\b{re.escape(host)}\b", value)
+        if relative or named or _PLACE.search(value):
             raise UserError(
                 f"`{setting}` of the policy is {shown(value)}, which names a place on this machine and would be told "
                 f"to everybody; take it out of `{MANIFEST}` first."

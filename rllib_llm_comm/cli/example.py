@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.experiments.console import out, say, short_path
+from rllib_llm_comm.experiments.console import out, plain, say, short_path
 from rllib_llm_comm.experiments.packaged_examples import description, examples, find_example
 from rllib_llm_comm.files import disk_error, write_atomically
 
@@ -27,7 +26,7 @@ def list_command() -> None:
     table.add_column("name", no_wrap=True)
     table.add_column("what it does", overflow="fold")
     for name, path in examples().items():
-        table.add_row(escape(name), escape(description(path)))
+        table.add_row(plain(name), plain(description(path)))
     out.print(table)
     say("rllib example run NAME runs one, rllib example get NAME copies it here.")
 

@@ -7,6 +7,7 @@ keys of its first episode; the record of each game names its format.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from rllib_llm_comm.envs.game_record import GoldenFormat
 from rllib_llm_comm.envs.games import GAMES
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.evaluation.golden_report import GoldenReport
+from rllib_llm_comm.files import open_regular
 from rllib_llm_comm.lazy import load
 from rllib_llm_comm.places import local_path
 
@@ -35,9 +37,10 @@ def read_episodes(path: str | Path) -> Iterator[dict[str, Any]]:
     """
     source = local_path(path)
     try:
-        with source.open("rb") as raw:
+        with open_regular(source) as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(source, "rt", encoding="utf-8-sig") if zipped else source.open(encoding="utf-8-sig") as lines:
+            raw.seek(0)
+            lines = io.TextIOWrapper(gzip.open(raw) if zipped else raw, encoding="utf-8-sig")  # noqa: SIM115
             # A .json file is one object, perhaps over several lines.
             whole = source.name.endswith((".json", ".json.gz"))
             for number, line in enumerate([lines.read().replace("\n", " ")] if whole else lines, 1):

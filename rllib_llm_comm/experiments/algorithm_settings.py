@@ -14,7 +14,7 @@ import typing
 from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError, did_you_mean, shown
 from rllib_llm_comm.experiments.console import cause_of, one_line, state
 from rllib_llm_comm.experiments.env_settings import require_known
 from rllib_llm_comm.experiments.ray_session import quiet_loggers
@@ -57,6 +57,8 @@ _RANGES = (
     ),
     (re.compile(r"gamma|lambda_"), 0, 1),
 )
+_CLASSES = re.compile(r"callbacks|callbacks_class|sample_collector|.*_(cls|class)")
+_FUNCTIONS = re.compile(r"callbacks_on_.*|.*_fn")
 _STACK_SWITCHES = ("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2")
 # Written differently in a dict than as an attribute.
 _ALIASES = ("callbacks", "framework", "lambda", "input", "num_workers", "num_cpus_for_driver")
@@ -183,10 +185,26 @@ def _check_settings(
         for single in values:
             check_type(setting, single, annotation)
             _check_range(setting, attribute, single)
+            if single is not None and single != _default(default, attribute):
+                _check_code(setting, attribute, single)
             if not trust:
                 _refuse_code(setting, attribute, single, annotation, default)
             for where, inner in _inner_configs(setting, attribute, single):
                 _check_settings(where, algorithm, inner, default, trust)
+
+
+def _check_code(setting: str, attribute: str, value: Any) -> None:
+    """Refuses what is no class or function, of settings that are some; RLlib itself may only notice in mid-run."""
+    if _FUNCTIONS.fullmatch(attribute):
+        allowed = "a function (in a Python file)"
+    elif _CLASSES.fullmatch(attribute):
+        allowed = "a class (in a Python file), or the name of one, such as 'my_package.my_module.MyClass'"
+    else:
+        return
+    for one in value if isinstance(value, list | tuple) and value else [value]:
+        named = isinstance(one, str) and not is_word(one) and not _FUNCTIONS.fullmatch(attribute)
+        if not (callable(one) or named):
+            raise UserError(f"`{setting}` is {shown(value)} but must be {allowed}.")
 
 
 def _inner_configs(setting: str, attribute: str, value: Any) -> list[tuple[str, Mapping[str, Any]]]:
@@ -322,6 +340,8 @@ def annotations_of(function: Any) -> dict[str, Any]:
 
 
 def _check_range(setting: str, attribute: str, value: Any) -> None:
+    if isinstance(value, str) and value != "auto" and attribute.startswith("num_"):
+        raise UserError(f"`{setting}` is {shown(value)} but must be a number, or 'auto' where RLlib has that.")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     for pattern, low, high in _RANGES:

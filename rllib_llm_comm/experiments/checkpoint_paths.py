@@ -54,6 +54,7 @@ _READ = (
 )  # fmt: skip
 # RLlib's own algorithms read and write these themselves, wherever pyarrow can.
 _OFFLINE_DATA = ("input", "input_", "output")
+_PYARROWS = ("abfs", "abfss", "file", "gcs", "gs", "hdfs", "s3", "viewfs")
 _ADDRESSES = ("http", "https", "ws", "wss")
 
 
@@ -76,7 +77,7 @@ def on_this_machine(setting: str, values: Mapping[str, Any], rllibs_own: bool = 
             return [local(name, key, item) for item in value]
         if not isinstance(value, str) or "://" not in value or scheme_of(value) in ("", *_ADDRESSES):
             return value
-        if rllibs_own and key in _OFFLINE_DATA and scheme_of(value) != "memory":
+        if rllibs_own and key in _OFFLINE_DATA and scheme_of(value) in _PYARROWS:
             return value
         return str(fetched(value, name) if key in _READ else local_path(value, name))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console, JustifyMethod
-from rich.markup import escape
+from rich.markup import escape as without_markup
 from rich.table import Table
 
 from rllib_llm_comm.chat.client import ChatError
@@ -22,6 +22,9 @@ err = Console(stderr=True, highlight=False)
 
 # The last line of a traceback, as Ray hands it on from another process: "package.SomeError: what happened".
 _TRACEBACK_END = re.compile(r"^\s*(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt))(?:\([\w.]+\))?: (.+)$", re.MULTILINE)
+
+# Characters that move the cursor, begin commands to the terminal, or turn the direction of what follows.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 @dataclass
@@ -54,9 +57,18 @@ class StageFailedError(UserError):
         self.details = details
 
 
+def plain(text: str) -> str:
+    """A text as it can be shown: nothing in it is markup, and nothing steers the terminal or turns its direction.
+
+    Args:
+        text: Anything, also of strangers.
+    """
+    return without_markup(_STEERING.sub(lambda found: repr(found.group())[1:-1], text))
+
+
 def say(text: str, style: str | None = None) -> None:
     """Prints one line that may be longer than the terminal is wide; `text` is plain, never markup."""
-    out.print(escape(text), style=style, soft_wrap=True)
+    out.print(plain(text), style=style, soft_wrap=True)
 
 
 def say_stand_ins(phrases: Iterable[str]) -> None:
@@ -92,7 +104,7 @@ def print_table(lines: Sequence[Sequence[str]], caption: str | None = None, opti
     if (width := _table_width(lines)) > out.width and _table_width(turned) < width:
         lines = turned
     table = _table(lines)
-    table.caption = escape(caption) if caption else None
+    table.caption = plain(caption) if caption else None
     out.print(table)
 
 
@@ -102,9 +114,9 @@ def _table(lines: Sequence[Sequence[str]]) -> Table:
     for name, *column in zip(*lines, strict=True):
         justify: JustifyMethod = "right" if all(map(_is_figure, column)) else "left"
         heading = textwrap.fill(name, _least_width((name, *column)) or 1)
-        table.add_column(escape(heading), justify=justify, overflow="fold")
+        table.add_column(plain(heading), justify=justify, overflow="fold")
     for line in lines[1:]:
-        table.add_row(*map(escape, line))
+        table.add_row(*map(plain, line))
     return table
 
 
@@ -132,13 +144,13 @@ def say_error(error: BaseException, verbosity: int = 0) -> None:
     if verbosity >= 2:
         details = error.details if isinstance(error, StageFailedError) and error.details else ""
         told = without_passwords(details or "".join(traceback.format_exception(error)))
-        err.print(escape(told), soft_wrap=True)
+        err.print(plain(told), soft_wrap=True)
     if isinstance(error, UserError):
         sentence = str(error)
     else:
         name = "" if isinstance(error, ChatError) else f"{type(error).__name__}: "
         sentence = f"{name}{one_line(str(error))}"
-    err.print(f"[bold red]Error:[/] {escape(without_passwords(sentence))}", soft_wrap=True)
+    err.print(f"[bold red]Error:[/] {plain(without_passwords(sentence))}", soft_wrap=True)
 
 
 def one_line(text: str, most: int = 400) -> str:

@@ -22,7 +22,7 @@ from rllib_llm_comm.experiments.console import one_line
 from rllib_llm_comm.experiments.validation import StrictSettings
 from rllib_llm_comm.files import read_text
 
-NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.+-]*")
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 # Keys of still older files and what they are called inside `checkpoint_config`.
 _OLD_CHECKPOINT_KEYS = {
     "checkpoint_freq": "checkpoint_frequency",
@@ -220,7 +220,9 @@ def parse_experiments(data: Any, source: str) -> dict[str, Experiment]:
     experiments: dict[str, Experiment] = {}
     for name, spec in data.items():
         if not isinstance(name, str) or not NAME_PATTERN.fullmatch(name):
-            raise UserError(f"{name!r} in {source} cannot name a folder; use letters, digits, '_', '-', '.' and '+'.")
+            raise UserError(
+                f"{shown(name)} in {source} cannot name a folder; use at most 100 letters, digits, '_', '-', '.', '+'."
+            )
         if not isinstance(spec, Mapping):
             hint = (
                 did_you_mean(name, Experiment.model_fields) if len(data) > 1 or name in Experiment.model_fields else ""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import filelock
-from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 
@@ -25,7 +24,7 @@ from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_re
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments import stages_without_tune, tune_stage
 from rllib_llm_comm.experiments.checkpoint_paths import on_this_machine
-from rllib_llm_comm.experiments.console import StoppedError, one_line, out, say, say_stand_ins, short_path
+from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
 from rllib_llm_comm.experiments.played_games import check_played_games
 from rllib_llm_comm.experiments.prerequisites import check_base_models
@@ -221,8 +220,7 @@ def check_stages(
         UserError: At the first unknown key or impossible value.
     """
     for stage in stages:
-        if _needs_ray(stage):
-            check_searches(f"{stage.name}.config", stage.experiment.config)
+        check_searches(f"{stage.name}.config", stage.experiment.config)
         if stage.name not in finished and not stage.trust:
             _evaluate_nothing(stage)
             _keep_secrets(stage)
@@ -308,7 +306,9 @@ def _resolved(stage: Stage, outputs: Mapping[str, list[str]], seeds: Mapping[str
     rllibs_own = default is not None and type(default).__module__.startswith("ray.")
     config = on_this_machine(f"{stage.name}.config", config, rllibs_own)
     restore = on_this_machine(stage.name, {"restore": resolve(stage.experiment.restore, outputs)})["restore"]
+    scheduled = on_this_machine(f"{stage.name}.scheduler_config", stage.experiment.scheduler_config)
     changes = {
+        "scheduler_config": scheduled,
         "config": {key: _checkpoint_of(value) if key in _CHECKPOINTS else value for key, value in config.items()},
         "restore": _checkpoint_of(restore),
     }
@@ -400,18 +400,18 @@ def _show_end(stages: list[Stage], records: Mapping[str, StageRecord], modules: 
         record = records[stage.name]
         results = [Path(place) for place in _absolute(stage, record.outputs)]
         for place in results:
-            table.add_row(escape(stage.name), escape(short_path(place)))
+            table.add_row(plain(stage.name), plain(short_path(place)))
         if _needs_ray(stage):
             trained.append((stage, results[-1]))
             if (results[-1] / "policy" / "adapters").is_dir():
-                table.add_row("  adapters", escape(short_path(results[-1] / "policy" / "adapters")))
+                table.add_row("  adapters", plain(short_path(results[-1] / "policy" / "adapters")))
         for name, file in record.files.items():
-            table.add_row(f"  {escape(name)}", escape(short_path(stage.folder / file)))
+            table.add_row(f"  {plain(name)}", plain(short_path(stage.folder / file)))
         figures = _figures(record.summary)
         if figures:
-            table.add_row("", f"[dim]{escape(figures)}[/]")
+            table.add_row("", f"[dim]{plain(figures)}[/]")
     for phrase in dict.fromkeys(phrase for stage in stages for phrase in stage.stand_ins):
-        table.add_row("stands in", escape(phrase))
+        table.add_row("stands in", plain(phrase))
     out.print(Panel(table, title="Everything lies here", title_align="left", expand=False))
     if trained:
         _say_next(*trained[-1], alone=len(records[trained[-1][0].name].outputs) == 1, modules=modules)

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from rllib_llm_comm.experiments.console import out
+from rllib_llm_comm.experiments.console import out, plain
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ class TrainingTable:
         self._bar.update(self._task, completed=sum(self._done.values()) / self._trials, description="training")
 
     def _line(self, cells: list[str], style: str | None = None) -> None:
-        self._bar.console.print(escape("  ".join(cells)), style=style, soft_wrap=True)
+        self._bar.console.print(plain("  ".join(cells)), style=style, soft_wrap=True)
 
 
 def make_bar() -> Progress:

@@ -39,7 +39,7 @@ def run_experiments(
         file = dataclasses.replace(file, name=settings.experiment_name)
     if not NAME_PATTERN.fullmatch(file.name):
         raise UserError(
-            f"`--experiment-name` is {file.name!r} but must name a folder (letters, digits, '_', '-', '.')."
+            f"`--experiment-name` is {file.name!r} but must name a folder (at most 100 letters, digits, '_', '-', '.')."
         )
     file = apply_settings(file, settings, stage)
 

@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record
 from rllib_llm_comm.errors import UserError, require_number, require_whole, shown
 from rllib_llm_comm.evaluation.curve_rows import ITERATION
-from rllib_llm_comm.experiments.console import err, one_line, short_path
+from rllib_llm_comm.experiments.console import err, one_line, plain, short_path
 from rllib_llm_comm.experiments.progress import summary_of
 from rllib_llm_comm.experiments.search_space import has_search, search_kind
 from rllib_llm_comm.files import read_tail, read_text
@@ -117,7 +115,7 @@ def say_damaged(sentence: str) -> None:
     Args:
         sentence: One sentence.
     """
-    err.print(f"[yellow]Passed over:[/] {escape(one_line(sentence, _LONGEST))}", soft_wrap=True)
+    err.print(f"[yellow]Passed over:[/] {plain(one_line(sentence, _LONGEST))}", soft_wrap=True)
 
 
 def find_runs(folder: Path, every: bool = False, damaged: Callable[[str], object] = say_damaged) -> list[Run]:

@@ -199,6 +199,11 @@ def _folder(name: str) -> Path | str:
     if name == MINILM:
         return _minilm()
     folder = local_path(name, "text_encoder")
+    if not folder.is_dir() and (folder.exists() or name.startswith(("/", "~", "."))):
+        raise UserError(
+            f"`text_encoder` is {name!r} but no such folder exists; give 'embedded', 'minilm', a folder with a "
+            "Hugging Face model in safetensors, or a hub id."
+        )
     return folder if folder.is_dir() else name
 
 

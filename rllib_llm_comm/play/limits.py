@@ -20,7 +20,7 @@ class Limits:
         idle_minutes: Minutes without a command after which a seat is given back and the browser sent away.
         most_episodes: Episodes until the server has to be started anew.
         send_seconds: Longest time that a browser may take for one message before its seat is given back.
-        most_strangers: Connections at a time that have not yet shown the token.
+        most_strangers: Connections at a time that have not yet shown the token; the oldest makes room for a new one.
         stranger_seconds: Longest time of such a connection.
     """
 

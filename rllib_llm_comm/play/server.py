@@ -273,36 +273,43 @@ def make_server(app: Starlette, limits: Limits) -> Any:
     """
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-    class Bounded(H11Protocol):
+    class Stranger(H11Protocol):
         """A connection until it belongs to a browser at the table: there may be so many, and each so long."""
 
-        _patience: asyncio.TimerHandle | None = None
-
         def connection_made(self, transport: Any) -> None:
-            if len(self.connections) >= limits.most_strangers + limits.most_connections:
-                transport.abort()
-                return
             super().connection_made(transport)
-            self._patience = self.loop.call_later(limits.stranger_seconds, self._send_away, transport)
+            self._patience = self.loop.call_later(limits.stranger_seconds, self._send_away)
+            strangers = [one for one in self.connections if isinstance(one, Stranger)]
+            if len(strangers) > limits.most_strangers:  # who asks at once is answered before it is the oldest one
+                min(strangers, key=lambda one: one._patience.when())._send_away()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            if self._patience is not None:  # else it was sent away at once
-                self._patience.cancel()
-                super().connection_lost(exc)
+            self._patience.cancel()
+            super().connection_lost(exc)
 
-        def _send_away(self, transport: Any) -> None:
-            if transport.get_protocol() is self:  # no browser at the table, whose protocol is another one
-                transport.abort()
+        def _send_away(self) -> None:
+            if self.transport.get_protocol() is self:  # no browser at the table, whose protocol is another one
+                self.connections.discard(self)
+                self.transport.abort()
+
+    class Browser(WebSocketsSansIOProtocol):
+        """A connection that asked for a wire; who asks in a way that no browser does would keep it without an end."""
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.conn.handshake_exc is not None:
+                self.transport.abort()
 
     return uvicorn.Server(
         uvicorn.Config(
             app,
-            log_level="warning",
+            log_level="error",  # strangers would fill the console with warnings
             access_log=False,
             loop="asyncio",
-            http=Bounded,
-            ws="websockets-sansio",
+            http=Stranger,
+            ws=Browser,
             ws_max_size=limits.most_bytes,
             timeout_graceful_shutdown=2,
             lifespan="on",

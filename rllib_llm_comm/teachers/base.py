@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.errors import UserError, shown
 from rllib_llm_comm.registry import Registry
 
 
@@ -143,5 +143,7 @@ def teacher_identity(settings: str | Mapping[str, Any] | Teacher) -> dict[str, A
 
 
 def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    if not isinstance(settings, str | Mapping):
+        raise UserError(f"`teacher` is {shown(settings)} but must be a name, or a mapping with `name` and settings.")
     values = {"name": settings} if isinstance(settings, str) else dict(settings)
     return str(values.pop("name", None)), values

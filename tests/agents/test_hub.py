@@ -139,6 +139,10 @@ def test_only_what_it_takes_to_play_and_figures_are_published(hub, tmp_path):
     [
         ({"algorithm": "Verco of ~/work"}, "algorithm"),
         ({"env_config": {"doors": 3, "told_to": ["/home/ann"]}}, "env_config.told_to"),
+        ({"env_config": {"doors": 3, "told_to": ["see data/people.csv"]}}, "env_config.told_to"),
+        ({"env_config": {"doors": 3, "a": ["people.csv"]}}, "env_config.a"),
+        ({"env_config": {"doors": 3, "a": {"b": {"..": 1}}}}, "env_config.a.b"),
+        ({"env_config": {"doors": 3, "a": "study\\ann"}}, "env_config.a"),
         ({"env_config": {"doors": 3, "a": {"b": "see C:\\Users\\ann"}}}, "env_config.a.b"),
         ({"env_config": {"doors": 3, "a": {"file:///etc": 1}}}, "env_config.a"),
         ({"planning": {"planner": {"name": "http://10.0.0.7"}}}, "planning.planner.name"),

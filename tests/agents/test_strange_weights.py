@@ -10,6 +10,10 @@ from safetensors.torch import load_file, save_file
 from toys import save_tiny_model
 
 from rllib_llm_comm import load_policy
+from rllib_llm_comm.agents.policy_folder import load_network, network_file, write_policy
+from rllib_llm_comm.agents.policy_manifest import PolicyManifest, read_manifest
+from rllib_llm_comm.agents.q_settings import QSettings
+from rllib_llm_comm.agents.q_team import QTeam
 from rllib_llm_comm.checkpoints.zoo import FOLDER
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import load_base_model
@@ -71,6 +75,32 @@ def test_strange_numbers_are_refused_by_name(policy, file, tmp_path):
         sentence = str(caught.value)
         assert told in sentence and str(folder / file) in sentence and "\n" not in sentence
         assert name.replace(".weight", "") in sentence.replace(".message", "").replace(".action", "")
+
+
+@pytest.mark.parametrize("kind", ["plain", "ldsa", "roma"])
+def test_strange_numbers_of_teams_that_value_actions_are_refused_by_name(kind, tmp_path):
+    """VDN, QMIX and MASER are saved as plain agents."""
+    sizes = {"size": 2, "actions": 2, "agents": 2, "state_size": 0}
+    settings = QSettings(kind=kind, mixer="none", width=8, init_seed=0)
+    forms = dict.fromkeys("ab", {})
+    config = {**settings.to_dict(), **sizes, "team": ["a", "b"], "choices": {"a": 2, "b": 2}, "forms": forms}
+    manifest = PolicyManifest(algorithm="QMIX", model_config=config, communication={}, kind="valued")
+    network = QTeam(settings, **sizes)
+    folder = write_policy(tmp_path / "policy", network_file(network), manifest)
+    load_network(folder, read_manifest(folder))
+    file = folder / "network.safetensors"
+    whole = load_file(file)
+    for told, change in SPOILT.items():
+        save_file(whole, file)
+        name = spoil(file, change)
+        with pytest.raises(UserError) as caught:
+            load_network(folder, read_manifest(folder))
+        sentence = str(caught.value)
+        assert told.strip() in sentence and name in sentence and str(file) in sentence and "\n" not in sentence
+    for name in [name for name, tensor in whole.items() if not tensor.is_floating_point()]:  # counts of batches
+        save_file({**whole, name: torch.tensor(float("nan"))}, file)
+        with pytest.raises(UserError, match=name):
+            load_network(folder, read_manifest(folder))
 
 
 def test_half_and_double_precision_are_read(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,9 @@ def test_missing_files_and_unknown_contents_are_refused(tmp_path, episodes):
     del episode["steps"][0]["state"]
     with pytest.raises(UserError, match="not of the format 'overcooked_text'"):
         check_golden(write(tmp_path / "f", episode))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    with pytest.raises(UserError, match="no ordinary file"):
+        check_golden(tmp_path / "pipe.jsonl")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 
 import pytest
 
@@ -17,6 +18,7 @@ from rllib_llm_comm.experiments.study_file import expand, read_study
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 
 OVERCOOKED = "rllib_llm_comm/overcooked_text-v0"
+SALAD = "zoo:verco_salad"
 MODULE = """
 from pathlib import Path
 from ray.rllib.callbacks.callbacks import RLlibCallback
@@ -224,3 +226,47 @@ def test_a_file_of_partners_names_no_function(planted, tmp_path):
     with pytest.raises(UserError, match="`--partners` .*names 'planted:Mine'.*--import"):
         run_cross_play(["stay"], CrossPlaySettings(env="rllib_llm_comm/door-v0"), partners=tmp_path / "partners.yaml")
     assert not planted.exists()
+
+
+@pytest.mark.parametrize("value", ["evil", {"type": "evil"}, ["evil"], 3])
+@pytest.mark.parametrize(
+    "key", ["callbacks", "callbacks_class", "env_runner_cls", "sample_collector", "policy_mapping_fn"]
+)
+def test_what_is_no_class_or_function_is_refused_by_name(key, value, tmp_path):
+    with pytest.raises(UserError, match=rf"`a\.config\.{key}` is .*must be a (class|function)"):
+        begin(ppo(**{key: value}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"run": "collect_labels", "env": OVERCOOKED, "config": {"teacher": False}}, "`teacher` is False"),
+        ({"run": "collect_labels", "env": OVERCOOKED, "config": {"teacher": 1e-320}}, "`teacher` is 1e-320"),
+        ({"run": "evaluate", "config": {"checkpoint": SALAD, "seed": {"grid_search": 7}}}, "`a.config.seed"),
+        ({"run": "evaluate", "config": {"checkpoint": SALAD, "env_config": {"x": {"choice": []}}}}, "choice"),
+        (ppo(num_cpus_per_learner="many"), "`a.config.num_cpus_per_learner` is 'many'"),
+        (ppo(output="unheard://x/y", batch_mode="complete_episodes"), "`a.config.output` is 'unheard://x/y'"),
+        ({**ppo(), "scheduler": "pbt", "scheduler_config": {**PBT, "hyperparam_mutations": {"model": ["gs://b/x"]}}},
+         "`a.scheduler_config.hyperparam_mutations.model` is 'gs://b/x'"),
+    ],
+)  # fmt: skip
+def test_other_values_of_a_wrong_kind_are_refused_by_name(spec, told, tmp_path):
+    with pytest.raises(UserError) as caught:
+        begin(spec, tmp_path)
+    assert told in str(caught.value)
+
+
+def test_a_long_value_does_not_make_a_long_sentence(tmp_path):
+    with pytest.raises(UserError, match="^`run` is 'xxx.*clone_officer") as caught:
+        begin({"run": "x" * 5000}, tmp_path)
+    assert len(str(caught.value)) < 2000
+    with pytest.raises(UserError, match="cannot name a folder"):
+        parse_experiments({"a" * 300: ppo()}, "f")
+
+
+def test_a_pipe_in_place_of_a_model_is_refused_by_name(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    spec = {"run": "EMMA", "env": "rllib_llm_comm/overcooked_ai_subgoals-v0", "config": {}}
+    spec["config"]["text_encoder"] = str(tmp_path / "pipe")
+    with pytest.raises(UserError, match="`text_encoder` is '.*pipe' but no such folder"):
+        begin(spec, tmp_path)

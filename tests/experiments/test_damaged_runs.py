@@ -10,7 +10,8 @@ import time
 import pytest
 
 from rllib_llm_comm.cli.main import app
-from rllib_llm_comm.experiments.console import out
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.experiments.console import out, print_table, say, say_error
 from tests.experiments.test_runs import row, write_stage
 
 DEEP = "[" * 100_000
@@ -155,3 +156,13 @@ def test_links_that_lead_up_and_folders_with_other_names_are_no_runs(tmp_path, m
     code, told, errors = run(["--json"], monkeypatch, capsys)
     assert code == 0 and [one["name"] for one in json.loads(told)] == ["results/good/verco"]
     assert errors.count("Passed over") == 1 and "UTF-8" in errors
+
+
+def test_texts_of_strangers_do_not_steer_the_terminal(capsys):
+    evil = "\x1b]52;c;cm0=\x07\x9b2J\u202etxt.exe\r[bold]ok"
+    say(evil)
+    say_error(UserError(evil))
+    print_table([["name"], [evil]])
+    told = "".join(capsys.readouterr())
+    assert told.count("[bold]ok") == 3 and told.count("\\x1b]52") == 3
+    assert not any(one in told for one in "\x1b\x07\x9b\u202e\r")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 
@@ -157,3 +158,9 @@ def test_our_manuals_are_what_was_recorded(game):
     assert tape.header["note"].startswith("Recorded by `rllib manual") or "written by hand" in tape.header["note"]
     assert read_manual(game) == made.text  # by its name
     assert tape.header["note"] in " ".join(manual.read_text().split("\n"))
+
+
+def test_a_pipe_in_place_of_a_manual_is_told_as_such(tmp_path):
+    os.mkfifo(tmp_path / "pipe.md")
+    with pytest.raises(UserError, match="`manual` is '.*pipe.md', .*no ordinary file"):
+        read_manual(tmp_path / "pipe.md")

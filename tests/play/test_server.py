@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -437,6 +438,49 @@ def test_connections_without_the_token_are_few_and_short():
             assert told(wire, lambda message: message.get("paused"))["seats"], "who is at the table stays"
         assert get(running, f"/?token={running.door.token}")[0] == 200
         assert get(running, "/")[1]["connection"] == "close"
+
+
+UPGRADE = (
+    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    "Sec-WebSocket-Version: 13\r\n"
+)
+NO_BROWSER = {
+    "a body": f"GET /wire HTTP/1.1\r\nHost: x\r\n{UPGRADE}Content-Length: 9\r\n\r\n",
+    "pieces": f"GET /wire HTTP/1.1\r\nHost: x\r\n{UPGRADE}Transfer-Encoding: chunked\r\n\r\n",
+    "many headers": f"GET /wire HTTP/1.1\r\nHost: x\r\n{UPGRADE}" + "X: 1\r\n" * 300 + "\r\n",
+    "a long header": f"GET /wire HTTP/1.1\r\nHost: x\r\n{UPGRADE}X: {'x' * 20000}\r\n\r\n",
+    "no HTTP": "\x16\x03\x01\x00\x00",
+    "another protocol": "GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+}
+
+
+def test_a_wire_that_is_asked_for_as_no_browser_does_is_closed_and_not_told(capfd):
+    with served(table_of("door", policy="random"), Limits(stranger_seconds=1.0)) as running:
+        place = ("127.0.0.1", int(running.door.address.rsplit(":", 1)[1]))
+        asking = {name: socket.create_connection(place) for name in NO_BROWSER}
+        for name, one in asking.items():
+            one.sendall(NO_BROWSER[name].encode())
+        for one in asking.values():
+            one.settimeout(20)
+            with contextlib.suppress(ConnectionResetError):
+                while one.recv(4096):
+                    pass
+    assert capfd.readouterr().err == ""
+
+
+def test_connections_without_the_token_make_room_for_one_that_has_it():
+    with served(table_of("door", policy="random"), Limits(most_strangers=3, stranger_seconds=60.0)) as running:
+        place = ("127.0.0.1", int(running.door.address.rsplit(":", 1)[1]))
+        strangers = [socket.create_connection(place) for _ in range(40)]
+        assert all(closes(one) for one in strangers[:37])
+        for _ in range(5):
+            assert get(running, f"/?token={running.door.token}")[0] == 200
+        with running.wire() as wire:
+            strangers += [socket.create_connection(place) for _ in range(40)]
+            ask(wire, "pause", on=True)
+            assert told(wire, lambda message: message.get("paused"))["seats"], "who is at the table stays"
+        for one in strangers:
+            one.close()
 
 
 def test_a_server_without_room_for_connections_says_so_once_and_goes_on(caplog):

@@ -100,6 +100,12 @@ def test_a_torn_last_line_is_left_out_and_damage_is_told(session, tmp_path):
     with pytest.raises(UserError, match="has no action of 'alice'"):
         replay_session(tmp_path, tmp_path / "page.html")
     head = json.loads(lines[0])
+    torn.write_text(json.dumps({name: value for name, value in head.items() if name != "env"}) + "\n")
+    with pytest.raises(UserError, match=r"no recorded session \(env: Field required\)"):
+        read_session(tmp_path)
+    torn.write_bytes(lines[0] + b'{"kind": "moment"}\n')
+    with pytest.raises(UserError, match="'episode' is missing"):
+        read_session(tmp_path)
     torn.write_text(json.dumps({**head, "format": 99}) + "\n")
     with pytest.raises(UserError, match="format 99"):
         read_session(tmp_path)

@@ -76,8 +76,9 @@ def read_manual(path: str | os.PathLike[str]) -> str:
     try:
         text = read_text(file)
     except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise UserError(
-            f"`manual` is {str(path)!r}, which cannot be read ({type(error).__name__}); give the path of a text file, "
+            f"`manual` is {str(path)!r}, which cannot be read ({reason}); give the path of a text file, "
             f"such as `rllib manual` writes, or one of {', '.join(manuals())}, which come with the package."
         ) from error
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL).strip()
