@@ -553,6 +553,11 @@ def _load(name: str, dtype: torch.dtype, device: str, quantization: str) -> Base
             model = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, use_safetensors=True, **how)
         if quantization == "none":
             model = model.to(device)
+    except torch.cuda.OutOfMemoryError as error:
+        raise UserError(
+            f"`base_model` {name!r} does not fit into the memory of `device` {device!r}; set `dtype` to 'bfloat16' or "
+            "`quantization` to '4bit', or take a smaller model or a larger GPU."
+        ) from error
     except Exception as error:  # a stranger's files fail in every way
         raise _not_loaded(name, error, device) from error
     require_finite(model.named_parameters(), name)
