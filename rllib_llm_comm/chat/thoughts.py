@@ -10,7 +10,8 @@ import json
 import re
 from collections.abc import Iterator
 
-_NAME = r"(?:[\w▁]{1,40}[:_▁])?(?i:(?:ant)?thinking|think|thoughts?|reasoning|reflection|scratchpad|monologue|deliberation|rationale)(?:[:_▁][\w▁]{1,60})?"
+_WORDS = "thinking|think|thoughts?|reasoning|reflection|scratchpad|monologue|deliberation|rationale"
+_NAME = rf"(?:[\w▁]{{1,40}}[:_▁])?(?i:ant)?(?i:{_WORDS})(?:[:_▁][\w▁]{{1,60}})?"
 _ENDS = r"(?i:end|stop)"
 _OPENING = (
     # Most families: <think>, <seed:think>, <|begin_of_thought|>, <|START_THINKING|>

@@ -70,7 +70,8 @@ FORMS = {
     "gemma 3": "<thought>{}</thought>{}<end_of_turn>",
     "deepseek": "<think>{}</think>{}<｜end▁of▁sentence｜>",
     "exaone": "<thought>\n{}\n</thought>\n\n{}[|endofturn|]",
-    "command, all marks": "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>{}<|END_RESPONSE|><|END_OF_TURN_TOKEN|>",
+    "command, all marks": "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>{}<|END_RESPONSE|>"
+    "<|END_OF_TURN_TOKEN|>",
     "hunyuan": "<think>{}</think>\n<answer>\n{}\n</answer><|hy_eos|>",
     "first and between": "<think>{}</think><think>go on</think>{}",
 }
