@@ -72,8 +72,8 @@ def read_observation(raw: Mapping[str, Any]) -> TextObservation:
                 "agents need a dict with `text`, `candidates` and, if actions can be forbidden, "
                 "`action_mask`."
             )
-    candidates = tuple(str(phrase) for phrase in raw[CANDIDATES])
-    mask = tuple(bool(flag) for flag in raw[ACTION_MASK]) if ACTION_MASK in raw else (True,) * len(candidates)
+    candidates = tuple(map(str, raw[CANDIDATES]))
+    mask = tuple(map(bool, np.asarray(raw[ACTION_MASK]).tolist())) if ACTION_MASK in raw else (True,) * len(candidates)
     if len(mask) != len(candidates) or not any(mask):
         raise UserError(
             f"an observation has {len(candidates)} `candidates` and an `action_mask` of {len(mask)} entries, "

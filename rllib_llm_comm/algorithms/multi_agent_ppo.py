@@ -20,6 +20,7 @@ from rllib_llm_comm.algorithms.planning_config import PlanningConfigMixin
 from rllib_llm_comm.algorithms.strict_config import shared_policy
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
+from rllib_llm_comm.connectors.direct_actions import BY_TABLE
 from rllib_llm_comm.env_runners.lean import LeanEnvRunner
 from rllib_llm_comm.errors import UserError, require_choice, shown
 from rllib_llm_comm.learners.losses import VALUE_CLIP_MODES
@@ -136,6 +137,10 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         added = any(isinstance(one, NormalizeAndClipActions) for one in pipeline.connectors)
         if added and not _has_bounds(pipeline.input_action_space):
             pipeline.remove(NormalizeAndClipActions)
+        for piece in list(pipeline.connectors):
+            if own := BY_TABLE.get(type(piece)):
+                pipeline.insert_after(type(piece), own())
+                pipeline.remove(type(piece))
         return pipeline
 
     @override(PPOConfig)

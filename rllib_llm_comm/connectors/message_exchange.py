@@ -25,7 +25,7 @@ from rllib_llm_comm.agents.encoding import (
 )
 from rllib_llm_comm.agents.language_agent import base_of
 from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker, heard_by, write_apart
-from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
+from rllib_llm_comm.agents.settings import DRAWN, CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP, UtteranceEncoder
 from rllib_llm_comm.connectors.newest_observation import newest_observation
 from rllib_llm_comm.envs.interface import secret_of
@@ -151,7 +151,9 @@ class MessageExchange(ConnectorV2):
             encoder = self._encoder(rl_module, episode.module_for(agent))
             arrays = {**encoder.encode(observations[id(single)], heard), **utterances.get(id(single), {})}
             single.set_observations(at_indices=-1, new_data=arrays)
-            single.observation_space = self.observation_space[agent]
+            space = self.observation_space[agent]
+            if single.observation_space is not space:  # setting it makes its structure anew
+                single.observation_space = space
         if metrics is not None and said and self._communication.messages != "none":
             for name, value in message_metrics([message.text for message in said]).items():
                 metrics.log_value(name, value, window=METRICS_WINDOW)
@@ -172,10 +174,16 @@ class MessageExchange(ConnectorV2):
         """Lets the agents speak, each by its own module; of free text that PPO trains the drawn tokens are kept."""
         speakers, writers, models = [], [], []
         draws = self._communication.train_messages and self._communication.messages == "student"
+        facts_count = self._communication.messages in DRAWN
+        modules: dict[str, Any] = {}
         for episode, agent, single in speaking:
             mailbox = episode.custom_data.setdefault(MAILBOX, {})
-            speakers.append(Speaker(str(agent), observations[id(single)], mailbox, _secret(episode)))
-            module = _unwrapped(rl_module, episode.module_for(agent))
+            secret = _secret(episode) if facts_count else ""
+            speakers.append(Speaker(str(agent), observations[id(single)], mailbox, secret))
+            module_id = episode.module_for(agent)
+            if module_id not in modules:
+                modules[module_id] = _unwrapped(rl_module, module_id)
+            module = modules[module_id]
             writers.append(module.core.draw_messages if draws else module.write_messages)
             models.append(module.core.lm)
         write = write_apart(writers)

@@ -32,4 +32,11 @@ def fill(package: str, name: str, **values: object) -> str:
     Raises:
         KeyError: If a slot has no value.
     """
-    return _SLOT.sub(lambda match: str(values[match.group(1)]), template(package, name))
+    pieces = _pieces(package, name)
+    return "".join([str(values[piece]) if place % 2 else piece for place, piece in enumerate(pieces)])
+
+
+@functools.cache
+def _pieces(package: str, name: str) -> list[str]:
+    """A template's words and, between them, the names of its slots."""
+    return _SLOT.split(template(package, name))

@@ -41,8 +41,13 @@ class Prompt(str):
 
 def _prompt(name: str, **values: Any) -> Prompt:
     """A filled template whose words behind its last slot are the cue."""
-    cue = template(__package__, name).rsplit("}", 1)[1]
+    cue = _cue(name)
     return Prompt(_fill(name, **values).removesuffix(cue), cue)
+
+
+@functools.cache
+def _cue(name: str) -> str:
+    return template(__package__, name).rsplit("}", 1)[1]
 
 
 def _subgoal(subgoal: str) -> str:
