@@ -78,15 +78,15 @@ def micro_batches(rows: torch.Tensor, tokens: torch.Tensor, max_tokens: int) -> 
 
 @dataclass(frozen=True)
 class PackedCandidates:
-    """Prompts, each followed by the trie of all its candidates in one row.
+    """Prompts with the tries of their candidates, one or several prompts in a row.
 
-    Candidates that begin with the same tokens share them. A candidate's last token is not part of the row unless
-    another candidate goes on behind it: nothing else is predicted from it.
+    Texts that begin with the same tokens share them: candidates of a prompt, and prompts in a row. A candidate's last
+    token is not part of the row unless another candidate goes on behind it: nothing else is predicted from it.
 
     Attributes:
-        input_ids: (B, T) token ids; what lies behind a row's end is any token.
-        position_ids: (B, T); a node's position is its prompt's length plus its depth in the trie.
-        attention_mask: (B, 1, T, T) bool: a token sees its prompt and its ancestors.
+        input_ids: (R, T) token ids; what lies behind a row's end is any token.
+        position_ids: (R, T); a token's position is the number of its ancestors.
+        attention_mask: (R, 1, T, T) bool: a token sees its ancestors and itself.
         source: (M, 2) row and column of every position from which tokens are predicted; the first B are the
             prompts' last tokens.
         owner: (N,) index into B * K: the candidate to which each predicted token belongs.
@@ -109,10 +109,54 @@ class PackedCandidates:
         return PackedCandidates(**{field.name: getattr(self, field.name).to(device) for field in fields(self)})
 
 
+def common_beginnings(prompts: torch.Tensor, lengths: torch.Tensor) -> np.ndarray:
+    """Tokens (B,) at the beginning of each prompt that are those of the one before it; 0 for the first.
+
+    Args:
+        prompts: (B, P) token ids, left-aligned.
+        lengths: (B,) tokens per prompt.
+    """
+    ids, count = prompts.numpy(), lengths.numpy()
+    shared = np.zeros(len(ids), np.int64)
+    if len(ids) > 1:
+        same = (ids[1:] == ids[:-1]).cumprod(1).sum(1)
+        shared[1:] = np.minimum(same, np.minimum(count[1:], count[:-1]))
+    return shared
+
+
+def rows_of_prompts(
+    prompts: torch.Tensor, lengths: torch.Tensor, behind: torch.Tensor, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Puts prompts that follow each other into rows, as long as their texts have room.
+
+    Args:
+        prompts: (B, P) token ids, left-aligned; the better sorted, the more neighbours share.
+        lengths: (B,) tokens per prompt.
+        behind: (B,) most tokens behind each prompt.
+        most: Most tokens of a row; a longer text has a row of its own.
+
+    Returns:
+        Row (B,) of each prompt, ascending, and tokens of each row (R,).
+    """
+    shared = common_beginnings(prompts, lengths).tolist()
+    rows: list[int] = []
+    sizes: list[int] = []
+    for own, count, after in zip(shared, lengths.tolist(), behind.tolist(), strict=True):
+        if sizes and own and sizes[-1] + count - own + after <= most:
+            sizes[-1] += count - own + after
+        else:
+            sizes.append(count + after)
+        rows.append(len(sizes) - 1)
+    return np.array(rows), np.array(sizes)
+
+
 def pack_candidates(
-    prompt_ids: torch.Tensor, candidate_ids: torch.Tensor, candidate_mask: torch.Tensor
+    prompt_ids: torch.Tensor,
+    candidate_ids: torch.Tensor,
+    candidate_mask: torch.Tensor,
+    row_of: np.ndarray | None = None,
 ) -> PackedCandidates:
-    """Packs each prompt with its allowed candidates for one forward pass.
+    """Packs prompts with their allowed candidates for one forward pass.
 
     Works on the CPU, where thousands of small index operations are quicker than on a GPU.
 
@@ -120,31 +164,53 @@ def pack_candidates(
         prompt_ids: (B, P), padded on either side.
         candidate_ids: (B, K, C), padded on either side.
         candidate_mask: (B, K) bool.
+        row_of: (B,) row of each prompt, 0, 0, ..., 1, ...; by default each prompt has a row of its own.
 
     Returns:
         Arrays on the CPU.
     """
-    prompts, prompt_len = (array.numpy() for array in compact(prompt_ids.cpu()))
+    prompts_left, prompt_counts = compact(prompt_ids.cpu())
+    prompts, prompt_len = prompts_left.numpy(), prompt_counts.numpy()
     candidates, counts = (array.numpy() for array in compact(candidate_ids.cpu()))
     lengths = counts * candidate_mask.cpu().numpy()
-    trie = _grow_trie(candidates, lengths, prompt_len)
+    batch, width = prompts.shape
+    if row_of is None:
+        row_of, shared = np.arange(batch), np.zeros(batch, np.int64)
+    else:
+        shared = common_beginnings(prompts_left, prompt_counts)
+        shared[np.diff(row_of, prepend=-1) > 0] = 0
+    rows = int(row_of[-1]) + 1
 
-    batch, total = len(prompts), int(trie.ends.max())
-    column = np.arange(total)
-    ids = np.zeros((batch, total), prompts.dtype)
-    head = min(total, prompts.shape[1])
-    ids[:, :head] = np.maximum(prompts[:, :head], 0)
-    positions = np.tile(column, (batch, 1))
-    in_prompt = column < prompt_len[:, None]
-    visible = (column[None, :] <= column[:, None]) & in_prompt[:, None, :] & in_prompt[:, :, None]
+    # A prompt's tokens behind those that it shares follow in its row; `at` has the column of every token.
+    own = prompt_len - shared
+    filled = np.bincount(row_of, own, rows).astype(np.int64)
+    begin = np.cumsum(own) - own
+    begin -= begin[np.searchsorted(row_of, row_of)]
+    place = np.arange(width)
+    holder = np.where(place >= shared[:, None], np.arange(batch)[:, None], -1)
+    np.maximum.accumulate(holder, axis=0, out=holder)
+    at = begin[holder] + place - shared[holder]
+    last = np.where(prompt_len > 0, at[np.arange(batch), prompt_len - 1], -1)
+    trie = _grow_trie(candidates, lengths, row_of, last, filled)
+
+    total = int(trie.ends.max())
+    ids = np.zeros((rows, total), prompts.dtype)
+    positions = np.tile(np.arange(total), (rows, 1))
+    visible = np.zeros((rows, total, total), bool)
+    fresh = (place >= shared[:, None]) & (place < prompt_len[:, None])
+    which, where = np.nonzero(fresh)
+    ids[row_of[which], at[which, where]] = prompts[which, where]
+    positions[row_of[which], at[which, where]] = where
+    looks, over = np.nonzero(place <= where[:, None])
+    visible[row_of[which[looks]], at[which[looks], where[looks]], at[which[looks], over]] = True
     first = batch
-    for depth, count in enumerate(trie.level_sizes):
-        rows, at = trie.source[first : first + count].T
-        up = trie.source[trie.parent[first : first + count], 1]
-        ids[rows, at] = trie.token[first : first + count]
-        positions[rows, at] = prompt_len[rows] + depth
-        visible[rows, at] = visible[rows, up]
-        visible[rows, at, at] = True
+    for count in trie.level_sizes:
+        row, column = trie.source[first : first + count].T
+        above = trie.parent[first : first + count]
+        ids[row, column] = trie.token[first : first + count]
+        positions[row, column] = positions[row, trie.source[above, 1]] + 1
+        visible[row, column] = visible[row, trie.source[above, 1]]
+        visible[row, column, column] = True
         first += count
 
     t_row, t_which, t_step = np.nonzero(np.arange(candidates.shape[2]) < lengths[..., None])
@@ -162,7 +228,7 @@ def pack_candidates(
 
 @dataclass(frozen=True)
 class _Trie:
-    """Nodes of all rows, level by level; the first B stand for the prompts' last tokens.
+    """Nodes of all prompts, level by level; the first B stand for the prompts' last tokens.
 
     Attributes:
         source: (M, 2) row and column of each node.
@@ -170,7 +236,7 @@ class _Trie:
         token: (M,) token id (of the first B: not used).
         level_sizes: Nodes per depth.
         predicted_from: (B, K, C) node from which each candidate token is predicted.
-        ends: (B,) columns used per row.
+        ends: (R,) columns used per row.
     """
 
     source: np.ndarray
@@ -181,15 +247,18 @@ class _Trie:
     ends: np.ndarray
 
 
-def _grow_trie(candidates: np.ndarray, lengths: np.ndarray, prompt_len: np.ndarray) -> _Trie:
+def _grow_trie(
+    candidates: np.ndarray, lengths: np.ndarray, row_of: np.ndarray, last: np.ndarray, filled: np.ndarray
+) -> _Trie:
+    """Grows the tries of all prompts (B,) in rows (R,) that are filled so far; `last` are columns of last tokens."""
     batch, width, steps = candidates.shape
     vocabulary = int(candidates.max(initial=0)) + 1
     at = np.repeat(np.arange(batch)[:, None], width, axis=1)  # the node that each candidate has reached
     predicted_from = np.zeros((batch, width, steps), np.int64)
-    row_of = np.arange(batch)
-    sources = [np.stack([row_of, prompt_len - 1], 1)]
-    parents, tokens = [row_of], [np.zeros(batch, candidates.dtype)]
-    ends = prompt_len.copy()
+    node_row = row_of
+    sources = [np.stack([row_of, last], 1)]
+    parents, tokens = [np.arange(batch)], [np.zeros(batch, candidates.dtype)]
+    ends = filled.copy()
     sizes: list[int] = []
     for step in range(steps):
         predicted_from[:, :, step] = at
@@ -198,12 +267,12 @@ def _grow_trie(candidates: np.ndarray, lengths: np.ndarray, prompt_len: np.ndarr
             break
         edges, which = np.unique(at[grows] * vocabulary + candidates[grows, step], return_inverse=True)
         above, token = edges // vocabulary, (edges % vocabulary).astype(candidates.dtype)
-        # Nodes are numbered row by row within a level, so sorted edges are sorted by row, too.
-        rows = row_of[above]
-        per_row = np.bincount(rows, minlength=batch)
+        # Nodes are numbered prompt by prompt within a level, so sorted edges are sorted by row, too.
+        rows = node_row[above]
+        per_row = np.bincount(rows, minlength=len(ends))
         rank = np.arange(len(rows)) - (np.cumsum(per_row) - per_row)[rows]
-        at[grows] = len(row_of) + which.reshape(-1)
-        row_of = np.concatenate([row_of, rows])
+        at[grows] = len(node_row) + which.reshape(-1)
+        node_row = np.concatenate([node_row, rows])
         sources.append(np.stack([rows, ends[rows] + rank], 1))
         parents.append(above)
         tokens.append(token)

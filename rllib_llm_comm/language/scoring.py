@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch.utils.checkpoint import checkpoint
 
 from rllib_llm_comm.errors import UserError, require_choice
 from rllib_llm_comm.language.adapters import ACTION, AdaptedModel
 from rllib_llm_comm.language.base_model import BaseModel
-from rllib_llm_comm.language.packing import PAD, compact, distinct_rows, pack_candidates, trimmed
+from rllib_llm_comm.language.packing import PAD, compact, distinct_rows, pack_candidates, rows_of_prompts, trimmed
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, without
 
 NORMALIZATIONS = ("sum", "token", "word")
+_ROW_TOKENS = 192  # of prompts that share a row; attention grows with its square
+_NOTHING = 1e-20  # a gradient of a log-probability that changes no weight
 _LOGIT_BYTES = 2**29  # most bytes of logits at a time
 MASKED = -1e9  # not -inf: its gradient would be NaN
 
@@ -95,7 +98,9 @@ def score_candidates(
     """Scores every allowed candidate behind its prompt.
 
     The prompt is computed once with the trie of all candidates behind it in one packed row (a mask lets a token see its
-    prompt and its ancestors only), and each distinct row only once. Differentiable with respect to the adapter.
+    prompt and its ancestors only), and each distinct row only once. Under gradients, where nothing that was read before
+    can be used, several prompts share a row and what they have in common at their beginning. Differentiable with
+    respect to the adapter.
 
     Args:
         model: The adapted model.
@@ -173,10 +178,20 @@ def _score_in_chunks(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     ids, count = compact(prompts)
     cache = model.prefixes(role)
-    size = count if cache is None else cache.rests(ids, count)
-    size = size + ((candidates != PAD).sum(2) * allowed).sum(1)
-    parts = split_by_size(size, model.tokens_per_pass)
-    scored = [_score_packed(model, cache, ids[p], count[p], candidates[p], allowed[p], role) for p in parts]
+    behind = ((candidates != PAD).sum(2) * allowed).sum(1)
+    row_of = None
+    if cache is None:
+        row_of, sizes = rows_of_prompts(ids, count, behind, _ROW_TOKENS)
+        rows = split_by_size(torch.from_numpy(sizes), model.tokens_per_pass)
+        parts = [torch.from_numpy(np.isin(row_of, part.numpy()).nonzero()[0]) for part in rows]
+    else:
+        parts = split_by_size(cache.rests(ids, count) + behind, model.tokens_per_pass)
+    scored = [
+        _score_packed(
+            model, cache, ids[p], count[p], candidates[p], allowed[p], role, None if row_of is None else row_of[p.numpy()]
+        )
+        for p in parts
+    ]
     back = torch.argsort(torch.cat(parts)).to(model.device)
     sums, lengths = (torch.cat(both) for both in zip(*scored, strict=True))
     return sums[back], lengths[back]
@@ -190,10 +205,13 @@ def _score_packed(
     candidates: torch.Tensor,
     allowed: torch.Tensor,
     role: str | None,
+    row_of: np.ndarray | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     known = None if cache is None else cache.find(prompts, count)
     rests = prompts if known is None else without(prompts, known.lengths)
-    packed = pack_candidates(rests, candidates, allowed).to(model.device)
+    if row_of is not None:
+        row_of = np.unique(row_of, return_inverse=True)[1]
+    packed = pack_candidates(rests, candidates, allowed, row_of).to(model.device)
     with model.use(role):
         if cache is None or known is None:
             hidden = model.hidden_states(packed.input_ids, packed.attention_mask, packed.position_ids)
@@ -206,6 +224,9 @@ def _score_packed(
     following[packed.predicted_from, which] = packed.target.long()
     found = log_probs_of(model, hidden[packed.source[:, 0], packed.source[:, 1]], following)
     log_probs = found[packed.predicted_from, which]
+    if log_probs.requires_grad:
+        # A hopeless candidate's gradient would make numbers so small that a CPU computes them many times as slowly.
+        log_probs.register_hook(lambda gradient: gradient.where(gradient.abs() > _NOTHING, 0.0))
     sums = torch.zeros(allowed.numel(), dtype=torch.float32, device=log_probs.device)
     sums = sums.index_add(0, packed.owner, log_probs)
     return sums.reshape(allowed.shape), packed.lengths
