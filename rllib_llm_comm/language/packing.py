@@ -93,6 +93,7 @@ class PackedCandidates:
         predicted_from: (N,) index into M.
         target: (N,) the predicted token's id.
         lengths: (B, K) tokens per candidate; 0 where masked.
+        columns: (B, P) column of each prompt's tokens; of padding any column.
     """
 
     input_ids: torch.Tensor
@@ -103,6 +104,7 @@ class PackedCandidates:
     predicted_from: torch.Tensor
     target: torch.Tensor
     lengths: torch.Tensor
+    columns: torch.Tensor
 
     def to(self, device: torch.device) -> PackedCandidates:
         """Copy of the candidates on another device."""
@@ -223,6 +225,7 @@ def pack_candidates(
         predicted_from=torch.from_numpy(trie.predicted_from[t_row, t_which, t_step]),
         target=torch.from_numpy(candidates[t_row, t_which, t_step]),
         lengths=torch.from_numpy(lengths),
+        columns=torch.from_numpy(np.where(place < prompt_len[:, None], at, 0)),
     )
 
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -206,6 +207,41 @@ class PrefixCache:
                 both.append(whole)
             layers.append((both[0], both[1]))
         return Prefixes(prompts, lengths, layers, totals, mask)
+
+    def nothing(self, rows: int) -> Prefixes:
+        """What is known of rows of which nothing is."""
+        return self._gather(torch.zeros(rows, 0, dtype=torch.long), [_NOWHERE] * rows)
+
+    def put_packed(
+        self,
+        prompts: torch.Tensor,
+        lengths: torch.Tensor,
+        rows: torch.Tensor,
+        columns: torch.Tensor,
+        cache: Any,
+        hidden: torch.Tensor,
+    ) -> None:
+        """Keeps what a forward pass has computed of prompts that share rows.
+
+        Args:
+            prompts: (B, P) token ids, left-aligned, on the CPU.
+            lengths: (B,) tokens per prompt.
+            rows: (B,) row of each prompt.
+            columns: (B, P) column of each of its tokens.
+            cache: The key-value cache after the pass, which had nothing in it.
+            hidden: (R, T, hidden_size) last hidden states of the pass.
+        """
+        if not self._max_bytes:
+            return
+        row = rows[:, None].to(hidden.device)
+        layers = [
+            SimpleNamespace(
+                keys=layer.keys[row, :, columns].transpose(1, 2), values=layer.values[row, :, columns].transpose(1, 2)
+            )
+            for layer in cache.layers
+        ]
+        own = hidden[row, columns] if self._role is None else hidden[:, :0]
+        self.put(prompts, lengths, self.nothing(len(prompts)), SimpleNamespace(layers=layers), own)
 
     def put(
         self,

@@ -16,7 +16,8 @@ from rllib_llm_comm.language.packing import PAD, compact, distinct_rows, pack_ca
 from rllib_llm_comm.language.prefix_cache import PrefixCache, split_by_size, without
 
 NORMALIZATIONS = ("sum", "token", "word")
-_ROW_TOKENS = 192  # of prompts that share a row; attention grows with its square
+_ROW_TOKENS = 256  # of prompts that share a row; attention grows with its square
+_WORTH_SHARING = 0.8  # of the tokens behind what is known, those of shared rows
 _NOTHING = 1e-20  # a gradient of a log-probability that changes no weight
 _LOGIT_BYTES = 2**29  # most bytes of logits at a time
 MASKED = -1e9  # not -inf: its gradient would be NaN
@@ -98,9 +99,9 @@ def score_candidates(
     """Scores every allowed candidate behind its prompt.
 
     The prompt is computed once with the trie of all candidates behind it in one packed row (a mask lets a token see its
-    prompt and its ancestors only), and each distinct row only once. Under gradients, where nothing that was read before
-    can be used, several prompts share a row and what they have in common at their beginning. Differentiable with
-    respect to the adapter.
+    prompt and its ancestors only), and each distinct row only once. Several prompts share a row and what they have in
+    common at their beginning, where that reads fewer tokens than to go on behind what was read before; under gradients
+    always. Differentiable with respect to the adapter.
 
     Args:
         model: The adapted model.
@@ -177,20 +178,20 @@ def _score_in_chunks(
     role: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     ids, count = compact(prompts)
-    cache = model.prefixes(role)
     behind = ((candidates != PAD).sum(2) * allowed).sum(1)
-    row_of = None
-    if cache is None:
-        row_of, sizes = rows_of_prompts(ids, count, behind, _ROW_TOKENS)
+    cache = model.prefixes(role)
+    row_of, sizes = rows_of_prompts(ids, count, behind, _ROW_TOKENS)
+    rests = None if cache is None else cache.rests(ids, count) + behind
+    if rests is None or (model.trunk is None and sizes.sum() < _WORTH_SHARING * int(rests.sum())):
         rows = split_by_size(torch.from_numpy(sizes), model.tokens_per_pass)
         parts = [torch.from_numpy(np.isin(row_of, part.numpy()).nonzero()[0]) for part in rows]
+        of_parts: list[np.ndarray | None] = [row_of[part.numpy()] for part in parts]
     else:
-        parts = split_by_size(cache.rests(ids, count) + behind, model.tokens_per_pass)
+        parts = split_by_size(rests, model.tokens_per_pass)
+        of_parts = [None] * len(parts)
     scored = [
-        _score_packed(
-            model, cache, ids[p], count[p], candidates[p], allowed[p], role, None if row_of is None else row_of[p.numpy()]
-        )
-        for p in parts
+        _score_packed(model, cache, ids[p], count[p], candidates[p], allowed[p], role, rows_of_part)
+        for p, rows_of_part in zip(parts, of_parts, strict=True)
     ]
     back = torch.argsort(torch.cat(parts)).to(model.device)
     sums, lengths = (torch.cat(both) for both in zip(*scored, strict=True))
@@ -207,17 +208,25 @@ def _score_packed(
     role: str | None,
     row_of: np.ndarray | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    known = None if cache is None else cache.find(prompts, count)
-    rests = prompts if known is None else without(prompts, known.lengths)
-    if row_of is not None:
-        row_of = np.unique(row_of, return_inverse=True)[1]
-    packed = pack_candidates(rests, candidates, allowed, row_of).to(model.device)
-    with model.use(role):
-        if cache is None or known is None:
-            hidden = model.hidden_states(packed.input_ids, packed.attention_mask, packed.position_ids)
-        else:
+    """Scores of one pass; prompts go on behind what is known of them, or share rows (B,)."""
+    if row_of is None:
+        assert cache is not None
+        known = cache.find(prompts, count)
+        packed = pack_candidates(without(prompts, known.lengths), candidates, allowed).to(model.device)
+        with model.use(role):
             hidden, after = model.read(packed.input_ids, packed.attention_mask, packed.position_ids, known)
-            cache.put(prompts, count, known, after, hidden)
+        cache.put(prompts, count, known, after, hidden)
+    else:
+        row_of = np.unique(row_of, return_inverse=True)[1]
+        packed = pack_candidates(prompts, candidates, allowed, row_of).to(model.device)
+        inputs = packed.input_ids, packed.attention_mask, packed.position_ids
+        with model.use(role):
+            if cache is None:
+                hidden = model.hidden_states(*inputs)
+            else:
+                hidden, after = model.read(*inputs, cache.nothing(len(packed.input_ids)))
+        if cache is not None:
+            cache.put_packed(prompts, count, torch.from_numpy(row_of), packed.columns, after, hidden)
     # At each node, every candidate has at most one next token.
     which = packed.owner % allowed.shape[1]
     following = torch.zeros(len(packed.source), allowed.shape[1], dtype=torch.long, device=hidden.device)

@@ -143,3 +143,34 @@ def test_logits_in_parts_give_the_same_scores_and_gradients(adapted, monkeypatch
     with torch.no_grad():
         scores = score_texts(adapted, texts)
     torch.testing.assert_close(scores[scores > -1e8], whole, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("row_tokens", [1, 14, 40, 256])
+def test_prompts_that_share_a_row_have_the_scores_and_gradients_of_the_plain_loop(adapted, monkeypatch, row_tokens):
+    monkeypatch.setattr(scoring, "_ROW_TOKENS", row_tokens)
+    begins = ["get the raw kale", "get the raw leek", "get the bowl", "chop", "get the raw kale first"]
+    prompts = [f"{begin} {end}".strip() for begin in begins for end in ("", "walk", "walk first", "counter shelf")]
+    candidates = [["wait", "get the kale", "get the leek", "put the bowl"], ["wait", "chop", "chop the kale", "walk"]]
+    cases = [(prompt, candidates[k % 2]) for k, prompt in enumerate(prompts)]
+    ids, tails = arrays(adapted.base, cases, False)
+    mask = torch.ones(len(cases), 4, dtype=torch.bool)
+    mask[3, 1:], mask[7, :2] = False, False
+    weights = [parameter.requires_grad_() for _, parameter in adapted.named_adapter_parameters("action")]
+
+    def computed(scores):
+        found = scores(adapted, ids, tails, mask)
+        chances = found.log_softmax(1)[mask]
+        return found.detach(), torch.autograd.grad(chances.square().sum(), weights)
+
+    (own, gradients), (plain, in_plain) = computed(score_candidates), computed(plain_scores)
+    torch.testing.assert_close(own, plain, atol=1e-4, rtol=1e-5)
+    for one, other in zip(gradients, in_plain, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
+    with torch.no_grad():
+        adapted.forget()
+        half = slice(0, len(cases), 2)
+        scores = [score_candidates(adapted, ids[half], tails[half], mask[half])]  # nothing is known
+        assert adapted.prefixes("action").nbytes > 0
+        scores.append(score_candidates(adapted, ids, tails, mask))  # goes on behind what was read
+    torch.testing.assert_close(scores[0], plain[half], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(scores[1], plain, atol=1e-4, rtol=1e-5)
