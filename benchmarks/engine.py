@@ -1,4 +1,4 @@
-"""The engine for models of the LLaMA kind beside Hugging Face's model with PEFT's layers in it, on a CPU.
+"""The engine for models of the LLaMA kind beside Hugging Face's model with one prompt per row, on a CPU.
 
     python benchmarks/engine.py --threads 2 --json docs/results/benchmarks/engine.json
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -18,7 +19,7 @@ from gpu import SHAPES, TINY, Work, build
 from harness import Row, compare, main
 from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.settings import LanguageModelSettings
-from rllib_llm_comm.language import llama
+from rllib_llm_comm.language import llama, scoring
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
 from rllib_llm_comm.language.scoring import score_candidates
 
@@ -42,6 +43,19 @@ def of(base: BaseModel, rows: int) -> Work:
     return Work.of_the_kitchen(core, rows)
 
 
+def apart(step: Callable[[], None]) -> Callable[[], None]:
+    """A step in which no two prompts share a row."""
+
+    def whole() -> None:
+        shared, scoring._ROW_TOKENS = scoring._ROW_TOKENS, 0
+        try:
+            step()
+        finally:
+            scoring._ROW_TOKENS = shared
+
+    return whole
+
+
 def rows_of(name: str, base: BaseModel, rows: int, rounds: int, goals: dict[str, float]) -> list[Row]:
     """A row per step."""
     works = of(base, rows), of(copied(base, f"{name}, copied"), rows)
@@ -49,8 +63,8 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int, goals: dict[str,
         ours, theirs = (score_candidates(work.model, work.heads, work.tails, work.mask) for work in works)
     allowed = works[0].mask.bool()
     torch.testing.assert_close(ours[allowed], theirs[allowed], atol=1e-3, rtol=1e-4)
-    settings = {"rows": rows, "texts": "textual kitchen", "dtype": "float32", "nothing": "kept from before",
-                "reference": "Hugging Face's forward pass with PEFT's layers"}  # fmt: skip
+    settings = {"rows": rows, "texts": "textual kitchen", "dtype": "float32", "kept from before": "nothing",
+                "reference": "one prompt per row, Hugging Face's forward pass with PEFT's layers"}  # fmt: skip
     found = []
     for label, step in (
         ("messages", "messages"),
@@ -58,7 +72,7 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int, goals: dict[str,
         ("update", "ppo"),
         ("supervised", "supervised"),
     ):
-        seconds, other = compare(getattr(works[0], step), getattr(works[1], step), rounds)
+        seconds, other = compare(getattr(works[0], step), apart(getattr(works[1], step)), rounds)
         rates = rows / seconds, rows / other
         found.append(Row(f"engine/{name}, {label}", *rates, "rows/s", goals.get(label), settings))
     return found
