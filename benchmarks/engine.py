@@ -21,6 +21,7 @@ from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.language import llama, scoring
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, wrap_base_model
+from rllib_llm_comm.language.packing import PAD, distinct_rows, rows_of_prompts
 from rllib_llm_comm.language.scoring import score_candidates
 
 GOALS = {"scores": 1.3, "update": 1.3}
@@ -78,13 +79,24 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int, goals: dict[str,
     return found
 
 
+def tokens(base: BaseModel, rows: int) -> Row:
+    """Tokens that are computed for decisions, in shared rows and with one prompt per row."""
+    work = Work.of_the_kitchen(LLMCommCore(LanguageModelSettings(), base), rows)
+    order = distinct_rows(work.heads)[0]
+    lengths, behind = (order != PAD).sum(1), torch.zeros(len(order), dtype=torch.long)
+    ours, apart_ = (rows_of_prompts(order, lengths, behind, most)[1].sum() for most in (scoring._ROW_TOKENS, 0))
+    settings = {"rows": rows, "distinct": len(order), "reference": "one prompt per row"}
+    return Row(f"engine/tokens of {rows} prompts", float(ours), float(apart_), "tokens", None, settings, True)
+
+
 def measure(options: argparse.Namespace) -> list[Row]:
     """Rows of both models."""
     shape = replace(SHAPES[0], sizes=TINY) if options.smoke else SHAPES[0]
     big = build("cpu", shape)
     big.model.float()
     rows = rows_of("135M shape", big, 4 if options.smoke else 24, options.rounds, GOALS)
-    return rows + rows_of("embedded", load_base_model(), 4 if options.smoke else 256, options.rounds, {})
+    rows += rows_of("embedded", load_base_model(), 4 if options.smoke else 256, options.rounds, {})
+    return rows + [tokens(load_base_model(), count) for count in ((8,) if options.smoke else (24, 128, 512))]
 
 
 if __name__ == "__main__":
