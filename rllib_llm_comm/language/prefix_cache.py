@@ -208,6 +208,18 @@ class PrefixCache:
             layers.append((both[0], both[1]))
         return Prefixes(prompts, lengths, layers, totals, mask)
 
+    def has_room(self, tokens: int) -> bool:
+        """True if keys and values of so many tokens could be kept.
+
+        Args:
+            tokens: Number of tokens, padding included.
+        """
+        base = self._model.base
+        queries, keys = (getattr(base.config, f"num_{name}_heads", None) for name in ("attention", "key_value"))
+        width = base.hidden_size * keys // queries if isinstance(keys, int) and queries else base.hidden_size
+        each = 2 * base.config.num_hidden_layers * width * base.model.dtype.itemsize
+        return tokens * each <= self._max_bytes
+
     def nothing(self, rows: int) -> Prefixes:
         """What is known of rows of which nothing is."""
         return self._gather(torch.zeros(rows, 0, dtype=torch.long), [_NOWHERE] * rows)
@@ -231,8 +243,6 @@ class PrefixCache:
             cache: The key-value cache after the pass, which had nothing in it.
             hidden: (R, T, hidden_size) last hidden states of the pass.
         """
-        if not self._max_bytes:
-            return
         row = rows[:, None].to(hidden.device)
         layers = [
             SimpleNamespace(

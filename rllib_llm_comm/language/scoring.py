@@ -220,13 +220,14 @@ def _score_packed(
         row_of = np.unique(row_of, return_inverse=True)[1]
         packed = pack_candidates(prompts, candidates, allowed, row_of).to(model.device)
         inputs = packed.input_ids, packed.attention_mask, packed.position_ids
+        kept = cache if cache is not None and cache.has_room(prompts.numel()) else None
         with model.use(role):
-            if cache is None:
+            if kept is None:
                 hidden = model.hidden_states(*inputs)
             else:
-                hidden, after = model.read(*inputs, cache.nothing(len(packed.input_ids)))
-        if cache is not None:
-            cache.put_packed(prompts, count, torch.from_numpy(row_of), packed.columns, after, hidden)
+                hidden, after = model.read(*inputs, kept.nothing(len(packed.input_ids)))
+        if kept is not None:
+            kept.put_packed(prompts, count, torch.from_numpy(row_of), packed.columns, after, hidden)
     # At each node, every candidate has at most one next token.
     which = packed.owner % allowed.shape[1]
     following = torch.zeros(len(packed.source), allowed.shape[1], dtype=torch.long, device=hidden.device)
