@@ -50,7 +50,7 @@ _ANY_WORD = "a"
 _ALL_KINDS = (
     'One two, 3 four-5. Six:\n\nseven (8) "nine"; don\'t \u00e9t\u00e9 <b> 1,200  x\ty\n- z. '
     # Some normalizers put blanks around these, or leave them out.
-    "x - y , z . \u65e5\u672c \u8a9e \u200b \u00ad \u200d x "
+    "x - y , z . \u65e5\u672c \u8a9e\u200b \u200b \u00ad \u200d x "
 )
 _BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
 
