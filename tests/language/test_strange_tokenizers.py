@@ -105,6 +105,13 @@ def test_candidates_that_a_tokenizer_cannot_tell_apart_are_refused(cutter):
     assert tails[0] == tails[2] != tails[1]
 
 
+@pytest.mark.parametrize("prompt", ["", " "])
+def test_candidates_behind_nothing_are_refused(prompt):
+    with pytest.raises(UserError, match="prompt .* has no tokens .* 'mine'"):
+        encode_candidates(word_model(word_tokenizer()), prompt, ["wait", "go"])
+    assert encode_candidates(load_base_model(), "", ["wait", "go"])[0]  # its start token
+
+
 LETTERS = ["<unk>", "</s>", "\u2581", "\u0120", *"abcdefghijklmnopqrstuvwxyz"]
 
 
