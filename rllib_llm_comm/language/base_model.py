@@ -47,7 +47,11 @@ _LOADED: dict[tuple[str, str, str, str], BaseModel] = {}
 _FORMATS: dict[tuple[int, str, str], tuple[BaseModel, BaseModel]] = {}
 _LOCK = threading.Lock()
 _ANY_WORD = "a"
-_ALL_KINDS = 'One two, 3 four-5. Six:\n\nseven (8) "nine"; don\'t \u00e9t\u00e9 <b> 1,200  x\ty\n- z. '
+_ALL_KINDS = (
+    'One two, 3 four-5. Six:\n\nseven (8) "nine"; don\'t \u00e9t\u00e9 <b> 1,200  x\ty\n- z. '
+    # Some normalizers put blanks around these, or leave them out.
+    "x - y , z . \u65e5\u672c \u8a9e\u200b \u200b \u00ad \u200d x "
+)
 _BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
 
 
@@ -179,7 +183,12 @@ class BaseModel:
         """True if the tokenizer cuts a text at blanks first, so that no token depends on words before its own."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         cutter = getattr(backend, "pre_tokenizer", None)
-        if cutter is None or len(cutter.pre_tokenize_str("one two")) < 2:
+        if backend is None or cutter is None:
+            return False
+        normalizer = backend.normalizer  # it comes first, and may leave no blank
+        if len(cutter.pre_tokenize_str(normalizer.normalize_str("one two") if normalizer else "one two")) < 2:
+            return False
+        if any(_crosses_blanks(token) for token in self.tokenizer.added_tokens_decoder.values() if not token.special):
             return False
         return _ids(self, _ALL_KINDS) == _ids_word_by_word(self, _ALL_KINDS)
 
@@ -202,6 +211,11 @@ class BaseModel:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of token ids, without special tokens and outer blanks."""
         return str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
+
+
+def _crosses_blanks(token: Any) -> bool:
+    """True if an added token, which is found before a text is cut, takes up blanks beside words."""
+    return token.lstrip or token.rstrip or (" " in token.content and bool(token.content.strip()))
 
 
 @functools.lru_cache(maxsize=65536)

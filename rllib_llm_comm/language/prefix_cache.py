@@ -216,7 +216,8 @@ class PrefixCache:
         """
         base = self._model.base
         queries, keys = (getattr(base.config, f"num_{name}_heads", None) for name in ("attention", "key_value"))
-        width = base.hidden_size * keys // queries if isinstance(keys, int) and queries else base.hidden_size
+        size = getattr(base.config, "head_dim", None) or base.hidden_size // (queries or 1)
+        width = size * keys if isinstance(keys, int) else size * (queries or 1)
         each = 2 * base.config.num_hidden_layers * width * base.model.dtype.itemsize
         return tokens * each <= self._max_bytes
 

@@ -39,9 +39,14 @@ def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -
         The prompt's ids and one list of ids per candidate; each pair, joined, encodes prompt + " " + candidate.
 
     Raises:
-        UserError: If a phrase has no tokens but blanks, or two phrases have the same.
+        UserError: If a phrase has no tokens but blanks, two phrases have the same, or the prompt has none.
     """
     alone = base.encode(prompt)
+    if not alone:
+        raise UserError(
+            f"prompt {str(prompt)!r} has no tokens with the tokenizer of `base_model` {base.name!r}, so nothing stands "
+            "in front of candidates; give a prompt of characters that the tokenizer knows."
+        )
     if base.encodes_by_word and not any(text[:1].isspace() for text in (prompt[::-1], *candidates)):
         return alone, [list(tail) for tail in _after_blank(base, tuple(candidates))]
     whole = [base.encode_with(prompt, candidate) for candidate in candidates]
@@ -236,7 +241,7 @@ def _score_packed(
     log_probs = found[packed.predicted_from, which]
     if log_probs.requires_grad:
         # A hopeless candidate's gradient would make numbers so small that a CPU computes them many times as slowly.
-        log_probs.register_hook(lambda gradient: gradient.where(gradient.abs() > _NOTHING, 0.0))
+        log_probs.register_hook(lambda gradient: gradient.masked_fill(gradient.abs() <= _NOTHING, 0.0))  # NaN stays
     sums = torch.zeros(allowed.numel(), dtype=torch.float32, device=log_probs.device)
     sums = sums.index_add(0, packed.owner, log_probs)
     return sums.reshape(allowed.shape), packed.lengths

@@ -174,3 +174,11 @@ def test_prompts_that_share_a_row_have_the_scores_and_gradients_of_the_plain_loo
         scores.append(score_candidates(adapted, ids, tails, mask))  # goes on behind what was read
     torch.testing.assert_close(scores[0], plain[half], atol=1e-4, rtol=1e-5)
     torch.testing.assert_close(scores[1], plain, atol=1e-4, rtol=1e-5)
+
+
+def test_gradients_that_are_no_numbers_are_not_taken_for_nothing(adapted):
+    prompts, tails = torch.tensor([[20, 21, 22]]), torch.tensor([[[30], [31]]])
+    parameters = [p.requires_grad_(True) for _, p in adapted.named_adapter_parameters("action")]
+    scores = score_candidates(adapted, prompts, tails, torch.ones(1, 2))
+    spoilt = torch.autograd.grad((scores * torch.tensor([float("nan"), 1.0])).sum(), parameters)
+    assert any(gradient.isnan().any() for gradient in spoilt)

@@ -128,6 +128,22 @@ def test_scores_messages_and_labels_are_the_models_own(name):
         torch.testing.assert_close(log_probs[0, place], own[place - 1, labels[place]], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["llama", "wide", "gpt2"])
+def test_room_for_keys_and_values_is_that_which_they_take(name):
+    config = hf.Qwen3Config(**GROUPED, head_dim=16) if name == "wide" else FAST[name]  # heads wider than hidden / count
+    lm = with_adapters(config, "fast").lm
+    cache = lm._prefixes[ACTION]
+    cache.clear()
+    prompts = PROMPT.repeat(2, 1)
+    prompts[1, 18:] += 30  # they share a row
+    with torch.no_grad():
+        ENGINES["fast"].scores(lm, prompts, CANDIDATES.repeat(2, 1, 1), torch.ones(2, 2, dtype=torch.bool), role=ACTION)
+    taken = cache.nbytes
+    assert taken > 0 and cache.has_room(prompts.numel())
+    cache._max_bytes = taken - 1
+    assert not cache.has_room(prompts.numel())
+
+
 class Surprising(hf.LlamaForCausalLM):
     """Logits that depend on more than the last hidden states."""
 

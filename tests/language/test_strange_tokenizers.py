@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 from transformers import PreTrainedTokenizerFast as FastTokenizer
 from transformers.utils import sentencepiece_model_pb2_new as sentencepiece
@@ -103,6 +103,68 @@ def test_candidates_that_a_tokenizer_cannot_tell_apart_are_refused(cutter):
         encode_candidates(base, "you see", ["go up", "go up!"])
     _, tails = encode_candidates(base, "you see", ["wait", "go up", "wait"])
     assert tails[0] == tails[2] != tails[1]
+
+
+@pytest.mark.parametrize("prompt", ["", " "])
+def test_candidates_behind_nothing_are_refused(prompt):
+    with pytest.raises(UserError, match="prompt .* has no tokens .* 'mine'"):
+        encode_candidates(word_model(word_tokenizer()), prompt, ["wait", "go"])
+    assert encode_candidates(load_base_model(), "", ["wait", "go"])[0]  # its start token
+
+
+LETTERS = ["<unk>", "</s>", "\u2581", "\u0120", *"abcdefghijklmnopqrstuvwxyz"]
+
+
+def letters_tokenizer(cutter, normalizer=None, added=(), merges=()):
+    """Letters, and merges of them; what it does not know is one token."""
+    tokens = [*LETTERS, *("".join(merge) for merge in merges)]
+    backend = Tokenizer(models.BPE({t: i for i, t in enumerate(tokens)}, list(merges), unk_token="<unk>"))
+    backend.pre_tokenizer = cutter
+    if normalizer is not None:
+        backend.normalizer = normalizer
+    backend.add_tokens(list(added))
+    return FastTokenizer(tokenizer_object=backend, eos_token="</s>", unk_token="<unk>")
+
+
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "text"),
+    [
+        # added tokens that take up blanks beside words
+        (letters_tokenizer(BYTES, added=[AddedToken("pot", rstrip=True)]), "the pot is hot"),
+        (letters_tokenizer(BYTES, added=[AddedToken("pot", lstrip=True, rstrip=True)]), "the pot is hot"),
+        (letters_tokenizer(BYTES, added=[AddedToken("pot ")]), "the pot is hot"),
+        (letters_tokenizer(pre_tokenizers.WhitespaceSplit(), added=[AddedToken("red pot")]), "the red pot is hot"),
+        # normalizers that leave no blank, join words, or make blanks of a character
+        (
+            letters_tokenizer(
+                pre_tokenizers.Split(" ", "merged_with_previous"),
+                normalizers.Replace(" ", "\u2581"),
+                merges=[("k", "\u2581"), ("k\u2581", "w")],
+            ),
+            "quick way",
+        ),
+        (letters_tokenizer(pre_tokenizers.WhitespaceSplit(), normalizers.Replace(" - ", "")), "cook - book"),
+        (letters_tokenizer(BYTES, normalizers.Nmt(), added=[AddedToken("  ")]), "a\u200b \u200b b"),
+    ],
+)
+def test_texts_are_encoded_as_a_whole_where_words_are_not_apart(tokenizer, text):
+    base = word_model(tokenizer, rows=len(tokenizer))
+    whole = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    assert base.encode(text) == whole
+    first, rest = text.split(" ", 1)
+    head, (tail,) = encode_candidates(base, first, [rest])
+    assert head + tail == whole
+
+
+def test_ordinary_tokenizers_are_encoded_by_word():
+    assert load_base_model().encodes_by_word
+    for cutter, normalizer in ((BYTES, None), (pre_tokenizers.BertPreTokenizer(), normalizers.BertNormalizer())):
+        added = [AddedToken("  "), AddedToken("[x]", special=True, lstrip=True), AddedToken("pot")]
+        tokenizer = letters_tokenizer(cutter, normalizer, added=added if cutter is BYTES else added[1:])
+        assert word_model(tokenizer, rows=len(tokenizer)).encodes_by_word
 
 
 def changed(folder, change):
