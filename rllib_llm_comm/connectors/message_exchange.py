@@ -174,11 +174,11 @@ class MessageExchange(ConnectorV2):
         """Lets the agents speak, each by its own module; of free text that PPO trains the drawn tokens are kept."""
         speakers, writers, models = [], [], []
         draws = self._communication.train_messages and self._communication.messages == "student"
-        facts_count = self._communication.messages in DRAWN
+        needs_facts = self._communication.messages in DRAWN
         modules: dict[str, Any] = {}
         for episode, agent, single in speaking:
             mailbox = episode.custom_data.setdefault(MAILBOX, {})
-            secret = _secret(episode) if facts_count else ""
+            secret = _secret(episode) if needs_facts else ""
             speakers.append(Speaker(str(agent), observations[id(single)], mailbox, secret))
             module_id = episode.module_for(agent)
             if module_id not in modules:

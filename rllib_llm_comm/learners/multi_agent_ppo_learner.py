@@ -140,11 +140,14 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         moves a ratio. So what the ratios are taken from is computed in the minibatches that the first epoch then has.
         Decisions of older weights keep theirs.
         """
-        if not any(getattr(self.module[name].unwrapped(), "rounds_by_batch", False) for name in self.module.keys()):  # noqa: SIM118
+        modules = {name: self.module[name].unwrapped() for name in self.module.keys()}  # noqa: SIM118
+        if not any(getattr(module, "rounds_by_batch", False) for module in modules.values()):
             return
         apart: dict[ModuleID, list[torch.Tensor]] = defaultdict(list)
         for module_id, rows, part in iterator.first_epoch():
-            module = self.module[module_id].unwrapped()
+            module = modules[module_id]
+            if not getattr(module, "rounds_by_batch", False):
+                continue
             columns = iterator.columns(module_id)
             out = self._within_memory({module_id: part}, functools.partial(module.forward_train, dict(part)))
             distribution = module.get_train_action_dist_cls().from_logits(out[Columns.ACTION_DIST_INPUTS].detach())
