@@ -93,6 +93,11 @@ class GroupBaselinesMixin(LanguageModelConfigMixin):
             )
         if self.has_critic:
             return
+        if self.critic_warmup:
+            raise UserError(
+                f"`critic_warmup` is {self.critic_warmup!r} with `advantages` {self.advantages!r}, which has no "
+                "critic; leave it out."
+            )
         if self.batch_mode != _COMPLETE:
             raise UserError(
                 f"`batch_mode` is {self.batch_mode!r} with `advantages` {self.advantages!r}, which has no critic to "

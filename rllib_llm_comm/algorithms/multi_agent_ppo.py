@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import tree
@@ -17,7 +18,8 @@ from ray.rllib.utils.typing import LearningRateOrSchedule
 from rllib_llm_comm.algorithms.env_registration import ensure_registered
 from rllib_llm_comm.algorithms.partners_config import PartnersConfigMixin
 from rllib_llm_comm.algorithms.planning_config import PlanningConfigMixin
-from rllib_llm_comm.algorithms.strict_config import shared_policy
+from rllib_llm_comm.algorithms.strict_config import require_schedule, shared_policy
+from rllib_llm_comm.callbacks.closing_policy import WarnOfClosing
 from rllib_llm_comm.callbacks.episode_metrics import EpisodeMetrics
 from rllib_llm_comm.callbacks.phase_seconds import PhaseSeconds
 from rllib_llm_comm.connectors.direct_actions import BY_TABLE
@@ -46,12 +48,14 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         self._set_partner_defaults()
         self.critic_lr: LearningRateOrSchedule = 1e-3
         self.anneal: int | None = None
+        self.critic_warmup = 0
+        self.advantage_floor = 0.0
         self.value_clip_mode = "max"
         self.clip_param = 0.2
         self.vf_clip_param: float | None = 0.2
         self.vf_loss_coeff = 0.5
-        self.entropy_coeff = 0.01
-        self.kl_target: float | None = 0.05
+        self.entropy_coeff: LearningRateOrSchedule = 0.01
+        self.kl_target: LearningRateOrSchedule | None = 0.05
         self.use_kl_loss = False
         self.kl_coeff = 0.0
         self.gamma = 0.99
@@ -72,12 +76,14 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         lr: LearningRateOrSchedule = NotProvided,
         critic_lr: LearningRateOrSchedule = NotProvided,
         anneal: int | None = NotProvided,
+        critic_warmup: int = NotProvided,
+        advantage_floor: float = NotProvided,
         value_clip_mode: str = NotProvided,
         clip_param: float = NotProvided,
         vf_clip_param: float | None = NotProvided,
         vf_loss_coeff: float = NotProvided,
-        entropy_coeff: float = NotProvided,
-        kl_target: float | None = NotProvided,
+        entropy_coeff: LearningRateOrSchedule = NotProvided,
+        kl_target: LearningRateOrSchedule | None = NotProvided,
         gamma: float = NotProvided,
         lambda_: float = NotProvided,
         grad_clip: float | None = NotProvided,
@@ -88,21 +94,30 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
     ) -> Self:
         """Sets the optimisation. Verco gives no number for any of it; TWOSOME's stand for comparison.
 
+        Schedules are pairs [decisions, value], with values between them on lines. Decisions of all agents together
+        count, as in `train_batch_size_per_learner` and in the stop rule `decisions`.
+
         Args:
-            lr: Learning rate of the actor (of a language model: its action adapter), > 0, or an RLlib schedule over
-                environment steps. Default for the embedded model: 2e-3 (ours); TWOSOME with LLaMA-7B: 5e-7.
+            lr: Learning rate of the actor (of a language model: its action adapter), > 0, or a schedule. Default for
+                the embedded model: 2e-3 (ours); TWOSOME with LLaMA-7B: 5e-7.
             critic_lr: Learning rate of the critic. Default 1e-3 (ours); TWOSOME: 1e-5.
-            anneal: Training iterations over which both rates fall on a line to 0, or `None` (default) for
-                constant rates. TWOSOME: the whole run.
+            anneal: Decisions over which both rates fall on a line to 0, or `None` (default) for constant rates.
+                TWOSOME: the whole run.
+            critic_warmup: Decisions at the start from which the critic learns alone, >= 0. Default 0; worth an
+                iteration or two where the actor begins with cloned actions and the critic with nothing (ours).
+            advantage_floor: Advantages are divided by their standard deviation, but by no less than this, in units of
+                reward, >= 0. Default 0 (common practice), of language models 0.02 (ours). Where rewards are rare, a critic's errors are all that
+                advantages hold until the first one comes; blown up to unit variance they close a policy that has
+                learned nothing, and a floor keeps it open.
             value_clip_mode: `"max"` (default; TWOSOME, common PPO) or `"min"` (the paper's Eq. 5 to the
                 letter).
             clip_param: Largest deviation of the probability ratio from 1, > 0. Default 0.2 (TWOSOME).
             vf_clip_param: Largest change of a value from the old one that pays, > 0, or `None`
                 for the plain squared error. Default 0.2 (TWOSOME).
             vf_loss_coeff: Weight of the critic's loss, >= 0. Default 0.5 (TWOSOME).
-            entropy_coeff: Weight of the entropy bonus, >= 0. Default 0.01 (TWOSOME).
-            kl_target: Approximate KL of a minibatch beyond which the actor rests until the next roll-out, or
-                `None`. Default 0.05 (ours); TWOSOME: 0.02.
+            entropy_coeff: Weight of the entropy bonus, >= 0, or a schedule. Default 0.01 (TWOSOME).
+            kl_target: Approximate KL of a minibatch beyond which the actor rests until the next roll-out, a schedule of
+                it, or `None`. Default 0.05 (ours); TWOSOME: 0.02.
             gamma: Discount per game step (not per decision), in [0, 1]. Default 0.99 (TWOSOME).
             lambda_: GAE's lambda per decision, in [0, 1]. Default 0.95 (TWOSOME).
             grad_clip: Global gradient norm allowed, for actor and critic apart. Default 0.5 (TWOSOME).
@@ -185,20 +200,33 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         self._validate_partners()
         self._add_callback(EpisodeMetrics)
         self._add_callback(PhaseSeconds)
+        self._add_callback(WarnOfClosing)
         super().validate()
 
     def _validate_training(self) -> None:
         self._validate_counts()
         require_choice("value_clip_mode", self.value_clip_mode, VALUE_CLIP_MODES)
-        names = ["clip_param", "vf_loss_coeff", "gamma", "lambda_"]
-        names += [name for name in ("lr", "critic_lr", "entropy_coeff") if not isinstance(getattr(self, name), list)]
+        scheduled = [n for n in ("lr", "critic_lr", "entropy_coeff", "kl_target") if isinstance(getattr(self, n), list)]
+        for name in scheduled:
+            require_schedule(name, getattr(self, name), math.inf)
+        names = [
+            "clip_param",
+            "vf_loss_coeff",
+            "gamma",
+            "lambda_",
+            "advantage_floor",
+            "lr",
+            "critic_lr",
+            "entropy_coeff",
+        ]
         names += [n for n in ("vf_clip_param", "kl_target", "grad_clip", "anneal") if getattr(self, n) is not None]
+        names = [name for name in names if name not in scheduled]
         self.require_numbers(names)
         for name in ("clip_param", "vf_clip_param", "kl_target", "grad_clip"):
             value = getattr(self, name)
             if name in names and not value > 0:
                 raise UserError(f"`{name}` is {value!r} but must be larger than 0.")
-        for name in ("lr", "critic_lr", "vf_loss_coeff", "entropy_coeff"):
+        for name in ("lr", "critic_lr", "vf_loss_coeff", "entropy_coeff", "advantage_floor"):
             if name in names and getattr(self, name) < 0:
                 raise UserError(f"`{name}` is {getattr(self, name)!r} but must be at least 0.")
         for name in ("gamma", "lambda_"):
@@ -206,8 +234,15 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
                 raise UserError(f"`{name}` is {getattr(self, name)!r} but must be in [0, 1].")
         if self.anneal and (isinstance(self.lr, list) or isinstance(self.critic_lr, list)):
             raise UserError("`anneal` is set but `lr` or `critic_lr` is a schedule already; use one of both.")
+        self.require_whole_setting("critic_warmup", 0)
         if self.anneal is not None:
             self.require_whole_setting("anneal", 0)
+            if 0 < self.anneal < self.train_batch_size_per_learner:
+                raise UserError(
+                    f"`anneal` is {self.anneal}, which is less than the decisions of one update "
+                    f"(`train_batch_size_per_learner` {self.train_batch_size_per_learner}); it counts decisions, not "
+                    "iterations: multiply by the decisions of an iteration."
+                )
         if self.num_learners > 1 and not self.minibatch_size:
             raise UserError(
                 f"`minibatch_size` is {self.minibatch_size!r} with `num_learners` {self.num_learners}; "

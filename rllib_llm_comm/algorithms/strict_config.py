@@ -31,11 +31,11 @@ def shared_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
 
 
 def require_schedule(setting: str, value: Any, high: float) -> None:
-    """Raises a `UserError` unless a setting is a number from 0 on, or a schedule of such numbers over game steps.
+    """Raises a `UserError` unless a setting is a number from 0 on, or a schedule of such numbers.
 
     Args:
         setting: Its name.
-        value: A number, or pairs of a step and a number; the first step is 0, and steps rise.
+        value: A number, or pairs of a step (or decision) and a number; the first step is 0, and steps rise.
         high: The largest number that is allowed.
     """
     pairs = list(value) if isinstance(value, list | tuple) else [(0, value), (1, value)]

@@ -72,6 +72,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
         self.message_checkpoint: str | None = None
         self.teacher: str | Mapping[str, Any] | None = None
         self.lr = 2e-3
+        self.advantage_floor = 0.02
         self.message_lr = 2e-4
         self.message_credit = SPEAKER
         self.message_entropy_coeff: float | None = None

@@ -1,4 +1,4 @@
-"""Callback that logs how episodes end: solved or not, after how many game steps, with which team return."""
+"""Callback that logs how episodes end (solved or not, game steps, team return), and counts decisions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 from ray.rllib.callbacks.callbacks import RLlibCallback
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_AGENT_STEPS_SAMPLED_LIFETIME
 
 from rllib_llm_comm.envs.interface import EPISODE_METRICS, solved
 
 SUCCESS_RATE = "success_rate"
 EPISODE_GAME_STEPS = "episode_game_steps"
 TEAM_RETURN_MEAN = "team_return_mean"
+DECISIONS = "decisions"
 
 
 class EpisodeMetrics(RLlibCallback):
@@ -28,6 +29,9 @@ class EpisodeMetrics(RLlibCallback):
     `team_return_mean` is the mean return per agent over the same window, and not a number until the window is full
     for the first time (and in an iteration in which no episode ended): the first episodes to end are the short ones,
     so that an early mean flatters any policy, and a stop criterion on it would end a run that has learned nothing.
+
+    `decisions`, at the top of the result, counts the decisions of all agents since the training began. Stop rules,
+    schedules and `anneal` count the same.
 
     A game may count something itself: the numbers under `episode_metrics` in an agent's last info are logged under
     their names, such as `score`.
@@ -44,9 +48,10 @@ class EpisodeMetrics(RLlibCallback):
             metrics_logger.log_value(name, value, window=window)
 
     def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
-        """Adds the team's return."""
+        """Adds the team's return, and the decisions so far."""
         results = result.get(ENV_RUNNER_RESULTS)
         if results is not None:
+            result[DECISIONS] = int(sum(results.get(NUM_AGENT_STEPS_SAMPLED_LIFETIME, {}).values()))
             results[TEAM_RETURN_MEAN] = team_return(results, algorithm.config.metrics_num_episodes_for_smoothing)
 
 

@@ -190,7 +190,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
             Columns.ACTIONS: flat["actions"],
             Columns.ACTION_LOGP: flat["logp"],
             Columns.VF_PREDS: flat["values"],
-            Postprocessing.ADVANTAGES: standardized(advantages).reshape(-1),
+            Postprocessing.ADVANTAGES: standardized(advantages, config.advantage_floor).reshape(-1),
             Postprocessing.VALUE_TARGETS: targets.reshape(-1).astype(np.float32),
         }
 

@@ -44,6 +44,7 @@ _LARGEST_FILE = 2**20
 _MOST_PARTS, _DEEPEST = 100_000, 50
 _RESULT_ROOTS = (
     "training_iteration",
+    "decisions",
     "time_total_s",
     "time_this_iter_s",
     "num_env_steps_sampled_lifetime",
@@ -60,6 +61,7 @@ _RESULT_ROOTS = (
 # Results that count up from 0, so that another limit is a mistake.
 _COUNTERS = (
     "training_iteration",
+    "decisions",
     "time_total_s",
     "num_env_steps_sampled_lifetime",
     "env_runners/num_env_steps_sampled_lifetime",

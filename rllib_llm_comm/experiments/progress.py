@@ -143,7 +143,7 @@ def fraction_done(result: Mapping[str, Any], stop: Mapping[str, Any]) -> float:
 
     A threshold on a return says nothing about progress; it counts only where nothing else is given.
     """
-    counters = {k: v for k, v in stop.items() if k.endswith(("iteration", "_lifetime", "_s")) and v}
+    counters = {k: v for k, v in stop.items() if k.endswith(("iteration", "decisions", "_lifetime", "_s")) and v}
     shares = [(lookup(result, key) or 0.0) / value for key, value in (counters or stop).items() if value]
     return min(1.0, max([0.0, *shares]))
 

@@ -90,11 +90,12 @@ def gae_of_steps(
     return advantages, advantages + values
 
 
-def standardized(values: np.ndarray) -> np.ndarray:
+def standardized(values: np.ndarray, floor: float = 0.0) -> np.ndarray:
     """Values in standard deviations (at least 1e-4) from their mean.
 
     Args:
         values: Of any shape; NaN where there is none.
+        floor: They are divided by this at least, in their own units.
 
     Returns:
         Of the same shape, float32; 0 in place of NaN.
@@ -103,4 +104,4 @@ def standardized(values: np.ndarray) -> np.ndarray:
     if not known.any():
         return np.zeros(values.shape, np.float32)
     mean, std = values[known].mean(), values[known].std()
-    return np.where(known, (values - mean) / max(LEAST_STD, float(std)), 0.0).astype(np.float32)
+    return np.where(known, (values - mean) / max(LEAST_STD, floor, float(std)), 0.0).astype(np.float32)

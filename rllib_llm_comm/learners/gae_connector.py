@@ -41,8 +41,8 @@ class SemiMarkovGAE(ConnectorV2):
       of a final state is that of this state; they stay in the batch for the epochs.
     * Of a module with a `value_norm` (`ValueNorm`) the old values in the batch stay normalised, as its critic
       says them; advantages and value targets are in units of reward.
-    * Advantages are standardised over real decisions only, and only these stay in the batch, in an order that
-      does not change between processes.
+    * Advantages are standardised over real decisions only (divided by `floor` at least), and only these stay in the
+      batch, in an order that does not change between processes.
     """
 
     def __init__(
@@ -53,16 +53,19 @@ class SemiMarkovGAE(ConnectorV2):
         gamma: float = 0.99,
         lambda_: float = 0.95,
         keep_raw: bool = False,
+        floor: float = 0.0,
         **kwargs: Any,
     ) -> None:
         """Sets the discount per game step and lambda per decision.
 
-        With `keep_raw` the batch also gets the advantages in units of reward.
+        With `keep_raw` the batch also gets the advantages in units of reward. They are divided by their standard
+        deviation, or by `floor` where that is larger.
         """
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self.gamma = gamma
         self.lambda_ = lambda_
         self.keep_raw = keep_raw
+        self.floor = floor
 
     @override(ConnectorV2)
     def __call__(
@@ -71,6 +74,7 @@ class SemiMarkovGAE(ConnectorV2):
         rl_module: RLModule,
         batch: dict[str, Any],
         episodes: list[EpisodeType],
+        metrics: Any = None,
         **kwargs: Any,
     ) -> Any:
         """Completes the batch of every module that has a critic."""
@@ -78,12 +82,14 @@ class SemiMarkovGAE(ConnectorV2):
             module = rl_module[module_id].unwrapped()
             if isinstance(module, ValueFunctionAPI):
                 own = episodes_of_module(self, episodes, module_id)
-                batch[module_id] = self._complete(module, batch[module_id], own)
+                batch[module_id], std = self._complete(module, batch[module_id], own)
+                if metrics is not None:
+                    metrics.log_value((module_id, "advantage_std"), std, window=1)
         return batch
 
     def _complete(
         self, module: Any, module_batch: dict[str, Any], episodes: list[SingleAgentEpisode]
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], float]:
         with torch.no_grad():
             if hasattr(module, "critic_features"):
                 module_batch[CRITIC_FEATURES] = module.critic_features(module_batch)
@@ -106,10 +112,10 @@ class SemiMarkovGAE(ConnectorV2):
         joined = np.concatenate(advantages)
         if self.keep_raw:
             kept[RAW_ADVANTAGES] = torch.as_tensor(joined, device=predictions.device)
-        kept[Postprocessing.ADVANTAGES] = torch.as_tensor(standardized(joined), device=predictions.device)
+        kept[Postprocessing.ADVANTAGES] = torch.as_tensor(standardized(joined, self.floor), device=predictions.device)
         kept[Postprocessing.VALUE_TARGETS] = torch.as_tensor(np.concatenate(targets), device=predictions.device)
         kept[Columns.VF_PREDS] = outputs[rows.to(outputs.device)]
-        return kept
+        return kept, float(joined.std())
 
 
 def _judgements(module: Any, batch: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 import torch
 
@@ -24,6 +24,10 @@ class KLStop:
     def begin_update(self) -> None:
         """Lets all policies learn again."""
         self._stopped.clear()
+
+    def stop(self, module_ids: Iterable[Hashable]) -> None:
+        """Lets the policies of some modules rest until the next update."""
+        self._stopped.update(module_ids)
 
     def stopped(self, module_id: Hashable) -> bool:
         """True if a module's policy rests until the next update."""

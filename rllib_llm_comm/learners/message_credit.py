@@ -79,11 +79,13 @@ class MessageCredit(ConnectorV2):
         input_action_space: gym.Space | None = None,
         *,
         credit: str = LISTENERS,
+        floor: float = 0.0,
         **kwargs: Any,
     ) -> None:
-        """Sets whose advantages count, `"team"` or `"listeners"`."""
+        """Sets whose advantages count, `"team"` or `"listeners"`, and by what they are divided at least."""
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self.credit = credit
+        self.floor = floor
 
     @override(ConnectorV2)
     def __call__(
@@ -130,4 +132,4 @@ class MessageCredit(ConnectorV2):
                 credits[parts[0][0]][joined[agent][0][order[agent]]] = found[agent]
         for module_id, values in credits.items():
             device = batch[module_id][Columns.OBS][UTTERANCE_MOMENT].device
-            batch[module_id][MESSAGE_ADVANTAGES] = torch.as_tensor(standardized(values), device=device)
+            batch[module_id][MESSAGE_ADVANTAGES] = torch.as_tensor(standardized(values, self.floor), device=device)

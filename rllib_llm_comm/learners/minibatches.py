@@ -72,6 +72,11 @@ class WholeEpochs:
         """The columns of a module, to be changed in place."""
         return self._rows[module_id]
 
+    @property
+    def rows(self) -> int:
+        """Rows of all modules in an epoch."""
+        return sum(map(len, self._groups.values()))
+
     def __len__(self) -> int:
         """Number of minibatches."""
         return self._total or self._parts * self._epochs

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.connectors.connector_v2 import ConnectorV2
@@ -17,7 +18,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.evaluation.postprocessing import Postprocessing
 from ray.rllib.utils.annotations import override
-from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME, WEIGHTS_SEQ_NO
 from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
 from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP
@@ -40,6 +41,7 @@ SPEAKER = "speaker"
 CRITIC = "critic"
 _RATES = {ACTOR: "lr", SPEAKER: "message_lr", CRITIC: "critic_lr"}
 _RIGID = 1e-3
+_DECISIONS = "decisions"
 
 
 class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
@@ -55,8 +57,12 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     of its own, with advantages of `MessageCredit`. Its loss has two terms more, the exact entropy of its tokens and its
     KL divergence from the reference.
 
+    All that changes on the way (`lr`, `critic_lr`, `entropy_coeff`, `kl_target`, `anneal`, `critic_warmup`) counts
+    decisions: the rows of the updates so far.
+
     Settings read from the config, beside PPO's: `critic_lr`, `message_lr`, `value_clip_mode`, `kl_target`, `anneal`,
-    `message_credit`, `message_entropy_coeff`, `message_kl_coeff`, `message_kl_target`.
+    `critic_warmup`, `advantage_floor`, `message_credit`, `message_entropy_coeff`, `message_kl_coeff`,
+    `message_kl_target`.
     """
 
     @override(PPOTorchLearner)
@@ -64,6 +70,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         """Builds as PPO does and puts the semi-Markov GAE in place of RLlib's."""
         self._kl_stop = KLStop()
         self._checked_entropy = False
+        self._decisions = self._begun = 0
         self._minibatches: dict[ModuleID, int] = defaultdict(int)
         self._policy_steps: dict[ModuleID, int] = defaultdict(int)
         self._message_kls: dict[ModuleID, list[float]] = defaultdict(list)
@@ -75,17 +82,31 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             apart = bool(getattr(self.config, "train_messages", False)) and credit != message_credit.SPEAKER
             pipeline.append(self._advantage_piece(keep_raw=apart))
             if apart:
-                pipeline.append(message_credit.MessageCredit(credit=credit))
+                pipeline.append(message_credit.MessageCredit(credit=credit, floor=self.config.advantage_floor))
 
     def _advantage_piece(self, keep_raw: bool = False) -> ConnectorV2:
         """The connector that computes advantages; with `keep_raw` also those that are not standardised."""
-        return SemiMarkovGAE(gamma=self.config.gamma, lambda_=self.config.lambda_, keep_raw=keep_raw)
+        config: Any = self.config
+        return SemiMarkovGAE(
+            gamma=config.gamma, lambda_=config.lambda_, keep_raw=keep_raw, floor=config.advantage_floor
+        )
 
     @override(TorchLearner)
     def update(self, *args: Any, **kwargs: Any) -> Any:
         """As RLlib's; what it spends outside of other phases counts as the phase `update`."""
         with phase(UPDATE):
             return super().update(*args, **kwargs)
+
+    @override(TorchLearner)
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's, and the decisions so far."""
+        return {**super().get_state(*args, **kwargs), _DECISIONS: self._decisions}
+
+    @override(TorchLearner)
+    def set_state(self, state: dict[str, Any]) -> None:
+        """RLlib's, and the decisions so far."""
+        super().set_state(state)
+        self._decisions = state.get(_DECISIONS, self._decisions)
 
     @override(TorchLearner)
     def get_parameters(self, module: Any) -> list[torch.nn.Parameter]:
@@ -113,9 +134,14 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
 
     @override(PPOTorchLearner)
     def before_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
-        """Starts an update: nothing is stopped, learning rates as annealed."""
+        """Starts an update: no policy rests unless the critic learns alone, learning rates as annealed."""
         super().before_gradient_based_update(timesteps=timesteps)
         self._kl_stop.begin_update()
+        self._begun = self._decisions
+        for scheduler in self.entropy_coeff_schedulers_per_module.values():
+            scheduler.update(timestep=self._begun)  # a restored run has its first value otherwise
+        if self._decisions < self.config.critic_warmup:
+            self._kl_stop.stop(self.module.keys())
         for counts in (self._minibatches, self._policy_steps, self._message_kls):
             counts.clear()  # type: ignore[attr-defined]
         for name, optimizer in self._named_optimizers.items():
@@ -123,12 +149,14 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             rate = getattr(config, _RATES[name.rsplit("_", 1)[1]])
             if isinstance(rate, int | float):
                 # Also without annealing: a restored optimizer brings the rate of the run that it comes from.
-                self._set_optimizer_lr(optimizer, annealed(rate, self._weights_seq_no, config.anneal))
+                self._set_optimizer_lr(optimizer, annealed(rate, self._decisions, config.anneal))
 
     @override(WholeEpochsMixin)
     def _create_iterator_if_necessary(self, **kwargs: Any) -> Any:
         iterator = super()._create_iterator_if_necessary(**kwargs)
         if isinstance(iterator, WholeEpochs):
+            rows = torch.tensor(iterator.rows, dtype=torch.int64, device=self._device)
+            self._decisions += int(self._sum_over_learners(rows))
             with phase(UPDATE, whole=True):
                 self._recompute_log_probs(iterator)
         return iterator
@@ -299,7 +327,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             self._log_first_ratio(module_id, module, action_ratio.detach(), batch)
             self._warn_if_rigid(float(entropy.detach()))
         weight = 1.0
-        if self._kl_stop.check(module_id, float(kl), config.kl_target):
+        if self._kl_stop.check(module_id, float(kl), self._kl_target(config)):
             if self.config.num_learners <= 1:
                 return torch.zeros((), device=ratio.device)
             weight = 0.0
@@ -307,6 +335,12 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             self._policy_steps[module_id] += 1
         coefficient = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
         return weight * (surrogate - coefficient * entropy + terms)
+
+    def _kl_target(self, config: Any) -> float | None:
+        if not isinstance(config.kl_target, list | tuple):
+            return config.kl_target  # type: ignore[no-any-return]
+        decisions, targets = zip(*config.kl_target, strict=True)
+        return float(np.interp(self._begun, decisions, targets))
 
     def _message_terms(
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: dict[str, TensorType]
@@ -372,7 +406,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     @override(PPOTorchLearner)
     def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
         """Logs what the whole update did."""
-        super().after_gradient_based_update(timesteps=timesteps)
+        super().after_gradient_based_update(timesteps={NUM_ENV_STEPS_SAMPLED_LIFETIME: self._decisions})
         self._adapt_message_kl()
         for module_id, count in self._minibatches.items():
             self._log(module_id, minibatches=count, policy_steps=self._policy_steps[module_id])

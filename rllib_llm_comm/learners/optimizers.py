@@ -21,12 +21,12 @@ def adamw(parameters: Iterable[torch.nn.Parameter], learning_rate: Any) -> torch
     return torch.optim.AdamW(parameters, lr=float(start), eps=_EPSILON, weight_decay=0.0)
 
 
-def annealed(learning_rate: float, updates: int, total: int | None) -> float:
-    """The learning rate after some of `total` updates, on a straight line to 0.
+def annealed(learning_rate: float, done: int, total: int | None) -> float:
+    """The learning rate after a part of the way, on a straight line to 0.
 
     Args:
         learning_rate: At the start.
-        updates: Updates done.
-        total: Updates until 0; `None` or 0 for a constant rate.
+        done: Decisions (or passes) so far.
+        total: Decisions (or passes) until 0; `None` or 0 for a constant rate.
     """
-    return learning_rate * max(0.0, 1.0 - updates / total) if total else learning_rate
+    return learning_rate * max(0.0, 1.0 - done / total) if total else learning_rate

@@ -157,14 +157,49 @@ def test_kl_stop_rests_the_actor_and_not_the_critic():
 
 
 def test_two_optimizers_with_their_own_rates_and_annealing():
-    loop = Loop(config(lr=1e-3, critic_lr=4e-3, anneal=4))
-    rates = []
+    loop = Loop(config(lr=1e-3, critic_lr=4e-3, anneal=300))
+    rates, left, decisions = [], [], 0
     for _ in range(3):
+        left.append(1.0 - decisions / 300)
         loop.update()
+        decisions += len(loop.trained["actions"])
         rates.append([opt.param_groups[0]["lr"] for opt in loop.learner._named_optimizers.values()])
-    np.testing.assert_allclose(rates, np.outer([1.0, 0.75, 0.5], [1e-3, 4e-3]))
+    assert decisions < 300
+    np.testing.assert_allclose(rates, np.outer(left, [1e-3, 4e-3]))
     groups = [opt.param_groups[0] for opt in loop.learner._named_optimizers.values()]
     assert all(g["eps"] == 1e-5 and g["weight_decay"] == 0.0 for g in groups)
+
+
+def test_schedules_count_decisions_and_go_on_in_a_restored_learner():
+    settings = config(entropy_coeff=[[0, 0.1], [200, 0.0]], kl_target=[[0, 1.0], [20, 1e-12]], lr=1e-2)
+    loop = Loop(settings)
+    first = loop.update()
+    decisions = len(loop.trained["actions"])
+    assert decisions > 20 and first["policy_steps"] == 3
+    assert first["curr_entropy_coeff"] == pytest.approx(0.1 * (1 - decisions / 200))
+    restored = Loop(settings)
+    restored.learner.set_state(loop.learner.get_state())
+    restored.sync()
+    second = restored.update()
+    both = decisions + len(restored.trained["actions"])
+    assert second["curr_entropy_coeff"] == pytest.approx(0.1 * max(0.0, 1 - both / 200))
+    assert second["policy_steps"] == 1  # the target has fallen to nothing
+
+
+def test_at_first_the_critic_learns_alone():
+    loop = Loop(config(critic_warmup=1))
+    before = {name: value.clone() for name, value in loop.module.named_parameters()}
+    assert loop.update()["policy_steps"] == 0
+    changed = {name for name, value in loop.module.named_parameters() if not torch.equal(value, before[name])}
+    assert changed and all("critic" in name for name in changed)
+    assert loop.update()["policy_steps"] == 3
+
+
+def test_advantages_are_divided_by_the_floor_at_least():
+    loop = Loop(config(advantage_floor=10.0, num_epochs=1))
+    std = loop.update()["advantage_std"]
+    assert 0 < std < 10
+    assert float(loop.trained["advantages"].std(correction=0)) == pytest.approx(std / 10, rel=1e-4)
 
 
 def test_gradients_are_clipped_apart():
