@@ -20,9 +20,8 @@ from rllib_llm_comm.agents.encoding import (
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.agents.utterance_policy import UtteranceTerms, encode_menu, menu_logits, utterance_terms
 from rllib_llm_comm.envs.interface import ACTION_MASK
-from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE, AdaptedModel, AdapterConfig
-from rllib_llm_comm.language.base_model import BaseModel, load_base_model
+from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resolve_device
 from rllib_llm_comm.language.engines import ENGINES, require_fast
 from rllib_llm_comm.language.features import feature_size
 from rllib_llm_comm.language.generation import Written
@@ -314,18 +313,6 @@ def base_of(settings: LanguageModelSettings) -> BaseModel:
     """
     base = load_base_model(settings.base_model, settings.dtype, resolve_device(settings.device), settings.quantization)
     return base.in_format(settings.prompt_format, settings.prompt_date)
-
-
-def resolve_device(device: str) -> str:
-    """`"auto"` becomes `"cuda"` where this process sees a GPU and `"cpu"` elsewhere; others stay."""
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError(
-            f"`device` is {device!r} but this process sees no GPU; give it one (`num_gpus_per_learner`, "
-            "`num_gpus_per_env_runner`), or set `device` to 'auto' or 'cpu'."
-        )
-    return device
 
 
 def _collect(memo: Memo[torch.Tensor], keys: list[bytes], fresh: Mapping[bytes, torch.Tensor]) -> torch.Tensor:

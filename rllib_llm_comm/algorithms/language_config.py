@@ -13,9 +13,10 @@ from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_LANGUAGE_MODEL_FIELDS = tuple(
+MODEL_SETTINGS = tuple(
     name for name in LanguageModelSettings.names() if name not in ("trainable_roles", "train_critic", "init_seed")
 )
+"""Settings of a language model that a user gives."""
 
 
 class LanguageModelConfigMixin(StrictConfigMixin):
@@ -26,7 +27,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
 
     def _set_language_defaults(self) -> None:
         defaults = LanguageModelSettings().to_dict()
-        for name in _LANGUAGE_MODEL_FIELDS:
+        for name in MODEL_SETTINGS:
             setattr(self, name, defaults[name])
         for name, value in CommunicationSettings().to_dict().items():
             setattr(self, name, value)
@@ -152,7 +153,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
             roles: Adapters that are trained.
             train_critic: True if the critic is trained.
         """
-        values = {name: getattr(self, name) for name in _LANGUAGE_MODEL_FIELDS}
+        values = {name: getattr(self, name) for name in MODEL_SETTINGS}
         return LanguageModelSettings(
             **values, trainable_roles=tuple(roles), train_critic=train_critic, init_seed=self.seed
         )

@@ -106,9 +106,9 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
             critic_warmup: Decisions at the start from which the critic learns alone, >= 0. Default 0; worth an
                 iteration or two where the actor begins with cloned actions and the critic with nothing (ours).
             advantage_floor: Advantages are divided by their standard deviation, but by no less than this, in units of
-                reward, >= 0. Default 0 (common practice), of language models 0.02 (ours). Where rewards are rare, a critic's errors are all that
-                advantages hold until the first one comes; blown up to unit variance they close a policy that has
-                learned nothing, and a floor keeps it open.
+                reward, >= 0. Default 0 (common practice), of language models 0.02 (ours). Where rewards are rare, a
+                critic's errors are all that advantages hold until the first one comes; blown up to unit variance they
+                close a policy that has learned nothing.
             value_clip_mode: `"max"` (default; TWOSOME, common PPO) or `"min"` (the paper's Eq. 5 to the
                 letter).
             clip_param: Largest deviation of the probability ratio from 1, > 0. Default 0.2 (TWOSOME).

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.experiments.experiment_file import Experiment, read_experiment_file
+from rllib_llm_comm.experiments.file_model import with_model
 from rllib_llm_comm.experiments.search_space import search_kind
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
@@ -106,9 +107,8 @@ def open_both(settings: CalibrationSettings) -> tuple[BaseModel, Any]:
     Raises:
         UserError: If one of them is not there.
     """
-    from rllib_llm_comm.agents.language_agent import resolve_device
     from rllib_llm_comm.envs.games import make_env
-    from rllib_llm_comm.language.base_model import check_base_model, load_base_model
+    from rllib_llm_comm.language.base_model import check_base_model, load_base_model, resolve_device
 
     check_base_model(settings.base_model)
     game = make_env(settings.env, **settings.env_config)
@@ -121,7 +121,7 @@ def _stage_of(file: Path, stage: str | None) -> Experiment:
     """The stage of a file that trains a language model to act."""
     found = {
         name: experiment
-        for name, experiment in read_experiment_file(file).experiments.items()
+        for name, experiment in with_model(read_experiment_file(file)).experiments.items()
         if experiment.run not in KINDS and experiment.env is not None and "temperature" in _defaults(experiment)
     }
     listed = ", ".join(found) or "none"

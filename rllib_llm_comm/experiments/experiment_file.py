@@ -10,7 +10,7 @@ import re
 import runpy
 import sys
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from rllib_llm_comm.experiments.console import one_line
 from rllib_llm_comm.experiments.validation import StrictSettings
 from rllib_llm_comm.files import read_text
 
+MODEL = "model"
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w.+-]{0,99}")
 # Keys of still older files and what they are called inside `checkpoint_config`.
 _OLD_CHECKPOINT_KEYS = {
@@ -153,6 +154,7 @@ class ExperimentFile:
         name: Default name of the results' folder.
         experiments: Name -> experiment, in the order of the file.
         checked_by_python: True if the settings come from an `AlgorithmConfig` object of a Python file.
+        model: Settings of the language model of all stages that load one.
         digest: Digest of a Python file's text, which stands for its settings (they may hold objects that have
             no text of their own); empty for YAML and JSON.
     """
@@ -161,6 +163,7 @@ class ExperimentFile:
     experiments: dict[str, Experiment]
     checked_by_python: bool = False
     digest: str = ""
+    model: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_experiment_file(path: Path) -> ExperimentFile:
@@ -172,7 +175,17 @@ def read_experiment_file(path: Path) -> ExperimentFile:
     _require_file(path)
     if path.suffix.lower() == ".py":
         return _read_python(path)
-    return ExperimentFile(path.stem, parse_experiments(load_file(path, or_else=".py"), str(path)))
+    data = load_file(path, or_else=".py")
+    model: dict[str, Any] = {}
+    given = data.get(MODEL) if isinstance(data, Mapping) else None
+    if given is not None and not (isinstance(given, Mapping) and "run" in given):  # a stage may have this name, too
+        if not isinstance(given, Mapping):
+            raise UserError(
+                f"`{MODEL}` in {path} is {shown(given)} but must hold settings of the language model of all stages, "
+                "such as `base_model`, `dtype` and `device`."
+            )
+        model, data = dict(given), {name: spec for name, spec in data.items() if name != MODEL}
+    return ExperimentFile(path.stem, parse_experiments(data, str(path)), model=model)
 
 
 def load_file(path: Path, or_else: str | None = None) -> Any:

@@ -26,6 +26,7 @@ from rllib_llm_comm.experiments import stages_without_tune, tune_stage
 from rllib_llm_comm.experiments.checkpoint_paths import on_this_machine
 from rllib_llm_comm.experiments.console import StoppedError, one_line, out, plain, say, say_stand_ins, short_path
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile
+from rllib_llm_comm.experiments.file_model import with_model
 from rllib_llm_comm.experiments.played_games import check_played_games
 from rllib_llm_comm.experiments.prerequisites import check_base_models
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_runs
@@ -74,6 +75,7 @@ def run_file(
         setting = "--storage-path" if settings.storage_path else f"{name}.storage_path"
         return results_folder(storage, file.name, setting) / name
 
+    file = with_model(file)
     made = make_stages(file.experiments, folder, file.digest, stages_without_tune.config_identity)
     track = tuple(settings.track or ())
     stages = [replace(stage, trust=settings.trust, track=track) for stage in made]

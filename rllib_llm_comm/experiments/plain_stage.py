@@ -19,6 +19,8 @@ class PlainStage(ABC):
 
     name: ClassVar[str]
     takes_env: ClassVar[bool] = False
+    model_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings of the file's `model:` that it takes."""
     stands_in: ClassVar[str] = ""
     """What it is, with a name, if it stands in for what a paper uses."""
 

@@ -75,11 +75,13 @@ def run_study(
     settings = settings or TrainSettings()
     _begin(settings)
     study = read_study(source)
-    experiments = part_of(study, expand(study, settings.experiment_name or source.stem), scenarios, systems)
 
+    from rllib_llm_comm.experiments.file_model import with_model
     from rllib_llm_comm.experiments.pipeline import DEFAULT_STORAGE, run_file
     from rllib_llm_comm.experiments.remote_results import results_folder
 
+    experiments = with_model(expand(study, settings.experiment_name or source.stem))
+    experiments = part_of(study, experiments, scenarios, systems)
     folder = results_folder(settings.storage_path or DEFAULT_STORAGE, experiments.name, "--storage-path")
     failed = run_file(
         experiments, settings, before=lambda: _write_record(study, folder), keep_going=True, after=lambda: after(folder)

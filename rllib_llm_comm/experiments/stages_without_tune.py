@@ -13,7 +13,7 @@ from pydantic import Field
 from rllib_llm_comm.chat.usage import ChatCounters, cost_of, count_scope
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.envs.games import make_env
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.experiments.checkpoint_paths import require_checkpoint
 from rllib_llm_comm.experiments.checkpoint_settings import CheckpointStageSettings
 from rllib_llm_comm.experiments.console import out, say, short_path
@@ -40,6 +40,7 @@ class CollectLabels(PlainStage):
 
     name = "collect_labels"
     takes_env = True
+    model_settings = ("base_model", "dtype", "device")
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
         """Checks the keys against the collector's parameters."""
@@ -55,7 +56,8 @@ class CollectLabels(PlainStage):
             check_type(f"{stage.name}.config.{key}", value, parameters[key])
         if stage.experiment.env is None:
             raise UserError(f"`{stage.name}.env` is missing; say where labels are collected.")
-        from rllib_llm_comm.language.base_model import check_base_model
+        from rllib_llm_comm.language.base_model import check_base_model, resolve_device
+        from rllib_llm_comm.language.precision import DTYPE_NAMES
         from rllib_llm_comm.teachers.base import make_teacher
         from rllib_llm_comm.teachers.collect_labels import check_limits
 
@@ -64,6 +66,8 @@ class CollectLabels(PlainStage):
         check_limits(config, f"{stage.name}.config.")
         if config.get("policy", "base") == "base" and config.get("base_model") not in unresolved:
             check_base_model(config.get("base_model", "embedded"))
+            require_choice(f"{stage.name}.config.dtype", config.get("dtype", "float32"), DTYPE_NAMES)
+            resolve_device(config.get("device", "cpu"))
         make_teacher(config.get("teacher", "scripted"))
 
     def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -103,6 +103,7 @@ class Study(StrictSettings):
 
     Attributes:
         title: Heading of the report.
+        model: Settings of the language model of all stages that load one (`file_model`).
         env: Environment id of all runs.
         scenarios: Name -> settings of the environment.
         shared: Stages that run once per scenario before the systems, such as labels and the message adapter.
@@ -115,6 +116,7 @@ class Study(StrictSettings):
     """
 
     title: str = "Study"
+    model: dict[str, Any] = Field(default_factory=dict)
     env: str = Field(min_length=1, examples=["env: rllib_llm_comm/overcooked_text-v0"])
     scenarios: dict[str, dict[str, Any]] = Field(min_length=1, examples=["scenarios: {B: {map_name: B}}"])
     shared: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -200,7 +202,7 @@ def expand(study: Study, name: str) -> ExperimentFile:
                     stage_name(scenario, key, suffix),
                     {"run": "evaluate", "config": {"checkpoint": checkpoint, **settings}},
                 )
-    return ExperimentFile(name, experiments)
+    return ExperimentFile(name, experiments, model=study.model)
 
 
 def part_of(

@@ -416,6 +416,18 @@ def check_quantization(quantization: str) -> None:
         )
 
 
+def resolve_device(device: str) -> str:
+    """`"auto"` becomes `"cuda"` where this process sees a GPU and `"cpu"` elsewhere; others stay."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(
+            f"`device` is {device!r} but this process sees no GPU; give it one (`num_gpus_per_learner`, "
+            "`num_gpus_per_env_runner`), or set `device` to 'auto' or 'cpu'."
+        )
+    return device
+
+
 def torch_device(device: str) -> torch.device:
     """A torch device by its name.
 

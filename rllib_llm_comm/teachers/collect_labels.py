@@ -65,6 +65,8 @@ def collect_labels(
     max_labels_per_prompt: int = 3,
     policy: str = "base",
     base_model: str = "embedded",
+    dtype: str = "float32",
+    device: str = "cpu",
     random_share: float = 0.25,
     teacher_share: float = 0.5,
     num_envs: int = 16,
@@ -88,6 +90,8 @@ def collect_labels(
         max_labels_per_prompt: Most different messages kept of one observation.
         policy: `"base"`: the base model plays (Verco); `"random"`: every allowed action is as likely.
         base_model: The language model of `policy="base"`.
+        dtype: `"float32"`, `"bfloat16"` or `"float16"`: how its weights are held.
+        device: Where it computes: `"cpu"`, `"cuda"`, ... or `"auto"` (a GPU where this process sees one).
         random_share: Share of actions that are drawn uniformly instead, so that more states are met. 0 in the
             paper; 0.25 (ours).
         teacher_share: Share of actions in which the teacher's own advice is followed, if it has one, so that late
@@ -118,6 +122,7 @@ def collect_labels(
         "max_labels_per_prompt": max_labels_per_prompt,
         "policy": policy,
         "base_model": base_model,
+        "dtype": dtype,
         "shares": [random_share, teacher_share],
         "num_envs": num_envs,
         "max_message_words": max_message_words,
@@ -130,7 +135,12 @@ def collect_labels(
         return _take_recorded(store, teacher, settings, recorded)
     teacher.keep_answers(store.folder / ANSWERS)
     collector = _Collector(
-        store, teacher, settings, _player(policy, base_model), (random_share, teacher_share), max_empty_moments
+        store,
+        teacher,
+        settings,
+        _player(policy, base_model, dtype, device),
+        (random_share, teacher_share),
+        max_empty_moments,
     )
     while store.labels < target_labels and collector.decisions < max_decisions:
         collector.play_round(target_labels, progress)
@@ -190,12 +200,12 @@ def check_limits(settings: Mapping[str, Any], prefix: str = "") -> None:
             raise UserError(f"`{prefix}{name}` is {share!r} but must be between 0 and 1.")
 
 
-def _player(policy: str, base_model: str) -> Any:
+def _player(policy: str, base_model: str, dtype: str, device: str) -> Any:
     if policy == "random":
         return None
     from rllib_llm_comm.teachers.initial_policy import InitialPolicy
 
-    return InitialPolicy(base_model)
+    return InitialPolicy(base_model, dtype=dtype, device=device)
 
 
 class _Collector:

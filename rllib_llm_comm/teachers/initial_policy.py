@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.language.adapters import AdaptedModel
-from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.base_model import load_base_model, resolve_device
 from rllib_llm_comm.language.prompts import action_prompt
 from rllib_llm_comm.language.scoring import score_texts
 
@@ -20,14 +20,18 @@ class InitialPolicy:
     Scores of a text are computed once: the base model never changes.
     """
 
-    def __init__(self, base_model: str = "embedded", temperature: float = 1.0) -> None:
+    def __init__(
+        self, base_model: str = "embedded", temperature: float = 1.0, dtype: str = "float32", device: str = "cpu"
+    ) -> None:
         """Loads the base model.
 
         Args:
             base_model: `"embedded"`, a path or a hub id.
             temperature: Scores are divided by it before the softmax.
+            dtype: As of `LanguageModelSettings`, like the next one.
+            device: A torch device, or `"auto"`.
         """
-        self._model = AdaptedModel(load_base_model(base_model))
+        self._model = AdaptedModel(load_base_model(base_model, dtype, resolve_device(device)))
         self._temperature = temperature
         self._known: dict[tuple[Any, ...], np.ndarray] = {}
 
@@ -47,6 +51,6 @@ class InitialPolicy:
     def _score(self, keys: Sequence[tuple[Any, ...]]) -> None:
         with torch.no_grad():
             scores = score_texts(self._model, [(action_prompt(t), c, m) for t, c, m in keys], role=None)
-        for key, row in zip(keys, (scores.double() / self._temperature).softmax(-1).numpy(), strict=True):
+        for key, row in zip(keys, (scores.double() / self._temperature).softmax(-1).cpu().numpy(), strict=True):
             chances = row[: len(key[1])]
             self._known[key] = chances / chances.sum()

@@ -9,9 +9,10 @@ from toys import batch_of, language_model, randomise
 
 from rllib_llm_comm.agents.bounded_cache import Memo
 from rllib_llm_comm.agents.encoding import ObservationEncoder, TextObservation
-from rllib_llm_comm.agents.language_agent import LLMCommCore, resolve_device
+from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.settings import LanguageModelSettings
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.base_model import resolve_device
 from rllib_llm_comm.language.plain_scoring import plain_scores
 from rllib_llm_comm.language.prompts import message_prompt
 
