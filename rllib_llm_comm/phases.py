@@ -1,4 +1,4 @@
-"""Time per phase of a training iteration in seconds, counted in the process that spends it."""
+"""Time per phase of a training iteration in seconds, and tokens, counted in the process that spends them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 ENV, TEXT, MESSAGES, SCORING, FEATURES, UPDATE = "env", "text", "messages", "scoring", "features", "update"
 PHASE_SECONDS = "phase_seconds"
+TOKENS, GPU_MEMORY = "tokens", "gpu_memory_gb"
 PHASES = (ENV, TEXT, MESSAGES, SCORING, FEATURES, UPDATE)
 
 
@@ -24,6 +26,7 @@ class PhaseClock:
         self._running: list[str] = []
         self._since = 0.0
         self._whole = 0
+        self._tokens = 0
 
     @contextmanager
     def __call__(self, phase: str, whole: bool = False) -> Iterator[None]:
@@ -53,6 +56,15 @@ class PhaseClock:
         self._seconds.clear()
         return taken
 
+    def read(self, tokens: int) -> None:
+        """Counts tokens that the language model computes, those that fill up a row included."""
+        self._tokens += tokens
+
+    def take_tokens(self) -> int:
+        """The tokens since the last call."""
+        tokens, self._tokens = self._tokens, 0
+        return tokens
+
     def _book(self) -> None:
         now = time.perf_counter()
         if self._running:
@@ -62,3 +74,20 @@ class PhaseClock:
 
 phase = PhaseClock()
 """The clock of this process."""
+
+
+def log_cost(logger: Any, place: tuple[str, ...] = ()) -> None:
+    """Logs what a process spent since the last call: seconds of phases, tokens, and its peak of GPU memory so far.
+
+    Args:
+        logger: RLlib's logger of the process.
+        place: Keys above these results.
+    """
+    import torch
+
+    for name, seconds in phase.take().items():
+        logger.log_value((*place, PHASE_SECONDS, name), seconds, reduce="sum")
+    if tokens := phase.take_tokens():
+        logger.log_value((*place, TOKENS), tokens, reduce="lifetime_sum")
+    if torch.cuda.is_available():
+        logger.log_value((*place, GPU_MEMORY), torch.cuda.max_memory_allocated() / 1e9, reduce="max")

@@ -1,4 +1,4 @@
-"""Callback that logs the seconds of every phase of an iteration."""
+"""Callback that logs what an iteration costs: seconds of every phase, tokens, GPU memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core import ALL_MODULES
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS
 
-from rllib_llm_comm.phases import PHASE_SECONDS, PHASES, phase
+from rllib_llm_comm.phases import GPU_MEMORY, PHASE_SECONDS, PHASES, TOKENS, log_cost
 
 
 class PhaseSeconds(RLlibCallback):
@@ -24,17 +24,24 @@ class PhaseSeconds(RLlibCallback):
 
     Seconds of several EnvRunners or Learners are added up, so with many they may exceed the iteration's own.
 
+    At the top of the result stand `tokens`, those that the language model has computed since the training began (what
+    fills up a row included), and `gpu_memory_gb`, the peak of the process that took most.
+
     `Verco` adds this callback by itself; the learner's part is logged by `MultiAgentPPOLearner`.
     """
 
     def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
         """Logs a roll-out in the process in which it ran."""
-        for name, seconds in phase.take().items():
-            metrics_logger.log_value((PHASE_SECONDS, name), seconds, reduce="sum")
+        log_cost(metrics_logger)
 
     def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
         """Adds up roll-out and update."""
         result[PHASE_SECONDS] = phase_seconds(result)
+        parts = (result.get(ENV_RUNNER_RESULTS, {}), result.get(LEARNER_RESULTS, {}).get(ALL_MODULES, {}))
+        if tokens := sum(int(part.get(TOKENS, 0)) for part in parts):
+            result[TOKENS] = tokens
+        if memory := max(float(part.get(GPU_MEMORY, 0.0)) for part in parts):
+            result[GPU_MEMORY] = memory
 
 
 def phase_seconds(result: dict[str, Any]) -> dict[str, float]:

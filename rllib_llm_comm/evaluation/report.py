@@ -25,6 +25,7 @@ from rllib_llm_comm.evaluation.statistics import (
     probability_of_improvement,
 )
 from rllib_llm_comm.evaluation.study_cost import cost_rows
+from rllib_llm_comm.evaluation.study_curves import RUN_COSTS
 from rllib_llm_comm.evaluation.study_results import (
     FIGURES,
     RESULTS,
@@ -52,7 +53,7 @@ def summarise(results: StudyResults) -> dict[str, Any]:
         (returns of systems that were judged in all of several scenarios: runs are drawn within each, so that all count
         the same), and per scenario `settings`, `shuffled` (whether messages were, anywhere), `systems` (label, seeds,
         figures per evaluation, how it compares with the baseline, decisions until a return of 1 that lasts, most
-        frequent messages), `sentences`, and `cost` where chat models were asked.
+        frequent messages, what a run took), `sentences`, and `cost` where chat models were asked.
     """
     scenarios: dict[str, dict[str, Any]] = {}
     for scenario, systems in results.scenarios.items():
@@ -177,6 +178,8 @@ def _system(system: SystemResults, base: SystemResults, shuffled: bool) -> dict[
             "probability_of_improvement": probability_of_improvement(ours, other).rounded(),
         }
     told.update(_reached(system))
+    if took := _took(system):
+        told["took"] = took
     return told
 
 
@@ -193,6 +196,12 @@ def _reached(system: SystemResults) -> dict[str, Any]:
         "decisions_to_return_1": middle if np.isfinite(middle) else None,
         "runs_to_return_1": [int(np.isfinite(points).sum()), len(points)],
     }
+
+
+def _took(system: SystemResults) -> dict[str, float]:
+    """What a run took in the mean over seeds, as far as all of them counted it."""
+    names = [name for name in RUN_COSTS if system.curves and all(name in curve.cost for curve in system.curves)]
+    return {name: round(float(np.mean([curve.cost[name] for curve in system.curves])), 2) for name in names}
 
 
 def _reached_text(told: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from rllib_llm_comm.evaluation.curve_rows import read_rows
 from rllib_llm_comm.evaluation.json_file import JsonValue, damaged
 
 METRICS = ("return", "success_rate", "length", "entropy", "message_words", "score")
+RUN_COSTS = {"seconds": "time_total_s", "decisions": "decisions", "tokens": "tokens", "gpu_memory_gb": "gpu_memory_gb"}
+"""What a run takes -> its key in a training result."""
 # Only games with soups have them, and reports of earlier versions have not.
 _IF_ANY = ("score",)
 # A mean over fewer episodes says little, and the quickest end first.
@@ -33,11 +35,13 @@ class Curve:
         seed: Its seed.
         decisions: Decisions of all agents so far, per iteration; ascending, one per iteration.
         values: Metric -> one value per iteration, NaN where there is none (yet); `score` only where the game has one.
+        cost: What the whole run took, as far as it was counted: `COSTS` -> amount.
     """
 
     seed: int
     decisions: list[float]
     values: dict[str, list[float]]
+    cost: dict[str, float] = field(default_factory=dict)
 
 
 def kept_curve(curve: JsonValue) -> Curve:
@@ -61,7 +65,8 @@ def kept_curve(curve: JsonValue) -> Curve:
             raise damaged(curve.file, what, curve.remedy)
         numbers = [math.nan if value.content is None else value.number() for value in told]
         values[metric] = [numbers[place] for place in current]
-    return Curve(curve["seed"].whole(), [decisions[place] for place in current], values)
+    cost = {name: curve["cost"][name].number() for name in RUN_COSTS if "cost" in curve and name in curve["cost"]}
+    return Curve(curve["seed"].whole(), [decisions[place] for place in current], values, cost)
 
 
 def _current(decisions: Sequence[float]) -> list[int]:
@@ -104,6 +109,7 @@ def read_curve(path: Path) -> Curve:
     decisions: list[float] = []
     values: dict[str, list[float]] = {name: [] for name in METRICS}
     seed = 0
+    result: dict[str, Any] = {}
     for result in read_rows(path):
         seed = int(result.get("config", {}).get("seed") or 0)
         runners = result.get("env_runners", {})
@@ -122,7 +128,8 @@ def read_curve(path: Path) -> Curve:
     for name in _IF_ANY:
         if not np.isfinite(values[name]).any():
             del values[name]
-    return Curve(seed, decisions, values)
+    cost = {name: float(result[key]) for name, key in RUN_COSTS.items() if isinstance(result.get(key), int | float)}
+    return Curve(seed, decisions, values, cost)
 
 
 def _return_of(runners: Mapping[str, Any]) -> Any:

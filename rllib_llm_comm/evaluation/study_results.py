@@ -155,6 +155,11 @@ def read_results(folder: Path) -> StudyResults:
 def to_plain(results: StudyResults) -> dict[str, Any]:
     """Everything that a report is made of as values for JSON (a missing figure is null)."""
     plain: dict[str, Any] = _without_nan(asdict(results))
+    for systems in plain["scenarios"].values():
+        for system in systems.values():
+            for curve in system["curves"]:
+                if not curve["cost"]:  # of runs that did not count
+                    del curve["cost"]
     return plain if results.cost else {name: value for name, value in plain.items() if name != "cost"}
 
 

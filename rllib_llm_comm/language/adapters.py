@@ -29,6 +29,7 @@ from rllib_llm_comm.language.llama import LlamaAdapter, LlamaDecoder, Lora, llam
 from rllib_llm_comm.language.prefix_cache import PrefixCache, Prefixes
 from rllib_llm_comm.language.static_decoding import StaticWriters
 from rllib_llm_comm.language.weights import read_weights
+from rllib_llm_comm.phases import phase
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.trunk import Trunk
@@ -298,6 +299,7 @@ class AdaptedModel:
             position_ids: (B, T); default 0, 1, 2, ...
             cache: Keys and values of what was read before, to which these are added.
         """
+        phase.read(input_ids.numel())
         inputs: dict[str, Any] = {"attention_mask": attention_mask, "position_ids": position_ids}
         if self._trunk is None:
             inputs["input_ids"] = input_ids

@@ -19,6 +19,7 @@ import torch
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.llama import LlamaDecoder, LlamaWeights, Lora
+from rllib_llm_comm.phases import phase
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +164,7 @@ class StaticWriter:
             else:
                 self._graph.replay()
         steps = int(self._count)
+        phase.read(ids.size + self.rows * (steps - 1))
         return [row[:steps] for row in self._written[:count].tolist()]
 
     def _step(self) -> None:

@@ -30,7 +30,7 @@ from rllib_llm_comm.learners.message_kl_coeff import adapted_kl_coeff, first_kl_
 from rllib_llm_comm.learners.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
 from rllib_llm_comm.modules.llm_comm import UTTERANCE_ENTROPY, UTTERANCE_KL, UTTERANCE_LOG_PROBS
-from rllib_llm_comm.phases import PHASE_SECONDS, UPDATE, phase
+from rllib_llm_comm.phases import UPDATE, log_cost, phase
 
 logger = logging.getLogger(__name__)
 
@@ -410,8 +410,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         self._adapt_message_kl()
         for module_id, count in self._minibatches.items():
             self._log(module_id, minibatches=count, policy_steps=self._policy_steps[module_id])
-        for name, seconds in phase.take().items():
-            self.metrics.log_value((ALL_MODULES, PHASE_SECONDS, name), seconds, reduce="sum")
+        log_cost(self.metrics, (ALL_MODULES,))
 
     def _log(self, module_id: ModuleID, **values: Any) -> None:
         detached = {k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in values.items()}

@@ -60,8 +60,11 @@ def test_runners_and_learners(runners, learners, message_source):
         )
         expected = load_policy(message_source).core.write_messages(["you see red. i say:"])
         assert spoken == [expected] * max(1, runners)
+        tokens = 0
         for _ in range(2):
             results = algo.train()
+            assert results["tokens"] > tokens + results["env_runners"]["num_module_steps_sampled"]["shared"]
+            tokens = results["tokens"]
             learned = results["learners"]["shared"]
             assert float(learned["ratio_first_minibatch"]) < 1e-5
             assert results["env_runners"]["message_words"] > 0

@@ -49,6 +49,9 @@ def evaluation(value, said=()):
 def result(iteration, seed):
     return {
         "config": {"seed": seed},
+        "time_total_s": 10.0 * iteration,
+        "decisions": 200 * iteration,
+        "tokens": 5000 * iteration + seed,
         "env_runners": {
             "num_agent_steps_sampled_lifetime": {"a": 100 * iteration, "b": 100 * iteration},
             "num_episodes_lifetime": 20 * iteration,
@@ -157,6 +160,13 @@ def test_a_report_can_be_made_again_from_what_it_kept(folder):
     write_report(kept, folder / "again")
     for name in ("report.html", "report.md", "report.json", "results.json", "one_curves.png"):
         assert (folder / "again" / name).read_bytes() == (folder / "report" / name).read_bytes(), name
+
+
+def test_what_a_run_took_is_told(folder):
+    path = write_report(read_results(folder), folder / "report")
+    told = json.loads((folder / "report" / "report.json").read_text())["scenarios"]["one"]["systems"]["good"]
+    assert told["took"] == {"seconds": 40.0, "decisions": 800.0, "tokens": 20001.5}
+    assert "20,002" in path.read_text() and "20,002" in (folder / "report" / "report.md").read_text()
 
 
 def drop(*place):
