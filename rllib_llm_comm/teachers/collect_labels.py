@@ -15,6 +15,7 @@ from rllib_llm_comm.teachers.collection import (
     CollectionReport,
     Collector,
     Game,
+    TeacherInCollection,
     check_limits,
     env_text,
     random_action,
@@ -158,37 +159,20 @@ class _LabelCollector(Collector):
         max_empty_moments: int,
     ) -> None:
         super().__init__(store, settings)
-        self._teacher, self._player = teacher, player
+        self._teacher, self._player = (
+            TeacherInCollection(teacher, settings["max_message_words"], max_empty_moments),
+            player,
+        )
         self._shares = shares
-        self._empty, self._most_empty = 0, max_empty_moments
         self._row = {"teacher": teacher.name, "env": env_text(settings)}
 
     def decide(self, games: list[Game], rng: np.random.Generator) -> list[dict[str, int]]:
         for game in games:
-            self._label(game, rng)
+            for agent, message in self._teacher.messages(game, self.store, rng).items():
+                if message:
+                    prompt = str(game.observations[agent]["text"])
+                    self.store.add({"prompt": prompt, "message": message, **game.place(agent), **self._row})
         return self._act(games, rng)
-
-    def _label(self, game: Game, rng: np.random.Generator) -> None:
-        request = game.request()
-        messages = self._teacher.messages(request, rng=rng) if game.choosing else {}
-        if game.choosing:
-            self._watch(messages)
-        for agent in game.choosing:
-            message = limit_words(messages.get(agent, ""), self.settings["max_message_words"])
-            if message:
-                prompt = request.observations[agent]
-                self.store.add({"prompt": prompt, "message": message, **game.place(agent), **self._row})
-
-    def _watch(self, messages: Mapping[str, str]) -> None:
-        """Gives up a teacher that says nothing."""
-        self._empty = 0 if any(messages.values()) else self._empty + 1
-        if self._empty >= self._most_empty:
-            counts = ", ".join(f"{name} {count}" for name, count in getattr(self._teacher, "counts", {}).items())
-            raise UserError(
-                f"`teacher` {self._teacher.name!r} gave no label in {self._empty} moments in a row"
-                f"{f' ({counts})' if counts else ''}; {self.store.labels} labels are kept in "
-                f"{str(self.store.folder)!r}. Mend the teacher, or raise `max_empty_moments`, and call again."
-            )
 
     def _act(self, games: list[Game], rng: np.random.Generator) -> list[dict[str, int]]:
         actions: list[dict[str, int]] = [{} for _ in games]
@@ -198,7 +182,7 @@ class _LabelCollector(Collector):
                 draw = rng.random()
                 choice: int | None = None
                 if draw < self._shares[1]:
-                    choice = self._teacher.advise(game.env.unwrapped, agent)
+                    choice = self._teacher.teacher.advise(game.env.unwrapped, agent)
                 if choice is None and (self._player is None or draw >= 1.0 - self._shares[0]):
                     choice = random_action(game.observations[agent], rng)
                 if choice is None:

@@ -14,7 +14,8 @@ from rllib_llm_comm.envs.game_contract import GameContract
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.envs.interface import asked, teacher_state
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.teachers.base import TeacherRequest
+from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
 from rllib_llm_comm.teachers.label_store import LabelStore
 
 Progress = Callable[[int, int], None]
@@ -76,16 +77,51 @@ class Game:
         step = int(self.infos.get(agent, {}).get("game_step", 0))
         return {"agent": agent, "episode": self.episode, "game_step": step}
 
-    def request(self) -> TeacherRequest:
-        """The moment as a teacher is asked about it."""
-        game = self.env.unwrapped
-        return TeacherRequest(
-            agents=tuple(self.observations),
-            observations={agent: str(seen["text"]) for agent, seen in self.observations.items()},
-            task=getattr(game, "task", ""),
-            brief=getattr(game, "brief", ""),
-            state=teacher_state(game),
+
+class TeacherInCollection:
+    """Asks a teacher at the moments of a collection.
+
+    Args:
+        teacher: The teacher.
+        max_words: Longer messages are cut.
+        max_empty: Gives up when it said nothing in so many moments in a row.
+    """
+
+    def __init__(self, teacher: Teacher, max_words: int, max_empty: int) -> None:
+        self.teacher, self._max_words = teacher, max_words
+        self._empty, self._most_empty = 0, max_empty
+
+    def messages(self, game: Game, store: LabelStore, rng: np.random.Generator) -> dict[str, str]:
+        """What the agents that have to choose should say; empty texts where it has no word for one.
+
+        Args:
+            game: The game.
+            store: Where the rows so far are, in the message of the error.
+            rng: Chooses wordings.
+
+        Raises:
+            UserError: If it seems dead or useless.
+        """
+        if not game.choosing:
+            return {}
+        made = game.env.unwrapped
+        request = TeacherRequest(
+            agents=tuple(game.observations),
+            observations={agent: str(seen["text"]) for agent, seen in game.observations.items()},
+            task=getattr(made, "task", ""),
+            brief=getattr(made, "brief", ""),
+            state=teacher_state(made),
         )
+        said = self.teacher.messages(request, rng=rng)
+        self._empty = 0 if any(said.values()) else self._empty + 1
+        if self._empty >= self._most_empty:
+            counts = ", ".join(f"{name} {count}" for name, count in getattr(self.teacher, "counts", {}).items())
+            raise UserError(
+                f"`teacher` {self.teacher.name!r} gave no label in {self._empty} moments in a row"
+                f"{f' ({counts})' if counts else ''}; {store.labels} {store.form.name} are kept in "
+                f"{str(store.folder)!r}. Mend the teacher, or raise `max_empty_moments`, and call again."
+            )
+        return {agent: limit_words(said.get(agent, ""), self._max_words) for agent in game.choosing}
 
 
 class Collector(ABC):
@@ -151,9 +187,7 @@ class Collector(ABC):
         self.store.flush(self._state(), complete=complete)
         episodes = self.round * len(self._envs)
         folder = str(self.store.folder)
-        return CollectionReport(
-            self.store.labels, self.store.prompts, self.decisions, episodes, complete, folder
-        )
+        return CollectionReport(self.store.labels, self.store.prompts, self.decisions, episodes, complete, folder)
 
     def _state(self) -> dict[str, int]:
         """The round and decision from which a collection goes on."""

@@ -53,6 +53,13 @@ class RowForm:
         """All columns."""
         return (*self.learned, "agent", "episode", "game_step", self.author, "env")
 
+    @property
+    def columns_in_words(self) -> str:
+        """What a file must have."""
+        if not self.counted:
+            return f"texts in the columns {' and '.join(self.learned)}"
+        return f"texts in the columns {', '.join(self.prompt)} and whole numbers in {self.answer}"
+
 
 LABELS = RowForm("labels", "collect_labels", ("prompt",), "message", "teacher")
 # `heard` is a JSON object of speaker to message, `candidates` a JSON list of the allowed phrases, `chosen` an index of it.
