@@ -117,6 +117,9 @@ def _policy(path: Any) -> list[str]:
     return stand_ins(withhold(read_manifest(find_policy(path)))) if there else []
 
 
+_POLICIES = (
+    "action_checkpoint", "checkpoint", "message_checkpoint", "officer", "partners", "policy", "pool", "restore",
+)  # fmt: skip
 _READERS: Mapping[Any, Callable[[Any], Any]] = {
     "base_model": _base_model,
     "teacher": _teacher,
@@ -124,9 +127,6 @@ _READERS: Mapping[Any, Callable[[Any], Any]] = {
     "cloned_from": _cloned,
     "planner": _planner,
     "chat": _chat,
-    **dict.fromkeys(
-        ("action_checkpoint", "checkpoint", "message_checkpoint", "officer", "partners", "policy", "pool", "restore"),
-        _policy,
-    ),
+    **dict.fromkeys(_POLICIES, _policy),
 }
 """Setting -> the reader of its value."""

@@ -50,13 +50,13 @@ class ActionSFTConfig(AdapterSFTConfig):
         super().validate()
         if self.lora_dropout:
             raise UserError(
-                f"`lora_dropout` is {self.lora_dropout!r}, but ActionSFT learns the scores that the policy plays by, which "
-                "know no dropout; set it to 0."
+                f"`lora_dropout` is {self.lora_dropout!r}, but ActionSFT learns the scores that the policy plays by, "
+                "which know no dropout; set it to 0."
             )
         if self.messages == "student" and not self.message_checkpoint:
             raise UserError(
-                "`messages` is 'student' but `message_checkpoint` is not set, and ActionSFT trains no messages; set it to "
-                "a checkpoint of MessageSFT, or `messages` to 'none'."
+                "`messages` is 'student' but `message_checkpoint` is not set, and ActionSFT trains no messages; set it "
+                "to a checkpoint of MessageSFT, or `messages` to 'none'."
             )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
@@ -159,7 +159,7 @@ class AdapterSFT(PolicyCheckpointMixin, Algorithm):
 
     results: ClassVar[str]
     authors: ClassVar[str]
-    known_authors: ClassVar[Sequence[str]]
+    known_authors: ClassVar[Iterable[str]]
 
     def encoder(self) -> Encode:
         """Encodes rows."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -105,7 +105,7 @@ class LearnedRows(OfflineData):
         os.environ.setdefault("RAY_DATA_PARQUET_FOOTER_NUM_ACTORS", "1")
         super().__init__(config)
 
-    def load(self, encode: Encode, held_out_share: float, known: Sequence[str]) -> RowSet:
+    def load(self, encode: Encode, held_out_share: float, known: Iterable[str]) -> RowSet:
         """Reads, de-duplicates, splits and encodes the rows.
 
         Args:
@@ -132,8 +132,8 @@ class LearnedRows(OfflineData):
             if not env and _ENV in batch and len(batch[_ENV]):
                 env = _read_json(batch[_ENV][0])
             kinds = [int if form.counted and name == form.answer else str for name in form.learned]
-            columns = [map(kind, batch[name]) for kind, name in zip(kinds, form.learned, strict=True)]
-            rows.update(zip(*columns, strict=True))
+            read = [map(kind, batch[name]) for kind, name in zip(kinds, form.learned, strict=True)]
+            rows.update(zip(*read, strict=True))
         ordered = sorted(rows)  # files are read side by side and come in any order, but a seed fixes what is learned
         train = [row for row in ordered if not is_held_out(row[0], held_out_share)]
         held_out = [row for row in ordered if is_held_out(row[0], held_out_share)]
@@ -146,11 +146,11 @@ class LearnedRows(OfflineData):
         for *prompt, answer in held_out:
             answers.setdefault(tuple(prompt) if len(prompt) > 1 else prompt[0], []).append(answer)
         logger.info("%d distinct %s, of which %d are held out", len(rows), form.name, len(held_out))
-        encoded = [
-            encode(dict(zip(form.learned, zip(*part, strict=True), strict=True))) if part else {}
-            for part in (train, held_out)
-        ]
-        return RowSet(encoded[0], encoded[1], answers, env, sorted(authors & {*known}))
+        arrays = []
+        for part in (train, held_out):
+            columns = dict(zip(form.learned, zip(*part, strict=True), strict=True)) if part else {}
+            arrays.append(encode(columns) if part else {})
+        return RowSet(*arrays, answers, env, sorted(authors & {*known}))
 
     def _batches(self) -> Iterator[dict[str, np.ndarray]]:
         # Reading a few rows is not worth a dozen lines on the terminal.

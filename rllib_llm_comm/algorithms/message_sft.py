@@ -89,7 +89,7 @@ class MessageSFT(AdapterSFT):
     messages), `same_request` (asks for the same thing), `judged`; with `message_samples`.
     """
 
-    results, authors = "message_sft", "taught_by"
+    results, authors, known_authors = "message_sft", "taught_by", TEACHERS
 
     @classmethod
     @override(Algorithm)
@@ -100,7 +100,6 @@ class MessageSFT(AdapterSFT):
     @override(Algorithm)
     def setup(self, config: AlgorithmConfig) -> None:
         """Builds the Learners and reads the labels."""
-        self.known_authors = tuple(TEACHERS)  # users register their own
         super().setup(config)
         self._judged: tuple[int, dict[str, float], list[dict[str, str]]] = (-1, {}, [])
 

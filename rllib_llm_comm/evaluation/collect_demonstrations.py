@@ -81,8 +81,8 @@ def collect_demonstrations(
             `"module:function"`, or a mapping with `policy` and `habit`, `greedy` or `unstuck` of `PartnerSettings` (of
             a checkpoint the most likely action is taken unless `greedy` is false). Or `{"sessions": [...], "names":
             [...]}`: people in sessions of `rllib play --record`; or `{"chat": {...}}`: a chat model, as of `open_chat`.
-        messages: What is heard before a choice: `"none"` (default), `"own"`: what the player itself says (a checkpoint's
-            messages, those of people), or `"teacher"`: what `teacher` says in each agent's place.
+        messages: What is heard before a choice: `"none"` (default), `"own"`: what the player itself says (messages of a
+            checkpoint or of people), or `"teacher"`: what `teacher` says in each agent's place.
         teacher: With `messages="teacher"`: a teacher's name, or a dict with `name` and its settings.
         target_demonstrations: Ends when so many rows are there, >= 1; 2000 (ours).
         max_decisions: Ends after so many decisions at the latest. With a larger number it goes on.
@@ -350,9 +350,9 @@ class _Demonstrations(Collector):
         if self._chat is not None:
             advised = []
             for own in seen:
-                made = self._chat.act(own)
+                decided = self._chat.act(own)
                 ways = self._chat.understood
-                advised.append({a: None if ways[str(a)] == "fallback" else one.choice for a, one in made.items()})
+                advised.append({a: None if ways[str(a)] == "fallback" else one.choice for a, one in decided.items()})
             return advised
         assert self._partner is not None
         asks = [(game.memory, own) for game, own in zip(games, seen, strict=True)]
@@ -396,7 +396,9 @@ def _of_session(
     try:
         for episode in session.episodes:
             for moment, observations, _, _ in moments_again(game, episode):
-                for agent, person in (moment.people if moment else {}).items():
+                if moment is None:
+                    break
+                for agent, person in moment.people.items():
                     if agent not in moment.actions or person.forced or (who.names and person.name not in who.names):
                         continue
                     told = moment.agents[agent].get("heard", {}) if heard else {}

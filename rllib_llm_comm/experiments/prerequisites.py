@@ -80,8 +80,8 @@ def check_base_models(stages: Mapping[str, tuple[str, Mapping[str, str], Mapping
             # Two paths, or a path and a hub id, may be the same model.
             if other != base and {other, base} & set(KNOWN):
                 raise UserError(
-                    f"`{name}.config.base_model` is {base!r}, but the {role} adapter that it takes over from `{source}` "
-                    f"is trained on {other!r}; give both stages the same."
+                    f"`{name}.config.base_model` is {base!r}, but the {role} adapter that it takes over from "
+                    f"`{source}` is trained on {other!r}; give both stages the same."
                 )
 
 

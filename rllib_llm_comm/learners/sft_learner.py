@@ -20,8 +20,8 @@ from rllib_llm_comm.modules.llm_comm import MESSAGE_HITS, MESSAGE_LOG_PROBS
 
 
 class SFTLearner(WholeEpochsMixin, TorchLearner):
-    """Minimises the cross entropy of label messages behind their prompts: the mean over the tokens of a minibatch. Or that
-    of demonstrated actions among the allowed candidates, scored as the policy scores them: the mean over the rows.
+    """Minimises the cross entropy of what was recorded: of label messages behind their prompts the mean over the tokens
+    of a minibatch; of actions among the allowed candidates, scored as the policy scores them, the mean over the rows.
 
     Settings read from the config: `lr`, `anneal`, `grad_clip`.
     """

@@ -159,11 +159,8 @@ class _LabelCollector(Collector):
         max_empty_moments: int,
     ) -> None:
         super().__init__(store, settings)
-        self._teacher, self._player = (
-            TeacherInCollection(teacher, settings["max_message_words"], max_empty_moments),
-            player,
-        )
-        self._shares = shares
+        self._teacher = TeacherInCollection(teacher, settings["max_message_words"], max_empty_moments)
+        self._player, self._shares = player, shares
         self._row = {"teacher": teacher.name, "env": env_text(settings)}
 
     def decide(self, games: list[Game], rng: np.random.Generator) -> list[dict[str, int]]:

@@ -62,7 +62,7 @@ class RowForm:
 
 
 LABELS = RowForm("labels", "collect_labels", ("prompt",), "message", "teacher")
-# `heard` is a JSON object of speaker to message, `candidates` a JSON list of the allowed phrases, `chosen` an index of it.
+# `heard` is a JSON object of speaker to message, `candidates` a JSON list of the allowed phrases, `chosen` an index.
 DEMONSTRATIONS = RowForm(
     "demonstrations", "collect_demonstrations", ("text", "subgoal", "heard", "candidates"), "chosen", "player", True
 )
