@@ -58,8 +58,8 @@ def read_demonstration(
     if not good or not 0 <= chosen < len(phrases):
         raise UserError(
             f"`input_` has a row with `heard` {heard[:100]!r}, `candidates` {candidates[:100]!r} and `chosen` {chosen} "
-            "instead of a JSON object of speaker to message, a JSON list of phrases, and the index of one of them; give "
-            "Parquet files as `collect_demonstrations` writes them."
+            "instead of a JSON object of speaker to message, a JSON list of phrases, and the index of one of them; "
+            "give Parquet files as `collect_demonstrations` writes them."
         )
     return TextObservation(text, tuple(phrases), (True,) * len(phrases), subgoal), said, chosen
 

@@ -146,11 +146,11 @@ class LearnedRows(OfflineData):
         for *prompt, answer in held_out:
             answers.setdefault(tuple(prompt) if len(prompt) > 1 else prompt[0], []).append(answer)
         logger.info("%d distinct %s, of which %d are held out", len(rows), form.name, len(held_out))
-        arrays = []
-        for part in (train, held_out):
-            columns = dict(zip(form.learned, zip(*part, strict=True), strict=True)) if part else {}
-            arrays.append(encode(columns) if part else {})
-        return RowSet(*arrays, answers, env, sorted(authors & {*known}))
+
+        def arrays(part: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+            return encode(dict(zip(form.learned, zip(*part, strict=True), strict=True))) if part else {}
+
+        return RowSet(arrays(train), arrays(held_out), answers, env, sorted(authors & {*known}))
 
     def _batches(self) -> Iterator[dict[str, np.ndarray]]:
         # Reading a few rows is not worth a dozen lines on the terminal.
