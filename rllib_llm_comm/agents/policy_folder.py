@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -50,6 +51,8 @@ __all__ = [
     "find_policy", "load_adapter_of", "load_core", "load_network", "network_file", "network_of", "policy_files",
     "read_manifest", "write_policy",
 ]  # fmt: skip
+
+logger = logging.getLogger(__name__)
 
 POLICY_FOLDER = "policy"
 _RLLIB_METADATA = "rllib_checkpoint.json"
@@ -317,6 +320,8 @@ def load_adapter_of(
         folder = folder / agent
     _require_learned(str(path), manifest, role)
     core.lm.load_adapter(into or role, folder / "adapters" / role)
+    if role == ACTION:
+        _tell_other_scores(str(path), manifest, core.settings)
 
 
 def check_adapter_of(
@@ -359,6 +364,22 @@ def check_adapter_of(
     # Two paths may be the same model; whether they are is known only when it is loaded.
     if trained_on and {trained_on, base_model} & set(KNOWN) and not _same_name(trained_on, base_model):
         raise _other_base(str(path), trained_on, base_model)
+
+
+def _tell_other_scores(where: str, manifest: PolicyManifest, settings: LanguageModelSettings) -> None:
+    """Warns where the same adapter makes another policy, since its scores are read otherwise."""
+    for name in ("score_normalization", "temperature"):
+        known, here = manifest.model_config.get(name), getattr(settings, name)
+        if known is not None and known != here:
+            logger.warning(
+                "The action adapter of %r was trained with `%s` %r, but `%s` is %r here: it begins as another policy "
+                "than the one that was judged.",
+                where,
+                name,
+                known,
+                name,
+                here,
+            )
 
 
 def _require_role(adapter: Path, role: str) -> None:
