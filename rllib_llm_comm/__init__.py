@@ -13,6 +13,8 @@ from rllib_llm_comm.lazy import lazy_names
 
 if TYPE_CHECKING:
     from rllib_llm_comm.agents.load_policy import load_policy as load_policy
+    from rllib_llm_comm.algorithms.action_sft import ActionSFT as ActionSFT
+    from rllib_llm_comm.algorithms.action_sft import ActionSFTConfig as ActionSFTConfig
     from rllib_llm_comm.algorithms.algorithms import register_algorithm as register_algorithm
     from rllib_llm_comm.algorithms.algorithms import register_all as register_all
     from rllib_llm_comm.algorithms.best_response_ppo import BestResponsePPO as BestResponsePPO
@@ -62,6 +64,7 @@ __version__ = "0.1.0"
 _moved.install()
 _HOMES = {
     "agents.load_policy": ("load_policy",),
+    "algorithms.action_sft": ("ActionSFT", "ActionSFTConfig"),
     "algorithms.best_response_ppo": ("BestResponsePPO", "BestResponsePPOConfig"),
     "algorithms.cole": ("COLE", "COLEConfig"),
     "algorithms.commnet": ("CommNet", "CommNetConfig"),

@@ -22,9 +22,9 @@ from rllib_llm_comm.agents.policy_folder import (
     LANGUAGE,
     PolicyManifest,
     find_policy,
+    load_adapter_of,
     load_core,
     load_cores,
-    load_message_adapter,
     load_network,
     read_manifest,
 )
@@ -358,7 +358,7 @@ def load_policy(
     core = load(folder, manifest, reference=reference is not None, **overrides)
     if reference is not None:
         for agent, one in core.items() if isinstance(core, dict) else [(None, core)]:
-            load_message_adapter(one, reference, agent, REFERENCE)
+            load_adapter_of(one, reference, agent, into=REFERENCE)
     if teacher is not None:
         manifest = dataclasses.replace(manifest, teacher=teacher)
     return Policy(core, communication, manifest)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
@@ -47,14 +48,18 @@ from rllib_llm_comm.places import fetched
 
 __all__ = [
     "GROUNDED", "LANGUAGE", "NUMERIC", "POLICY_FOLDER", "PolicyExport", "PolicyManifest", "base_model_digest",
-    "find_policy", "load_core", "load_message_adapter", "load_network", "network_file", "network_of", "policy_files",
+    "find_policy", "load_adapter_of", "load_core", "load_network", "network_file", "network_of", "policy_files",
     "read_manifest", "write_policy",
 ]  # fmt: skip
+
+logger = logging.getLogger(__name__)
 
 POLICY_FOLDER = "policy"
 _RLLIB_METADATA = "rllib_checkpoint.json"
 _CRITIC = "critic.safetensors"
 _NETWORK = "network.safetensors"
+_LEARN = {MESSAGE: "MessageSFT", ACTION: "ActionSFT"}
+"""Role of an adapter -> the algorithm that trains it alone, from what was recorded."""
 
 
 @dataclass(frozen=True)
@@ -274,27 +279,33 @@ def _misfit(folder: str, error: RuntimeError) -> UserError:
     )
 
 
-def load_message_adapter(
-    core: LLMCommCore, path: str | os.PathLike[str], agent: str | None = None, role: str = MESSAGE
+def load_adapter_of(
+    core: LLMCommCore,
+    path: str | os.PathLike[str],
+    agent: str | None = None,
+    role: str = MESSAGE,
+    into: str | None = None,
 ) -> None:
-    """Loads the message adapter of a checkpoint, and nothing else of it.
+    """Loads one adapter of a checkpoint, and nothing else of it.
 
     Args:
         core: The network it goes into.
         path: A checkpoint, as of `find_policy`, or a PEFT adapter folder.
         agent: The adapter's agent, of a checkpoint in which each agent has its own.
-        role: The network's adapter that takes its weights.
+        role: The adapter that is taken: `MESSAGE` or `ACTION`.
+        into: The network's adapter that takes its weights; by default that of the same role.
 
     Raises:
-        UserError: If there is none, or it belongs to another base model.
+        UserError: If there is none, it was never trained, or it belongs to another base model.
     """
     root = fetched(path, "checkpoint")
     base = core.lm.base
     if (root / ADAPTER_CONFIG).is_file():
-        trained_on = base_of_adapter(read_adapter_settings(root, MESSAGE))
+        _require_role(root, role)
+        trained_on = base_of_adapter(read_adapter_settings(root, role))
         if trained_on and not _same_name(trained_on, base.name):
             raise _other_base(str(root), trained_on, base.name)
-        core.lm.load_adapter(role, root)
+        core.lm.load_adapter(into or role, root)
         return
     folder = find_policy(root)
     manifest = read_manifest(folder)
@@ -303,46 +314,92 @@ def load_message_adapter(
         if agent is None or agent not in manifest.agents:
             listed = ", ".join(manifest.agents)
             raise UserError(
-                f"checkpoint {str(path)!r} has a message adapter for each of {listed}, but {agent!r} is none of them; "
-                f"give one of its folders, such as {str(folder / manifest.agents[0] / 'adapters' / MESSAGE)!r}."
+                f"checkpoint {str(path)!r} has a {role} adapter for each of {listed}, but {agent!r} is none of them; "
+                f"give one of its folders, such as {str(folder / manifest.agents[0] / 'adapters' / role)!r}."
             )
         folder = folder / agent
-    core.lm.load_adapter(role, folder / "adapters" / MESSAGE)
+    _require_learned(str(path), manifest, role)
+    core.lm.load_adapter(into or role, folder / "adapters" / role)
+    if role == ACTION:
+        _tell_other_scores(str(path), manifest, core.settings)
 
 
-def check_message_adapter(
-    path: str | os.PathLike[str], base_model: str, prompt_format: str = PLAIN, prompt_date: str = PROMPT_DATE
+def check_adapter_of(
+    path: str | os.PathLike[str],
+    base_model: str,
+    prompt_format: str = PLAIN,
+    prompt_date: str = PROMPT_DATE,
+    role: str = MESSAGE,
 ) -> None:
-    """Finds out whether a message adapter for a base model is at a path, without loading either.
+    """Finds out whether an adapter for a base model is at a path, without loading either.
 
     Args:
-        path: As for `load_message_adapter`.
+        path: As for `load_adapter_of`.
         base_model: The name of the base model it is to be used with.
         prompt_format: The format of prompts that it is to read.
         prompt_date: The day that a chat template shows.
+        role: The adapter that is taken: `MESSAGE` or `ACTION`.
 
     Raises:
-        UserError: If there is none, or it belongs to another base model or format.
+        UserError: If there is none, it was never trained, or it belongs to another base model or format.
     """
     root = fetched(path, "checkpoint")
     if (root / ADAPTER_CONFIG).is_file():
+        _require_role(root, role)
         adapters = [root]
-        trained_on = base_of_adapter(read_adapter_settings(root, MESSAGE))
+        trained_on = base_of_adapter(read_adapter_settings(root, role))
     else:
         folder = find_policy(root)
         manifest = read_manifest(folder)
-        adapters = [folder / agent / "adapters" / MESSAGE for agent in manifest.agents or ("",)]
+        adapters = [folder / agent / "adapters" / role for agent in manifest.agents or ("",)]
         trained_on = manifest.model_config.get("base_model")
         _require_same_form(str(path), manifest, prompt_format, prompt_date)
         if not all((adapter / ADAPTER_CONFIG).is_file() for adapter in adapters):
             raise UserError(
-                f"checkpoint {str(path)!r} has no message adapter; give a checkpoint of MessageSFT or of Verco."
+                f"checkpoint {str(path)!r} has no {role} adapter; give a checkpoint of {_LEARN[role]} or of Verco."
             )
+        _require_learned(str(path), manifest, role)
     for adapter in adapters:
-        read_adapter_settings(adapter, MESSAGE)
+        read_adapter_settings(adapter, role)
     # Two paths may be the same model; whether they are is known only when it is loaded.
     if trained_on and {trained_on, base_model} & set(KNOWN) and not _same_name(trained_on, base_model):
         raise _other_base(str(path), trained_on, base_model)
+
+
+def _tell_other_scores(where: str, manifest: PolicyManifest, settings: LanguageModelSettings) -> None:
+    """Warns where the same adapter makes another policy, since its scores are read otherwise."""
+    for name in ("score_normalization", "temperature"):
+        known, here = manifest.model_config.get(name), getattr(settings, name)
+        if known is not None and known != here:
+            logger.warning(
+                "The action adapter of %r was trained with `%s` %r, but `%s` is %r here: it begins as another policy "
+                "than the one that was judged.",
+                where,
+                name,
+                known,
+                name,
+                here,
+            )
+
+
+def _require_role(adapter: Path, role: str) -> None:
+    """Refuses an adapter of this package's folders that is another role's; PEFT knows no roles."""
+    if adapter.parent.name == "adapters" and adapter.name in _LEARN and adapter.name != role:
+        raise UserError(
+            f"{str(adapter)!r} is the {adapter.name} adapter of a policy, but its {role} adapter is needed; give "
+            f"{str(adapter.with_name(role))!r}, or a checkpoint of {_LEARN[role]} or of Verco."
+        )
+
+
+def _require_learned(where: str, manifest: PolicyManifest, role: str) -> None:
+    """Refuses the adapter that supervised training of the other role has left as it began."""
+    kept = f"{role}_checkpoint"
+    for other, algorithm in _LEARN.items():
+        if other != role and manifest.algorithm == algorithm and not manifest.provenance.get(kept):
+            raise UserError(
+                f"checkpoint {where!r} is of {algorithm}, which trains the {other} adapter alone, but its {role} "
+                f"adapter is needed; give a checkpoint of {_LEARN[role]} or of Verco."
+            )
 
 
 def _require_same_base(base: BaseModel, manifest: PolicyManifest, where: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from rllib_llm_comm.agents.partner_settings import CHECKPOINT, FUNCTION, RANDOM, SCRIPTED, STAY
 from rllib_llm_comm.agents.policy_folder import find_policy
 from rllib_llm_comm.agents.policy_manifest import PolicyManifest, read_manifest
 from rllib_llm_comm.agents.recorded_settings import withhold
@@ -20,6 +21,18 @@ from rllib_llm_comm.language.base_model import PACKAGED
 from rllib_llm_comm.planning.planners import planner_stands_in
 from rllib_llm_comm.planning.shipped_cassettes import find_recording
 from rllib_llm_comm.teachers.base import TEACHERS
+
+CHAT, PEOPLE = "chat", "people"
+PLAYERS: Mapping[str, str] = {
+    SCRIPTED: "the scripted player, rules that see the whole game",
+    PEOPLE: "recorded people",
+    CHECKPOINT: "a checkpoint",
+    CHAT: "a chat model",
+    FUNCTION: "a function",
+    RANDOM: "random play",
+    STAY: "waiting",
+}
+"""Kind of player, in the column `player` of demonstrations -> who it is. Other texts in files are not shown."""
 
 
 def stand_ins(*settings: Any) -> list[str]:
@@ -42,6 +55,7 @@ def _found(value: Any) -> Iterator[str]:
             "base_model": value.model_config.get("base_model"),
             "teacher": value.teacher,
             "taught_by": value.provenance.get("taught_by"),
+            "cloned_from": value.provenance.get("cloned_from"),
             "planner": (value.planning or {}).get("planner"),
         }
     if isinstance(value, Mapping):
@@ -82,6 +96,10 @@ def _teacher(teacher: Any) -> str:
     return f"teacher {name}: {kind.stands_in}" if kind is not None and kind.stands_in else ""
 
 
+def _cloned(player: Any) -> str:
+    return f"actions cloned from {PLAYERS[player]}" if isinstance(player, str) and player in PLAYERS else ""
+
+
 def _planner(planner: Any) -> list[str]:
     inside = _found({k: v for k, v in planner.items() if k != "chat"}) if isinstance(planner, Mapping) else ()
     return [planner_stands_in(planner), *inside]
@@ -99,12 +117,16 @@ def _policy(path: Any) -> list[str]:
     return stand_ins(withhold(read_manifest(find_policy(path)))) if there else []
 
 
+_POLICIES = (
+    "action_checkpoint", "checkpoint", "message_checkpoint", "officer", "partners", "policy", "pool", "restore",
+)  # fmt: skip
 _READERS: Mapping[Any, Callable[[Any], Any]] = {
     "base_model": _base_model,
     "teacher": _teacher,
     "taught_by": _teacher,
+    "cloned_from": _cloned,
     "planner": _planner,
     "chat": _chat,
-    **dict.fromkeys(("checkpoint", "message_checkpoint", "officer", "partners", "policy", "pool", "restore"), _policy),
+    **dict.fromkeys(_POLICIES, _policy),
 }
 """Setting -> the reader of its value."""

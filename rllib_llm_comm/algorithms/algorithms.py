@@ -14,6 +14,7 @@ ALGORITHMS: Registry[type[Algorithm]] = Registry(
     "run",
     {
         "Verco": f"{_PACKAGE}.verco:Verco",
+        "ActionSFT": f"{_PACKAGE}.action_sft:ActionSFT",
         "MessageSFT": f"{_PACKAGE}.message_sft:MessageSFT",
         "TWOSOME": f"{_PACKAGE}.twosome:TWOSOME",
         "SymbolicPPO": f"{_PACKAGE}.symbolic_ppo:SymbolicPPO",

@@ -37,6 +37,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         self,
         *,
         base_model: str = NotProvided,
+        action_checkpoint: str | None = NotProvided,
         dtype: str = NotProvided,
         quantization: str = NotProvided,
         device: str = NotProvided,
@@ -66,6 +67,8 @@ class LanguageModelConfigMixin(StrictConfigMixin):
             base_model: `"embedded"` (default; a tiny model that comes with the package and has read about kitchens),
                 `"embedded_minirts"` (another one that has read about MiniRTS), a folder with a Hugging Face causal
                 language model in safetensors, or a hub id. Verco: LLaMA-7B.
+            action_checkpoint: Checkpoint of `ActionSFT` (or of `Verco`), or a PEFT adapter folder, whose action adapter
+                is loaded when the algorithm is built. Default `None`: a fresh adapter.
             dtype: `"float32"` (default), `"bfloat16"` or `"float16"` of the frozen weights. TWOSOME: float16.
             quantization: `"none"` (default), or `"8bit"` or `"4bit"`: how the frozen linear maps are held; needs the
                 extra `quantized` (bitsandbytes). `dtype` is what they are computed in (ours).

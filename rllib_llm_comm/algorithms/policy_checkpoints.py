@@ -29,6 +29,12 @@ from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 from rllib_llm_comm.places import local_path
 
+_ADAPTERS = {
+    "message_checkpoint": ("taught_by", "load_message_adapter"),
+    "action_checkpoint": ("cloned_from", "load_action_adapter"),
+}
+"""Setting -> key of `provenance` that says whose answers the adapter has learned, and the module's method."""
+
 
 class PolicyCheckpointMixin(TrialsInTurn):
     """Writes `policy/` into every checkpoint of an algorithm whose module has `export_policy`."""
@@ -109,8 +115,12 @@ class PolicyCheckpointMixin(TrialsInTurn):
 
     def provenance(self) -> dict[str, Any]:
         """More about how the policy came about."""
-        path = getattr(self.config, "message_checkpoint", None)
-        return {"message_checkpoint": path, **({"taught_by": _teachers(path)} if isinstance(path, str) else {})}
+        found: dict[str, Any] = {}
+        for setting, (authors, _) in _ADAPTERS.items():
+            if hasattr(self.config, setting):
+                path = found[setting] = getattr(self.config, setting)
+                found |= {authors: _authors(path, authors)} if isinstance(path, str) else {}
+        return found
 
     def load_message_adapter(self, path: str) -> None:
         """Loads the message adapter of a checkpoint into Learners and EnvRunners.
@@ -118,8 +128,22 @@ class PolicyCheckpointMixin(TrialsInTurn):
         Raises:
             UserError: If there is none at `path`, or it belongs to another base model.
         """
-        place = path if is_named(path) else str(local_path(path, "message_checkpoint").absolute())
-        on_first_learner(self, _load_messages, everywhere=True, path=place)
+        self._load_adapter("message_checkpoint", path)
+
+    def load_action_adapter(self, path: str) -> None:
+        """Loads the action adapter of a checkpoint into Learners and EnvRunners.
+
+        Raises:
+            UserError: If there is none at `path`, or it belongs to another base model.
+        """
+        self._load_adapter("action_checkpoint", path)
+
+    def _load_adapter(self, setting: str, path: str) -> None:
+        place = path if is_named(path) else str(local_path(path, setting).absolute())
+        try:
+            on_first_learner(self, _load, everywhere=True, path=place, method=_ADAPTERS[setting][1])
+        except UserError as error:
+            raise UserError(f"`{setting}`: {error}") from error
         self._sync_runners()
 
     @override(Checkpointable)
@@ -146,8 +170,8 @@ class PolicyCheckpointMixin(TrialsInTurn):
         if wrote != own:
             raise UserError(
                 f"{str(path)!r} is a checkpoint of {wrote}, but {own} would take over its weights and optimizers as if "
-                f"they were its own; restore it into {wrote}, or take its message adapter alone with "
-                "`message_checkpoint`."
+                f"they were its own; restore it into {wrote}, or take one of its adapters alone with "
+                "`message_checkpoint` or `action_checkpoint`."
             )
 
     def _sync_runners(self) -> None:
@@ -163,11 +187,10 @@ class PolicyCheckpointMixin(TrialsInTurn):
 
     @override(Checkpointable)
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The config without `message_checkpoint`: its weights are here, the old file may be gone."""
+        """The config without checkpoints of adapters: their weights are here, the old files may be gone."""
         args, kwargs = super().get_ctor_args_and_kwargs()
         state = dict(args[0])
-        if "message_checkpoint" in state:
-            state["message_checkpoint"] = None
+        state |= dict.fromkeys(state.keys() & _ADAPTERS.keys())
         return (state, *args[1:]), kwargs
 
 
@@ -179,10 +202,10 @@ def _planning(config: Any) -> dict[str, Any] | None:
     return {name: settings[name] for name in ("planner", "patience", "replan", "subgoals_to", "in_vector")}
 
 
-def _teachers(message_checkpoint: str) -> Any:
-    """Names of those who taught a message adapter, as far as its checkpoint tells."""
+def _authors(checkpoint: str, key: str) -> Any:
+    """Whose answers an adapter has learned, as far as its checkpoint tells."""
     try:
-        return read_manifest(find_policy(message_checkpoint)).provenance.get("taught_by", [])
+        return read_manifest(find_policy(checkpoint)).provenance.get(key, [])
     except UserError:  # an adapter alone, or a checkpoint that is gone by now
         return []
 
@@ -198,7 +221,7 @@ def _export(learner: Learner, agents: Sequence[str]) -> dict[str, PolicyExport]:
     raise UserError("no module of this algorithm has `export_policy`, so there is no policy folder to write.")
 
 
-def _load_messages(learner: Learner, path: str) -> None:
+def _load(learner: Learner, path: str, method: str) -> None:
     for module_id, module in learner.module._rl_modules.items():
         if isinstance(module.unwrapped(), LLMCommModule):
-            module.unwrapped().load_message_adapter(path, agent=module_id)
+            getattr(module.unwrapped(), method)(path, agent=module_id)

@@ -70,6 +70,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
         self._set_language_defaults()
         self._set_group_defaults()
         self.message_checkpoint: str | None = None
+        self.action_checkpoint: str | None = None
         self.teacher: str | Mapping[str, Any] | None = None
         self.lr = 2e-3
         self.advantage_floor = 0.02
@@ -220,9 +221,11 @@ class Verco(PolicyCheckpointMixin, PPO):
 
     @override(PPO)
     def setup(self, config: AlgorithmConfig) -> None:
-        """Builds runners and learners and loads the message adapter of `message_checkpoint`."""
+        """Builds runners and learners and loads the adapters of `action_checkpoint` and `message_checkpoint`."""
         config.require_possible_messages()
         super().setup(config)
+        if self.config.action_checkpoint:
+            self.load_action_adapter(self.config.action_checkpoint)
         if self.config.message_checkpoint:
             self.load_message_adapter(self.config.message_checkpoint)
         elif self.config.messages in ("student", *DRAWN) and not self.config.train_messages:

@@ -39,6 +39,7 @@ class ChatPlayer:
         client: The chat model, with its counters of requests and cost.
         counts: Decisions by how the answer was understood (`WAYS`); `failures`: requests that failed for good;
             `truncated`: answers that were cut off.
+        understood: How the latest answer about each agent was understood (`WAYS`).
 
     Args:
         settings: For `open_chat`: a server's model, a model in this process, a recording.
@@ -49,6 +50,7 @@ class ChatPlayer:
     def __init__(self, settings: Mapping[str, Any], task: str = "", brief: str = "") -> None:
         self.client = open_chat(settings)
         self.counts: Counter[str] = Counter()
+        self.understood: dict[str, str] = {}
         self._task, self._brief = task, brief
         self._team: set[str] = set()
         self._failures = 0
@@ -89,6 +91,7 @@ class ChatPlayer:
             self._fail(error)
             chosen, how = 0, "fallback"
         self.counts[how] += 1
+        self.understood[agent] = how
         probabilities = np.zeros(len(seen.candidates))
         probabilities[allowed[chosen]] = 1.0
         return Decision(allowed[chosen], "", {}, list(seen.candidates), probabilities, 0.0, prompt)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,27 +53,48 @@ def played_again(session: Session, recorded: SessionEpisode, trust: bool = False
         UserError: If the game does not come out as it was recorded, or a recorded setting is withheld.
     """
     env = make_recorded_game(session.env, session.env_config, trust=trust)
-    observations, infos = env.reset(seed=recorded.seed)
     episode = Episode(
         session.env, session.env_config, session.agents, recorded.seed, returns=dict.fromkeys(session.agents, 0.0)
     )
-    rewards: dict[str, float] = {}
-    for number, moment in enumerate(recorded.moments):
-        _require_same(env, observations, moment, number)
-        _require_actions(asked(env.agents, infos), moment, number)
-        frame = frame_of(env, observations, infos, {}, rewards)
-        frame["agents"] = {agent: _card(moment, agent) for agent in moment.agents}  # type: ignore[misc]
-        episode.frames.append(frame)
-        episode.messages += [card["said"] for card in moment.agents.values() if card.get("said")]
-        observations, rewards, _, _, infos = env.step(moment.actions)
+    for moment, observations, infos, rewards in moments_again(env, recorded):
         for agent, reward in rewards.items():
             episode.returns[str(agent)] += float(reward)
-    episode.frames.append(frame_of(env, observations, infos, {}, rewards))
+        frame = frame_of(env, observations, infos, {}, rewards)
+        if moment is not None:
+            frame["agents"] = {agent: _card(moment, agent) for agent in moment.agents}  # type: ignore[misc]
+            episode.messages += [card["said"] for card in moment.agents.values() if card.get("said")]
+        episode.frames.append(frame)
     episode.length = episode.frames[-1]["game_step"]
     episode.metrics, episode.success = dict(recorded.metrics), recorded.success
     episode.no_silence = "" if any("silent" in c for m in recorded.moments for c in m.agents.values()) else "not scored"
     env.close()
     return episode
+
+
+def moments_again(
+    env: Any, recorded: SessionEpisode
+) -> Iterator[tuple[SessionMoment | None, Mapping[str, Any], Mapping[str, Any], Mapping[str, float]]]:
+    """Plays a recorded episode again.
+
+    Args:
+        env: Its game, as of `make_recorded_game`.
+        recorded: The episode.
+
+    Yields:
+        Each moment with observations, infos, and the rewards since the one before; at last `None` with those of the
+        end.
+
+    Raises:
+        UserError: If the game does not come out as it was recorded.
+    """
+    observations, infos = env.reset(seed=recorded.seed)
+    rewards: dict[str, float] = {}
+    for number, moment in enumerate(recorded.moments):
+        _require_same(env, observations, moment, number)
+        _require_actions(asked(env.agents, infos), moment, number)
+        yield moment, observations, infos, rewards
+        observations, rewards, _, _, infos = env.step(moment.actions)
+    yield None, observations, infos, rewards
 
 
 def _require_actions(agents: list[str], moment: SessionMoment, number: int) -> None:

@@ -93,7 +93,7 @@ class Experiment(StrictSettings):
     """One entry of an experiment file: what runs, on what, until when.
 
     Attributes:
-        run: A registered algorithm, or `collect_labels`, `evaluate` or `replay`.
+        run: A registered algorithm, or `collect_labels`, `collect_demonstrations`, `evaluate` or `replay`.
         env: Environment id, where the thing that runs needs one.
         stop: Result key -> value at which a trial ends; the first that is reached counts.
         config: Settings of the algorithm or stage.

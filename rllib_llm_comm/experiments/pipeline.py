@@ -37,11 +37,12 @@ from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
 from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
+from rllib_llm_comm.language.adapters import ACTION, MESSAGE
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
 from rllib_llm_comm.trust import KEYS, evaluated_in, secrets_in
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
-_CHECKPOINTS = ("checkpoint", "message_checkpoint")
+_CHECKPOINTS = ("checkpoint", "message_checkpoint", "action_checkpoint")
 _WHOLE_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 DEFAULT_STORAGE = "results"
 
@@ -269,17 +270,17 @@ def _keep_secrets(stage: Stage) -> None:
         )
 
 
-def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], str | None]]:
-    """Of stages with a base model: that, the form of prompts, and the stage whose message adapter is taken over."""
-    found: dict[str, tuple[str, dict[str, str], str | None]] = {}
+def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], dict[str, str]]]:
+    """Of stages with a base model: that, the form of prompts, and by role the stage whose adapter is taken over."""
+    found: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {}
     for stage in filter(_needs_ray, stages):
         config = stage.experiment.config
         base = config.get("base_model", getattr(tune_stage.default_config(stage), "base_model", None))
-        source = _WHOLE_REFERENCE.fullmatch(str(config.get("message_checkpoint")))
+        given = {role: _WHOLE_REFERENCE.fullmatch(str(config.get(f"{role}_checkpoint"))) for role in (MESSAGE, ACTION)}
         if isinstance(base, str):
             defaults = {"prompt_format": PLAIN, "prompt_date": PROMPT_DATE}
             form = {name: str(config.get(name, default)) for name, default in defaults.items()}
-            found[stage.name] = (base, form, source.group(1) if source else None)
+            found[stage.name] = (base, form, {role: one.group(1) for role, one in given.items() if one})
     return found
 
 

@@ -56,32 +56,33 @@ def check_cores(stage: str, config: AlgorithmConfig) -> None:
             )
 
 
-def check_base_models(stages: Mapping[str, tuple[str, Mapping[str, str], str | None]]) -> None:
+def check_base_models(stages: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, str]]]) -> None:
     """Checks that stages that hand on an adapter use the same base model and the same form of prompts.
 
     Args:
-        stages: Stage -> its `base_model`, the settings of the form of its prompts, and the stage whose message adapter
-            it takes over.
+        stages: Stage -> its `base_model`, the settings of the form of its prompts, and role -> the stage whose adapter
+            of that role it takes over.
 
     Raises:
         UserError: If two of them differ for certain.
     """
     from rllib_llm_comm.language.base_model import KNOWN
 
-    for name, (base, form, source) in stages.items():
-        other, other_form, _ = stages.get(source or name, stages[name])
-        for setting, value in form.items():
-            if other_form[setting] != value:
+    for name, (base, form, sources) in stages.items():
+        for role, source in sources.items():
+            other, other_form, _ = stages.get(source, stages[name])
+            for setting, value in form.items():
+                if other_form[setting] != value:
+                    raise UserError(
+                        f"`{name}.config.{setting}` is {value!r}, but the {role} adapter that it takes over from "
+                        f"`{source}` is trained with {other_form[setting]!r}; give both stages the same."
+                    )
+            # Two paths, or a path and a hub id, may be the same model.
+            if other != base and {other, base} & set(KNOWN):
                 raise UserError(
-                    f"`{name}.config.{setting}` is {value!r}, but the message adapter that it takes over from "
-                    f"`{source}` is trained with {other_form[setting]!r}; give both stages the same."
+                    f"`{name}.config.base_model` is {base!r}, but the {role} adapter that it takes over from "
+                    f"`{source}` is trained on {other!r}; give both stages the same."
                 )
-        # Two paths, or a path and a hub id, may be the same model.
-        if other != base and {other, base} & set(KNOWN):
-            raise UserError(
-                f"`{name}.config.base_model` is {base!r}, but the message adapter that it takes over from `{source}` "
-                f"is trained on {other!r}; give both stages the same."
-            )
 
 
 def _check_environment(stage: str, run: str, config: AlgorithmConfig) -> None:
@@ -148,8 +149,9 @@ def _make(config: Any) -> Any:
 
 
 def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
-    from rllib_llm_comm.agents.policy_folder import check_message_adapter
+    from rllib_llm_comm.agents.policy_folder import check_adapter_of
     from rllib_llm_comm.language.adapter_layers import check_targets
+    from rllib_llm_comm.language.adapters import ACTION, MESSAGE
     from rllib_llm_comm.language.base_model import (
         check_base_model,
         check_positions,
@@ -172,17 +174,18 @@ def _check_models(config: Any, unresolved: tuple[str, ...]) -> None:
     device = str(getattr(config, "device", "cpu"))
     if device != "auto":
         torch_device(device)  # whether it is there is for the trial's process to find out
-    adapter = getattr(config, "message_checkpoint", None)
-    if adapter and adapter not in unresolved:
-        check_message_adapter(adapter, str(base), config.prompt_format, str(config.prompt_date))
+    for role in (MESSAGE, ACTION):
+        adapter = getattr(config, f"{role}_checkpoint", None)
+        if adapter and adapter not in unresolved:
+            check_adapter_of(adapter, str(base), config.prompt_format, str(config.prompt_date), role)
 
 
 def _check_labels(config: Any, unresolved: tuple[str, ...]) -> None:
-    from rllib_llm_comm.algorithms.message_labels import check_labels
-    from rllib_llm_comm.algorithms.message_sft import MessageSFTConfig
+    from rllib_llm_comm.algorithms.adapter_sft import AdapterSFTConfig
+    from rllib_llm_comm.algorithms.learned_rows import check_rows
 
     labels = config.input_
-    if isinstance(config, MessageSFTConfig) and isinstance(labels, str) and labels not in unresolved:
+    if isinstance(config, AdapterSFTConfig) and isinstance(labels, str) and labels not in unresolved:
         path = local_path(labels, "input_")
         if path.exists():  # a pattern is for Ray Data
-            check_labels(path)
+            check_rows(path, config.rows.form)

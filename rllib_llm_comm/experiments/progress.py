@@ -90,6 +90,12 @@ _LABELS = (
     Column("exact", ("message_sft/exact_match",), ".2f", always=True),
     Column("same request", ("message_sft/same_request",), ".2f", always=True),
 )
+_DEMONSTRATIONS = (
+    Column("train loss", ("action_sft/train_loss",), ".3f", always=True),
+    Column("held-out loss", ("action_sft/log_loss",), ".3f", always=True),
+    Column("held-out top-1", ("action_sft/top_1",), ".3f", always=True),
+)
+_SUPERVISED = {"message_sft": _LABELS, "action_sft": _DEMONSTRATIONS}
 _WHOLE_RUN = float("inf")  # seconds
 _OFFLINE = (Column("loss", ("learners/*/total_loss",), ".3f", always=True),)
 
@@ -128,7 +134,7 @@ def columns_of(result: Mapping[str, Any]) -> list[Column]:
     if lookup(result, "env_runners/num_env_steps_sampled") is not None:
         middle: tuple[Column, ...] = _ACTING
     else:
-        middle = _LABELS if "message_sft" in result else _OFFLINE
+        middle = next((columns for key, columns in _SUPERVISED.items() if key in result), _OFFLINE)
     return [ITERATION, *(c for c in middle if c.stands(result)), SECONDS]
 
 

@@ -44,7 +44,7 @@ def check_restore(stage: Stage, algorithm: type[Algorithm]) -> None:
     written_by = written_by or _told_algorithm(Path(restore))
     if written_by not in (None, run, algorithm.__name__):
         alone = hasattr(algorithm.get_default_config(), "message_checkpoint")
-        adapter = ", or take its message adapter alone with `message_checkpoint`" if alone else ""
+        adapter = ", or take an adapter alone with `message_checkpoint` or `action_checkpoint`" if alone else ""
         raise UserError(
             f"`{stage.name}.restore` is {restore!r}, a checkpoint of {written_by}, but `run` is {run}, which would "
             f"take over its weights and optimizers as if they were its own; write `run: {written_by}`{adapter}."

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import typing
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -33,37 +34,90 @@ from rllib_llm_comm.registry import Registry
 
 if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.rollout import Episode
+    from rllib_llm_comm.teachers.collection import CollectionReport
 
 
-class CollectLabels(PlainStage):
-    """`run: collect_labels`: roll-outs in which a teacher says what each agent should say."""
+class _Collection(PlainStage):
+    """A stage whose `config:` are the parameters of a function that collects rows; `noun` is what they are."""
 
-    name = "collect_labels"
     takes_env = True
-    model_settings = ("base_model", "dtype", "device")
+    noun: ClassVar[str]
+    author: ClassVar[str]
+    """The setting that says who gives them."""
+
+    @abstractmethod
+    def collector(self) -> Callable[..., CollectionReport]:
+        """The function."""
+
+    @abstractmethod
+    def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
+        """Checks values, which are of the right types, and what they name."""
 
     def check_config(self, stage: Stage, unresolved: tuple[str, ...]) -> None:
-        """Checks the keys against the collector's parameters."""
+        """Checks the keys against the collector's parameters, and the environment."""
         config = stage.experiment.config
-        parameters = _parameters()
+        parameters = typing.get_type_hints(self.collector())
         known = [name for name in parameters if name not in _NOT_SETTINGS]
         for key, value in config.items():
             if key not in known:
                 raise UserError(
-                    f"`{stage.name}.config.{key}` is no setting of collect_labels; known are "
+                    f"`{stage.name}.config.{key}` is no setting of {self.name}; known are "
                     f"{', '.join(known)}.{did_you_mean(key, known)}"
                 )
             check_type(f"{stage.name}.config.{key}", value, parameters[key])
         if stage.experiment.env is None:
-            raise UserError(f"`{stage.name}.env` is missing; say where labels are collected.")
+            raise UserError(f"`{stage.name}.env` is missing; say where {self.noun} are collected.")
+        check_environment(stage.name, stage.experiment.env, config.get("env_config") or {}, stage.trust)
+        check_shows_words(stage.name, str(stage.experiment.env), config.get("env_config") or {})
+        self.check_settings(stage, config, unresolved)
+
+    def options(self, stage: Stage) -> dict[str, Any]:
+        """Arguments of the collector that are no settings of the stage."""
+        return {}
+
+    def run(self, stage: Stage) -> StageResult:
+        """Collects the rows into a folder of the stage's."""
+        folder = stage.folder / self.noun
+        with counting_bar(f"collecting {self.noun}") as progress, count_scope() as asked:
+            report = self.collector()(
+                str(stage.experiment.env), folder, progress=progress, **stage.experiment.config, **self.options(stage)
+            )
+        if not report.labels:
+            raise UserError(
+                f"`{stage.name}` found no {self.noun} in {report.decisions} decisions; mend `config.{self.author}`, or "
+                "raise `config.max_decisions`."
+            )
+        if not report.complete:
+            raise UserError(
+                f"`{stage.name}` found only {report.labels} {self.noun} in {report.decisions} decisions; raise "
+                f"`config.max_decisions` to go on from them, or lower `config.target_{self.noun}` to collect anew."
+            )
+        figures = {key: value for key, value in report.to_json().items() if key != "output"}
+        say(f"{report.labels} {self.noun} of {report.prompts} different observations, {report.decisions} decisions")
+        cost = cost_of(asked) if asked.requests or asked.cached else {}
+        return StageResult([folder], summary={**figures, **cost})
+
+
+class CollectLabels(_Collection):
+    """`run: collect_labels`: roll-outs in which a teacher says what each agent should say."""
+
+    name, noun, author = "collect_labels", "labels", "teacher"
+    model_settings = ("base_model", "dtype", "device")
+
+    def collector(self) -> Callable[..., CollectionReport]:
+        """`collect_labels`."""
+        from rllib_llm_comm.teachers.collect_labels import collect_labels
+
+        return collect_labels
+
+    def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
+        """Checks limits, the base model if it plays, and the teacher."""
         from rllib_llm_comm.language.base_model import check_base_model, resolve_device
         from rllib_llm_comm.language.precision import DTYPE_NAMES
         from rllib_llm_comm.teachers.base import make_teacher
-        from rllib_llm_comm.teachers.collect_labels import check_limits
+        from rllib_llm_comm.teachers.collect_labels import check_settings
 
-        check_environment(stage.name, stage.experiment.env, config.get("env_config") or {}, stage.trust)
-        check_shows_words(stage.name, str(stage.experiment.env), config.get("env_config") or {})
-        check_limits(config, f"{stage.name}.config.")
+        check_settings(config, f"{stage.name}.config.")
         if config.get("policy", "base") == "base" and config.get("base_model") not in unresolved:
             check_base_model(config.get("base_model", "embedded"))
             require_choice(f"{stage.name}.config.dtype", config.get("dtype", "float32"), DTYPE_NAMES)
@@ -75,13 +129,7 @@ class CollectLabels(PlainStage):
 
         `max_decisions` is left out, too: a finished collection has its `target_labels` whatever the limit was.
         """
-        from rllib_llm_comm.teachers.base import teacher_identity
-
-        teacher = config.get("teacher", "scripted")
-        if not isinstance(teacher, str | Mapping):
-            return config  # refused later, with the name of the setting
-        deciding = {key: value for key, value in config.items() if key not in _PATIENCE}
-        return {**deciding, "teacher": teacher_identity(teacher)}
+        return _identity(config, {"teacher": config.get("teacher", "scripted")})
 
     def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         """The teacher, and the base model if it plays."""
@@ -89,40 +137,83 @@ class CollectLabels(PlainStage):
         model = {"base_model": config.get("base_model", "embedded")} if plays else {}
         return {"teacher": config.get("teacher", "scripted"), **model}
 
-    def run(self, stage: Stage) -> StageResult:
-        """Collects the labels into `labels/` of the stage's folder."""
-        from rllib_llm_comm.teachers.collect_labels import collect_labels
 
-        folder = stage.folder / "labels"
-        with counting_bar("collecting labels") as progress, count_scope() as asked:
-            report = collect_labels(str(stage.experiment.env), folder, progress=progress, **stage.experiment.config)
-        if not report.labels:
-            raise UserError(
-                f"`{stage.name}` found no label in {report.decisions} decisions; mend `config.teacher`, or raise "
-                "`config.max_decisions`."
-            )
-        if not report.complete:
-            raise UserError(
-                f"`{stage.name}` found only {report.labels} labels in {report.decisions} decisions; raise "
-                "`config.max_decisions` to go on from them, or lower `config.target_labels` to collect anew."
-            )
-        figures = {key: value for key, value in report.to_json().items() if key != "output"}
-        say(f"{report.labels} labels of {report.prompts} different observations, {report.decisions} decisions")
-        cost = cost_of(asked) if asked.requests or asked.cached else {}
-        return StageResult([folder], summary={**figures, **cost})
+class CollectDemonstrations(_Collection):
+    """`run: collect_demonstrations`: what a player does in the states that it meets, with or without messages."""
+
+    name, noun, author = "collect_demonstrations", "demonstrations", "player"
+
+    def collector(self) -> Callable[..., CollectionReport]:
+        """`collect_demonstrations`."""
+        from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+
+        return collect_demonstrations
+
+    def check_settings(self, stage: Stage, config: Mapping[str, Any], unresolved: tuple[str, ...]) -> None:
+        """Checks limits, the player, and the teacher if it speaks."""
+        from rllib_llm_comm.agents.partner_settings import CHECKPOINT
+        from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER, check_settings, read_player
+        from rllib_llm_comm.session_files import read_session
+        from rllib_llm_comm.teachers.base import make_teacher
+
+        place = f"{stage.name}.config."
+        check_settings(config, place)
+        who = read_player(config.get("player", "scripted"), f"{place}player")
+        if who.chat is not None:
+            check_stage_chat(f"{place}player.chat", who.chat)
+        elif who.sessions:
+            for path in who.sessions:
+                read_session(path)
+        elif who.partner is not None and who.partner.kind == CHECKPOINT and who.partner.policy not in unresolved:
+            _check_checkpoint(stage.name, who.partner.policy, "player")
+        if config.get("messages") == TEACHER:
+            make_teacher(config.get("teacher", "scripted"))
+
+    def config_identity(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As of `CollectLabels`; the teacher counts where it speaks, a chat model without time-outs and prices."""
+        from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER
+
+        teacher = config.get("teacher", "scripted") if config.get("messages") == TEACHER else None
+        player = config.get("player", "scripted")
+        if isinstance(player, Mapping) and isinstance(player.get("chat"), Mapping):
+            from rllib_llm_comm.teachers.chat_teacher import ChatTeacher
+
+            deciding = {key: value for key, value in player["chat"].items() if key not in ChatTeacher.without_effect}
+            player = {**player, "chat": deciding}
+        return _identity({**config, "player": player}, {} if teacher is None else {"teacher": teacher})
+
+    def loads(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The player, what it loads, and the teacher if it speaks."""
+        from rllib_llm_comm.evaluation.collect_demonstrations import TEACHER, read_player
+
+        who = read_player(config.get("player", "scripted"))
+        speaks = config.get("messages") == TEACHER
+        return {
+            "cloned_from": who.kind,
+            **({"checkpoint": who.partner.policy} if who.partner is not None else {}),
+            **({"chat": who.chat} if who.chat is not None else {}),
+            **({"teacher": config.get("teacher", "scripted")} if speaks else {}),
+        }
+
+    def options(self, stage: Stage) -> dict[str, Any]:
+        """Whether recorded settings are trusted."""
+        return {"trust": stage.trust}
 
 
-# Settings of the collector that say how long it tries, not which labels are wanted.
+# Settings of collectors that say how long they try, not which rows are wanted.
 _PATIENCE = ("max_decisions", "max_empty_moments")
-# Parameters of the collector that the stage itself gives.
-_NOT_SETTINGS = ("env", "output", "progress", "return")
+# Parameters of collectors that the stage itself gives.
+_NOT_SETTINGS = ("env", "output", "progress", "trust", "return")
 
 
-def _parameters() -> Mapping[str, Any]:
-    """Settings of the collector with their annotations."""
-    from rllib_llm_comm.teachers.collect_labels import collect_labels
+def _identity(config: Mapping[str, Any], teacher: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of `config:` of a collection that decides its rows."""
+    from rllib_llm_comm.teachers.base import teacher_identity
 
-    return typing.get_type_hints(collect_labels)
+    if not all(isinstance(one, str | Mapping) for one in teacher.values()):
+        return config  # refused later, with the name of the setting
+    deciding = {key: value for key, value in config.items() if key not in (*_PATIENCE, "teacher")}
+    return {**deciding, **{key: teacher_identity(value) for key, value in teacher.items()}}
 
 
 class _OnCheckpoint(PlainStage):
@@ -155,10 +246,10 @@ class _OnCheckpoint(PlainStage):
             _check_reference(stage.name, settings.reference)
 
 
-def _check_checkpoint(stage: str, path: str) -> None:
+def _check_checkpoint(stage: str, path: str, setting: str = "checkpoint") -> None:
     from rllib_llm_comm.agents.policy_folder import find_policy
 
-    require_checkpoint(f"{stage}.config.checkpoint", path)
+    require_checkpoint(f"{stage}.config.{setting}", path)
     try:
         find_policy(path)
     except UserError as error:
@@ -314,6 +405,7 @@ KINDS: Registry[PlainStage] = Registry(
         kind.name: kind()
         for kind in (
             CollectLabels,
+            CollectDemonstrations,
             MakeManual,
             Translate,
             CollectSubgoals,

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 # Settings that are paths of something that must be there.
 _PATH_SETTINGS = ("input", "input_", "demonstrations")
-_CHECKPOINT_SETTINGS = ("message_checkpoint", "officer")
+_CHECKPOINT_SETTINGS = ("action_checkpoint", "message_checkpoint", "officer")
 # Names under which everybody knows them.
 _SCHEDULERS = {"asha": "asynchyperband"}
 # Schedulers that give a trial other resources while it runs, hence another process.

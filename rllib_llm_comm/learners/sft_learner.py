@@ -1,10 +1,13 @@
-"""Supervised training of the message adapter (Verco Eq. 1)."""
+"""Supervised training of one adapter: of messages (Verco Eq. 1) or of actions."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
+import tree
+from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.utils.annotations import override
 from ray.rllib.utils.typing import ModuleID, TensorType
@@ -17,8 +20,8 @@ from rllib_llm_comm.modules.llm_comm import MESSAGE_HITS, MESSAGE_LOG_PROBS
 
 
 class SFTLearner(WholeEpochsMixin, TorchLearner):
-    """Minimises the cross entropy of label messages behind their prompts: the mean over the tokens of a
-    minibatch.
+    """Minimises the cross entropy of what was recorded: of label messages behind their prompts the mean over the tokens
+    of a minibatch; of actions among the allowed candidates, scored as the policy scores them, the mean over the rows.
 
     Settings read from the config: `lr`, `anneal`, `grad_clip`.
     """
@@ -69,32 +72,48 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
         self, *, module_id: ModuleID, config: Any, batch: dict[str, Any], fwd_out: dict[str, TensorType]
     ) -> TensorType:
         """Cross entropy of one minibatch."""
-        used = batch[MESSAGE_LABELS] != IGNORED
-        loss = -fwd_out[MESSAGE_LOG_PROBS].sum() / used.sum()
-        accuracy = fwd_out[MESSAGE_HITS].sum() / used.sum()
-        for name, value in (("train_loss", loss.detach()), ("train_token_accuracy", accuracy)):
+        log_probs, hits = learned_terms(batch, fwd_out)
+        loss = -log_probs.mean()
+        accuracy = "train_token_accuracy" if MESSAGE_LABELS in batch else "train_top_1"
+        for name, value in (("train_loss", loss.detach()), (accuracy, hits.float().mean())):
             self.metrics.log_value((module_id, name), value, reduce="mean", window=100)
         return loss
 
     @torch.no_grad()
-    def evaluate_loss(
+    def judge(
         self, module_id: ModuleID, columns: dict[str, Any], rows_per_batch: int = 256
-    ) -> dict[str, float]:
-        """Cross entropy and token accuracy of rows that are not learned from.
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What `learned_terms` gives for rows that are not learned from.
 
         Args:
             module_id: The module.
-            columns: `message_ids` and `message_labels` as numpy arrays.
+            columns: Arrays as numpy arrays, possibly nested.
             rows_per_batch: Rows per forward pass.
         """
         module = self.module[module_id].unwrapped()
-        tokens, total, hits = 0, 0.0, 0
-        tensors = {name: torch.as_tensor(column) for name, column in columns.items()}
-        count = len(tensors[MESSAGE_LABELS])
-        for start in range(0, count, rows_per_batch):
-            part = {name: tensor[start : start + rows_per_batch] for name, tensor in tensors.items()}
-            outputs = module._forward_train(part)
-            tokens += int((part[MESSAGE_LABELS] != IGNORED).sum())
-            total -= float(outputs[MESSAGE_LOG_PROBS].sum())
-            hits += int(outputs[MESSAGE_HITS].sum())
-        return {"loss": total / max(1, tokens), "token_accuracy": hits / max(1, tokens)}
+        tensors = tree.map_structure(torch.as_tensor, columns)
+        found = []
+        for start in range(0, len(tree.flatten(tensors)[0]), rows_per_batch):
+            part = tree.map_structure(lambda tensor, at=start: tensor[at : at + rows_per_batch], tensors)
+            found.append(learned_terms(part, module._forward_train(part)))
+        log_probs, hits = (torch.cat(both).cpu().numpy() for both in zip(*found, strict=True))
+        return log_probs, hits
+
+
+def learned_terms(batch: dict[str, Any], fwd_out: dict[str, TensorType]) -> tuple[torch.Tensor, torch.Tensor]:
+    """What rows say of what is learned from them.
+
+    Args:
+        batch: Label messages as of `encode_examples`; or observations and actions.
+        fwd_out: The module's answer.
+
+    Returns:
+        Log-probability (N,) of each token of the labels, or of each row's action among the allowed candidates, and
+        whether it is the most likely one (N,).
+    """
+    if MESSAGE_LABELS in batch:
+        used = batch[MESSAGE_LABELS] != IGNORED
+        return fwd_out[MESSAGE_LOG_PROBS][used], fwd_out[MESSAGE_HITS][used]
+    logits, actions = fwd_out[Columns.ACTION_DIST_INPUTS], batch[Columns.ACTIONS].long()
+    log_probs = logits.log_softmax(-1).gather(1, actions[:, None])[:, 0]
+    return log_probs, logits.argmax(-1) == actions

@@ -24,7 +24,7 @@ from rllib_llm_comm.agents.policy_folder import (
     LANGUAGE,
     PolicyExport,
     base_model_digest,
-    load_message_adapter,
+    load_adapter_of,
     policy_files,
 )
 from rllib_llm_comm.agents.settings import LanguageModelSettings
@@ -201,8 +201,12 @@ class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAP
             path: The checkpoint or folder.
             agent: Its agent, in a checkpoint in which each agent has its own.
         """
-        load_message_adapter(self.core, path, agent)
+        load_adapter_of(self.core, path, agent)
         self.core.keep_reference()
+
+    def load_action_adapter(self, path: str, agent: str | None = None) -> None:
+        """Loads the action adapter of a checkpoint or PEFT folder; arguments as of `load_message_adapter`."""
+        load_adapter_of(self.core, path, agent, ACTION)
 
     def export_policy(self) -> PolicyExport:
         """Settings and weights of this module for a checkpoint's policy folder."""

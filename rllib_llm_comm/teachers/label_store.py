@@ -9,6 +9,7 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,53 @@ from rllib_llm_comm.places import local_path
 if TYPE_CHECKING:
     import pyarrow
 
-COLUMNS = ("prompt", "message", "agent", "episode", "game_step", "teacher", "env")
-# Columns that labels are learned from.
-TEXTS = ("prompt", "message")
+
+@dataclass(frozen=True)
+class RowForm:
+    """The columns of labels of one kind.
+
+    Attributes:
+        name: What they are called in messages.
+        collector: Name of the function and stage that collect them.
+        prompt: Columns of texts that together make a prompt.
+        answer: Column of what is learned behind it: a text, or a whole number if `counted`.
+        author: Column that says who gave the answer.
+        counted: True if the answer is a whole number.
+    """
+
+    name: str
+    collector: str
+    prompt: tuple[str, ...]
+    answer: str
+    author: str
+    counted: bool = False
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """Columns that are learned from."""
+        return (*self.prompt, self.answer)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns."""
+        return (*self.learned, "agent", "episode", "game_step", self.author, "env")
+
+    @property
+    def columns_in_words(self) -> str:
+        """What a file must have."""
+        if not self.counted:
+            return f"texts in the columns {' and '.join(self.learned)}"
+        return f"texts in the columns {', '.join(self.prompt)} and whole numbers in {self.answer}"
+
+
+LABELS = RowForm("labels", "collect_labels", ("prompt",), "message", "teacher")
+# `heard` is a JSON object of speaker to message, `candidates` a JSON list of the allowed phrases, `chosen` an index.
+DEMONSTRATIONS = RowForm(
+    "demonstrations", "collect_demonstrations", ("text", "subgoal", "heard", "candidates"), "chosen", "player", True
+)
+COLUMNS = LABELS.columns
 # Readers of Parquet folders, such as `pandas.read_parquet(folder)`, leave out what begins with an underscore: a chat
-# teacher's answers, and the state of the collection.
+# model's answers, and the state of the collection.
 ANSWERS = "_chat_cache"
 _STATE = "_collection.json"
 _MOST_BYTES = 2**24  # of the state
@@ -44,11 +87,12 @@ class _State(BaseModel):
     state: dict[str, NonNegativeInt]
 
 
-def read_texts(path: Path) -> pyarrow.Table:
-    """The columns `TEXTS` of a Parquet file with labels.
+def read_learned(path: Path, form: RowForm) -> pyarrow.Table:
+    """The columns that are learned from of a Parquet file with labels.
 
     Args:
         path: The file.
+        form: The kind of labels.
 
     Raises:
         ValueError: If the file is no such one; the text goes on after its name ("is damaged ...", "has ...").
@@ -58,19 +102,22 @@ def read_texts(path: Path) -> pyarrow.Table:
 
     try:
         schema = parquet.read_schema(path)
-        missing = set(TEXTS) - set(schema.names)
+        missing = set(form.learned) - set(schema.names)
         if missing:
             raise ValueError(f"has no column {', '.join(sorted(missing))}")
-        table = parquet.read_table(path, columns=list(TEXTS))
+        table = parquet.read_table(path, columns=list(form.learned))
     except FileNotFoundError:
         raise ValueError("is missing") from None
     except (OSError, pa.ArrowException) as error:
         reason = " ".join(str(error).split())[:120]
         raise ValueError(f"is damaged or no Parquet file ({reason})") from error
-    for name in TEXTS:
+    for name in form.learned:
         column = table.column(name)
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        if form.counted and name == form.answer:
+            if not pa.types.is_integer(kind):
+                raise ValueError(f"has a column {name} of {kind} instead of whole numbers")
+        elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise ValueError(f"has a column {name} of {kind} instead of texts")
         if column.null_count:
             raise ValueError(f"has a column {name} with {column.null_count} empty cells (nulls)")
@@ -92,19 +139,27 @@ class LabelStore:
     """A folder of `part-NNNNN.parquet` and `_collection.json`, which readers of Parquet data sets open as it is.
 
     Attributes:
+        form: The kind of labels.
         labels: Number of rows, buffered ones included.
         prompts: Number of distinct prompts.
         complete: Whether all labels that were wanted are there.
         state: The collector's own state between parts.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], settings: Mapping[str, Any], max_per_prompt: int) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        settings: Mapping[str, Any],
+        max_per_prompt: int,
+        form: RowForm = LABELS,
+    ) -> None:
         """Opens or makes the folder.
 
         Args:
             folder: The folder of the labels.
             settings: Those that determine the labels; a folder made with others is refused.
-            max_per_prompt: Most different messages kept of one prompt.
+            max_per_prompt: Most different answers kept of one prompt.
+            form: The kind of labels.
 
         Raises:
             UserError: If the folder cannot be made, holds labels of other settings, or holds what no collection left.
@@ -112,10 +167,10 @@ class LabelStore:
         self.folder = local_path(folder, "output")
         self._make_folder()
         self._settings = json.loads(json.dumps(dict(settings), default=str))
-        self._max = max_per_prompt
+        self.form, self._max = form, max_per_prompt
         self._rows: list[dict[str, Any]] = []
         self._lock = threading.RLock()
-        self._seen: dict[str, set[str]] = defaultdict(set)
+        self._seen: dict[tuple[str, ...], set[Any]] = defaultdict(set)
         self.labels, self.parts = 0, 0
         self.complete = False
         self.state: dict[str, Any] = {}
@@ -148,18 +203,18 @@ class LabelStore:
         else:
             if saved.settings != self._settings:
                 raise UserError(
-                    f"`output` {str(self.folder)!r} holds labels that were collected with other settings; "
+                    f"`output` {str(self.folder)!r} holds {self.form.name} that were collected with other settings; "
                     "give another folder or delete this one."
                 )
             self.parts, self.complete, self.state = saved.parts, saved.complete, dict(saved.state)
         for number in range(self.parts):
             path = self._part(number)
             try:
-                table = read_texts(path).to_pydict()
+                table = read_learned(path, self.form).to_pydict()
             except ValueError as error:
                 raise self._damaged(path.name, str(error)) from error
-            for prompt, message in zip(table["prompt"], table["message"], strict=True):
-                self._seen[prompt].add(message)
+            for *prompt, answer in zip(*(table[name] for name in self.form.learned), strict=True):
+                self._seen[tuple(prompt)].add(answer)
                 self.labels += 1
         half_made = [path for number, path in parts.items() if number >= self.parts]  # the state does not know them
         scratches = [path for name in ("part-", _STATE, _OLD_STATE) for path in self.folder.glob(f".{name}*.tmp")]
@@ -193,20 +248,21 @@ class LabelStore:
     def _damaged(self, name: str, fault: str) -> UserError:
         return UserError(
             f"`output` {str(self.folder)!r}: {name!r} {fault}; remove everything in this folder but {ANSWERS!r} (a "
-            "chat teacher's answers, if it is there) and collect the labels again, or give another folder."
+            f"chat model's answers, if it is there) and collect the {self.form.name} again, or give another folder."
         )
 
     def _part(self, number: int) -> Path:
         return self.folder / f"part-{number:05d}.parquet"
 
     def add(self, row: Mapping[str, Any]) -> bool:
-        """Takes a row with all `COLUMNS`, unless its prompt has this message or enough others already."""
+        """Takes a row with all columns of the form, unless its prompt has this answer or enough others already."""
+        answer = row[self.form.answer]
         with self._lock:
-            known = self._seen[row["prompt"]]
-            if row["message"] in known or len(known) >= self._max:
+            known = self._seen[tuple(row[name] for name in self.form.prompt)]
+            if answer in known or len(known) >= self._max:
                 return False
-            known.add(row["message"])
-            self._rows.append({name: row[name] for name in COLUMNS})
+            known.add(answer)
+            self._rows.append({name: row[name] for name in self.form.columns})
             self.labels += 1
             return True
 

@@ -17,8 +17,8 @@ from rllib_llm_comm.agents.export_models import export_models
 from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.policy_folder import (
     PolicyManifest,
-    check_message_adapter,
-    load_message_adapter,
+    check_adapter_of,
+    load_adapter_of,
     write_policy,
 )
 from rllib_llm_comm.agents.settings import LanguageModelSettings
@@ -165,5 +165,5 @@ def test_adapters_that_name_their_base_as_earlier_versions_did_still_load(name, 
         (folder / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": told}))
         core = LLMCommCore(LanguageModelSettings())
         with contextlib.nullcontext() if fits else pytest.raises(UserError, match="on base model 'somebody/elses'"):
-            check_message_adapter(folder, "embedded")
-            load_message_adapter(core, folder)
+            check_adapter_of(folder, "embedded")
+            load_adapter_of(core, folder)

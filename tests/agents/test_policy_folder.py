@@ -17,8 +17,8 @@ from rllib_llm_comm.agents.policy_folder import (
     PolicyManifest,
     base_model_digest,
     find_policy,
+    load_adapter_of,
     load_core,
-    load_message_adapter,
     policy_files,
     read_manifest,
     write_policy,
@@ -129,7 +129,7 @@ def test_message_adapter_alone_is_loaded(core, tmp_path):
     for source in (tmp_path, folder, folder / "adapters" / "message"):
         other = LLMCommCore(LanguageModelSettings.from_mapping(language_model(init_seed=2)))
         before = [p.clone() for _, p in other.lm.named_adapter_parameters("action")]
-        load_message_adapter(other, source)
+        load_adapter_of(other, source)
         assert other.write_messages(prompts) == core.write_messages(prompts)
         for (_, after), was in zip(other.lm.named_adapter_parameters("action"), before, strict=True):
             assert torch.equal(after, was)
@@ -143,14 +143,14 @@ def test_another_base_model_is_refused(core, tmp_path):
     stranger = LLMCommCore(LanguageModelSettings.from_mapping(language_model(base_model=other)))
     for source in (folder, folder / "adapters" / "message"):
         with pytest.raises(UserError, match="trained on base model"):
-            load_message_adapter(stranger, source)
+            load_adapter_of(stranger, source)
 
 
 def test_another_rank_is_refused(core, tmp_path):
     folder = save(core, tmp_path / "policy")
     other = LLMCommCore(LanguageModelSettings.from_mapping(language_model(lora_r=2)))
     with pytest.raises(UserError, match="`lora_r` is 2 here"):
-        load_message_adapter(other, folder)
+        load_adapter_of(other, folder)
 
 
 @pytest.mark.parametrize("name", ["critic.safetensors", "adapters/action/adapter_model.safetensors"])

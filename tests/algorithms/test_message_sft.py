@@ -14,7 +14,7 @@ import torch
 from toys import COLOURS, ENV_ID, language_model, register
 
 from rllib_llm_comm import MessageSFT, MessageSFTConfig, VercoConfig, load_policy
-from rllib_llm_comm.algorithms.message_labels import is_held_out
+from rllib_llm_comm.algorithms.learned_rows import is_held_out
 from rllib_llm_comm.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("small_ray")
@@ -150,7 +150,7 @@ def test_split_is_by_prompt_and_rows_are_distinct(labels, trained):
     algo = config(labels, held_out_share=0.3).build_algo()
     try:
         answers = algo.labels.held_out_answers
-        assert algo.labels.teachers == ["chat", "scripted"], "names of teachers alone"
+        assert algo.labels.authors == ["chat", "scripted"], "names of teachers alone"
         assert all(is_held_out(prompt, 0.3) for prompt in answers)
         rows = len(algo.labels.train["message_ids"]) + len(algo.labels.held_out["message_ids"])
         table = pq.read_table(labels).to_pydict()

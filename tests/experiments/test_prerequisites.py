@@ -11,13 +11,14 @@ import pyarrow.parquet as parquet
 import pytest
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from rllib_llm_comm.algorithms.message_labels import check_labels
+from rllib_llm_comm.algorithms.learned_rows import check_rows
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.pipeline import run_file
 from rllib_llm_comm.experiments.ray_session import available_cpus
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.language.base_model import embedded_model_path
+from rllib_llm_comm.teachers import label_store
 from tests.cli.command import rllib
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
@@ -164,25 +165,25 @@ def test_adapters_and_their_base_model_go_together(tmp_path):
 def test_damaged_labels_are_named(tmp_path):
     good = tmp_path / "part-00000.parquet"
     parquet.write_table(pa.table({"prompt": ["a"] * 500, "message": ["b"] * 500}), good)
-    check_labels(tmp_path)
+    check_rows(tmp_path, label_store.LABELS)
     whole = good.read_bytes()
     bad = tmp_path / "part-00001.parquet"
     bad.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match=r"part-00001.parquet' is damaged or no Parquet file"):
-        check_labels(tmp_path)
+        check_rows(tmp_path, label_store.LABELS)
     parquet.write_table(pa.table({"text": ["a"]}), bad)
     with pytest.raises(UserError, match=r"part-00001.parquet' has no column message, prompt"):
-        check_labels(tmp_path)
+        check_rows(tmp_path, label_store.LABELS)
     parquet.write_table(pa.table({"prompt": [1], "message": ["b"]}), bad)
     with pytest.raises(UserError, match=r"part-00001.parquet' has a column prompt of int64 instead of texts"):
-        check_labels(tmp_path)
+        check_rows(tmp_path, label_store.LABELS)
     parquet.write_table(pa.table({"prompt": ["a", "a"], "message": ["b", None]}), bad)
     with pytest.raises(UserError, match=r"part-00001.parquet' has a column message with 1 empty cells"):
-        check_labels(tmp_path)
+        check_rows(tmp_path, label_store.LABELS)
     bad.unlink()
     parquet.write_table(pa.table({"prompt": pa.array([], pa.string()), "message": pa.array([], pa.string())}), good)
     with pytest.raises(UserError, match="hold no label"):
-        check_labels(tmp_path)
+        check_rows(tmp_path, label_store.LABELS)
 
 
 @pytest.mark.parametrize("kind", ["damaged", "empty"])

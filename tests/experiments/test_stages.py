@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from rllib_llm_comm.algorithms.message_labels import check_labels
+from rllib_llm_comm.algorithms.learned_rows import check_rows
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.experiments.experiment_file import ExperimentFile, parse_experiments
 from rllib_llm_comm.experiments.pipeline import check_stages, run_file
 from rllib_llm_comm.experiments.stages import StageResult, make_stages, resolve
 from rllib_llm_comm.experiments.train_settings import TrainSettings, apply_settings
+from rllib_llm_comm.teachers.label_store import LABELS
 
 KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 
@@ -208,11 +209,11 @@ def test_damaged_labels_of_a_finished_stage_are_collected_again_after_the_remedy
     part = labels / "part-00000.parquet"
     part.write_bytes(part.read_bytes()[:100])
     with pytest.raises(UserError) as caught:
-        check_labels(labels)
+        check_rows(labels, LABELS)
     assert f"remove the whole folder {str(labels)!r} and collect the labels again" in str(caught.value)
     shutil.rmtree(labels)
     assert "labels of" in collect(tmp_path, 5, capsys)
-    check_labels(labels)
+    check_rows(labels, LABELS)
 
 
 def test_a_foreign_folder_is_left_alone(tmp_path, capsys):

@@ -21,7 +21,7 @@ from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.policy_folder import (
     PolicyManifest,
     base_model_digest,
-    check_message_adapter,
+    check_adapter_of,
     load_core,
     policy_files,
     read_manifest,
@@ -217,10 +217,10 @@ def test_a_template_with_a_date_scores_the_same_on_every_day_and_the_checkpoint_
         again = scores_on("2029-05-06", lambda: load_core(folder, read_manifest(folder)), monkeypatch)  # noqa: B023
         torch.testing.assert_close(again, first, rtol=0, atol=0)
     assert float((seen["own"] - seen["default"]).abs().max()) > 1e-4
-    check_message_adapter(tmp_path / "own", model, "chat", "2027-03-04")
+    check_adapter_of(tmp_path / "own", model, "chat", "2027-03-04")
     for form in (("chat", "2027-03-05"), ("plain", "2027-03-04")):
         with pytest.raises(UserError, match="were trained with `prompt_(date|format)`"):
-            check_message_adapter(tmp_path / "own", model, *form)
+            check_adapter_of(tmp_path / "own", model, *form)
 
 
 def test_the_embedded_model_has_a_frame_of_nothing_but_its_start():

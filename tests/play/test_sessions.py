@@ -15,10 +15,12 @@ from rllib_llm_comm.agents.behavior_cloning import CloningSettings, clone_player
 from rllib_llm_comm.agents.load_policy import load_policy
 from rllib_llm_comm.cli.main import app
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
 from rllib_llm_comm.evaluation.session_replay import played_again, replay_session
 from rllib_llm_comm.play.session_recorder import SessionRecorder
 from rllib_llm_comm.session_files import COLUMNS, DECISIONS, SESSION, read_session
 from rllib_llm_comm.teachers.collect_labels import collect_labels
+from tests.cli.command import rllib
 
 TEXT = "rllib_llm_comm/overcooked_text-v0"
 
@@ -201,3 +203,43 @@ def test_a_clone_learns_what_people_did_and_not_what_agents_did(session, tmp_pat
     policy = load_policy(tmp_path / "clone")
     observations, _ = policy.env(observe=["vector"]).reset(seed=0)
     assert policy.act(observations, explore=False)["alice"].action == 0
+
+
+def test_what_people_did_is_demonstrated_with_what_they_heard(session, tmp_path):
+    folder, _ = session
+    people = {"sessions": [str(folder)], "names": ["P01"]}
+    report = collect_demonstrations(TEXT, tmp_path / "own", player=people, messages="own")
+    rows = parquet.read_table(tmp_path / "own" / "part-00000.parquet").to_pylist()
+    moments = [moment for episode in read_session(folder).episodes for moment in episode.moments]
+    chose = [m.agents["alice"] for m in moments if "alice" in m.actions and not m.people["alice"].forced]
+    assert report.complete and report.decisions == len(chose) >= len(rows) > 3
+    assert {row["agent"] for row in rows} == {"alice"} and {row["player"] for row in rows} == {"people"}
+    done = {(card["text"], card["phrase"]) for card in chose}
+    assert {(row["text"], json.loads(row["candidates"])[row["chosen"]]) for row in rows} <= done
+    assert any("bob" in json.loads(row["heard"]) for row in rows)
+    collect_demonstrations(TEXT, tmp_path / "none", player=people)
+    silent = parquet.read_table(tmp_path / "none" / "part-00000.parquet").to_pylist()
+    assert {row["heard"] for row in silent} == {"{}"}
+    for wrong in ({**people, "names": ["P02"]}, {"sessions": str(tmp_path / "nowhere")}):
+        with pytest.raises(UserError, match="P02|nowhere"):
+            collect_demonstrations(TEXT, tmp_path / "wrong", player=wrong)
+
+
+@pytest.mark.timeout(300)
+def test_people_are_cloned_on_a_language_model_from_the_command_line(session, tmp_path):
+    folder, _ = session
+    options = ("--base-model", "embedded", "--epochs", "1", "--held-out", "0")
+    done = rllib("clone", str(folder), "clone", *options, "--half", "first", cwd=tmp_path)
+    assert done.returncode == 1 and "`--half`" in done.stderr
+    done = rllib("clone", str(folder), "clone", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "actions cloned from recorded people" in done.stdout
+    manifest = load_policy(tmp_path / "clone" / "clone").manifest
+    assert (manifest.algorithm, manifest.env) == ("ActionSFT", TEXT)
+    assert manifest.provenance["cloned_from"] == ["people"]
+    again = rllib("clone", str(folder), "clone", *options, cwd=tmp_path)
+    assert again.returncode == 0 and again.stdout.count("already there, skipped") == 2
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine").touch()
+    refused = rllib("clone", str(folder), "other", *options, cwd=tmp_path)
+    assert refused.returncode == 1 and "give a new folder" in refused.stderr

@@ -22,6 +22,7 @@ from chat_server import ChatServer
 
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.teachers import collect_labels as collect_module
+from rllib_llm_comm.teachers import collection
 from rllib_llm_comm.teachers.collect_labels import CollectionReport, collect_labels
 from rllib_llm_comm.teachers.label_store import COLUMNS, is_collection
 
@@ -336,7 +337,7 @@ def test_a_collection_that_ended_early_goes_on_with_more_decisions(whole, tmp_pa
 
 @pytest.mark.usefixtures("chat_client_at_home")
 def test_labels_reach_the_disk_while_the_teacher_keeps_everybody_waiting(tmp_path, monkeypatch):
-    monkeypatch.setattr(collect_module, "_SECONDS_PER_PART", 0.05)
+    monkeypatch.setattr(collection, "_SECONDS_PER_PART", 0.05)
     folder, seen = tmp_path / "labels", []
 
     def slow(prompt: str) -> str:

@@ -1,0 +1,409 @@
+"""Collects demonstrations: what a player does where it stands, for language agents that begin by doing the same."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rllib_llm_comm.agents.encoding import TextObservation, read_observation
+from rllib_llm_comm.agents.load_options import Loading
+from rllib_llm_comm.agents.load_policy import Policy
+from rllib_llm_comm.agents.message_protocol import heard_by
+from rllib_llm_comm.agents.partner_settings import CHECKPOINT, FUNCTION, PartnerSettings
+from rllib_llm_comm.agents.partners import Partner, PartnerMemory, make_partner
+from rllib_llm_comm.agents.policy_env import make_recorded_game
+from rllib_llm_comm.agents.policy_folder import weights_digest
+from rllib_llm_comm.agents.stand_ins import CHAT, PEOPLE
+from rllib_llm_comm.envs.interface import secret_of
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
+from rllib_llm_comm.evaluation.chat_player import ChatPlayer
+from rllib_llm_comm.evaluation.session_replay import moments_again
+from rllib_llm_comm.session_files import Session, read_session
+from rllib_llm_comm.teachers.base import Teacher, make_teacher, teacher_identity
+from rllib_llm_comm.teachers.chat_teacher import ChatTeacher
+from rllib_llm_comm.teachers.collection import (
+    CollectionReport,
+    Collector,
+    Game,
+    Progress,
+    TeacherInCollection,
+    check_limits,
+    env_text,
+    take_recorded,
+)
+from rllib_llm_comm.teachers.label_store import ANSWERS, DEMONSTRATIONS, LabelStore
+
+NONE, OWN, TEACHER = "none", "own", "teacher"
+MESSAGES = (NONE, OWN, TEACHER)
+_COUNTS = (
+    "target_demonstrations", "max_decisions", "max_choices_per_state", "num_envs", "max_message_words",
+    "max_empty_moments",
+)  # fmt: skip
+_SHARES = ("random_share",)
+_OF_PARTNERS = ("policy", "habit", "greedy", "unstuck")
+_OF_SESSIONS = ("sessions", "names")
+
+
+def collect_demonstrations(
+    env: str,
+    output: str | os.PathLike[str],
+    *,
+    env_config: Mapping[str, Any] | None = None,
+    player: str | Mapping[str, Any] = "scripted",
+    messages: str = NONE,
+    teacher: str | Mapping[str, Any] | Teacher = "scripted",
+    target_demonstrations: int = 2000,
+    max_decisions: int = 200_000,
+    max_choices_per_state: int = 3,
+    random_share: float = 0.25,
+    num_envs: int = 16,
+    max_message_words: int = 10,
+    max_empty_moments: int = 100,
+    seed: int = 0,
+    trust: bool = False,
+    progress: Progress | None = None,
+) -> CollectionReport:
+    """Collects demonstrations into a folder of Parquet files; goes on where a killed or failed call stopped.
+
+    A row is what an agent sees, what it has heard, the actions that it may choose among, and the one that the player
+    chooses there. States in which one action is allowed are left out: they teach nothing.
+
+    Args:
+        env: Id of a PettingZoo environment with observations in words.
+        output: The folder.
+        env_config: Settings of the environment; of recorded sessions their own are taken.
+        player: Who holds all seats: `"scripted"` (the game's scripted player), the path of a checkpoint or `zoo:NAME`,
+            `"module:function"`, or a mapping with `policy` and `habit`, `greedy` or `unstuck` of `PartnerSettings` (of
+            a checkpoint the most likely action is taken unless `greedy` is false). Or `{"sessions": [...], "names":
+            [...]}`: people in sessions of `rllib play --record`; or `{"chat": {...}}`: a chat model, as of `open_chat`.
+        messages: What is heard before a choice: `"none"` (default), `"own"`: what the player itself says (messages of a
+            checkpoint or of people), or `"teacher"`: what `teacher` says in each agent's place.
+        teacher: With `messages="teacher"`: a teacher's name, or a dict with `name` and its settings.
+        target_demonstrations: Ends when so many rows are there, >= 1; 2000 (ours).
+        max_decisions: Ends after so many decisions at the latest. With a larger number it goes on.
+        max_choices_per_state: Most different choices kept of one state.
+        random_share: Share of moves that are drawn uniformly, so that more states are met. They are played, but the
+            row holds the player's choice. 0.25 (ours).
+        num_envs: Games played side by side.
+        max_message_words: Longer messages of the teacher are cut.
+        max_empty_moments: Gives up when the teacher said nothing in so many moments in a row, >= 1; 100 (ours).
+        seed: The same seed gives the same rows.
+        trust: True if what checkpoints and sessions recorded is used where it reaches beyond this program.
+        progress: Called with the rows so far and the target.
+
+    Raises:
+        UserError: If a setting is not allowed, the folder is damaged, or a player or teacher gives up: all rows so far
+            are on disk then, and the next call goes on.
+    """
+    check_settings(
+        {
+            "player": player, "messages": messages, "target_demonstrations": target_demonstrations,
+            "max_decisions": max_decisions, "max_choices_per_state": max_choices_per_state, "num_envs": num_envs,
+            "max_message_words": max_message_words, "max_empty_moments": max_empty_moments,
+            "random_share": random_share, "seed": seed,
+        }
+    )  # fmt: skip
+    who = read_player(player)
+    settings = {
+        "env": env,
+        "env_config": dict(env_config or {}),
+        "player": who.identity(),
+        "messages": messages,
+        "teacher": teacher_identity(teacher) if messages == TEACHER else None,
+        "target_demonstrations": target_demonstrations,
+        "max_choices_per_state": max_choices_per_state,
+        "random_share": random_share,
+        "num_envs": num_envs,
+        "max_message_words": max_message_words,
+        "seed": seed,
+    }
+    store = LabelStore(output, settings, max_choices_per_state, DEMONSTRATIONS)
+    if who.sessions:
+        report = take_recorded(store, _recorded(who, env, messages == OWN, trust), target_demonstrations)
+        if not report.labels:
+            raise UserError("`player.sessions` hold no choice of a person among several actions; give other sessions.")
+        return report
+    teaching = None
+    if messages == TEACHER:
+        made = make_teacher(teacher)
+        made.keep_answers(store.folder / ANSWERS)
+        teaching = TeacherInCollection(made, max_message_words, max_empty_moments)
+    return _Demonstrations(store, settings, who, messages, teaching, trust).collect(
+        target_demonstrations, max_decisions, progress
+    )
+
+
+def check_settings(settings: Mapping[str, Any], prefix: str = "") -> None:
+    """Checks the values of those settings of `collect_demonstrations` that are given; loads nothing.
+
+    Args:
+        settings: Name -> value of the right type, or `None`; unknown names are passed over.
+        prefix: Text before the setting's name in messages, such as "config.".
+
+    Raises:
+        UserError: At the first value that is not allowed.
+    """
+    messages = settings.get("messages", NONE)
+    require_choice(f"{prefix}messages", messages, MESSAGES)
+    check_limits(settings, _COUNTS, _SHARES, prefix)
+    who = read_player(settings.get("player", "scripted"), f"{prefix}player")
+    if who.chat and messages != NONE:
+        raise UserError(
+            f"`{prefix}messages` is {messages!r}, but a chat model that plays reads what its agent sees alone; set it "
+            "to 'none'."
+        )
+    if who.sessions and messages == TEACHER:
+        raise UserError(
+            f"`{prefix}messages` is 'teacher', but people have heard each other; set it to 'own' or 'none'."
+        )
+    if messages == OWN and who.partner is not None and who.partner.kind not in (CHECKPOINT, FUNCTION):
+        raise UserError(
+            f"`{prefix}messages` is 'own', but the player {who.partner.policy!r} says nothing of its own; set it to "
+            "'teacher' or 'none'."
+        )
+
+
+@dataclass(frozen=True)
+class DemonstrationPlayer:
+    """Who demonstrates; one of the three kinds.
+
+    Attributes:
+        partner: A player of the package.
+        sessions: Folders of recorded sessions.
+        names: The people in them who are taken; all if empty.
+        chat: Settings of a chat model.
+    """
+
+    partner: PartnerSettings | None = None
+    sessions: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    chat: Mapping[str, Any] | None = None
+
+    @property
+    def kind(self) -> str:
+        """As it stands in the column `player`: a key of `stand_ins.PLAYERS`."""
+        return self.partner.kind if self.partner is not None else PEOPLE if self.sessions else CHAT
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that decide what it does."""
+        if self.partner is not None:
+            known = {name: getattr(self.partner, name) for name in _OF_PARTNERS}
+            trained = self.partner.kind == CHECKPOINT
+            return {**known, **({"digest": weights_digest(self.partner.policy)} if trained else {})}
+        if self.chat is not None:
+            return {"chat": {k: v for k, v in self.chat.items() if k not in ChatTeacher.without_effect}}
+        return {"sessions": list(self.sessions), "names": list(self.names)}
+
+
+def read_player(player: Any, setting: str = "player") -> DemonstrationPlayer:
+    """The player of a setting; nothing is loaded.
+
+    Args:
+        player: As of `collect_demonstrations`.
+        setting: The setting's name, for messages.
+
+    Raises:
+        UserError: If it is no such player.
+    """
+    given = {"policy": player} if isinstance(player, str) else player
+    kinds = {"policy": _OF_PARTNERS, "sessions": _OF_SESSIONS, "chat": ("chat",)}
+    named = [kind for kind in kinds if isinstance(given, Mapping) and kind in given]
+    if len(named) != 1:
+        raise UserError(
+            f"`{setting}` is {shown(player)} but must be a name or path, or a mapping with one of `policy`, `sessions` "
+            "and `chat`."
+        )
+    known = kinds[named[0]]
+    for key in given:
+        if key not in known:
+            remedy = " Mistakes of a player are no demonstrations: use `random_share`." if key == "noise" else ""
+            raise UserError(
+                f"`{setting}.{key}` is no setting of a player; beside `{named[0]}` it has "
+                f"{', '.join(known[1:]) or 'none'}.{did_you_mean(str(key), known)}{remedy}"
+            )
+    if named == ["chat"]:
+        if not isinstance(given["chat"], Mapping):
+            raise UserError(f"`{setting}.chat` is {shown(given['chat'])} but must be a mapping, as of `open_chat`.")
+        return DemonstrationPlayer(chat=dict(given["chat"]))
+    if named == ["sessions"]:
+        sessions, names = (_texts(given.get(key) or (), f"{setting}.{key}") for key in _OF_SESSIONS)
+        if not sessions:
+            raise UserError(f"`{setting}.sessions` is empty; give folders that `rllib play --record` wrote.")
+        return DemonstrationPlayer(sessions=sessions, names=names)
+    try:
+        partner = PartnerSettings(**given)
+    except UserError as error:
+        raise UserError(f"`{setting}`: {error}") from None
+    if partner.kind == CHECKPOINT and "greedy" not in given:
+        partner = replace(partner, greedy=True)
+    return DemonstrationPlayer(partner)
+
+
+def _texts(value: Any, setting: str) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list | tuple) else (None,)
+    if not all(isinstance(text, str) for text in texts):
+        raise UserError(f"`{setting}` is {shown(value)} but must be a text or a list of texts.")
+    return texts  # type: ignore[return-value]
+
+
+def _row(view: TextObservation, heard: Mapping[str, str], action: int) -> dict[str, Any] | None:
+    """The learned columns of a choice; `None` if it was none among several.
+
+    Raises:
+        UserError: If the action is not allowed.
+    """
+    allowed = [index for index, flag in enumerate(view.mask) if flag]
+    if action not in allowed:
+        raise UserError(
+            f"the player chose action {action!r}, which is not allowed here (allowed: {', '.join(map(str, allowed))}); "
+            "a demonstration has to be one of the allowed actions."
+        )
+    return (
+        None
+        if len(allowed) == 1
+        else {
+            "text": view.text,
+            "subgoal": view.subgoal,
+            "heard": json.dumps(dict(heard), ensure_ascii=False),
+            "candidates": json.dumps([view.candidates[index] for index in allowed], ensure_ascii=False),
+            "chosen": allowed.index(action),
+        }
+    )
+
+
+class _Demonstrations(Collector):
+    """The collection of a player that plays now."""
+
+    def __init__(
+        self,
+        store: LabelStore,
+        settings: Mapping[str, Any],
+        who: DemonstrationPlayer,
+        messages: str,
+        teaching: TeacherInCollection | None,
+        trust: bool,
+    ) -> None:
+        super().__init__(store, settings)
+        self._messages, self._teaching = messages, teaching
+        self._row = {"player": who.kind, "env": env_text(settings)}
+        self._partner: Partner | None = None
+        self._chat: ChatPlayer | None = None
+        if who.chat is not None:
+            game = self._envs[0]
+            # Above temperature 0 the same question has several answers, of which none is kept.
+            keeps = "model" in who.chat and "cassette" not in who.chat and not who.chat.get("temperature")
+            kept = {"cache_dir": str(store.folder / ANSWERS)} if keeps else {}
+            self._chat = ChatPlayer({**kept, **who.chat}, getattr(game, "task", ""), getattr(game, "brief", ""))
+        else:
+            assert who.partner is not None
+            loading = Loading(messages=None if messages == OWN else NONE, trust=trust, trust_own=True)
+            self._partner = make_partner(who.partner, loading.load)
+            if messages == OWN and who.partner.kind == CHECKPOINT and not self._partner.talks:
+                raise UserError(
+                    f"`messages` is 'own', but the agents of {who.partner.policy!r} say nothing; set it to 'teacher' "
+                    "or 'none'."
+                )
+
+    def begin_round(self, rng: np.random.Generator) -> None:
+        policy = None if self._partner is None else self._partner.policy
+        if isinstance(policy, Policy):
+            policy.forget()
+            policy.reset(seed=int(rng.integers(2**31)))
+
+    def begin(self, game: Game, seed: int) -> None:
+        if self._chat is not None:
+            self._chat.reset(seed=seed)
+            game.memory = PartnerMemory(seed, np.random.default_rng(seed))
+        else:
+            assert self._partner is not None
+            game.memory = self._partner.begin(seed)
+        game.memory.env = game.env
+
+    def decide(self, games: list[Game], rng: np.random.Generator) -> list[dict[str, int]]:
+        seen = [{agent: game.observations[agent] for agent in game.choosing} for game in games]
+        for game in games:
+            game.memory.secret = secret_of(game.infos)
+        advised = self._advise(games, seen, rng)
+        played: list[dict[str, int]] = []
+        for game, own, advice in zip(games, seen, advised, strict=True):
+            played.append({})
+            for agent, observation in own.items():
+                view = read_observation(observation)
+                action = advice[agent]
+                row = None if action is None else _row(view, heard_by(str(agent), game.memory.mailbox), action)
+                if row is not None:
+                    self.store.add({**row, **game.place(agent), **self._row})
+                if action is None or rng.random() < self.settings["random_share"]:
+                    action = int(rng.choice(np.flatnonzero(view.mask)))
+                played[-1][agent] = action
+        return played
+
+    def _advise(
+        self, games: list[Game], seen: Sequence[Mapping[str, Any]], rng: np.random.Generator
+    ) -> list[dict[str, int | None]]:
+        """Per game the player's choices, behind messages; `None` where an answer of a chat model was not understood."""
+        if self._chat is not None:
+            advised = []
+            for own in seen:
+                decided = self._chat.act(own)
+                ways = self._chat.understood
+                advised.append({a: None if ways[str(a)] == "fallback" else one.choice for a, one in decided.items()})
+            return advised
+        assert self._partner is not None
+        asks = [(game.memory, own) for game, own in zip(games, seen, strict=True)]
+        if self._messages == OWN:
+            spoken = self._partner.speak_together(asks)
+        else:
+            spoken = []
+            for game, own in zip(games, seen, strict=True):
+                said = dict.fromkeys(own, "")
+                if self._teaching is not None:
+                    said = self._teaching.messages(game, self.store, rng)
+                game.memory.mailbox.update({str(agent): message for agent, message in said.items()})
+                spoken.append({agent: (message, None) for agent, message in said.items()})
+        made = self._partner.act_together(asks, spoken=spoken)
+        return [{agent: one.choice for agent, one in decisions.items()} for decisions in made]
+
+
+def _recorded(who: DemonstrationPlayer, env: str, heard: bool, trust: bool) -> Iterator[dict[str, Any]]:
+    """Rows of people in recorded sessions, whose games are played again to tell what was allowed."""
+    sessions = [read_session(path) for path in who.sessions]
+    people = {seat.name for one in sessions for e in one.episodes for m in e.moments for seat in m.people.values()}
+    for name in who.names:
+        if name not in people:
+            raise UserError(
+                f"`player.names` has {name!r}, but nobody in the sessions has that name; there are "
+                f"{', '.join(map(repr, sorted(people))) or 'no people'}."
+            )
+    before = 0
+    for session in sessions:
+        if session.env != env:
+            raise UserError(f"`env` is {env!r} but a session of `player.sessions` is of {session.env!r}.")
+        yield from _of_session(session, who, before, heard, trust)
+        before += len(session.episodes)
+
+
+def _of_session(
+    session: Session, who: DemonstrationPlayer, before: int, heard: bool, trust: bool
+) -> Iterator[dict[str, Any]]:
+    common = {"player": PEOPLE, "env": env_text({"env": session.env, "env_config": session.env_config})}
+    game = make_recorded_game(session.env, session.env_config, trust=trust)
+    try:
+        for episode in session.episodes:
+            for moment, observations, _, _ in moments_again(game, episode):
+                if moment is None:
+                    break
+                for agent, person in moment.people.items():
+                    if agent not in moment.actions or person.forced or (who.names and person.name not in who.names):
+                        continue
+                    told = moment.agents[agent].get("heard", {}) if heard else {}
+                    row = _row(read_observation(observations[agent]), told, moment.actions[agent])
+                    place = {"agent": agent, "episode": before + episode.episode - 1, "game_step": moment.game_step}
+                    yield {**(row or {"chosen": None}), **place, **common}
+    finally:
+        game.close()

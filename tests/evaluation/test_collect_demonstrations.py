@@ -1,0 +1,176 @@
+"""Collecting demonstrations: rows, players, messages, kills, and settings that cannot be."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as parquet
+import pytest
+from chat_server import ChatServer
+
+from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+from rllib_llm_comm.teachers.collection import CollectionReport
+from rllib_llm_comm.teachers.label_store import DEMONSTRATIONS
+
+ENV = "rllib_llm_comm/overcooked_text-v0"
+KITCHEN = {"map_name": "A", "recipe": "tomato salad", "max_game_steps": 25}
+TOLD = {"map_name": "B", "recipe": ["tomato salad", "lettuce salad"], "told_to": ["alice"], "max_game_steps": 20}
+SETTINGS: dict[str, Any] = {"env_config": KITCHEN, "num_envs": 2, "target_demonstrations": 100}
+
+
+def collect(folder: Path, **other: Any) -> CollectionReport:
+    return collect_demonstrations(ENV, folder, **{**SETTINGS, **other})
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [row for part in sorted(folder.glob("part-*.parquet")) for row in parquet.read_table(part).to_pylist()]
+
+
+def last_of_all(env: Any, agent: str, rng: np.random.Generator) -> Any:
+    """A player that takes the last action that is allowed."""
+    return lambda seen: int(np.flatnonzero(seen["action_mask"])[-1])
+
+
+def forbidden(env: Any, agent: str, rng: np.random.Generator) -> Any:
+    return lambda seen: int(np.flatnonzero(seen["action_mask"] == 0)[0])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("demonstrations") / "whole"
+    collect(folder)
+    return folder
+
+
+def test_rows(whole):
+    found = rows(whole)
+    assert len(found) >= 100 and tuple(found[0]) == DEMONSTRATIONS.columns
+    for row in found:
+        phrases = json.loads(row["candidates"])
+        assert len(set(phrases)) == len(phrases) > 1 and 0 <= row["chosen"] < len(phrases)
+        assert (row["player"], row["heard"], row["subgoal"]) == ("scripted", "{}", "") and row["text"]
+        assert json.loads(row["env"]) == {"id": ENV, "settings": KITCHEN}
+    learned = {tuple(row[name] for name in DEMONSTRATIONS.learned) for row in found}
+    assert len(learned) == len(found)
+    assert len({row["episode"] for row in found}) > 1 and {row["agent"] for row in found} == {"alice", "bob"}
+
+
+def test_random_moves_are_played_and_not_demonstrated(tmp_path):
+    name = f"{__name__}:last_of_all"
+    collect(tmp_path / "random", player=name, random_share=1.0, max_choices_per_state=1)
+    found = rows(tmp_path / "random")
+    assert all(row["chosen"] == len(json.loads(row["candidates"])) - 1 for row in found)
+    report = collect(tmp_path / "own", player=name, random_share=0.0, max_decisions=200)
+    states = [{row["text"] for row in one} for one in (found, rows(tmp_path / "own"))]
+    assert not report.complete and len(states[1]) < len(states[0]), "random moves lead to other states"
+
+
+def test_what_a_teacher_says_is_heard_and_written_down(tmp_path):
+    collect(tmp_path / "told", env_config=TOLD, messages="teacher")
+    heard = [(row["agent"], json.loads(row["heard"])) for row in rows(tmp_path / "told")]
+    assert {speaker for _, one in heard for speaker in one} == {"alice", "bob"}
+    assert all(agent not in one and all(one.values()) for agent, one in heard)
+    assert any("tomato" in one.get("alice", "") for agent, one in heard if agent == "bob")
+
+
+def test_a_checkpoint_demonstrates_with_its_own_messages(tmp_path):
+    report = collect(tmp_path / "own", player="zoo:verco_salad", messages="own", target_demonstrations=20)
+    found = rows(tmp_path / "own")
+    assert report.complete and {row["player"] for row in found} == {"checkpoint"}
+    assert sum(row["heard"] != "{}" for row in found) > len(found) / 2
+    collect(tmp_path / "none", player="zoo:verco_salad", target_demonstrations=20)
+    assert {row["heard"] for row in rows(tmp_path / "none")} == {"{}"}
+
+
+def test_only_answers_of_a_chat_model_that_are_understood_are_demonstrations(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with ChatServer("?", "2", "what a question", "2") as server:
+        chat = {"model": "tiny", "base_url": server.url, "requests_per_minute": 1e6}
+        settings: dict[str, Any] = {"player": {"chat": chat}, "target_demonstrations": 5}
+        collect(tmp_path / "chat", **settings)
+        asked = len(server.requests)
+        collect(tmp_path / "chat", **settings)
+    found = rows(tmp_path / "chat")
+    assert {row["player"] for row in found} == {"chat"} and {row["chosen"] for row in found} == {1}
+    assert asked >= len(found) + 2 and len(server.requests) == asked
+    assert list((tmp_path / "chat" / "_chat_cache").rglob("*.json")), "answers that were paid for are kept"
+
+
+def test_the_seed_decides(whole, tmp_path):
+    collect(tmp_path / "same")
+    assert rows(tmp_path / "same") == rows(whole)
+    collect(tmp_path / "other", seed=1)
+    assert rows(tmp_path / "other") != rows(whole)
+
+
+_SLOW = """
+import json, sys, time
+from rllib_llm_comm.evaluation.collect_demonstrations import collect_demonstrations
+env, folder, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+collect_demonstrations(env, folder, **settings, progress=lambda done, target: time.sleep(0.1))
+"""
+
+
+def test_a_killed_collection_goes_on(whole, tmp_path):
+    folder = tmp_path / "killed"
+    child = subprocess.Popen([sys.executable, "-c", _SLOW, ENV, str(folder), json.dumps(SETTINGS)])
+    try:
+        end = time.monotonic() + 120
+        while not list(folder.glob("part-*.parquet")) and time.monotonic() < end and child.poll() is None:
+            time.sleep(0.02)
+        time.sleep(0.1)  # into the next round
+    finally:
+        child.send_signal(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+    assert 0 < len(rows(folder)) < len(rows(whole))
+    (folder / "part-00099.parquet").write_bytes(b"half a part")
+    assert collect(folder).complete
+    assert rows(folder) == rows(whole)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")}
+    assert collect(folder).labels == len(rows(whole))
+    assert {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")} == before
+
+
+@pytest.mark.parametrize(
+    ("other", "setting"),
+    [
+        ({"target_demonstrations": 0}, "target_demonstrations"),
+        ({"random_share": 1.5}, "random_share"),
+        ({"messages": "all"}, "messages"),
+        ({"messages": "own"}, "messages"),
+        ({"messages": "teacher", "player": {"sessions": ["x"]}}, "messages"),
+        ({"messages": "teacher", "player": {"chat": {"model": "tiny"}}}, "messages"),
+        ({"messages": "teacher", "teacher": "owl"}, "teacher"),
+        ({"player": 3}, "player"),
+        ({"player": {}}, "player"),
+        ({"player": {"policy": "scripted", "sessions": ["x"]}}, "player"),
+        ({"player": {"policy": "scripted", "noise": 0.5}}, "random_share"),
+        ({"player": {"policy": "scripted", "greedy": True}}, "player"),
+        ({"player": {"sessions": []}}, "player.sessions"),
+        ({"player": {"sessions": 3}}, "player.sessions"),
+        ({"player": {"chat": "gpt"}}, "player.chat"),
+        ({"player": "script"}, "player"),
+        ({"player": f"{__name__}:forbidden"}, "not allowed"),
+        ({"player": f"{__name__}:nobody"}, "policy"),
+    ],
+)
+def test_bad_settings(tmp_path, other, setting):
+    with pytest.raises(UserError, match=setting) as caught:
+        collect(tmp_path / "bad", **other)
+    assert "\n" not in str(caught.value)
+
+
+def test_other_settings_are_refused(whole):
+    for other in ({"seed": 5}, {"random_share": 0.5}, {"messages": "teacher"}):
+        with pytest.raises(UserError, match="demonstrations that were collected with other settings"):
+            collect(whole, **other)
