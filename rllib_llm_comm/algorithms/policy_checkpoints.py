@@ -13,19 +13,23 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_llm_comm.agents.policy_folder import (
+    LANGUAGE,
     POLICY_FOLDER,
     PolicyExport,
     PolicyManifest,
     find_policy,
+    tell_other_prompts,
     write_policy,
 )
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
 from rllib_llm_comm.algorithms.agent_policies import agents_apart
+from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.algorithms.policy_export import on_first_learner, with_team
 from rllib_llm_comm.algorithms.trials_in_turn import TrialsInTurn
 from rllib_llm_comm.checkpoints.find_checkpoint import is_named
 from rllib_llm_comm.env_runners.plain_errors import raise_told
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapters import MESSAGE
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 from rllib_llm_comm.places import local_path
 
@@ -131,24 +135,28 @@ class PolicyCheckpointMixin(TrialsInTurn):
         Raises:
             UserError: If the checkpoint is another algorithm's, whose weights of the same shapes mean something else.
         """
-        self._require_own_algorithm(path)
+        self._compare_policy(path)
         if self.env_runner_group is None:  # RLlib's own would look for it
             Checkpointable.restore_from_path(self, path, *args, **kwargs)
         else:
             super().restore_from_path(path, *args, **kwargs)
             self._sync_runners()
 
-    def _require_own_algorithm(self, path: Any) -> None:
+    def _compare_policy(self, path: Any) -> None:
+        """Refuses a checkpoint of another algorithm, and tells if its prompts were others."""
         folder = Path(str(path)) / POLICY_FOLDER
         if not (folder / MANIFEST).is_file():
             return
-        wrote, own = read_manifest(folder).algorithm, type(self).__name__
+        manifest = read_manifest(folder)
+        wrote, own = manifest.algorithm, type(self).__name__
         if wrote != own:
             raise UserError(
                 f"{str(path)!r} is a checkpoint of {wrote}, but {own} would take over its weights and optimizers as if "
                 f"they were its own; restore it into {wrote}, or take its message adapter alone with "
                 "`message_checkpoint`."
             )
+        if manifest.kind == LANGUAGE and isinstance(self.config, LanguageModelConfigMixin):
+            tell_other_prompts(path, manifest, self.config.language_model_settings((MESSAGE,), train_critic=False))
 
     def _sync_runners(self) -> None:
         # RLlib's own sync does not wait, and drops its request if an earlier one is still on its way, as the one
