@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.calibration import calibrate, find_temperature, openness, random_views
+from rllib_llm_comm.evaluation.calibration import calibrate, find_temperature, openness, random_moments
 from rllib_llm_comm.experiments.calibration_run import read_settings
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
@@ -77,7 +77,7 @@ def test_a_game_is_calibrated_the_same_way_twice():
 
 
 def test_only_decisions_with_a_choice_count():
-    views = random_views(make_env(DOOR), 20, seed=0)
+    views = [moment.view for moment in random_moments(make_env(DOOR), 20, seed=0)]
     assert len(views) == 20 and all(sum(view.mask) > 1 for view in views)
 
 
