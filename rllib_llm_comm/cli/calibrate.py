@@ -36,6 +36,7 @@ def command(
         str | None,
         Option(help="Sets of prompts to compare, in place of the file's: names or folders, between commas."),
     ] = None,
+    prompt_format: Annotated[str | None, Option(help="'plain' or 'chat', in place of the file's.")] = None,
     json_file: Annotated[Path | None, Option("--json", help="Write all figures to this file.")] = None,
     modules: Imports = None,
 ) -> None:
@@ -63,7 +64,7 @@ def command(
     check_aim(entropy)
     given = load_json_option("--env-config", env_config) if env_config else None
     sets = [one.strip() for one in prompts.split(",")] if prompts is not None else []
-    settings = read_settings(file, stage, base_model, env, given, sets)
+    settings = read_settings(file, stage, base_model, env, given, sets, prompt_format)
     base, game = open_both(settings)
     templates = {name: PromptTemplates(texts) for name, texts in settings.prompts.items()}
     with counting_bar("scores") as progress:
@@ -96,7 +97,7 @@ def table(found: Calibration) -> list[list[str]]:
 def prompt_table(found: Calibration) -> list[list[str]]:
     """Rows for the console: the sets of prompts, in silence and with messages heard."""
     rows = [["prompts", "heard", "entropy", "likeliest", "decided", "agrees", "T"]]
-    for row in found.prompts:
+    for row in found.compared:
         figures = [row.openness.entropy, row.openness.best, row.openness.decided, row.agreement]
         told = ["-" if figure is None else f"{figure:.3f}" for figure in figures]
         rows.append([row.prompts, "yes" if row.heard else "no", *told, f"{row.temperature:g}"])
@@ -105,6 +106,6 @@ def prompt_table(found: Calibration) -> list[list[str]]:
 
 def prompt_caption(found: Calibration) -> str:
     """What the table of prompts shows."""
-    at = found.prompts[0].openness
+    at = found.compared[0].openness
     same = "" if found.chance is None else f"; agrees with the scripted player, by chance {found.chance:.3f}"
     return f"at {at.normalization}, {at.temperature:g}; T: temperature of the aimed entropy{same}"

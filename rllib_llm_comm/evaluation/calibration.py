@@ -90,7 +90,7 @@ class Calibration:
         plain: Per normalisation the policy at temperature 1.
         chosen: Per normalisation the policy at the temperature that was found.
         present: The policy under the setting that was asked about; None if none was.
-        prompts: The sets of prompts, each in silence and, in a game with a scripted player, with messages heard; under
+        compared: The sets of prompts, each in silence and, in a game with a scripted player, with messages heard; under
             `present`, or else under the advice.
         chance: Agreement of a policy for which all allowed candidates are as likely; `None` without a scripted player.
     """
@@ -101,7 +101,7 @@ class Calibration:
     plain: tuple[Openness, ...]
     chosen: tuple[Openness, ...]
     present: Openness | None = None
-    prompts: tuple[PromptFigures, ...] = ()
+    compared: tuple[PromptFigures, ...] = ()
     chance: float | None = None
 
     @property
@@ -185,7 +185,7 @@ def calibrate(
             figures = openness(scores, mask, normalization, temperature)
             aimed = find_temperature(scores, mask, entropy)
             compared.append(PromptFigures(name, heard, figures, aimed, _agreement(scores, mask, moments)))
-    return replace(found, prompts=tuple(compared), chance=_agreement(None, mask, moments))
+    return replace(found, compared=tuple(compared), chance=_agreement(None, mask, moments))
 
 
 @dataclass(frozen=True)

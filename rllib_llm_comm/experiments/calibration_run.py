@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.experiments.experiment_file import Experiment, read_experiment_file
 from rllib_llm_comm.experiments.search_space import search_kind
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
-from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
+from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE, PROMPT_FORMATS
 from rllib_llm_comm.language.prompt_sets import DEFAULT, read_prompts
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def read_settings(
     env: str | None = None,
     env_config: Mapping[str, Any] | None = None,
     prompts: Sequence[str] = (),
+    prompt_format: str | None = None,
 ) -> CalibrationSettings:
     """The subjects of a calibration; options stand above the file.
 
@@ -77,6 +78,7 @@ def read_settings(
         env: In place of the file's; its settings are then not taken over.
         env_config: In place of the file's.
         prompts: Sets of prompts, by name or folder, in place of the file's.
+        prompt_format: In place of the file's.
 
     Raises:
         UserError: If neither names a game, the stage is unclear, or prompts cannot be used.
@@ -99,6 +101,9 @@ def read_settings(
         values["env_config"] = dict(env_config)
     if prompts:
         values["prompts"] = _texts(prompts, "--prompts")
+    if prompt_format is not None:
+        require_choice("--prompt-format", prompt_format, PROMPT_FORMATS)
+        values["prompt_format"] = prompt_format
     if base_model is not None:
         values["base_model"] = base_model
     if not isinstance(values.get("env"), str):
