@@ -13,7 +13,6 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_llm_comm.agents.policy_folder import (
-    LANGUAGE,
     POLICY_FOLDER,
     PolicyExport,
     PolicyManifest,
@@ -135,28 +134,31 @@ class PolicyCheckpointMixin(TrialsInTurn):
         Raises:
             UserError: If the checkpoint is another algorithm's, whose weights of the same shapes mean something else.
         """
-        self._compare_policy(path)
+        self._require_own_algorithm(path)
+        self._tell_other_prompts(path)
         if self.env_runner_group is None:  # RLlib's own would look for it
             Checkpointable.restore_from_path(self, path, *args, **kwargs)
         else:
             super().restore_from_path(path, *args, **kwargs)
             self._sync_runners()
 
-    def _compare_policy(self, path: Any) -> None:
-        """Refuses a checkpoint of another algorithm, and tells if its prompts were others."""
+    def _require_own_algorithm(self, path: Any) -> None:
         folder = Path(str(path)) / POLICY_FOLDER
         if not (folder / MANIFEST).is_file():
             return
-        manifest = read_manifest(folder)
-        wrote, own = manifest.algorithm, type(self).__name__
+        wrote, own = read_manifest(folder).algorithm, type(self).__name__
         if wrote != own:
             raise UserError(
                 f"{str(path)!r} is a checkpoint of {wrote}, but {own} would take over its weights and optimizers as if "
                 f"they were its own; restore it into {wrote}, or take its message adapter alone with "
                 "`message_checkpoint`."
             )
-        if manifest.kind == LANGUAGE and isinstance(self.config, LanguageModelConfigMixin):
-            tell_other_prompts(path, manifest, self.config.language_model_settings((MESSAGE,), train_critic=False))
+
+    def _tell_other_prompts(self, path: Any) -> None:
+        folder = Path(str(path)) / POLICY_FOLDER
+        if isinstance(self.config, LanguageModelConfigMixin) and (folder / MANIFEST).is_file():
+            settings = self.config.language_model_settings((MESSAGE,), train_critic=False)
+            tell_other_prompts(path, read_manifest(folder), settings)
 
     def _sync_runners(self) -> None:
         # RLlib's own sync does not wait, and drops its request if an earlier one is still on its way, as the one
