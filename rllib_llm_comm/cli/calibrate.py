@@ -107,5 +107,10 @@ def prompt_table(found: Calibration) -> list[list[str]]:
 def prompt_caption(found: Calibration) -> str:
     """What the table of prompts shows."""
     at = found.compared[0].openness
-    same = "" if found.chance is None else f"; agrees with the scripted player, by chance {found.chance:.3f}"
-    return f"at {at.normalization}, {at.temperature:g}; T: temperature of the aimed entropy{same}"
+    told = f"at {at.normalization}, {at.temperature:g}; T: temperature of the aimed entropy"
+    if found.chance is None:
+        return told
+    return (
+        f"{told}; agrees with the scripted player: by chance {found.chance:.3f}, always one phrase "
+        f"{found.one_phrase:.3f}"
+    )

@@ -9,6 +9,7 @@ game's scripted player does.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -93,6 +94,7 @@ class Calibration:
         compared: The sets of prompts, each in silence and, in a game with a scripted player, with messages heard; under
             `present`, or else under the advice.
         chance: Agreement of a policy for which all allowed candidates are as likely; `None` without a scripted player.
+        one_phrase: Agreement of a policy that always does what is advised most often, such as to wait; `None` likewise.
     """
 
     decisions: int
@@ -103,6 +105,7 @@ class Calibration:
     present: Openness | None = None
     compared: tuple[PromptFigures, ...] = ()
     chance: float | None = None
+    one_phrase: float | None = None
 
     @property
     def advice(self) -> Openness:
@@ -185,7 +188,13 @@ def calibrate(
             figures = openness(scores, mask, normalization, temperature)
             aimed = find_temperature(scores, mask, entropy)
             compared.append(PromptFigures(name, heard, figures, aimed, _agreement(scores, mask, moments)))
-    return replace(found, compared=tuple(compared), chance=_agreement(None, mask, moments))
+    advised = Counter(moment.view.candidates[moment.advice] for moment in moments if moment.advice is not None)
+    return replace(
+        found,
+        compared=tuple(compared),
+        chance=_agreement(None, mask, moments),
+        one_phrase=max(advised.values()) / advised.total() if advised else None,
+    )
 
 
 @dataclass(frozen=True)

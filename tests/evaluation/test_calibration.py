@@ -121,12 +121,14 @@ def test_sets_of_prompts_are_compared_in_silence_and_with_messages_heard():
         for m in moments
     ]
     assert found.chance == pytest.approx(np.mean(by_chance))
+    advised = [moment.view.candidates[moment.advice] for moment in moments]
+    assert found.one_phrase == max(advised.count(phrase) for phrase in advised) / 24
 
 
 def test_a_game_without_a_scripted_player_is_compared_in_silence():
     found = calibrate(load_base_model(), make_env("rllib_llm_comm/frozen_lake-v0"), 6)
     assert [(row.prompts, row.heard, row.agreement) for row in found.compared] == [("default", False, None)]
-    assert found.chance is None
+    assert found.chance is None and found.one_phrase is None
     at = found.compared[0].openness
     assert (at.normalization, at.temperature) == (found.advice.normalization, found.advice.temperature)
 
