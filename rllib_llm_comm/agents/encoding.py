@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from rllib_llm_comm.envs.interface import ACTION_MASK, CRITIC_TEXT, SUBGOAL, TEA
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.packing import PAD
-from rllib_llm_comm.language.prompts import action_prompt, critic_prompt
+from rllib_llm_comm.language.prompts import Prompt
 from rllib_llm_comm.language.scoring import encode_candidates
 
 PROMPT_IDS = "prompt_ids"
@@ -118,12 +118,13 @@ class ObservationEncoder:
 
     Args:
         base: Its tokenizer is used.
-        settings: Give the widths.
+        settings: Give the widths and the prompts.
     """
 
     def __init__(self, base: BaseModel, settings: LanguageModelSettings) -> None:
         self._base = base
         self._settings = settings
+        self._templates = settings.templates
         self._memo: Memo[dict[str, np.ndarray]] = Memo(_REMEMBERED)
         self._candidates: Memo[dict[str, np.ndarray]] = Memo(_REMEMBERED)
 
@@ -154,11 +155,23 @@ class ObservationEncoder:
             self._memo.put(key, arrays)
         return dict(arrays)
 
+    def prompt(self, observation: TextObservation, heard: Mapping[str, str]) -> Prompt:
+        """The action prompt of one observation, in words.
+
+        Args:
+            observation: The agent's observation.
+            heard: Speaker to message, in the order of the prompt.
+        """
+        allowed: Sequence[str] = ()
+        if self._templates.lists_options:
+            allowed = [phrase for phrase, flag in zip(observation.candidates, observation.mask, strict=True) if flag]
+        return self._templates.action(observation.text, heard, observation.subgoal, allowed)
+
     def _encode(self, observation: TextObservation, heard: Mapping[str, str]) -> dict[str, np.ndarray]:
         allowed = [index for index, flag in enumerate(observation.mask) if flag]
         prompt, tails = encode_candidates(
             self._base,
-            action_prompt(observation.text, heard, observation.subgoal),
+            self.prompt(observation, heard),
             [observation.candidates[index] for index in allowed],
         )
         # Far fewer lists of candidates than prompts are different.
@@ -169,7 +182,7 @@ class ObservationEncoder:
             self._candidates.put(key, candidates)
         width = self._settings.max_prompt_tokens
         seen = observation.text if observation.critic_text is None else observation.critic_text
-        critic = self._base.encode(critic_prompt(seen, observation.subgoal))
+        critic = self._base.encode(self._templates.critic(seen, observation.subgoal))
         return {
             PROMPT_IDS: self._pad(prompt, width, "max_prompt_tokens", "an action prompt"),
             **candidates,

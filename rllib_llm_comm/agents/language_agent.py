@@ -151,7 +151,8 @@ class LLMCommCore:
         rows = [self.lm.base.encode(prompt) for prompt in prompts]
         width = max(map(len, rows))
         ids = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
-        phrases = torch.from_numpy(encode_menu(self.lm.base, menu))[None].expand(len(rows), -1, -1)
+        encoded = torch.from_numpy(encode_menu(self.lm.base, menu, self.settings.templates))
+        phrases = encoded[None].expand(len(rows), -1, -1)
         logits = menu_logits(self._engine.scores, self.lm, ids, phrases).double().cpu()
         if temperature == 0:
             return [menu[int(index)] for index in logits.argmax(-1)]

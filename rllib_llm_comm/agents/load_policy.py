@@ -35,7 +35,6 @@ from rllib_llm_comm.agents.settings import WRITTEN, CommunicationSettings
 from rllib_llm_comm.envs.interface import secret_of, telling_words
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import REFERENCE
-from rllib_llm_comm.language.prompts import action_prompt
 
 
 @dataclass
@@ -179,9 +178,13 @@ class Policy(Publishable):
             Per episode and given agent its message and, where a control changes it, the true one.
         """
         rows = _rows(episodes)
-        speakers = [Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret) for row in rows]
-        write = write_apart([self.core_of(row.agent).write_messages for row in rows])
-        models = [self.core_of(row.agent).lm for row in rows]
+        cores = [self.core_of(row.agent) for row in rows]
+        speakers = [
+            Speaker(str(row.agent), row.view, row.memory.mailbox, row.memory.secret, core.settings.templates)
+            for row, core in zip(rows, cores, strict=True)
+        ]
+        write = write_apart([core.write_messages for core in cores])
+        models = [core.lm for core in cores]
         said = self._protocol.speak(speakers, write, greedy=not explore, models=models)
         replaced: Sequence[str | None] = self._protocol.replaced or [None] * len(rows)
         spoken: list[dict[Any, Spoken]] = [{} for _ in episodes]
@@ -225,7 +228,7 @@ class Policy(Publishable):
                 candidates=list(row.view.candidates),
                 probabilities=chances,
                 value=float(values[index]),
-                prompt=action_prompt(row.view.text, heard[index], row.view.subgoal),
+                prompt=self._encoder.prompt(row.view, heard[index]),
                 replaced=replaced,
             )
         return answers

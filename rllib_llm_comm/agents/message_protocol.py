@@ -17,7 +17,7 @@ from rllib_llm_comm.envs.interface import HIDDEN, PRIVATE, telling_words
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.message_words import limit_words
-from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
 from rllib_llm_comm.phases import MESSAGES, phase
 
 WriteMessages = Callable[..., list[str]]
@@ -36,12 +36,14 @@ class Speaker:
         mailbox: The messages of its episode, by speaker; shared by all agents of the episode and kept by
             whoever keeps the episode.
         secret: Facts told to anybody in its episode at the moment (`envs.interface.secret_of`); empty for nothing.
+        templates: Its prompts.
     """
 
     agent: str
     observation: TextObservation
     mailbox: MutableMapping[str, str]
     secret: str = ""
+    templates: PromptTemplates = DEFAULT_TEMPLATES
 
 
 def heard_by(agent: str, mailbox: Mapping[str, str]) -> dict[str, str]:
@@ -170,7 +172,7 @@ class MessageProtocol:
         of_menu = bool(settings.message_menu) and settings.messages in ("menu", *DRAWN, SWAPPED)
         menu = {"menu": settings.message_menu} if of_menu else {}
         written = (self._from_server if self._server else write)(
-            [message_prompt(s.observation.text, s.observation.subgoal) for s in speakers],
+            [s.templates.message(s.observation.text, s.observation.subgoal) for s in speakers],
             max_words=settings.max_message_words,
             temperature=temperature,
             seed=self._random.randrange(_MOST_SEEDS) if temperature > 0 else None,

@@ -20,7 +20,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ from rllib_llm_comm.language.adapter_file import ADAPTER_CONFIG, base_of_adapter
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE
 from rllib_llm_comm.language.base_model import KNOWN, BaseModel
 from rllib_llm_comm.language.chat_template import CHAT, PLAIN, PROMPT_DATE
+from rllib_llm_comm.language.prompt_sets import AGENT_TEMPLATES, DEFAULT, SHIPPED, read_prompts
 from rllib_llm_comm.language.weights import read_weights
 from rllib_llm_comm.places import fetched
 
@@ -60,6 +61,9 @@ _CRITIC = "critic.safetensors"
 _NETWORK = "network.safetensors"
 _LEARN = {MESSAGE: "MessageSFT", ACTION: "ActionSFT"}
 """Role of an adapter -> the algorithm that trains it alone, from what was recorded."""
+_TEMPLATES = {MESSAGE: ("message", "subgoal"), ACTION: ("action", "heard", "subgoal")}
+"""Role of an adapter -> templates of the prompts that it reads."""
+_told_prompts: set[tuple[str, ...]] = set()
 
 
 @dataclass(frozen=True)
@@ -306,6 +310,9 @@ def load_adapter_of(
         if trained_on and not _same_name(trained_on, base.name):
             raise _other_base(str(root), trained_on, base.name)
         core.lm.load_adapter(into or role, root)
+        above = next((one for one in root.resolve().parents[1:3] if (one / MANIFEST).is_file()), None)
+        if above is not None:  # it lies in a policy folder, maybe in that of one agent
+            tell_other_prompts(path, read_manifest(above), core.settings, _TEMPLATES[role])
         return
     folder = find_policy(root)
     manifest = read_manifest(folder)
@@ -322,6 +329,37 @@ def load_adapter_of(
     core.lm.load_adapter(into or role, folder / "adapters" / role)
     if role == ACTION:
         _tell_other_scores(str(path), manifest, core.settings)
+    tell_other_prompts(path, manifest, core.settings, _TEMPLATES[role])
+
+
+def tell_other_prompts(
+    path: str | os.PathLike[str],
+    manifest: PolicyManifest,
+    settings: LanguageModelSettings,
+    templates: Sequence[str] = AGENT_TEMPLATES,
+) -> None:
+    """Tells once per process, in one line of the log, if weights were trained with other prompts than they get here.
+
+    Args:
+        path: Where they come from.
+        manifest: Its manifest.
+        settings: Settings of the network that they go into.
+        templates: Those that these weights read.
+    """
+    trained = manifest.model_config.get("prompts", DEFAULT)
+    if not isinstance(trained, Mapping) and trained not in SHIPPED:
+        return  # no checkpoint of ours names a folder
+    before, now = read_prompts(trained), read_prompts(settings.prompts)
+    other = [name for name in templates if before[name] != now[name]]
+    told = (str(path), *other)
+    if other and told not in _told_prompts:
+        _told_prompts.add(told)
+        logger.warning(
+            "%r was trained with other prompts than `prompts` gives it here: the templates %s differ; it goes on with "
+            "those given here.",
+            str(path),
+            ", ".join(other),
+        )
 
 
 def check_adapter_of(

@@ -20,6 +20,7 @@ from rllib_llm_comm.checkpoints.zoo import is_shipped
 from rllib_llm_comm.envs.minirts.commanders.officers import checkpoints_of
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.base_model import EMBEDDED, PACKAGED
+from rllib_llm_comm.language.prompt_sets import SHIPPED
 from rllib_llm_comm.language.smollm2 import SMOLLM2
 from rllib_llm_comm.language.text_encoder import MINILM
 from rllib_llm_comm.planning.planners import WITH_MODEL
@@ -93,7 +94,7 @@ def withhold(manifest: PolicyManifest) -> PolicyManifest:
         manifest: From `read_manifest`.
     """
     model = {
-        name: value if name not in _MODELS or _model_stays_inside(value, _MODELS[name]) else Withheld(name, value)
+        name: value if _model_setting_stays_inside(name, value) else Withheld(name, value)
         for name, value in manifest.model_config.items()
     }
     talk, planning = dict(manifest.communication), manifest.planning
@@ -133,6 +134,12 @@ def reaches_outside(manifest: PolicyManifest) -> bool:
         manifest: From `read_manifest`.
     """
     return withhold(manifest) != manifest
+
+
+def _model_setting_stays_inside(name: str, value: Any) -> bool:
+    if name == "prompts":  # texts, as checkpoints keep them, or the name of a shipped set, but no folder
+        return isinstance(value, Mapping) or value in SHIPPED
+    return name not in _MODELS or _model_stays_inside(value, _MODELS[name])
 
 
 def _model_stays_inside(model: Any, packaged: tuple[str, ...]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from rllib_llm_comm.chat.message_server import MessageServer
 from rllib_llm_comm.errors import UserError, did_you_mean, require_choice, shown
 from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE, PROMPT_FORMATS, check_prompt_date
 from rllib_llm_comm.language.precision import DTYPE_NAMES, KEPT_DTYPES, QUANTIZATIONS
+from rllib_llm_comm.language.prompt_sets import DEFAULT, PromptSet, read_prompts
+from rllib_llm_comm.language.prompts import PromptTemplates
 
 OTHER_MOMENTS, OTHER_FACT, SWAPPED = "other_moments", "other_fact", "swapped"
 MESSAGE_MODES = ("none", "student", "teacher", OTHER_MOMENTS, OTHER_FACT, "constant", "menu", SWAPPED)
@@ -95,6 +98,9 @@ class LanguageModelSettings(FromMapping):
             messages, actions and critic (ours).
         critic_hiddens: Widths of the critic's hidden layers, at most 16 of 1 to 65536. TWOSOME: 1024, 512; Verco:
             "MLP"; (128, 128) (ours). `None`: there is no critic, and values are not a number.
+        prompts: `"default"` (ours), `"twosome"` or `"verco"`, each also with `_options` (the action prompt lists the
+            allowed candidates), a folder with template files, or texts by template. Texts are what is kept, also in
+            checkpoints.
         prompt_format: `"plain"` (Verco, TWOSOME): prompts as they are. `"chat"` (ours): in the chat template of a
             chat-tuned model's tokenizer; the last words of the prompt begin the model's answer.
         prompt_date: The day that a chat template with a date shows, as YYYY-MM-DD (ours). It is kept with the
@@ -134,6 +140,7 @@ class LanguageModelSettings(FromMapping):
     lora_target_modules: str | Sequence[str] = "all-linear"
     lora_layers: int | str = "all"
     critic_hiddens: Sequence[int] | None = (128, 128)
+    prompts: PromptSet = DEFAULT
     prompt_format: str = PLAIN
     prompt_date: str = PROMPT_DATE
     score_normalization: str = "sum"
@@ -174,6 +181,7 @@ class LanguageModelSettings(FromMapping):
         require_choice("trunk_cache_dtype", self.trunk_cache_dtype, KEPT_DTYPES)
         for name in ("gradient_checkpointing", "train_critic"):
             require_choice(name, getattr(self, name), (False, True))
+        object.__setattr__(self, "prompts", read_prompts(self.prompts))
         require_choice("prompt_format", self.prompt_format, PROMPT_FORMATS)
         object.__setattr__(self, "prompt_date", str(self.prompt_date))  # YAML reads a day as a date
         check_prompt_date(self.prompt_date)
@@ -189,6 +197,12 @@ class LanguageModelSettings(FromMapping):
         require_number("lora_dropout", self.lora_dropout, 0, 1)
         if self.lora_dropout == 1:
             raise UserError(f"`lora_dropout` is {self.lora_dropout!r} but must be in [0, 1).")
+
+    @functools.cached_property
+    def templates(self) -> PromptTemplates:
+        """The prompts, ready to be filled."""
+        assert not isinstance(self.prompts, str)
+        return PromptTemplates(self.prompts)
 
     def _check_targets(self) -> None:
         targets = self.lora_target_modules

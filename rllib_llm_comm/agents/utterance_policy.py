@@ -22,7 +22,7 @@ from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.generation import Written
 from rllib_llm_comm.language.message_words import TOKENS_PER_WORD
 from rllib_llm_comm.language.packing import PAD, distinct_rows, micro_batches
-from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
 from rllib_llm_comm.language.scoring import encode_candidates
 
 UTTERANCE_IDS = "utterance_ids"
@@ -36,14 +36,15 @@ SILENT = -1
 Scores = Callable[..., torch.Tensor]
 
 
-def encode_menu(base: BaseModel, menu: Sequence[str]) -> np.ndarray:
+def encode_menu(base: BaseModel, menu: Sequence[str], templates: PromptTemplates = DEFAULT_TEMPLATES) -> np.ndarray:
     """Token ids (K, C) of a menu's phrases, padded on the right.
 
     Args:
         base: Its tokenizer is used.
         menu: The phrases.
+        templates: The prompts behind which they stand.
     """
-    _, tails = encode_candidates(base, message_prompt("."), menu)
+    _, tails = encode_candidates(base, templates.message("."), menu)
     ids = np.full((len(menu), max(map(len, tails))), PAD, np.int32)
     for row, tail in zip(ids, tails, strict=True):
         row[: len(tail)] = tail
@@ -73,14 +74,22 @@ class UtteranceEncoder:
         max_tokens: Longest message prompt in tokens.
         max_words: Longest message in words, which bounds its tokens.
         menu: The phrases of a menu; empty for free text.
+        templates: The prompts behind which messages stand.
     """
 
-    def __init__(self, base: BaseModel, max_tokens: int, max_words: int, menu: Sequence[str] = ()) -> None:
-        self._base, self._max_tokens = base, max_tokens
+    def __init__(
+        self,
+        base: BaseModel,
+        max_tokens: int,
+        max_words: int,
+        menu: Sequence[str] = (),
+        templates: PromptTemplates = DEFAULT_TEMPLATES,
+    ) -> None:
+        self._base, self._max_tokens, self._templates = base, max_tokens, templates
         # Whatever is drawn behind the longest prompt has room: a roll-out must not fail by a message.
         self._width = max_tokens + (0 if menu else max_words * TOKENS_PER_WORD)
         self._menu = tuple(menu)
-        self._menu_ids = encode_menu(base, self._menu) if menu else None
+        self._menu_ids = encode_menu(base, self._menu, templates) if menu else None
 
     def space(self) -> dict[str, gym.spaces.Box]:
         """The spaces of the arrays."""
@@ -110,7 +119,7 @@ class UtteranceEncoder:
         Raises:
             UserError: If the prompt is too long.
         """
-        prompt = self._base.encode(message_prompt(view.text, view.subgoal))
+        prompt = self._base.encode(self._templates.message(view.text, view.subgoal))
         if len(prompt) > self._max_tokens:
             raise UserError(
                 f"a message prompt has {len(prompt)} tokens but `max_prompt_tokens` is {self._max_tokens}; set "

@@ -9,6 +9,7 @@ from ray.rllib.algorithms.algorithm_config import NotProvided
 
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.algorithms.strict_config import StrictConfigMixin
+from rllib_llm_comm.language.prompt_sets import DEFAULT, PromptSet, read_prompts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,6 +30,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         defaults = LanguageModelSettings().to_dict()
         for name in MODEL_SETTINGS:
             setattr(self, name, defaults[name])
+        self.prompts: PromptSet = DEFAULT
         for name, value in CommunicationSettings().to_dict().items():
             setattr(self, name, value)
         self._set_shared_policy()
@@ -47,6 +49,7 @@ class LanguageModelConfigMixin(StrictConfigMixin):
         lora_target_modules: str | Sequence[str] = NotProvided,
         lora_layers: int | str = NotProvided,
         critic_hiddens: Sequence[int] = NotProvided,
+        prompts: PromptSet = NotProvided,
         prompt_format: str = NotProvided,
         prompt_date: str = NotProvided,
         score_normalization: str = NotProvided,
@@ -83,6 +86,8 @@ class LanguageModelConfigMixin(StrictConfigMixin):
                 have adapters. What lies below is then computed once per text for all roles (ours).
             critic_hiddens: Hidden widths of the critic, at most 16 of 1 to 65536. Default (128, 128) (ours); TWOSOME:
                 (1024, 512).
+            prompts: `"default"` (ours), `"twosome"` or `"verco"`, each also with `_options` (the action prompt lists
+                the allowed candidates), a folder with template files, or texts by template. Checkpoints keep the texts.
             prompt_format: `"plain"` (default; Verco, TWOSOME), or `"chat"` (ours): prompts stand in the chat template
                 of the tokenizer, for chat-tuned models.
             prompt_date: The day that a chat template with a date shows, as YYYY-MM-DD. Default "2024-07-26" (ours):
@@ -148,6 +153,11 @@ class LanguageModelConfigMixin(StrictConfigMixin):
             This config.
         """
         return self._assign(locals())
+
+    def validate(self) -> None:
+        """Checks the prompts, and keeps their texts: a checkpoint is restored where their folder is not."""
+        self.prompts = read_prompts(self.prompts)
+        super().validate()
 
     def language_model_settings(self, roles: Sequence[str], train_critic: bool) -> LanguageModelSettings:
         """The module's `model_config` as checked settings.

@@ -13,7 +13,7 @@ from rllib_llm_comm.agents.label_loss import encode_examples
 from rllib_llm_comm.algorithms.learned_rows import LearnedRows
 from rllib_llm_comm.language.base_model import BaseModel
 from rllib_llm_comm.language.message_words import limit_words
-from rllib_llm_comm.language.prompts import message_prompt
+from rllib_llm_comm.language.prompts import PromptTemplates
 from rllib_llm_comm.teachers.label_store import LABELS
 
 
@@ -26,19 +26,21 @@ class MessagePreLearner(OfflinePreLearner):
         base: The base model whose tokenizer is used.
         max_tokens: Longest allowed row.
         max_words: Messages are cut to so many words.
+        templates: The prompts behind which messages stand.
     """
 
-    def __init__(self, *, base: BaseModel, max_tokens: int, max_words: int) -> None:
+    def __init__(self, *, base: BaseModel, max_tokens: int, max_words: int, templates: PromptTemplates) -> None:
         self._base = base
         self._max_tokens = max_tokens
         self._max_words = max_words
+        self._templates = templates
 
     @override(OfflinePreLearner)
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The arrays of `encode_examples`."""
         return encode_examples(
             self._base,
-            [message_prompt(str(text)) for text in batch["prompt"]],
+            [self._templates.message(str(text)) for text in batch["prompt"]],
             [limit_words(str(message), self._max_words) for message in batch["message"]],
             self._max_tokens,
         )

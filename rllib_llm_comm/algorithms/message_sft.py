@@ -18,7 +18,6 @@ from rllib_llm_comm.algorithms.policy_export import on_first_learner
 from rllib_llm_comm.algorithms.strict_config import SHARED_POLICY
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.language.adapters import MESSAGE
-from rllib_llm_comm.language.prompts import message_prompt
 from rllib_llm_comm.teachers.base import TEACHERS
 from rllib_llm_comm.teachers.message_meaning import same_request
 
@@ -108,7 +107,10 @@ class MessageSFT(AdapterSFT):
         """Token ids of prompts and messages."""
         settings = self.config.module_settings()
         return MessagePreLearner(
-            base=base_of(settings), max_tokens=settings.max_prompt_tokens, max_words=self.config.max_message_words
+            base=base_of(settings),
+            max_tokens=settings.max_prompt_tokens,
+            max_words=self.config.max_message_words,
+            templates=settings.templates,
         )
 
     @override(AdapterSFT)
@@ -137,10 +139,11 @@ class MessageSFT(AdapterSFT):
             return {}
         if self._judged[0] != self._updates_done():
             prompts = list(answers)
+            templates = self.config.language_model_settings((MESSAGE,), train_critic=False).templates
             written = on_first_learner(
                 self,
                 _write,
-                prompts=[message_prompt(text) for text in prompts],
+                prompts=[templates.message(text) for text in prompts],
                 max_words=self.config.max_message_words,
             )
             exact = [said in answers[prompt] for prompt, said in zip(prompts, written, strict=True)]

@@ -17,15 +17,18 @@ from rllib_llm_comm.agents.policy_folder import (
     PolicyExport,
     PolicyManifest,
     find_policy,
+    tell_other_prompts,
     write_policy,
 )
 from rllib_llm_comm.agents.policy_manifest import MANIFEST, read_manifest
 from rllib_llm_comm.algorithms.agent_policies import agents_apart
+from rllib_llm_comm.algorithms.language_config import LanguageModelConfigMixin
 from rllib_llm_comm.algorithms.policy_export import on_first_learner, with_team
 from rllib_llm_comm.algorithms.trials_in_turn import TrialsInTurn
 from rllib_llm_comm.checkpoints.find_checkpoint import is_named
 from rllib_llm_comm.env_runners.plain_errors import raise_told
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.language.adapters import MESSAGE
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
 from rllib_llm_comm.places import local_path
 
@@ -156,6 +159,7 @@ class PolicyCheckpointMixin(TrialsInTurn):
             UserError: If the checkpoint is another algorithm's, whose weights of the same shapes mean something else.
         """
         self._require_own_algorithm(path)
+        self._tell_other_prompts(path)
         if self.env_runner_group is None:  # RLlib's own would look for it
             Checkpointable.restore_from_path(self, path, *args, **kwargs)
         else:
@@ -173,6 +177,12 @@ class PolicyCheckpointMixin(TrialsInTurn):
                 f"they were its own; restore it into {wrote}, or take one of its adapters alone with "
                 "`message_checkpoint` or `action_checkpoint`."
             )
+
+    def _tell_other_prompts(self, path: Any) -> None:
+        folder = Path(str(path)) / POLICY_FOLDER
+        if isinstance(self.config, LanguageModelConfigMixin) and (folder / MANIFEST).is_file():
+            settings = self.config.language_model_settings((MESSAGE,), train_critic=False)
+            tell_other_prompts(path, read_manifest(folder), settings)
 
     def _sync_runners(self) -> None:
         # RLlib's own sync does not wait, and drops its request if an earlier one is still on its way, as the one

@@ -29,6 +29,7 @@ from rllib_llm_comm.learners.group_baseline_learner import GroupBaselineLearner
 from rllib_llm_comm.learners.message_credit import CREDITS, SPEAKER
 from rllib_llm_comm.learners.message_kl_coeff import first_kl_coeff
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
+from rllib_llm_comm.teachers.base import portable_teacher
 
 if TYPE_CHECKING:
     from ray.rllib.connectors.connector_v2 import ConnectorV2
@@ -156,6 +157,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
         if self.messages == "teacher":
             if not self.teacher:
                 raise UserError("`messages` is 'teacher' but `teacher` is not set; set it, for example to 'scripted'.")
+            self.teacher = portable_teacher(self.teacher)
             self._add_callback(AddTeacherMessages)
         if self.messages == SWAPPED:
             raise UserError(

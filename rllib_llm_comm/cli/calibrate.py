@@ -1,4 +1,4 @@
-"""`rllib calibrate`: temperature and normalisation of candidate scores, before anything is trained."""
+"""`rllib calibrate`: temperature, normalisation and prompts of candidate scores, before anything is trained."""
 
 from __future__ import annotations
 
@@ -32,12 +32,18 @@ def command(
     decisions: Annotated[int, Option(min=1, help="Decisions that are looked at.")] = 200,
     entropy: Annotated[float, Option(help="Aimed entropy of the untrained policy, as a share of the greatest.")] = 0.5,
     seed: Annotated[int, Option(min=0, help="Of the games.")] = 0,
+    prompts: Annotated[
+        str | None,
+        Option(help="Sets of prompts to compare, in place of the file's: names or folders, between commas."),
+    ] = None,
+    prompt_format: Annotated[str | None, Option(help="'plain' or 'chat', in place of the file's.")] = None,
     json_file: Annotated[Path | None, Option("--json", help="Write all figures to this file.")] = None,
     modules: Imports = None,
 ) -> None:
-    """Find `temperature` and `score_normalization` for a language model in a game, before training.
+    """Find `temperature`, `score_normalization` and `prompts` for a language model in a game, before training.
 
-    The game is played at random and in silence. The base model scores the candidates of each decision.
+    The game is played at random. The base model scores the candidates of each decision, in silence; sets of prompts are
+    compared in silence and with the messages of the game's scripted player heard.
 
     Examples:
 
@@ -46,23 +52,29 @@ def command(
         rllib calibrate --base-model smollm2 --env rllib_llm_comm/overcooked_text-v0
 
         rllib calibrate tuned_examples/twosome.yaml --base-model smollm2 --decisions 50
+
+        rllib calibrate tuned_examples/verco_told.yaml --stage verco --prompts default,twosome,default_options
     """
     quiet_libraries(0)
     import_modules(modules)
     from rllib_llm_comm.evaluation.calibration import DECIDED, calibrate, check_aim
     from rllib_llm_comm.experiments.calibration_run import open_both, read_settings
+    from rllib_llm_comm.language.prompts import PromptTemplates
 
     check_aim(entropy)
     given = load_json_option("--env-config", env_config) if env_config else None
-    settings = read_settings(file, stage, base_model, env, given)
+    sets = [one.strip() for one in prompts.split(",")] if prompts is not None else []
+    settings = read_settings(file, stage, base_model, env, given, sets, prompt_format)
     base, game = open_both(settings)
+    templates = {name: PromptTemplates(texts) for name, texts in settings.prompts.items()}
     with counting_bar("scores") as progress:
-        found = calibrate(base, game, decisions, entropy, seed, settings.present, progress)
+        found = calibrate(base, game, decisions, entropy, seed, settings.present, progress, templates)
     say(
         f"{settings.base_model} in {settings.env}: {found.decisions} decisions of random play ({found.distinct} "
         f"different ones), {found.candidates:.1f} candidates each"
     )
     print_table(table(found), f"decided: share of the decisions whose likeliest candidate has {DECIDED:g} or more")
+    print_table(prompt_table(found), prompt_caption(found))
     advice = found.advice
     say(f"Write in `config`: score_normalization: {advice.normalization}, temperature: {advice.temperature:g}", "green")
     if json_file is not None:
@@ -80,3 +92,25 @@ def table(found: Calibration) -> list[list[str]]:
             figures = [f"{figure:.3f}" for figure in (row.entropy, row.best, row.decided)]
             rows.append([kind, row.normalization, f"{row.temperature:g}", *figures])
     return rows
+
+
+def prompt_table(found: Calibration) -> list[list[str]]:
+    """Rows for the console: the sets of prompts, in silence and with messages heard."""
+    rows = [["prompts", "heard", "entropy", "likeliest", "decided", "agrees", "T"]]
+    for row in found.compared:
+        figures = [row.openness.entropy, row.openness.best, row.openness.decided, row.agreement]
+        told = ["-" if figure is None else f"{figure:.3f}" for figure in figures]
+        rows.append([row.prompts, "yes" if row.heard else "no", *told, f"{row.temperature:g}"])
+    return rows
+
+
+def prompt_caption(found: Calibration) -> str:
+    """What the table of prompts shows."""
+    at = found.compared[0].openness
+    told = f"at {at.normalization}, {at.temperature:g}; T: temperature of the aimed entropy"
+    if found.chance is None:
+        return told
+    return (
+        f"{told}; agrees with the scripted player: by chance {found.chance:.3f}, always one phrase "
+        f"{found.one_phrase:.3f}"
+    )

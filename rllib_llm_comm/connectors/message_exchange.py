@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -179,11 +180,12 @@ class MessageExchange(ConnectorV2):
         for episode, agent, single in speaking:
             mailbox = episode.custom_data.setdefault(MAILBOX, {})
             secret = _secret(episode) if needs_facts else ""
-            speakers.append(Speaker(str(agent), observations[id(single)], mailbox, secret))
             module_id = episode.module_for(agent)
             if module_id not in modules:
                 modules[module_id] = _unwrapped(rl_module, module_id)
             module = modules[module_id]
+            templates = module.core.settings.templates
+            speakers.append(Speaker(str(agent), observations[id(single)], mailbox, secret, templates))
             writers.append(module.core.draw_messages if draws else module.write_messages)
             models.append(module.core.lm)
         write = write_apart(writers)
@@ -228,7 +230,7 @@ class MessageExchange(ConnectorV2):
             menu = self._communication.message_menu if self._communication.messages == "menu" else ()
             longest = self._communication.max_message_words
             self._utterances = UtteranceEncoder(
-                base_of(self._settings), self._settings.max_prompt_tokens, longest, menu
+                base_of(self._settings), self._settings.max_prompt_tokens, longest, menu, self._settings.templates
             )
         return self._utterances
 
@@ -241,7 +243,8 @@ class MessageExchange(ConnectorV2):
     def _encoder(self, rl_module: RLModule, module_id: str) -> ObservationEncoder:
         if module_id not in self._encoders:
             core = _unwrapped(rl_module, module_id).core
-            self._encoders[module_id] = ObservationEncoder(core.lm.base, self._settings)
+            settings = dataclasses.replace(self._settings, prompts=core.settings.prompts)
+            self._encoders[module_id] = ObservationEncoder(core.lm.base, settings)
         return self._encoders[module_id]
 
 

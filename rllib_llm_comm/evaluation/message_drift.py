@@ -15,7 +15,6 @@ from rllib_llm_comm.agents.settings import DRAWN, CommunicationSettings
 from rllib_llm_comm.agents.utterance_policy import UtteranceEncoder
 from rllib_llm_comm.language.adapters import REFERENCE
 from rllib_llm_comm.language.generation import Written
-from rllib_llm_comm.language.prompts import message_prompt
 
 PROMPTS = 400
 """Message prompts of the played episodes that are judged at most; of more, so many are drawn (ours)."""
@@ -108,7 +107,7 @@ class _Part:
 
 
 def _of_core(core: LLMCommCore, views: Sequence[TextObservation], talk: CommunicationSettings, seed: int) -> _Part:
-    prompts = [message_prompt(view.text, view.subgoal) for view in views]
+    prompts = [core.settings.templates.message(view.text, view.subgoal) for view in views]
     menu = talk.message_menu if talk.messages == "menu" else ()
     longest = talk.max_message_words
     if menu:
@@ -128,7 +127,8 @@ def _of_core(core: LLMCommCore, views: Sequence[TextObservation], talk: Communic
 def _divergence(
     core: LLMCommCore, views: Sequence[TextObservation], said: Sequence[Written], longest: int, menu: Sequence[str]
 ) -> np.ndarray:
-    encoder = UtteranceEncoder(core.lm.base, core.settings.max_prompt_tokens, longest, menu)
+    settings = core.settings
+    encoder = UtteranceEncoder(core.lm.base, settings.max_prompt_tokens, longest, menu, settings.templates)
     rows = [encoder.encode(view, message) for view, message in zip(views, said, strict=True)]
     found = []
     for start in range(0, len(rows), _BATCH):

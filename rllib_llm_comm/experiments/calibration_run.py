@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_llm_comm.errors import UserError, did_you_mean
+from rllib_llm_comm.errors import UserError, did_you_mean, require_choice
 from rllib_llm_comm.experiments.algorithm_settings import find_algorithm
 from rllib_llm_comm.experiments.experiment_file import Experiment, read_experiment_file
 from rllib_llm_comm.experiments.file_model import with_model
 from rllib_llm_comm.experiments.search_space import search_kind
 from rllib_llm_comm.experiments.stages_without_tune import KINDS
-from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
+from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE, PROMPT_FORMATS
+from rllib_llm_comm.language.prompt_sets import DEFAULT, read_prompts
 
 if TYPE_CHECKING:
     from rllib_llm_comm.language.base_model import BaseModel
 
-_MODEL = ("base_model", "dtype", "device", "quantization", "prompt_format", "prompt_date")
+_MODEL = ("base_model", "dtype", "device", "quantization", "prompts", "prompt_format", "prompt_date")
 _TUNED = ("score_normalization", "temperature")
 
 
@@ -33,6 +34,7 @@ class CalibrationSettings:
         dtype: Of the weights.
         device: A torch device, or "auto".
         quantization: Of the weights.
+        prompts: The sets of prompts that are compared, by name or folder; the first is that of all other figures.
         prompt_format: As of `LanguageModelSettings`, like the next one.
         prompt_date: The day that a chat template shows.
         tuned: `score_normalization` and `temperature` that the file has so far; empty without a file.
@@ -44,6 +46,7 @@ class CalibrationSettings:
     dtype: str = "float32"
     device: str = "cpu"
     quantization: str = "none"
+    prompts: dict[str, dict[str, str]] = field(default_factory=lambda: _texts([DEFAULT]))
     prompt_format: str = PLAIN
     prompt_date: str = PROMPT_DATE
     tuned: dict[str, Any] = field(default_factory=dict)
@@ -64,6 +67,8 @@ def read_settings(
     base_model: str | None = None,
     env: str | None = None,
     env_config: Mapping[str, Any] | None = None,
+    prompts: Sequence[str] = (),
+    prompt_format: str | None = None,
 ) -> CalibrationSettings:
     """The subjects of a calibration; options stand above the file.
 
@@ -73,9 +78,11 @@ def read_settings(
         base_model: In place of the file's.
         env: In place of the file's; its settings are then not taken over.
         env_config: In place of the file's.
+        prompts: Sets of prompts, by name or folder, in place of the file's.
+        prompt_format: In place of the file's.
 
     Raises:
-        UserError: If neither names a game, or the stage is unclear.
+        UserError: If neither names a game, the stage is unclear, or prompts cannot be used.
     """
     from rllib_llm_comm.agents.settings import LanguageModelSettings
 
@@ -86,11 +93,18 @@ def read_settings(
         defaults = {**LanguageModelSettings().to_dict(), **_defaults(experiment)}
         values = {name: _plain(file, experiment, name, defaults[name]) for name in _MODEL}
         values |= {"env": experiment.env, "env_config": dict(experiment.config.get("env_config") or {})}
+        given = values["prompts"]
+        values["prompts"] = _texts([given]) if isinstance(given, str) else {"the file's": read_prompts(given)}
         tuned = {name: _plain(file, experiment, name, defaults[name]) for name in _TUNED}
     if env is not None and env != values.get("env"):
         values |= {"env": env, "env_config": {}}
     if env_config is not None:
         values["env_config"] = dict(env_config)
+    if prompts:
+        values["prompts"] = _texts(prompts, "--prompts")
+    if prompt_format is not None:
+        require_choice("--prompt-format", prompt_format, PROMPT_FORMATS)
+        values["prompt_format"] = prompt_format
     if base_model is not None:
         values["base_model"] = base_model
     if not isinstance(values.get("env"), str):
@@ -99,6 +113,10 @@ def read_settings(
             "`rllib calibrate --env rllib_llm_comm/overcooked_text-v0`."
         )
     return CalibrationSettings(**values, tuned=tuned)
+
+
+def _texts(prompts: Sequence[str], setting: str = "prompts") -> dict[str, dict[str, str]]:
+    return {one: read_prompts(one, setting=setting) for one in prompts}
 
 
 def open_both(settings: CalibrationSettings) -> tuple[BaseModel, Any]:

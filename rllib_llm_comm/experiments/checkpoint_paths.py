@@ -50,8 +50,8 @@ def require_checkpoint(setting: str, path: str) -> None:
 # Settings that are read and never written; a stage gets a copy of what lies in a store.
 _READ = (
     "action_checkpoint", "base_model", "checkpoint", "demonstrations", "input", "input_", "manual",
-    "message_checkpoint", "officer", "paper", "partners", "player", "policy", "population_from", "reference", "restore",
-    "sessions", "subgoal_file", "text_encoder", "translation",
+    "message_checkpoint", "officer", "paper", "partners", "player", "policy", "population_from", "prompts", "reference",
+    "restore", "sessions", "subgoal_file", "text_encoder", "translation",
 )  # fmt: skip
 # RLlib's own algorithms read and write these themselves, wherever pyarrow can.
 _OFFLINE_DATA = ("input", "input_", "output")

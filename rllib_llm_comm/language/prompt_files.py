@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from importlib import resources
 
 _SLOT = re.compile(r"\{(\w+)\}")
@@ -32,11 +33,23 @@ def fill(package: str, name: str, **values: object) -> str:
     Raises:
         KeyError: If a slot has no value.
     """
-    pieces = _pieces(package, name)
+    return fill_pieces(_pieces(package, name), **values)
+
+
+def pieces_of(text: str) -> list[str]:
+    """A template's words and, between them, the names of its slots.
+
+    Args:
+        text: The template.
+    """
+    return _SLOT.split(text)
+
+
+def fill_pieces(pieces: Sequence[str], **values: object) -> str:
+    """As `fill`, of a template that was cut by `pieces_of`."""
     return "".join([str(values[piece]) if place % 2 else piece for place, piece in enumerate(pieces)])
 
 
 @functools.cache
 def _pieces(package: str, name: str) -> list[str]:
-    """A template's words and, between them, the names of its slots."""
-    return _SLOT.split(template(package, name))
+    return pieces_of(template(package, name))

@@ -56,6 +56,15 @@ class Teacher(ABC):
             rng: Source of randomness.
         """
 
+    @classmethod
+    def portable(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Its settings as they mean the same on another machine: the texts of files in place of their path.
+
+        Args:
+            settings: Arguments of the constructor by name.
+        """
+        return dict(settings)
+
     def keep_answers(self, folder: str | os.PathLike[str]) -> None:
         """Names a folder for answers that cost something, so that a killed collection pays for none twice.
 
@@ -139,7 +148,23 @@ def teacher_identity(settings: str | Mapping[str, Any] | Teacher) -> dict[str, A
     else:
         name, values = _split(settings)
         kind = TEACHERS[name]
-    return {"name": name, **{key: value for key, value in values.items() if key not in kind.without_effect}}
+    deciding = kind.portable(values).items()
+    return {"name": name, **{key: value for key, value in deciding if key not in kind.without_effect}}
+
+
+def portable_teacher(settings: Any) -> Any:
+    """The settings of a teacher as a checkpoint keeps them (`Teacher.portable`); a name or a teacher stays one.
+
+    Args:
+        settings: As for `make_teacher`.
+
+    Raises:
+        UserError: If the name is unknown, or a setting that names files is not allowed.
+    """
+    if not isinstance(settings, Mapping):
+        return settings
+    name, values = _split(settings)
+    return {"name": name, **TEACHERS[name].portable(values)}
 
 
 def _split(settings: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -8,8 +8,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
-from importlib import resources
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,15 @@ from rllib_llm_comm.chat.settings import ChatSettings
 from rllib_llm_comm.chat.thoughts import without_thoughts
 from rllib_llm_comm.errors import require_choice
 from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.language.prompt_files import fill_pieces, pieces_of
+from rllib_llm_comm.language.prompt_sets import DEFAULT, TEACHER_TEMPLATES, PromptSet, read_prompts
 from rllib_llm_comm.teachers.base import Teacher, TeacherRequest
 
 logger = logging.getLogger(__name__)
 
 MAX_WORDS = 10
 ON_ERROR = ("skip", "raise")
+_PROMPTS = "teacher.prompts"
 _MAX_ANSWER = 20_000
 _MAX_LINE = 500
 _MAX_MESSAGE = 160
@@ -61,7 +63,15 @@ class ChatTeacher(Teacher):
         }
     )  # fmt: skip
 
-    def __init__(self, model: str = "", base_url: str | None = None, *, on_error: str = "skip", **chat: Any) -> None:
+    def __init__(
+        self,
+        model: str = "",
+        base_url: str | None = None,
+        *,
+        on_error: str = "skip",
+        prompts: PromptSet = DEFAULT,
+        **chat: Any,
+    ) -> None:
         """Keeps the settings; nothing is sent yet.
 
         Args:
@@ -69,6 +79,8 @@ class ChatTeacher(Teacher):
             base_url: As of `ChatSettings`.
             on_error: `"skip"` (default): a request that fails for good is counted and gives no labels; `"raise"`: it
                 raises. A server that seems dead raises in any case.
+            prompts: `"default"` (ours), `"verco"` (the paper's), a folder with the template files `teacher` and
+                `observation`, or a mapping of these templates.
             **chat: The other fields of `ChatSettings`. Without `max_tokens` an answer has at most 400 (ours); without
                 `cache_dir` `collect_labels` keeps answers beside its labels.
 
@@ -83,9 +95,17 @@ class ChatTeacher(Teacher):
             "model": model, "base_url": base_url, "temperature": settings.temperature,
             "max_tokens": settings.max_tokens,
             **({"extra_body": dict(settings.extra_body)} if settings.extra_body else {}),
+            **_own_prompts(prompts),
         }  # fmt: skip
         self.counts: Counter[str] = Counter()
-        self._template = resources.files(__package__).joinpath("prompts/chat.txt").read_text(encoding="utf-8")
+        texts = read_prompts(prompts, TEACHER_TEMPLATES, _PROMPTS)
+        self._question, self._observation = (pieces_of(texts[name]) for name in TEACHER_TEMPLATES)
+
+    @classmethod
+    def portable(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings with the texts of `prompts` in place of a name or folder; without those of the default."""
+        rest = {name: value for name, value in settings.items() if name != "prompts"}
+        return {**rest, **_own_prompts(settings.get("prompts", DEFAULT))}
 
     def keep_answers(self, folder: str | os.PathLike[str]) -> None:
         """Keeps answers and spent money there, unless `cache_dir` is set.
@@ -144,14 +164,24 @@ class ChatTeacher(Teacher):
         Args:
             request: Agents, observations, task and brief.
         """
-        seen = "\n".join(f"{agent} sees: {' '.join(request.observations[agent].split())}" for agent in request.agents)
-        return self._template.format(
+        seen = "\n".join(
+            fill_pieces(self._observation, agent=agent, text=" ".join(request.observations[agent].split()))
+            for agent in request.agents
+        )
+        return fill_pieces(
+            self._question,
             count=len(request.agents),
             brief=request.brief or "A game for a team.",
             task=request.task or "Do well together.",
             observations=seen,
             form="\n".join(f"{agent}: message" for agent in request.agents),
         )
+
+
+def _own_prompts(prompts: PromptSet) -> dict[str, Any]:
+    """The setting `prompts` as texts, if they are not the default's."""
+    texts = read_prompts(prompts, TEACHER_TEMPLATES, _PROMPTS)
+    return {} if texts == read_prompts(DEFAULT, TEACHER_TEMPLATES) else {"prompts": texts}
 
 
 def parse_messages(answer: str, agents: Sequence[str]) -> dict[str, str]:

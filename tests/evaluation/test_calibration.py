@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.envs.games import make_env
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.evaluation.calibration import calibrate, find_temperature, openness, random_views
+from rllib_llm_comm.evaluation.calibration import calibrate, find_temperature, openness, random_moments
 from rllib_llm_comm.experiments.calibration_run import read_settings
 from rllib_llm_comm.language.adapters import AdaptedModel
 from rllib_llm_comm.language.base_model import load_base_model
+from rllib_llm_comm.language.prompt_sets import read_prompts
+from rllib_llm_comm.language.prompts import DEFAULT_TEMPLATES, PromptTemplates
 from rllib_llm_comm.language.scoring import MASKED, score_texts
+from rllib_llm_comm.teachers.message_meaning import is_understood
 
+KITCHEN = "rllib_llm_comm/overcooked_text-v0"
 DOOR = "rllib_llm_comm/door-v0"
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
 
@@ -77,8 +81,56 @@ def test_a_game_is_calibrated_the_same_way_twice():
 
 
 def test_only_decisions_with_a_choice_count():
-    views = random_views(make_env(DOOR), 20, seed=0)
+    views = [moment.view for moment in random_moments(make_env(DOOR), 20, seed=0)]
     assert len(views) == 20 and all(sum(view.mask) > 1 for view in views)
+
+
+MINE = {"action": "{text}{subgoal}{heard} of {options} i"}
+TOLD = {"map_name": "B", "recipe": ["tomato salad", "lettuce salad"], "told_to": ["alice"]}
+
+
+def test_sets_of_prompts_are_compared_in_silence_and_with_messages_heard():
+    base, sets = load_base_model(), {"default": DEFAULT_TEMPLATES, "mine": PromptTemplates(read_prompts(MINE))}
+    told = []
+    found = calibrate(
+        base, make_env(KITCHEN, **TOLD), 24, seed=1, present=("token", 0.7),
+        progress=lambda *counts: told.append(counts), prompts=sets,
+    )  # fmt: skip
+    assert told == [(24 * (n + 1), 24 * 6) for n in range(6)]  # a score that is known is not made again
+    assert [(row.prompts, row.heard) for row in found.compared] == [
+        ("default", False), ("default", True), ("mine", False), ("mine", True)
+    ]  # fmt: skip
+    assert found.compared[0].openness == found.present
+    assert len({row.openness.entropy for row in found.compared}) == 4
+    moments = random_moments(make_env(KITCHEN, **TOLD), 24, seed=1)
+    assert sum(bool(moment.heard) for moment in moments) > 12
+    assert all(is_understood(said) for moment in moments for said in moment.heard.values())
+    model = AdaptedModel(base)
+    for row in found.compared:
+        agreed, best = 0, []
+        for moment in moments:
+            view, allowed = moment.view, np.flatnonzero(moment.view.mask)
+            options = [view.candidates[index] for index in allowed]
+            prompt = sets[row.prompts].action(view.text, moment.heard if row.heard else {}, "", options)
+            scores = score_texts(model, [(prompt, options, [1] * len(options))], normalization="token", role=None)[0]
+            agreed += options[int(scores.argmax())] == view.candidates[moment.advice]
+            best.append(float((scores.double() / 0.7).softmax(-1).max()))
+        assert row.agreement == agreed / 24 and row.openness.best == pytest.approx(np.mean(best), abs=1e-3)
+    by_chance = [
+        np.mean([m.view.candidates[i] == m.view.candidates[m.advice] for i in np.flatnonzero(m.view.mask)])
+        for m in moments
+    ]
+    assert found.chance == pytest.approx(np.mean(by_chance))
+    advised = [moment.view.candidates[moment.advice] for moment in moments]
+    assert found.one_phrase == max(advised.count(phrase) for phrase in advised) / 24
+
+
+def test_a_game_without_a_scripted_player_is_compared_in_silence():
+    found = calibrate(load_base_model(), make_env("rllib_llm_comm/frozen_lake-v0"), 6)
+    assert [(row.prompts, row.heard, row.agreement) for row in found.compared] == [("default", False, None)]
+    assert found.chance is None and found.one_phrase is None
+    at = found.compared[0].openness
+    assert (at.normalization, at.temperature) == (found.advice.normalization, found.advice.temperature)
 
 
 def test_games_without_words_or_choice_are_refused():
@@ -111,6 +163,21 @@ def test_settings_come_from_the_file_and_options_stand_above():
     assert read_settings(EXAMPLES / "verco_door.yaml").env == DOOR  # two stages of the same game, model and scores
     other = read_settings(EXAMPLES / "verco.yaml", base_model="mine", env=DOOR)
     assert (other.base_model, other.env, other.env_config) == ("mine", DOOR, {})
+    assert found.prompts == other.prompts == {"default": read_prompts("default")}
+
+
+def test_prompts_come_from_the_file_and_the_option_stands_above(tmp_path):
+    file = tmp_path / "f.yaml"
+    file.write_text(f"verco: {{run: Verco, env: {DOOR}, config: {{prompts: verco, prompt_format: chat}}}}")
+    found = read_settings(file)
+    assert found.prompts == {"verco": read_prompts("verco")} and found.prompt_format == "chat"
+    (mine := tmp_path / "mine").mkdir()
+    (mine / "action.txt").write_text(MINE["action"])
+    above = read_settings(file, prompts=["twosome", str(mine)], prompt_format="plain")
+    assert above.prompts == {"twosome": read_prompts("twosome"), str(mine): read_prompts(MINE)}
+    assert above.prompt_format == "plain"
+    file.write_text(f"verco: {{run: Verco, env: {DOOR}, config: {{prompts: {{action: '{MINE['action']}'}}}}}}")
+    assert read_settings(file).prompts == {"the file's": read_prompts(MINE)}
 
 
 @pytest.mark.parametrize(
@@ -119,6 +186,8 @@ def test_settings_come_from_the_file_and_options_stand_above():
         ({"file": None}, "no game is named"),
         ({"file": EXAMPLES / "verco.yaml", "stage": "verko"}, "`--stage` is 'verko'.*verco"),
         ({"file": EXAMPLES / "mappo.yaml"}, "has 0 different stages"),
+        ({"file": EXAMPLES / "verco.yaml", "prompts": ["twosum"]}, "`--prompts` is 'twosum'.*Did you mean 'twosome'"),
+        ({"file": EXAMPLES / "verco.yaml", "prompt_format": "chta"}, "`--prompt-format` is 'chta'"),
     ],
 )
 def test_what_is_missing_is_told(arguments, message):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rllib_llm_comm.chat.client import ChatDownError, ChatError
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher
+from rllib_llm_comm.teachers.base import TeacherRequest, make_teacher, portable_teacher, teacher_identity
 from rllib_llm_comm.teachers.chat_teacher import ChatTeacher, is_garbage, is_refusal, parse_messages
 
 AGENTS = ("alice", "bob")
@@ -148,6 +148,37 @@ def test_a_good_answer():
                  "alice: message\nbob: message", "at most ten words"):  # fmt: skip
         assert part in prompt
     assert "object at" not in prompt
+
+
+def test_its_prompts_are_a_setting(tmp_path):
+    with ChatServer("alice: please bring the plate\nbob: i bring the plate") as server:
+        assert ask(server, prompts="verco")[1] == GOOD
+        (tmp_path / "observation.txt").write_text("{agent}, who looks at {text}")
+        assert ask(server, prompts=str(tmp_path))[1] == GOOD
+        (tmp_path / "teacher.txt").write_text("{observations}")
+        with pytest.raises(UserError, match=r"`teacher.prompts` .*`teacher` has no \{form\}"):
+            ask(server, prompts=str(tmp_path))
+    papers, own = (request["messages"][-1]["content"] for request in server.requests)
+    assert "design messages for 2 agents, Two cooks share a kitchen." in papers
+    assert "The observation of alice: You see a {tomato}.\nThe observation of bob: You see a plate." in papers
+    assert "To complete Make a salad., design concise messages (within 10 words)" in papers
+    assert "alice, who looks at You see a {tomato}.\nbob, who" in own and "You write the messages that 2" in own
+
+
+def test_its_prompts_are_known_by_their_texts(tmp_path):
+    """A collection of labels does not go on under other prompts, and a checkpoint needs no folder."""
+    plain, folder = {"name": "chat", "model": "m"}, tmp_path / "mine"
+    given = {**plain, "prompts": str(folder)}
+    folder.mkdir()
+    (folder / "observation.txt").write_text("{agent}: {text}\n")
+    before, kept = teacher_identity(given), portable_teacher(given)
+    assert before == kept and kept["prompts"]["observation"] == "{agent}: {text}"
+    assert make_teacher(kept).prompt(REQUEST) == make_teacher(given).prompt(REQUEST)
+    (folder / "observation.txt").write_text("{agent} - {text}\n")
+    assert teacher_identity(given) != before
+    assert teacher_identity({**plain, "prompts": "default"}) == teacher_identity(plain)
+    assert teacher_identity(make_teacher(given))["prompts"] == teacher_identity(given)["prompts"]
+    assert portable_teacher("scripted") == "scripted"
 
 
 @pytest.mark.parametrize(
