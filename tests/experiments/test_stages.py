@@ -309,19 +309,17 @@ def test_the_last_stage_is_checked_before_the_first_runs(tmp_path, stage, words)
     [("action_checkpoint", "rows"), ("action_checkpoint", "said"), ("message_checkpoint", "clone")],
 )
 def test_an_adapter_comes_from_a_stage_that_trains_it(tmp_path, setting, source):
-    kitchen = "rllib_llm_comm/overcooked_text-v0"
     specs = {
-        "rows": {"run": "collect_demonstrations", "env": kitchen},
-        "labels": {"run": "collect_labels", "env": kitchen},
+        "rows": {"run": "collect_demonstrations", "env": KITCHEN},
+        "labels": {"run": "collect_labels", "env": KITCHEN},
         "clone": {"run": "ActionSFT", "config": {"input_": "${rows}"}},
         "said": {"run": "MessageSFT", "config": {"input_": "${labels}"}},
     }
     fits = {"message_checkpoint": "${said}", "action_checkpoint": "${clone}"}
 
     def check(**taken):
-        verco = {"run": "Verco", "env": kitchen, "config": {**fits, **taken}}
-        made = parse_experiments({**specs, "verco": verco}, "the file")
-        pipeline.check_stages(make_stages(made, lambda name, _: tmp_path / name), {})
+        verco = {"run": "Verco", "env": KITCHEN, "config": {**fits, **taken}}
+        check_stages(stages_of({**specs, "verco": verco}, tmp_path), {})
 
     check()
     with pytest.raises(UserError, match=f"`verco.config.{setting}` is the result of `{source}`"):
