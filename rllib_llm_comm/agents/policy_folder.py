@@ -59,7 +59,7 @@ POLICY_FOLDER = "policy"
 _RLLIB_METADATA = "rllib_checkpoint.json"
 _CRITIC = "critic.safetensors"
 _NETWORK = "network.safetensors"
-_LEARN = {MESSAGE: "MessageSFT", ACTION: "ActionSFT"}
+TRAINS_ALONE = {MESSAGE: "MessageSFT", ACTION: "ActionSFT"}
 """Role of an adapter -> the algorithm that trains it alone, from what was recorded."""
 _TEMPLATES = {MESSAGE: ("message", "subgoal"), ACTION: ("action", "heard", "subgoal")}
 """Role of an adapter -> templates of the prompts that it reads."""
@@ -394,7 +394,8 @@ def check_adapter_of(
         _require_same_form(str(path), manifest, prompt_format, prompt_date)
         if not all((adapter / ADAPTER_CONFIG).is_file() for adapter in adapters):
             raise UserError(
-                f"checkpoint {str(path)!r} has no {role} adapter; give a checkpoint of {_LEARN[role]} or of Verco."
+                f"checkpoint {str(path)!r} has no {role} adapter; give a checkpoint of {TRAINS_ALONE[role]} or of "
+                "Verco."
             )
         _require_learned(str(path), manifest, role)
     for adapter in adapters:
@@ -422,21 +423,21 @@ def _tell_other_scores(where: str, manifest: PolicyManifest, settings: LanguageM
 
 def _require_role(adapter: Path, role: str) -> None:
     """Refuses an adapter of this package's folders that is another role's; PEFT knows no roles."""
-    if adapter.parent.name == "adapters" and adapter.name in _LEARN and adapter.name != role:
+    if adapter.parent.name == "adapters" and adapter.name in TRAINS_ALONE and adapter.name != role:
         raise UserError(
             f"{str(adapter)!r} is the {adapter.name} adapter of a policy, but its {role} adapter is needed; give "
-            f"{str(adapter.with_name(role))!r}, or a checkpoint of {_LEARN[role]} or of Verco."
+            f"{str(adapter.with_name(role))!r}, or a checkpoint of {TRAINS_ALONE[role]} or of Verco."
         )
 
 
 def _require_learned(where: str, manifest: PolicyManifest, role: str) -> None:
     """Refuses the adapter that supervised training of the other role has left as it began."""
     kept = f"{role}_checkpoint"
-    for other, algorithm in _LEARN.items():
+    for other, algorithm in TRAINS_ALONE.items():
         if other != role and manifest.algorithm == algorithm and not manifest.provenance.get(kept):
             raise UserError(
                 f"checkpoint {where!r} is of {algorithm}, which trains the {other} adapter alone, but its {role} "
-                f"adapter is needed; give a checkpoint of {_LEARN[role]} or of Verco."
+                f"adapter is needed; give a checkpoint of {TRAINS_ALONE[role]} or of Verco."
             )
 
 

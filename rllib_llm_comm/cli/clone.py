@@ -85,7 +85,9 @@ def command(
         if value is not None:
             raise UserError(f"`--{name.replace('_', '-')}` is {value!r}, which is for {whose} alone; leave it away.")
     both = {"epochs": epochs, "lr": lr, "held_out": held_out, "seed": seed}
-    given = {name: value for name, value in {**both, **of_numbers, **of_language}.items() if value is not None}
+    given: dict[str, Any] = {
+        name: value for name, value in {**both, **of_numbers, **of_language}.items() if value is not None
+    }
     if base_model is not None:
         if env_config is not None:
             given["env_config"] = load_json_option("--env-config", env_config)

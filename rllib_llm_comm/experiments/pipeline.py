@@ -18,6 +18,7 @@ import filelock
 from rich.panel import Panel
 from rich.table import Table
 
+from rllib_llm_comm.agents.policy_folder import TRAINS_ALONE
 from rllib_llm_comm.agents.stand_ins import stand_ins
 from rllib_llm_comm.checkpoints.find_checkpoint import find_checkpoint
 from rllib_llm_comm.checkpoints.stage_record import MARKER, StageRecord, read_record, require_readable
@@ -231,7 +232,9 @@ def check_stages(
     seeds = _seed_sweeps(stages)
     missing: tuple[str, ...] = ()
     cpus = available_cpus()
-    check_base_models(_base_models(stages))
+    models = _base_models(stages)
+    _check_sources(stages, {name: sources for name, (_, _, sources) in models.items()})
+    check_base_models(models)
     for stage in stages:
         resolved = _resolved(stage, outputs, seeds)
         if stage.name not in finished:
@@ -282,6 +285,20 @@ def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], di
             form = {name: str(config.get(name, default)) for name, default in defaults.items()}
             found[stage.name] = (base, form, {role: one.group(1) for role, one in given.items() if one})
     return found
+
+
+def _check_sources(stages: list[Stage], sources: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuses to take an adapter from a stage that trains none of its role; sources are stages by role, by stage."""
+    made = {stage.name: stage.experiment for stage in stages}
+    for name, by_role in sources.items():
+        for role, source in by_role.items():
+            setting, run = f"{role}_checkpoint", made[source].run
+            others = {algorithm for other, algorithm in TRAINS_ALONE.items() if other != role}
+            if run in stages_without_tune.KINDS or (run in others and not made[source].config.get(setting)):
+                raise UserError(
+                    f"`{name}.config.{setting}` is the result of `{source}`, a stage of {run}, which trains no {role} "
+                    f"adapter; name a stage of {TRAINS_ALONE[role]} or Verco."
+                )
 
 
 def _seed_sweeps(stages: list[Stage]) -> dict[str, list[Any]]:

@@ -302,3 +302,25 @@ def test_the_last_stage_is_checked_before_the_first_runs(tmp_path, stage, words)
         run_file(ExperimentFile("f", parse_experiments(specs, "f")), TrainSettings(storage_path=str(tmp_path)))
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "source"),
+    [("action_checkpoint", "rows"), ("action_checkpoint", "said"), ("message_checkpoint", "clone")],
+)
+def test_an_adapter_comes_from_a_stage_that_trains_it(tmp_path, setting, source):
+    specs = {
+        "rows": {"run": "collect_demonstrations", "env": KITCHEN},
+        "labels": {"run": "collect_labels", "env": KITCHEN},
+        "clone": {"run": "ActionSFT", "config": {"input_": "${rows}"}},
+        "said": {"run": "MessageSFT", "config": {"input_": "${labels}"}},
+    }
+    fits = {"message_checkpoint": "${said}", "action_checkpoint": "${clone}"}
+
+    def check(**taken):
+        verco = {"run": "Verco", "env": KITCHEN, "config": {**fits, **taken}}
+        check_stages(stages_of({**specs, "verco": verco}, tmp_path), {})
+
+    check()
+    with pytest.raises(UserError, match=f"`verco.config.{setting}` is the result of `{source}`"):
+        check(**{setting: f"${{{source}}}"})

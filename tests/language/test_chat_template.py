@@ -118,9 +118,9 @@ def test_what_cannot_be_is_told():
     with pytest.raises(UserError, match="`prompt_format` is 'chta'"):
         LanguageModelSettings(prompt_format="chta")
     chat, plain = {"prompt_format": "chat"}, {"prompt_format": "plain"}
-    check_base_models({"sft": ("m", chat, None), "verco": ("m", chat, "sft")})
+    check_base_models({"sft": ("m", chat, {}), "verco": ("m", chat, {"message": "sft"})})
     with pytest.raises(UserError, match=r"`verco.config.prompt_format` is 'plain'.*`sft` is trained with 'chat'"):
-        check_base_models({"sft": ("m", chat, None), "verco": ("m", plain, "sft")})
+        check_base_models({"sft": ("m", chat, {}), "verco": ("m", plain, {"action": "sft"})})
     for day in ("today", "2024-13-01", 3):
         with pytest.raises(UserError, match="`prompt_date`"):
             LanguageModelSettings(prompt_date=day)
