@@ -13,8 +13,10 @@ from typing import Any
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.spaces.space_utils import batch
 
 _SKIPPED = MultiAgentEpisode.SKIP_ENV_TS_TAG
+_ALL = frozenset({"__all__"})
 
 
 class LeanEpisode(MultiAgentEpisode):
@@ -56,6 +58,19 @@ class LeanEpisode(MultiAgentEpisode):
         return successor
 
     @override(MultiAgentEpisode)
+    def to_numpy(self) -> MultiAgentEpisode:
+        """Turns lists into arrays; those of a chunk that is done, to which RLlib comes back in every step, only once."""
+        for single in self.agent_episodes.values():
+            seen = single.observations
+            if seen.finalized:
+                continue
+            if seen.data and type(first := seen.data[0]) is dict:
+                seen.data = {name: batch([one[name] for one in seen.data]) for name in first}
+                seen.finalized = True
+            single.to_numpy()
+        return self
+
+    @override(MultiAgentEpisode)
     def add_env_step(
         self,
         observations: dict[Any, Any],
@@ -74,9 +89,10 @@ class LeanEpisode(MultiAgentEpisode):
             not singles
             or self.is_terminated
             or self.is_truncated
-            or any(True in end.values() or any(end.values()) for end in ends)
+            or any(ends[0].values())
+            or any(ends[1].values())
             or any(single.is_terminated or single.is_truncated for single in singles.values())
-            or not all(agent in singles for told in (observations, actions, rewards, *ends) for agent in told if agent != "__all__")
+            or not {*observations, *actions, *rewards, *ends[0], *ends[1]} - _ALL <= singles.keys()
             or any(seen is None for seen in observations.values())
             # Somebody chose and was shown what follows: it needs a reward. Or it has chosen before, then or now.
             or not all(agent in rewards if agent in actions else agent in hanging for agent in observations)
