@@ -163,10 +163,7 @@ class MacroRunner:
     def _roused(self, i: int, outcome: StepOutcome) -> bool:
         """True if a waiting cook saw another one do something."""
         seen, cooks = self.kitchen.sight(i), self.kitchen.agents
-        for j, events in enumerate(outcome.events):
-            if events and j != i and seen[cooks[j].cell]:
-                return True
-        return False
+        return any([events and j != i and seen[cooks[j].cell] for j, events in enumerate(outcome.events)])
 
     def _gives_up(self, i: int, outcome: StepOutcome) -> bool:
         """True if a cook has run into others for long enough."""

@@ -59,7 +59,7 @@ class LeanEpisode(MultiAgentEpisode):
 
     @override(MultiAgentEpisode)
     def to_numpy(self) -> MultiAgentEpisode:
-        """Turns lists into arrays; those of a chunk that is done, to which RLlib comes back in every step, only once."""
+        """Turns lists into arrays, once: RLlib comes back to each chunk that is done in every step."""
         for single in self.agent_episodes.values():
             seen = single.observations
             if seen.finalized:
