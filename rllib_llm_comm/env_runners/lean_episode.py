@@ -123,9 +123,9 @@ class LeanEpisode(MultiAgentEpisode):
             elif agent in rewards or any(agent in end for end in ends):
                 self._hanging_rewards_end[agent] += paid
         self.validate()
-        self._last_step_time = time.perf_counter()
-        if self._start_time is None:
-            self._start_time = self._last_step_time
+        self._last_step_time = time.perf_counter()  # type: ignore[misc]
+        if self._start_time is None:  # type: ignore[has-type]
+            self._start_time = self._last_step_time  # type: ignore[misc]
 
 
 def _fits(single: SingleAgentEpisode) -> bool:
