@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -79,6 +80,30 @@ def rows_of(name: str, base: BaseModel, rows: int, rounds: int, goals: dict[str,
     return found
 
 
+def in_parts(name: str, base: BaseModel, rows: int, rounds: int) -> Row:
+    """An update in four parts whose gradients are added up, and one that computes each part again for its gradient."""
+    work = of(base, rows)
+    most = int((work.heads != PAD).sum() + (work.tails != PAD).sum()) // 4
+    work.core.micro_batch_tokens = most
+
+    def loss(part: torch.Tensor) -> torch.Tensor:
+        observations = {name: column[part] for name, column in work.observations.items()}
+        distribution = torch.distributions.Categorical(logits=work.core.logits(observations))
+        chosen = torch.zeros(len(part), dtype=torch.long)
+        return (-distribution.log_prob(chosen) - distribution.entropy()).sum() / rows
+
+    def once() -> None:
+        work.optimizers["action"].zero_grad()
+        for part in work.core.micro_batches(work.observations):
+            loss(part).backward()
+        work.optimizers["action"].step()
+
+    seconds, other = compare(once, work.ppo, rounds, time.process_time)
+    settings = {"rows": rows, "micro_batch_tokens": most, "texts": "textual kitchen", "dtype": "float32",
+                "reference": "each part once more in the backward pass", "clock": "CPU seconds"}  # fmt: skip
+    return Row(f"engine/{name}, update in parts", rows / seconds, rows / other, "rows/s", None, settings)
+
+
 def tokens(base: BaseModel, rows: int) -> Row:
     """Tokens that are computed for decisions, in shared rows and with one prompt per row."""
     work = Work.of_the_kitchen(LLMCommCore(LanguageModelSettings(), base), rows)
@@ -96,6 +121,8 @@ def measure(options: argparse.Namespace) -> list[Row]:
     big.model.float()
     rows = rows_of("135M shape", big, 4 if options.smoke else 24, options.rounds, GOALS)
     rows += rows_of("embedded", load_base_model(), 4 if options.smoke else 256, options.rounds, {})
+    rows.append(in_parts("135M shape", big, 8 if options.smoke else 24, options.rounds))
+    rows.append(in_parts("embedded", load_base_model(), 8 if options.smoke else 256, options.rounds))
     return rows + [tokens(load_base_model(), count) for count in ((8,) if options.smoke else (24, 128, 512))]
 
 

@@ -96,14 +96,13 @@ def joined_info(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any
         old: Its earlier info, or several joined ones.
         new: Its latest one.
     """
-    joined = dict(new)
+    joined = {**old, **new}
     for key, before in old.items():
-        if isinstance(before, list) and isinstance(joined.get(key, []), list):
-            joined[key] = before + joined.get(key, [])
+        if isinstance(before, list):
+            if isinstance(after := new.get(key, []), list):
+                joined[key] = before + after
         elif isinstance(before, bool) and key != NEEDS_ACTION:
-            joined[key] = before or bool(joined.get(key, False))
-        else:
-            joined.setdefault(key, before)
+            joined[key] = before or bool(new.get(key, False))
     return joined
 
 

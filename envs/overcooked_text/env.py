@@ -334,8 +334,7 @@ class OvercookedText(Game):
         return self._vectors[i]
 
     def _info(self, i: int, step_rewards: list[float], events: list[str], blocked: bool) -> dict[str, Any]:
-        served = {"orders_served": float(self.kitchen.served)}
-        return {
+        info = {
             "needs_action": self.runner.finished[i],
             "step_rewards": step_rewards,
             "game_step": self.kitchen.game_step,
@@ -343,9 +342,12 @@ class OvercookedText(Game):
             "blocked": blocked,
             "task_success": self.kitchen.delivered,
             PRIVATE: self.kitchen.told(i),
-            **({HIDDEN: self.kitchen.recipe} if self.settings["told_to"] == PLANNER else {}),
-            **({EPISODE_METRICS: served} if self.settings["orders"] > 1 else {}),
         }
+        if self.settings["told_to"] == PLANNER:
+            info[HIDDEN] = self.kitchen.recipe
+        if self.settings["orders"] > 1:
+            info[EPISODE_METRICS] = {"orders_served": float(self.kitchen.served)}
+        return info
 
     @property
     def facts(self) -> tuple[str, ...]:

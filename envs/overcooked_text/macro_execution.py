@@ -162,12 +162,8 @@ class MacroRunner:
 
     def _roused(self, i: int, outcome: StepOutcome) -> bool:
         """True if a waiting cook saw another one do something."""
-        seen = self.kitchen.sight(i)
-        return any(
-            bool(events) and bool(seen[other.cell])
-            for j, (other, events) in enumerate(zip(self.kitchen.agents, outcome.events, strict=True))
-            if j != i
-        )
+        seen, cooks = self.kitchen.sight(i), self.kitchen.agents
+        return any([events and j != i and seen[cooks[j].cell] for j, events in enumerate(outcome.events)])
 
     def _gives_up(self, i: int, outcome: StepOutcome) -> bool:
         """True if a cook has run into others for long enough."""

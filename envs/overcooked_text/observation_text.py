@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +29,10 @@ from rllib_llm_comm.envs.told_to import ALL, ONE, PLANNER
 
 NAMES = ("alice", "bob", "carol")
 _NO_OPTION, _WAITS = Option("nothing"), Option("wait")
+_DOES_NOTHING = phrase(_NO_OPTION)
+_KINDS = {
+    "none": "nothing", "pick_up": "get", "put_down": "counter", "place_on_board": "place", "deliver": "serve",
+}  # fmt: skip
 _WALL_COLUMN = 3  # where the counter between the rooms of maps B and C stands
 
 
@@ -41,8 +46,11 @@ def _item(thing: Thing | None, chopped: bool | None = None) -> Item | None:
     if thing is None:
         return None
     if isinstance(thing, Food):
-        return Item(thing.name, chopped=thing.chopped if chopped is None else chopped)
-    return Item(BOWL, contents=tuple(sorted(food.name for food in thing.contents)))
+        return _made_item(thing.name, thing.chopped if chopped is None else chopped)
+    return _made_item(BOWL, False, tuple(sorted([food.name for food in thing.contents])))
+
+
+_made_item = functools.cache(Item)  # there are few different ones
 
 
 def _surface(kitchen: Kitchen, x: int, y: int) -> str:
@@ -59,14 +67,16 @@ def _room(kitchen: Kitchen, y: int) -> str:
 
 def _lying(kitchen: Kitchen, index: int, everything: bool) -> dict[str, tuple[Item, ...]]:
     """Items in sight on counter and shelves, sorted so that equal scenes give equal texts."""
-    off = {id(agent.held) for agent in kitchen.agents} | {id(board.on) for board in kitchen.knives}
-    off.add(id(kitchen.delivery.on))
+    seen = kitchen.sight(index)
+    near = [thing for thing in kitchen.items.values() if everything or seen[thing.cell]]
+    if not near:
+        return {COUNTER: (), SHELF: ()}
+    off = [agent.held for agent in kitchen.agents] + [board.on for board in kitchen.knives] + [kitchen.delivery.on]
     for plate in kitchen.plates:
-        off.update(id(food) for food in plate.contents)
+        off += plate.contents
     found: dict[str, list[Item]] = {COUNTER: [], SHELF: []}
-    things: list[Food | Plate] = [*kitchen.foods.values(), *kitchen.plates]
-    for thing in things:
-        if id(thing) not in off and (everything or kitchen.visible(index, thing.x, thing.y)):
+    for thing in near:
+        if not any(thing is other for other in off):
             item = _item(thing)
             assert item is not None
             found[_surface(kitchen, thing.x, thing.y)].append(item)
@@ -163,14 +173,7 @@ def option(state: Any, index: int, effect: Effect) -> Option:
         item = Item(BOWL, contents=tuple(sorted(f for f in kitchen.foods if belief.cell(f) == there)))
     if effect.kind == "add_to_plate":
         return Option("fill" if effect.into_held else "add", item, place)
-    kind = {
-        "none": "nothing",
-        "pick_up": "get",
-        "put_down": "counter",
-        "place_on_board": "place",
-        "deliver": "serve",
-    }.get(effect.kind, effect.kind)
-    return Option(kind, item, place)
+    return Option(_KINDS.get(effect.kind, effect.kind), item, place)
 
 
 def options(runner: Any, index: int) -> list[Option]:
@@ -196,8 +199,11 @@ def candidates(runner: Any, index: int) -> tuple[list[str], list[int]]:
     Returns:
         Phrases, and 0/1 per action.
     """
-    phrases = [phrase(found) for found in options(runner, index)]
-    seen: set[str] = {"do nothing"}
+    effects = [runner.preview(index, action) for action in range(len(runner.macros))]
+    phrases = [
+        _DOES_NOTHING if effect is NOTHING else phrase(option(runner, index, effect)) for effect in effects
+    ]  # most of them are nothing
+    seen: set[str] = {_DOES_NOTHING}
     mask = []
     for text in phrases:
         mask.append(int(text not in seen))

@@ -127,6 +127,7 @@ class ObservationEncoder:
         self._templates = settings.templates
         self._memo: Memo[dict[str, np.ndarray]] = Memo(_REMEMBERED)
         self._candidates: Memo[dict[str, np.ndarray]] = Memo(_REMEMBERED)
+        self._critics: Memo[np.ndarray] = Memo(_REMEMBERED)
 
     def encode(self, observation: TextObservation, heard: Mapping[str, str]) -> dict[str, np.ndarray]:
         """The arrays of one observation.
@@ -181,13 +182,22 @@ class ObservationEncoder:
             candidates = self._candidate_arrays(observation, dict(zip(allowed, tails, strict=True)))
             self._candidates.put(key, candidates)
         width = self._settings.max_prompt_tokens
-        seen = observation.text if observation.critic_text is None else observation.critic_text
-        critic = self._base.encode(self._templates.critic(seen, observation.subgoal))
         return {
             PROMPT_IDS: self._pad(prompt, width, "max_prompt_tokens", "an action prompt"),
             **candidates,
-            CRITIC_IDS: self._pad(critic, width, "max_prompt_tokens", "a critic prompt"),
+            CRITIC_IDS: self._critic_array(observation, width),
         }
+
+    def _critic_array(self, observation: TextObservation, width: int) -> np.ndarray:
+        # What is heard is none of the critic's, so the same texts come back more often.
+        seen = observation.text if observation.critic_text is None else observation.critic_text
+        key = (seen, observation.subgoal)
+        critic = self._critics.get(key)
+        if critic is None:
+            ids = self._base.encode(self._templates.critic(*key))
+            critic = self._pad(ids, width, "max_prompt_tokens", "a critic prompt")
+            self._critics.put(key, critic)
+        return critic
 
     def _candidate_arrays(self, observation: TextObservation, tails: Mapping[int, list[int]]) -> dict[str, np.ndarray]:
         count, length = len(observation.mask), self._settings.max_candidate_tokens

@@ -18,7 +18,15 @@ from rllib_llm_comm.agents.encoding import (
     PROMPT_IDS,
 )
 from rllib_llm_comm.agents.settings import LanguageModelSettings
-from rllib_llm_comm.agents.utterance_policy import UtteranceTerms, encode_menu, menu_logits, utterance_terms
+from rllib_llm_comm.agents.utterance_policy import (
+    UTTERANCE_CHOICE,
+    UTTERANCE_IDS,
+    UTTERANCE_TARGETS,
+    UtteranceTerms,
+    encode_menu,
+    menu_logits,
+    utterance_terms,
+)
 from rllib_llm_comm.envs.interface import ACTION_MASK
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE, REFERENCE, AdaptedModel, AdapterConfig
 from rllib_llm_comm.language.base_model import BaseModel, load_base_model, resolve_device
@@ -190,9 +198,28 @@ class LLMCommCore:
             return self._logits_by_parts(observations, bound)
         return self._logits(observations)
 
+    def micro_batches(self, observations: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+        """Splits a minibatch so that no part's distinct texts have more than `micro_batch_tokens`.
+
+        Args:
+            observations: Batched arrays of `encoded_space`, with those of an `UtteranceEncoder` if messages are
+                trained.
+
+        Returns:
+            Row numbers of each part; every row is in exactly one.
+        """
+        said = [name for name in (UTTERANCE_IDS, UTTERANCE_TARGETS, UTTERANCE_CHOICE) if name in observations]
+        names = [PROMPT_IDS, CANDIDATE_IDS, ACTION_MASK, *said]
+        if self.micro_batch_tokens is None:
+            return [torch.arange(len(observations[PROMPT_IDS]))]
+        columns = {name: observations[name].flatten(1).long().cpu() for name in names}
+        read = [(columns[name] != PAD).sum(1) for name in (PROMPT_IDS, CANDIDATE_IDS, UTTERANCE_IDS) if name in columns]
+        rows = torch.cat(list(columns.values()), dim=1)
+        return micro_batches(rows, torch.stack(read).sum(0), self.micro_batch_tokens)
+
     def _logits_by_parts(self, observations: Mapping[str, torch.Tensor], max_tokens: int) -> torch.Tensor:
-        # Each part is computed twice: now without a graph, and in the backward pass with one, part after part; so never
-        # more than one part's activations are held. The gradient is that of the whole.
+        # For those who need the logits of the whole before any gradient. Each part is computed twice: now without a
+        # graph, and in the backward pass with one, part after part; so never more than one part's activations are held.
         prompts, candidates = (observations[name].flatten(1).long().cpu() for name in (PROMPT_IDS, CANDIDATE_IDS))
         mask = observations[ACTION_MASK].long().cpu()
         rows = torch.cat([prompts, candidates, mask], dim=1)

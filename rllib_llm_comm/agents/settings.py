@@ -119,8 +119,8 @@ class LanguageModelSettings(FromMapping):
             token of prompts and candidates; the other half for keys and values of prompts.
         trunk_cache_dtype: `"same"`: kept as computed; `"bfloat16"` or `"int8"`: smaller and not exact (ours).
         micro_batch_tokens: Most tokens of distinct texts whose activations are held at once in an update, or `None`. A
-            minibatch with more is computed in parts, each once more in the backward pass; the gradient is the same
-            (ours).
+            minibatch with more is computed in parts whose gradients are added up; the step is the same. With several
+            Learners each part is computed once more in the backward pass (ours).
         gradient_checkpointing: True if an update keeps the inputs of layers only and computes the rest again in the
             backward pass (ours).
         autocast: `"none"`, or `"bfloat16"`: matrix products in bfloat16 whatever the weights' dtype (ours).

@@ -165,6 +165,13 @@ class UtteranceTerms:
         return values.sum() / self.spoke.sum().clamp(min=1)
 
 
+def spoken(observations: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """True (B,) for rows with a message, of batched arrays of a `UtteranceEncoder`."""
+    if MENU_IDS in observations:
+        return observations[UTTERANCE_CHOICE][:, 0] != SILENT
+    return (observations[UTTERANCE_TARGETS] != IGNORED).any(1)
+
+
 def utterance_terms(
     scores: Scores,
     model: AdaptedModel,
@@ -191,11 +198,7 @@ def utterance_terms(
     device = observations[UTTERANCE_IDS].device
     menu = MENU_IDS in observations
     names = (UTTERANCE_IDS, UTTERANCE_CHOICE) if menu else (UTTERANCE_IDS, UTTERANCE_TARGETS)
-    spoke = (
-        (observations[UTTERANCE_CHOICE][:, 0] != SILENT)
-        if menu
-        else (observations[UTTERANCE_TARGETS] != IGNORED).any(1)
-    )
+    spoke = spoken(observations)
     if not spoke.any():
         nothing = torch.zeros(len(spoke), device=device)
         return UtteranceTerms(nothing, nothing, nothing, spoke)

@@ -104,8 +104,8 @@ class LanguageModelConfigMixin(StrictConfigMixin):
                 roll-out to update, >= 0. Default 512 (ours).
             trunk_cache_dtype: `"same"` (default): kept as computed; `"bfloat16"` or `"int8"`: smaller, inexact (ours).
             micro_batch_tokens: Most tokens of distinct texts whose activations an update holds at once, >= 1, or
-                `None` (default). A minibatch with more is computed in parts, each once more in the backward pass; the
-                gradient is the same (ours).
+                `None` (default). A minibatch with more is computed in parts whose gradients are added up; the step is
+                the same (ours). With several Learners each part is computed once more in the backward pass.
             gradient_checkpointing: True if an update keeps the inputs of layers only (default no): less memory, one
                 more forward pass (ours).
             autocast: `"none"` (default) or `"bfloat16"`: matrix products in bfloat16 whatever `dtype` is (ours).

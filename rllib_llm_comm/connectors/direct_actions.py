@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.connectors.module_to_env import ListifyDataForVectorEnv, UnBatchToIndividualItems
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -35,7 +36,8 @@ class UnBatchByTable(UnBatchToIndividualItems):
                 if episode is None or not _may_act(episode, agent):  # RLlib has the sentence
                     return super().__call__(batch=batch, episodes=episodes, shared_data=shared_data, **kwargs)
             for column, values in columns.items():
-                columns[column] = {key: [item] for key, item in zip(keys, unbatch(values), strict=True)}
+                items = list(values) if isinstance(values, np.ndarray) else unbatch(values)
+                columns[column] = {key: [item] for key, item in zip(keys, items, strict=True)}
         return batch
 
 

@@ -35,10 +35,12 @@ class AddObservationsInOrder(ConnectorV2):
         """Fills the observation column."""
         if Columns.OBS in batch:
             return batch
+        seen: dict[Any, list[Any]] = {}
         for episode in episodes:
             for agent in sorted(episode.get_agents_that_stepped(), key=str):
                 single = episode.agent_episodes[agent]
-                self.add_batch_item(
-                    batch, Columns.OBS, item_to_add=newest_observation(single), single_agent_episode=single
-                )
+                key = (single.multi_agent_episode_id, single.agent_id, single.module_id)
+                seen.setdefault(key, []).append(newest_observation(single))
+        if seen:
+            batch[Columns.OBS] = seen
         return batch

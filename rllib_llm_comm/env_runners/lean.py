@@ -31,6 +31,7 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.pre_checks.env import check_multiagent_environments
 
+from rllib_llm_comm.env_runners.lean_episode import LeanEpisode
 from rllib_llm_comm.env_runners.plain_errors import PlainErrorsMixin
 from rllib_llm_comm.envs.rllib_adapter import ParallelEnvAdapter, shows_copies
 
@@ -96,6 +97,16 @@ class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):
         return (list(results[0]), *results[1:]) if kept else results
 
     @override(MultiAgentEnvRunner)
+    def _new_episode(self, env_index: int, episodes: list[Any] | None = None) -> None:
+        """Begins an episode, one that is quicker to play."""
+        super()._new_episode(env_index, episodes)
+        (self._ongoing_episodes if episodes is None else episodes)[env_index].__class__ = LeanEpisode
+
+    @override(MultiAgentEnvRunner)
+    def _log_env_steps(self, metric: Any, num_steps: int) -> None:
+        """Leaves the count for Prometheus to `_log_steps`."""
+
+    @override(MultiAgentEnvRunner)
     def _make_on_episode_callback(self, which: str, idx: int, episodes: list[MultiAgentEpisode]) -> None:
         """Calls a callback if somebody defines it; RLlib does so behind the steps of all games."""
         if self._steps:
@@ -120,6 +131,7 @@ class LeanEnvRunner(PlainErrorsMixin, MultiAgentEnvRunner):
 
     def _log_steps(self) -> None:
         """Logs what was counted, as RLlib does it step by step."""
+        super()._log_env_steps(self._metrics_num_env_steps_sampled, self._steps)
         counts: list[tuple[Any, Any, int]] = [
             (NUM_ENV_STEPS_SAMPLED, NUM_ENV_STEPS_SAMPLED_LIFETIME, self._steps),
             (NUM_EPISODES, NUM_EPISODES_LIFETIME, self._episodes),

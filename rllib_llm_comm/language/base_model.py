@@ -53,6 +53,7 @@ _ALL_KINDS = (
     "x - y , z . \u65e5\u672c \u8a9e\u200b \u200b \u00ad \u200d x "
 )
 _BETWEEN_WORDS = re.compile(r"(?<=\S) (?=\S)")
+_BETWEEN_SENTENCES = re.compile(r"(?<=[.:]) (?=\S)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,8 +225,24 @@ def _encode_cached(base: BaseModel, text: str) -> tuple[int, ...]:
 
 
 def _text_ids(base: BaseModel, text: str) -> tuple[int, ...]:
-    # Texts are new, their words are not.
-    return _ids_word_by_word(base, text) if base.encodes_by_word else _ids(base, text)
+    # Texts are new, most of their sentences are not, and hardly any of their words.
+    if not base.encodes_by_word:
+        return _ids(base, text)
+    first, *others = _BETWEEN_SENTENCES.split(text)
+    pieces = [_ids_of_first_sentence(base, first), *[_ids_of_sentence(base, sentence) for sentence in others]]
+    return tuple(itertools.chain.from_iterable(pieces))
+
+
+@functools.lru_cache(maxsize=16384)
+def _ids_of_first_sentence(base: BaseModel, sentence: str) -> tuple[int, ...]:
+    return _ids_word_by_word(base, sentence)
+
+
+@functools.lru_cache(maxsize=16384)
+def _ids_of_sentence(base: BaseModel, sentence: str) -> tuple[int, ...]:
+    """The token ids that a sentence adds behind another one and a blank."""
+    words = _BETWEEN_WORDS.split(sentence)
+    return tuple(itertools.chain.from_iterable([_ids_after_blank(base, word) for word in words]))
 
 
 def _ids_word_by_word(base: BaseModel, text: str) -> tuple[int, ...]:

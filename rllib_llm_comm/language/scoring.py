@@ -47,8 +47,10 @@ def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -
             f"prompt {str(prompt)!r} has no tokens with the tokenizer of `base_model` {base.name!r}, so nothing stands "
             "in front of candidates; give a prompt of characters that the tokenizer knows."
         )
-    if base.encodes_by_word and not any(text[:1].isspace() for text in (prompt[::-1], *candidates)):
-        return alone, [list(tail) for tail in _after_blank(base, tuple(candidates))]
+    if base.encodes_by_word and not prompt[-1:].isspace():
+        tails = _after_blank(base, tuple(candidates))
+        if tails is not None:
+            return alone, list(map(list, tails))
     whole = [base.encode_with(prompt, candidate) for candidate in candidates]
     shared = len(alone)
     for ids in whole:
@@ -56,13 +58,16 @@ def encode_candidates(base: BaseModel, prompt: str, candidates: Sequence[str]) -
         while common < min(shared, len(ids)) and ids[common] == alone[common]:
             common += 1
         shared = min(shared, common)
-    tails = [ids[shared:] for ids in whole]
-    _require_tokens(base, tuple(candidates), tuple(map(tuple, tails)))
-    return alone[:shared], tails
+    rest = [ids[shared:] for ids in whole]
+    _require_tokens(base, tuple(candidates), tuple(map(tuple, rest)))
+    return alone[:shared], rest
 
 
 @functools.lru_cache(maxsize=8192)
-def _after_blank(base: BaseModel, candidates: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+def _after_blank(base: BaseModel, candidates: tuple[str, ...]) -> tuple[tuple[int, ...], ...] | None:
+    """Ids of candidates that have the same ones behind every prompt; `None` if one begins with a blank."""
+    if any(text[:1].isspace() for text in candidates):
+        return None
     tails = tuple(tuple(base.encode_after_blank(candidate)) for candidate in candidates)
     _require_tokens(base, candidates, tails)
     return tails

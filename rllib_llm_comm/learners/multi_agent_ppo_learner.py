@@ -7,10 +7,11 @@ import functools
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+import tree
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 from ray.rllib.core import ALL_MODULES
@@ -21,7 +22,7 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME, WEIGHTS_SEQ_NO
 from ray.rllib.utils.typing import ModuleID, ParamDict, TensorType
 
-from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP
+from rllib_llm_comm.agents.utterance_policy import UTTERANCE_LOGP, spoken
 from rllib_llm_comm.learners import message_credit
 from rllib_llm_comm.learners.gae_connector import SemiMarkovGAE
 from rllib_llm_comm.learners.kl_stop import KLStop, approximate_kl
@@ -42,6 +43,15 @@ CRITIC = "critic"
 _RATES = {ACTOR: "lr", SPEAKER: "message_lr", CRITIC: "critic_lr"}
 _RIGID = 1e-3
 _DECISIONS = "decisions"
+
+
+class _ActorTerms(NamedTuple):
+    """Of rows: log-ratios of action and message together, ratios of actions, and means of objective and entropy."""
+
+    log_ratio: torch.Tensor
+    action_ratio: torch.Tensor
+    surrogate: torch.Tensor
+    entropy: torch.Tensor
 
 
 class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
@@ -177,7 +187,7 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             if not getattr(module, "rounds_by_batch", False):
                 continue
             columns = iterator.columns(module_id)
-            out = self._within_memory({module_id: part}, functools.partial(module.forward_train, dict(part)))
+            out = self._within_memory({module_id: part}, functools.partial(self._outputs, module_id, part))
             distribution = module.get_train_action_dist_cls().from_logits(out[Columns.ACTION_DIST_INPUTS].detach())
             old, new = part[Columns.ACTION_LOGP], distribution.logp(part[Columns.ACTIONS])
             newest = self._of_newest_weights(part)
@@ -208,14 +218,78 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         live = {m: rows for m, rows in batch.items() if not self._kl_stop.stopped(m) or self.config.num_learners > 1}
 
         def compute() -> tuple[Any, Any, ParamDict]:
-            outputs = self.module.forward_train(live) if live else {}
+            split = {module_id: parts for module_id, rows in live.items() if (parts := self._parts(module_id, rows))}
+            whole = {module_id: rows for module_id, rows in live.items() if module_id not in split}
+            outputs = dict(self.module.forward_train(whole)) if whole else {}
+            of_parts: dict[ModuleID, ParamDict] = {}
+            for module_id, parts in split.items():
+                of_parts[module_id] = {}
+                outputs[module_id] = self._outputs(module_id, live[module_id], parts, of_parts[module_id])
             outputs = {module_id: outputs.get(module_id, {}) for module_id in batch}
             losses = self.compute_losses(fwd_out=outputs, batch=batch)
-            return outputs, losses, self.compute_gradients(losses)
+            gradients = self.compute_gradients(losses)
+            for module_id, own in of_parts.items():
+                if not self._kl_stop.stopped(module_id):
+                    gradients.update(own)
+            return outputs, losses, gradients
 
         outputs, losses, gradients = self._within_memory(live, compute)
         self.apply_gradients(self.postprocess_gradients(gradients))
         return outputs, losses, {}
+
+    def _parts(self, module_id: ModuleID, rows: Mapping[str, Any]) -> list[torch.Tensor]:
+        """Row numbers of the parts of a minibatch whose gradients are added up; none where it is computed as a whole.
+
+        With several Learners DDP wants one backward pass, and an actor's loss of somebody else's may be no mean over
+        rows. There a module goes by parts itself, and computes each once more in the backward pass.
+        """
+        module = self.module[module_id].unwrapped()
+        added = self.config.num_learners <= 1 and self._grad_scalers is None and hasattr(module, "micro_batches")
+        if not added or any(getattr(type(self), name) is not here for name, here in _MEANS_OVER_ROWS.items()):
+            return []
+        parts: list[torch.Tensor] = module.micro_batches(rows[Columns.OBS])
+        return parts if len(parts) > 1 else []
+
+    def _outputs(
+        self,
+        module_id: ModuleID,
+        rows: Mapping[str, Any],
+        parts: list[torch.Tensor] | None = None,
+        gradients: ParamDict | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """A module's outputs for a minibatch, computed part by part; with `gradients` these are added up in there.
+
+        Each part's loss is weighted by its share of the rows, and of the messages, over which the whole loss is a mean.
+        """
+        module = self.module[module_id].unwrapped()
+        parts = self._parts(module_id, rows) if parts is None else parts
+        if not parts:
+            return dict(module.forward_train(dict(rows)))
+        config, observations = self.config.get_config_for_module(module_id), rows[Columns.OBS]
+        speaks = UTTERANCE_LOGP in observations
+        said = spoken(observations) if speaks else torch.zeros(len(torch.cat(parts)))
+        trained = [*module.actor_parameters(), *module.speaker_parameters()]
+        found: list[dict[str, torch.Tensor]] = []
+        shares = []
+        for part in parts:
+            own = tree.map_structure(lambda column, part=part: column[part.to(column.device)], dict(rows))
+            out = module.forward_train(own)
+            shares.append(float(said[part.to(said.device)].sum() / said.sum().clamp(min=1)))
+            if gradients is not None:
+                terms = self._actor_terms(config, module, own, out)
+                loss = (terms.surrogate - self._entropy_coeff(module_id) * terms.entropy) * (len(part) / len(said))
+                if speaks:
+                    loss = loss + shares[-1] * self._message_loss(module_id, module, config, out)
+                _add_gradients(gradients, trained, loss)
+            found.append({name: value.detach() for name, value in out.items()})
+        back = torch.argsort(torch.cat(parts))
+        # What has no rows is a mean over messages.
+        return {
+            name: torch.cat([out[name] for out in found])[back.to(value.device)]
+            if value.dim()
+            else sum((share * out[name] for share, out in zip(shares, found, strict=True)), torch.zeros_like(value))
+            for name, value in found[0].items()
+        }
 
     def _within_memory(self, batch: Mapping[ModuleID, Any], compute: Callable[[], Result]) -> Result:
         """What a function computes of a batch, in smaller micro-batches if a GPU's memory does not hold it."""
@@ -288,6 +362,27 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         values = module.compute_values(batch, embeddings=fwd_out.get(Columns.EMBEDDINGS))
         return values, batch[Postprocessing.VALUE_TARGETS]
 
+    def _actor_terms(
+        self, config: Any, module: Any, batch: Mapping[str, Any], fwd_out: Mapping[str, torch.Tensor]
+    ) -> _ActorTerms:
+        """Ratios, surrogate objective and entropy of rows."""
+        distribution = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
+        log_ratio = distribution.logp(batch[Columns.ACTIONS]) - batch[Columns.ACTION_LOGP]
+        action_ratio = log_ratio.exp()
+        message_ratio = None
+        if UTTERANCE_LOG_PROBS in fwd_out:  # what was said is part of the action
+            of_message = fwd_out[UTTERANCE_LOG_PROBS] - batch[Columns.OBS][UTTERANCE_LOGP][:, 0]
+            log_ratio = log_ratio + of_message
+            message_ratio = of_message.exp()
+        advantages = batch[Postprocessing.ADVANTAGES]
+        if message_ratio is None or message_credit.MESSAGE_ADVANTAGES not in batch:
+            surrogate = policy_loss(log_ratio.exp(), advantages, config.clip_param)
+        else:
+            credited = batch[message_credit.MESSAGE_ADVANTAGES]
+            surrogate = policy_loss(action_ratio, advantages, config.clip_param)
+            surrogate = surrogate + policy_loss(message_ratio, credited, config.clip_param)
+        return _ActorTerms(log_ratio, action_ratio, surrogate, distribution.entropy().mean())
+
     def _actor_loss(
         self,
         module_id: ModuleID,
@@ -296,25 +391,11 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
         batch: dict[str, Any],
         fwd_out: dict[str, TensorType],
     ) -> TensorType:
-        distribution = module.get_train_action_dist_cls().from_logits(fwd_out[Columns.ACTION_DIST_INPUTS])
-        log_ratio = distribution.logp(batch[Columns.ACTIONS]) - batch[Columns.ACTION_LOGP]
-        action_ratio = log_ratio.exp()
-        entropy = distribution.entropy().mean()
+        log_ratio, action_ratio, surrogate, entropy = self._actor_terms(config, module, batch, fwd_out)
         terms = torch.zeros((), device=log_ratio.device)
-        message_ratio = None
-        if UTTERANCE_LOG_PROBS in fwd_out:  # what was said is part of the action
-            of_message = fwd_out[UTTERANCE_LOG_PROBS] - batch[Columns.OBS][UTTERANCE_LOGP][:, 0]
-            log_ratio = log_ratio + of_message
-            message_ratio = of_message.exp()
+        if UTTERANCE_LOG_PROBS in fwd_out:
             terms = self._message_terms(module_id, module, config, fwd_out)
         ratio = log_ratio.exp()
-        advantages = batch[Postprocessing.ADVANTAGES]
-        if message_ratio is None or message_credit.MESSAGE_ADVANTAGES not in batch:
-            surrogate = policy_loss(ratio, advantages, config.clip_param)
-        else:
-            credited = batch[message_credit.MESSAGE_ADVANTAGES]
-            surrogate = policy_loss(action_ratio, advantages, config.clip_param)
-            surrogate = surrogate + policy_loss(message_ratio, credited, config.clip_param)
         kl = self._mean_over_learners(approximate_kl(log_ratio.detach()))
         self._log(
             module_id,
@@ -333,8 +414,10 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
             weight = 0.0
         else:
             self._policy_steps[module_id] += 1
-        coefficient = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        return weight * (surrogate - coefficient * entropy + terms)
+        return weight * (surrogate - self._entropy_coeff(module_id) * entropy + terms)
+
+    def _entropy_coeff(self, module_id: ModuleID) -> float:
+        return float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())
 
     def _kl_target(self, config: Any) -> float | None:
         if not isinstance(config.kl_target, list | tuple):
@@ -345,16 +428,22 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def _message_terms(
         self, module_id: ModuleID, module: Any, config: Any, fwd_out: dict[str, TensorType]
     ) -> torch.Tensor:
-        """Loss terms of messages beside the surrogate objective: drift, and the negated entropy."""
+        """As `_message_loss`; drift, entropy and its weight are noted."""
         entropy, drift = fwd_out[UTTERANCE_ENTROPY], fwd_out[UTTERANCE_KL]
-        coefficient = self._message_kl_coeff(module, config)
         self._message_kls[module_id].append(float(self._mean_over_learners(drift.detach())))
+        coefficient = self._message_kl_coeff(module, config)
         self._log(module_id, message_entropy=entropy, message_kl=drift, message_kl_coeff=coefficient)
+        return self._message_loss(module_id, module, config, fwd_out)
+
+    def _message_loss(
+        self, module_id: ModuleID, module: Any, config: Any, fwd_out: Mapping[str, torch.Tensor]
+    ) -> torch.Tensor:
+        """Loss terms of messages beside the surrogate objective: drift, and the negated entropy."""
         openness = getattr(config, "message_entropy_coeff", None)
         if openness is None:
-            openness = self.entropy_coeff_schedulers_per_module[module_id].get_current_value()
-        loss: torch.Tensor = coefficient * drift - openness * entropy
-        return loss
+            openness = self._entropy_coeff(module_id)
+        coefficient = self._message_kl_coeff(module, config)
+        return coefficient * fwd_out[UTTERANCE_KL] - openness * fwd_out[UTTERANCE_ENTROPY]
 
     def _message_kl_coeff(self, module: Any, config: Any) -> float:
         adapted = module.message_kl_coeff if getattr(config, "message_kl_target", None) is not None else None
@@ -415,3 +504,19 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def _log(self, module_id: ModuleID, **values: Any) -> None:
         detached = {k: v.detach() if isinstance(v, torch.Tensor) else v for k, v in values.items()}
         self.metrics.log_dict(detached, key=module_id, window=1)
+
+
+# Of a Learner with others than these it is not known that its actor's loss is a mean over rows.
+_MEANS_OVER_ROWS = {
+    name: getattr(MultiAgentPPOLearner, name)
+    for name in ("compute_loss_for_module", "_actor_loss", "_actor_terms", "_message_terms", "_message_loss")
+}
+
+
+def _add_gradients(gradients: ParamDict, parameters: list[torch.nn.Parameter], loss: torch.Tensor) -> None:
+    """Adds the gradients of a loss to those by parameter; a parameter that has no part in it gets none."""
+    if not (parameters and loss.requires_grad):
+        return
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters, allow_unused=True), strict=True):
+        if gradient is not None:
+            gradients[parameter] = gradients[parameter] + gradient if parameter in gradients else gradient

@@ -106,6 +106,10 @@ class LLMCommModule(ToldErrors, TorchRLModule, InferenceOnlyAPI, ValueFunctionAP
         """The trainable critic parameters."""
         return [parameter for parameter in self.core.critic.parameters() if parameter.requires_grad]
 
+    def micro_batches(self, observations: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+        """Row numbers of the parts in which an update computes a minibatch, as of `LLMCommCore.micro_batches`."""
+        return self.core.micro_batches(observations)
+
     def halve_micro_batches(self, observations: Mapping[str, torch.Tensor]) -> int | None:
         """Makes micro-batches of observations half as large, for a GPU whose memory did not hold them.
 

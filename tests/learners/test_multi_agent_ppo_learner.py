@@ -10,6 +10,7 @@ from toys import ColourTalk, language_model, words_of
 
 from rllib_llm_comm import VercoConfig
 from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
+from rllib_llm_comm.language.engines import ENGINES
 from rllib_llm_comm.learners.gae import discounted_sum, semi_markov_gae
 
 
@@ -56,7 +57,8 @@ def test_in_half_precision_ratios_are_taken_from_the_arithmetic_of_the_update(mi
 
 def test_where_memory_is_too_small_the_update_is_the_same_in_smaller_parts(caplog):
     def updates(most_tokens):
-        loop = Loop(config({"busy": (2, 5)}, fragment=6, lr=1e-2, num_epochs=1).language_model(engine="plain"))
+        loop = Loop(config({"busy": (2, 5)}, fragment=6, lr=1e-2, num_epochs=1))
+        loop.module.core._engine = ENGINES["plain"]  # in the update, where the hook sees every token
 
         def too_many(embedding, inputs):
             if torch.is_grad_enabled() and inputs[0].numel() > most_tokens:
