@@ -102,7 +102,7 @@ class CollectLabels(_Collection):
     """`run: collect_labels`: roll-outs in which a teacher says what each agent should say."""
 
     name, noun, author = "collect_labels", "labels", "teacher"
-    model_settings = ("base_model", "dtype", "device")
+    model_settings = ("base_model", "dtype", "device", "quantization", "prompts", "prompt_format", "prompt_date")
 
     def collector(self) -> Callable[..., CollectionReport]:
         """`collect_labels`."""

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from rllib_llm_comm.errors import UserError, require_choice
+from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
 from rllib_llm_comm.language.message_words import limit_words
+from rllib_llm_comm.language.prompt_sets import DEFAULT, read_prompts
 from rllib_llm_comm.teachers.base import Teacher, make_teacher, teacher_identity
 from rllib_llm_comm.teachers.collection import (
     CollectionReport,
@@ -44,6 +46,10 @@ def collect_labels(
     base_model: str = "embedded",
     dtype: str = "float32",
     device: str = "cpu",
+    quantization: str = "none",
+    prompts: str | Mapping[str, str] = DEFAULT,
+    prompt_format: str = PLAIN,
+    prompt_date: str = PROMPT_DATE,
     random_share: float = 0.25,
     teacher_share: float = 0.5,
     num_envs: int = 16,
@@ -67,8 +73,12 @@ def collect_labels(
         max_labels_per_prompt: Most different messages kept of one observation.
         policy: `"base"`: the base model plays (Verco); `"random"`: every allowed action is as likely.
         base_model: The language model of `policy="base"`.
-        dtype: `"float32"`, `"bfloat16"` or `"float16"`: how its weights are held.
-        device: Where it computes: `"cpu"`, `"cuda"`, ... or `"auto"` (a GPU where this process sees one).
+        dtype: How its weights are held; this and the next five are as of `LanguageModelSettings`.
+        device: Where it computes.
+        quantization: How its linear maps are held.
+        prompts: Its prompts: a shipped set, a folder of templates, or their texts.
+        prompt_format: `"plain"` or `"chat"`.
+        prompt_date: The day that a chat template shows.
         random_share: Share of actions that are drawn uniformly instead, so that more states are met. 0 in the
             paper; 0.25 (ours).
         teacher_share: Share of actions in which the teacher's own advice is followed, if it has one, so that late
@@ -99,7 +109,8 @@ def collect_labels(
         "max_labels_per_prompt": max_labels_per_prompt,
         "policy": policy,
         "base_model": base_model,
-        "dtype": dtype,
+        "model": [dtype, quantization, prompt_format, str(prompt_date)],
+        "prompts": read_prompts(prompts),
         "shares": [random_share, teacher_share],
         "num_envs": num_envs,
         "max_message_words": max_message_words,
@@ -111,14 +122,15 @@ def collect_labels(
     if recorded is not None:
         return _take_recorded(store, teacher, settings, recorded)
     teacher.keep_answers(store.folder / ANSWERS)
-    collector = _LabelCollector(
-        store,
-        teacher,
-        settings,
-        _player(policy, base_model, dtype, device),
-        (random_share, teacher_share),
-        max_empty_moments,
-    )
+    player = None
+    if policy == "base":
+        from rllib_llm_comm.language.base_model import load_base_model, resolve_device
+        from rllib_llm_comm.teachers.initial_policy import InitialPolicy
+
+        base = load_base_model(base_model, dtype, resolve_device(device), quantization)
+        player = InitialPolicy(base.in_format(prompt_format, str(prompt_date)), read_prompts(prompts))
+    shares = (random_share, teacher_share)
+    collector = _LabelCollector(store, teacher, settings, player, shares, max_empty_moments)
     return collector.collect(target_labels, max_decisions, progress)
 
 
@@ -148,14 +160,6 @@ def check_settings(settings: Mapping[str, Any], prefix: str = "") -> None:
     if "policy" in settings:
         require_choice(f"{prefix}policy", settings["policy"], POLICIES)
     check_limits(settings, _COUNTS, _SHARES, prefix)
-
-
-def _player(policy: str, base_model: str, dtype: str, device: str) -> Any:
-    if policy == "random":
-        return None
-    from rllib_llm_comm.teachers.initial_policy import InitialPolicy
-
-    return InitialPolicy(base_model, dtype=dtype, device=device)
 
 
 class _LabelCollector(Collector):

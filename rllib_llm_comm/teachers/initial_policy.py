@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from rllib_llm_comm.language.adapters import AdaptedModel
-from rllib_llm_comm.language.base_model import load_base_model, resolve_device
-from rllib_llm_comm.language.prompts import action_prompt
+from rllib_llm_comm.language.base_model import BaseModel
+from rllib_llm_comm.language.prompt_sets import DEFAULT, read_prompts
+from rllib_llm_comm.language.prompts import Prompt, PromptTemplates
 from rllib_llm_comm.language.scoring import score_texts
 
 
@@ -20,18 +21,16 @@ class InitialPolicy:
     Scores of a text are computed once: the base model never changes.
     """
 
-    def __init__(
-        self, base_model: str = "embedded", temperature: float = 1.0, dtype: str = "float32", device: str = "cpu"
-    ) -> None:
-        """Loads the base model.
+    def __init__(self, base: BaseModel, prompts: Mapping[str, str] | None = None, temperature: float = 1.0) -> None:
+        """Keeps the model.
 
         Args:
-            base_model: `"embedded"`, a path or a hub id.
+            base: The model.
+            prompts: Texts of its templates, as of `read_prompts`; `None` for the default ones.
             temperature: Scores are divided by it before the softmax.
-            dtype: As of `LanguageModelSettings`, like the next one.
-            device: A torch device, or `"auto"`.
         """
-        self._model = AdaptedModel(load_base_model(base_model, dtype, resolve_device(device)))
+        self._model = AdaptedModel(base)
+        self._templates = PromptTemplates(prompts or read_prompts(DEFAULT))
         self._temperature = temperature
         self._known: dict[tuple[Any, ...], np.ndarray] = {}
 
@@ -50,7 +49,12 @@ class InitialPolicy:
 
     def _score(self, keys: Sequence[tuple[Any, ...]]) -> None:
         with torch.no_grad():
-            scores = score_texts(self._model, [(action_prompt(t), c, m) for t, c, m in keys], role=None)
+            rows = [(self._prompt(text, phrases, mask), phrases, mask) for text, phrases, mask in keys]
+            scores = score_texts(self._model, rows, role=None)
         for key, row in zip(keys, (scores.double() / self._temperature).softmax(-1).cpu().numpy(), strict=True):
             chances = row[: len(key[1])]
             self._known[key] = chances / chances.sum()
+
+    def _prompt(self, text: str, phrases: tuple[str, ...], mask: tuple[int, ...]) -> Prompt:
+        allowed = [phrase for phrase, flag in zip(phrases, mask, strict=True) if flag]
+        return self._templates.action(text, options=allowed)

@@ -25,7 +25,7 @@ STAGES = {
     "other": {"run": "Verco", "env": KITCHEN, "stop": {"decisions": 1}, "config": {"base_model": "embedded"}},
     "play": {"run": "evaluate", "config": {"checkpoint": "${verco}"}},
 }
-MODEL = {"base_model": "smollm2", "dtype": "bfloat16", "device": "auto", "lora_layers": 6}
+MODEL = {"base_model": "smollm2", "dtype": "bfloat16", "device": "auto", "lora_layers": 6, "prompts": "twosome"}
 
 
 def write(folder, content):
@@ -38,7 +38,7 @@ def test_every_stage_that_loads_a_model_takes_it(tmp_path):
     file = with_model(read_experiment_file(write(tmp_path, {"model": MODEL, **STAGES})))
     configs = {name: experiment.config for name, experiment in file.experiments.items()}
     assert list(configs) == list(STAGES)
-    assert configs["labels"] == {name: MODEL[name] for name in ("base_model", "dtype", "device")}
+    assert configs["labels"] == {name: MODEL[name] for name in ("base_model", "dtype", "device", "prompts")}
     assert configs["sft"] == {**MODEL, "dtype": "float16", "input_": "${labels}"}
     assert configs["verco"] == MODEL
     assert configs["numbers"] == {}
@@ -93,5 +93,9 @@ def test_labels_are_collected_by_the_model_that_is_named(tmp_path):
     assert played("same") == played("again")
     with pytest.raises(UserError, match="other settings"):
         played("same", dtype="bfloat16")
+    with pytest.raises(UserError, match="other settings"):
+        played("same", prompts="twosome")
+    with pytest.raises(UserError, match="`prompts` is"):
+        played("prompts", prompts=3)
     with pytest.raises(UserError, match="`device` is 'cuda:9'"):
         played("gpu", device="cuda:9")
