@@ -16,7 +16,7 @@ from rllib_llm_comm.agents import policy_folder
 from rllib_llm_comm.agents.encoding import ObservationEncoder, TextObservation
 from rllib_llm_comm.agents.language_agent import LLMCommCore
 from rllib_llm_comm.agents.message_protocol import MessageProtocol, Speaker
-from rllib_llm_comm.agents.policy_folder import load_message_adapter, read_manifest
+from rllib_llm_comm.agents.policy_folder import load_adapter_of, read_manifest
 from rllib_llm_comm.agents.settings import CommunicationSettings, LanguageModelSettings
 from rllib_llm_comm.agents.utterance_policy import UTTERANCE_IDS, UtteranceEncoder
 from rllib_llm_comm.errors import UserError
@@ -147,16 +147,16 @@ def test_adapters_of_other_prompts_are_told_once(talker, tmp_path, caplog, monke
     core = LLMCommCore(LanguageModelSettings(**size))
     same = LLMCommCore(LanguageModelSettings(prompts={"message": MINE["message"]}, **size))
     with caplog.at_level(logging.WARNING):
-        load_message_adapter(same, written)  # another action prompt is nothing to the message adapter
+        load_adapter_of(same, written)  # another action prompt is nothing to the message adapter
         assert lines(caplog) == []
-        load_message_adapter(core, written)
-        load_message_adapter(core, written)
+        load_adapter_of(core, written)
+        load_adapter_of(core, written)
         (line,) = lines(caplog)
         assert "message" in line and "action" not in line and str(written) in line and "\n" not in line
-        load_message_adapter(core, written / "adapters" / "message")  # the adapter alone knows whose it is
+        load_adapter_of(core, written / "adapters" / "message")  # the adapter alone knows whose it is
         assert len(lines(caplog)) == 2
         shutil.copytree(written / "adapters" / "message", tmp_path / "alone")
-        load_message_adapter(core, tmp_path / "alone")
+        load_adapter_of(core, tmp_path / "alone")
         assert len(lines(caplog)) == 2
     assert read_manifest(written).model_config["prompts"]["message"] == MINE["message"]
 
