@@ -84,7 +84,7 @@ OUTPUTS = {
     "report . --marl-eval PLACE": "--marl-eval",
     "train file PLACE": "FILE",
     "study file PLACE": "FILE",
-    "clone PLACE results": "TRAJECTORIES",
+    "clone PLACE results": "PLAYER",
     "manual PLACE": "PAPERS",
     "officer demonstrations PLACE": "FOLDER",
     "check golden PLACE": "FILE",

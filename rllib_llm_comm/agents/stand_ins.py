@@ -22,7 +22,8 @@ from rllib_llm_comm.planning.planners import planner_stands_in
 from rllib_llm_comm.planning.shipped_cassettes import find_recording
 from rllib_llm_comm.teachers.base import TEACHERS
 
-CHAT, PEOPLE = "chat", "people"
+CHAT = "chat"
+PEOPLE = "people"
 PLAYERS: Mapping[str, str] = {
     SCRIPTED: "the scripted player, rules that see the whole game",
     PEOPLE: "recorded people",

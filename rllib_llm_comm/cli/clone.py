@@ -13,6 +13,7 @@ from rllib_llm_comm.experiments.console import say, short_path
 from rllib_llm_comm.experiments.experiment_file import load_json_option
 from rllib_llm_comm.experiments.progress import counting_bar
 from rllib_llm_comm.experiments.ray_session import quiet_libraries
+from rllib_llm_comm.places import local_path
 
 _LANGUAGE, _NUMBERS = "language agents (`--base-model`)", "numeric clones (without `--base-model`)"
 
@@ -83,7 +84,7 @@ def command(
     useless, whose = (of_language, _LANGUAGE) if base_model is None else (of_numbers, _NUMBERS)
     for name, value in useless.items():
         if value is not None:
-            raise UserError(f"`--{name.replace('_', '-')}` is {value!r}, which is for {whose} alone; leave it away.")
+            raise UserError(f"`--{name.replace('_', '-')}` is {value!r}, which is for {whose} alone; omit it.")
     both = {"epochs": epochs, "lr": lr, "held_out": held_out, "seed": seed}
     given: dict[str, Any] = {
         name: value for name, value in {**both, **of_numbers, **of_language}.items() if value is not None
@@ -93,7 +94,7 @@ def command(
             given["env_config"] = load_json_option("--env-config", env_config)
         clone_language_agents(LanguageClone(player=player, base_model=base_model, **given), folder)
     else:
-        _clone_numbers(Path(player), folder, given)
+        _clone_numbers(local_path(player, "PLAYER"), folder, given)
 
 
 def _clone_numbers(trajectories: Path, folder: Path, given: dict[str, Any]) -> None:
