@@ -89,7 +89,7 @@ def _shipped(prompts: str, name: str) -> str:
     folders = dict.fromkeys((prompts, prompts.removesuffix(_LISTED), DEFAULT))
     root = resources.files(__package__).joinpath("prompts")
     found = next(file for folder in folders if (file := root.joinpath(f"{folder}/{name}{_SUFFIX}")).is_file())
-    text: str = _text_of(name, found.read_text(encoding="utf-8"))
+    text: str = _text_of(name, found.read_bytes().decode().replace("\r\n", "\n"))
     return text
 
 
