@@ -24,6 +24,7 @@ from rllib_llm_comm.envs.games import env_ids, make_env
 from rllib_llm_comm.envs.max_cycles import MaxCycles
 from rllib_llm_comm.envs.rllib_adapter import register_parallel_env
 from rllib_llm_comm.errors import UserError
+from rllib_llm_comm.phases import phase
 
 KITCHEN, LAKE = "rllib_llm_comm/overcooked_text-v0", "rllib_llm_comm/frozen_lake-v0"
 ONION_SOUP = "rllib_llm_comm/overcooked_ai-v0"
@@ -110,6 +111,7 @@ def sampled(runner_class, config, calls):
     torch.manual_seed(0)
     np.random.seed(0)
     Notes.made = []
+    phase.take_tokens()  # those of models that other tests have used in this process
     runner = runner_class(config=config.copy(copy_frozen=False), worker_index=0)
     results = []
     for settings in calls:
