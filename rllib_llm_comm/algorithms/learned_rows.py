@@ -17,7 +17,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.offline.offline_data import OfflineData
 
 from rllib_llm_comm.errors import UserError
-from rllib_llm_comm.teachers.label_store import RowForm, is_collection, read_learned
+from rllib_llm_comm.teachers.label_store import RowForm, is_collection, other_form, read_learned
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +72,11 @@ def check_rows(path: Path, form: RowForm) -> None:
         try:
             rows += read_learned(file, form).num_rows
         except ValueError as error:
+            if other := other_form(file, form):
+                raise UserError(
+                    f"`input_` is {str(path)!r}, which holds {other.name} of `{other.collector}`, but {form.name} are "
+                    f"learned from here; give those that `{form.collector}` writes."
+                ) from error
             raise UserError(f"`input_`: {str(file)!r} {error}; {_remedy(path, file, form)}.") from error
     if not rows:
         raise UserError(f"`input_` is {str(path)!r}, whose files hold no {form.name}; collect some first.")

@@ -208,7 +208,7 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         require_choice("value_clip_mode", self.value_clip_mode, VALUE_CLIP_MODES)
         scheduled = [n for n in ("lr", "critic_lr", "entropy_coeff", "kl_target") if isinstance(getattr(self, n), list)]
         for name in scheduled:
-            require_schedule(name, getattr(self, name), math.inf)
+            require_schedule(name, getattr(self, name), math.inf, "decision")
         names = [
             "clip_param",
             "vf_loss_coeff",

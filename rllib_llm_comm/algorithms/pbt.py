@@ -15,6 +15,7 @@ from ray.rllib.utils.annotations import override
 from ray.rllib.utils.checkpoints import Checkpointable
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
+    NUM_AGENT_STEPS_SAMPLED_LIFETIME,
     NUM_ENV_STEPS_SAMPLED,
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
     NUM_EPISODES,
@@ -292,6 +293,9 @@ class PBT(BestResponsePPO):
         for name in results[0].figures:
             values = [result.figures[name] for result in results if name in result.figures]
             log((place, name), float(np.mean(values)), window=1)
+        for agent in AGENTS:
+            decisions = sum(result.decisions.get(agent, 0) for result in results)
+            log((place, NUM_AGENT_STEPS_SAMPLED_LIFETIME, agent), decisions, reduce="lifetime_sum")
         for agent in AGENTS:  # both cooks get all points
             scores = [result.figures["score"] for result in results if "score" in result.figures]
             if scores:

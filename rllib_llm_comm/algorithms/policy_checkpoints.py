@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ray.rllib.core import COMPONENT_LEARNER, COMPONENT_RL_MODULE
@@ -43,6 +44,7 @@ class PolicyCheckpointMixin(TrialsInTurn):
     """Writes `policy/` into every checkpoint of an algorithm whose module has `export_policy`."""
 
     _runners_judge = False  # True if EnvRunners use the critic, too
+    _came_from: Mapping[str, Any] = MappingProxyType({})  # provenance in the checkpoint that was restored
 
     @override(Checkpointable)
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
@@ -122,7 +124,10 @@ class PolicyCheckpointMixin(TrialsInTurn):
         for setting, (authors, _) in _ADAPTERS.items():
             if hasattr(self.config, setting):
                 path = found[setting] = getattr(self.config, setting)
-                found |= {authors: _authors(path, authors)} if isinstance(path, str) else {}
+                if isinstance(path, str):
+                    found[authors] = _authors(path, authors)
+                else:  # a restored config has none any more, but its adapter is still the one that was taken
+                    found |= {name: self._came_from[name] for name in (setting, authors) if name in self._came_from}
         return found
 
     def load_message_adapter(self, path: str) -> None:
@@ -160,6 +165,8 @@ class PolicyCheckpointMixin(TrialsInTurn):
         """
         self._require_own_algorithm(path)
         self._tell_other_prompts(path)
+        folder = Path(str(path)) / POLICY_FOLDER
+        self._came_from = dict(read_manifest(folder).provenance) if (folder / MANIFEST).is_file() else {}
         if self.env_runner_group is None:  # RLlib's own would look for it
             Checkpointable.restore_from_path(self, path, *args, **kwargs)
         else:

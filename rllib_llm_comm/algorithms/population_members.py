@@ -12,6 +12,7 @@ import ray
 from ray.rllib.core import COMPONENT_LEARNER
 from ray.rllib.core.learner.learner import COMPONENT_METRICS_LOGGER
 from ray.rllib.utils.annotations import override
+from ray.rllib.utils.metrics import NUM_AGENT_STEPS_SAMPLED_LIFETIME
 
 from rllib_llm_comm.agents.policy_folder import PolicyExport
 from rllib_llm_comm.algorithms.best_response_ppo import BestResponsePPO, BestResponsePPOConfig
@@ -60,12 +61,14 @@ class MemberResult:
         figures: Means of the last games, as of `OnionSoupEnvRunner`.
         steps: Game steps.
         games: Games that ended.
+        decisions: By cook, those that were learned from.
     """
 
     state: dict[str, Any]
     figures: dict[str, float]
     steps: int
     games: int
+    decisions: dict[str, int]
 
 
 def run_member(run: MemberRun) -> MemberResult:
@@ -83,11 +86,13 @@ def run_member(run: MemberRun) -> MemberResult:
         if run.partner is not None:
             algo.set_pool(uniform_pool({"partner": policy_of(run.partner)}))
         steps, games, figures = 0, 0, {}
+        decisions: dict[str, int] = {}
         for _ in range(run.batches):
             found = algo.train()["env_runners"]
             steps, games = int(found["num_env_steps_sampled_lifetime"]), int(found.get("num_episodes_lifetime", 0))
             figures = {name: float(found[name]) for name in FIGURES if name in found}
-        return MemberResult(state_of(algo), figures, steps, games)
+            decisions = {agent: int(count) for agent, count in found[NUM_AGENT_STEPS_SAMPLED_LIFETIME].items()}
+        return MemberResult(state_of(algo), figures, steps, games, decisions)
     finally:
         algo.stop()
         with contextlib.suppress(OSError):

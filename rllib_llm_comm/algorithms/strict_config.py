@@ -30,13 +30,14 @@ def shared_policy(agent_id: Any, episode: Any = None, **kwargs: Any) -> str:
     return SHARED_POLICY
 
 
-def require_schedule(setting: str, value: Any, high: float) -> None:
+def require_schedule(setting: str, value: Any, high: float, unit: str = "step") -> None:
     """Raises a `UserError` unless a setting is a number from 0 on, or a schedule of such numbers.
 
     Args:
         setting: Its name.
         value: A number, or pairs of a step (or decision) and a number; the first step is 0, and steps rise.
         high: The largest number that is allowed.
+        unit: What the schedule counts.
     """
     pairs = list(value) if isinstance(value, list | tuple) else [(0, value), (1, value)]
     if (
@@ -49,8 +50,8 @@ def require_schedule(setting: str, value: Any, high: float) -> None:
     ):
         numbers = "numbers of at least 0" if math.isinf(high) else f"numbers from 0 to {high:g}"
         raise UserError(
-            f"`{setting}` is {shown(value)} but must be a number or a schedule of pairs [step, number] such as "
-            f"[[0, 1.0], [50000, 0.05]], with {numbers} and at least two steps that rise from 0."
+            f"`{setting}` is {shown(value)} but must be a number or a schedule of pairs [{unit}, number] such as "
+            f"[[0, 1.0], [50000, 0.05]], with {numbers} and at least two {unit}s that rise from 0."
         )
 
 

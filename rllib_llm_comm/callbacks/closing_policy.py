@@ -42,14 +42,21 @@ class WarnOfClosing(RLlibCallback):
             first = self._first.setdefault(module_id, entropy)
             if entropy < CLOSED * first:
                 self._told = True
-                config = algorithm.config
                 logger.warning(
                     "The entropy of %r fell from %.3g to %.3g before any episode had a return above 0: the policy "
-                    "closes up on noise. Raise `advantage_floor` (now %g; 0.02, for example) or `entropy_coeff` (now "
-                    "%s), let the critic learn alone at first (`critic_warmup`), or begin with cloned actions.",
+                    "closes up on noise. %s",
                     module_id,
                     first,
                     entropy,
-                    config.advantage_floor,
-                    config.entropy_coeff,
+                    _remedy(algorithm.config),
                 )
+
+
+def _remedy(config: Any) -> str:
+    entropy = f"`entropy_coeff` (now {config.entropy_coeff})"
+    if not getattr(config, "has_critic", True):
+        return f"Raise {entropy} or `group_size`, or begin with cloned actions."
+    return (
+        f"Raise `advantage_floor` (now {config.advantage_floor:g}; 0.02, for example) or {entropy}, let the critic "
+        "learn alone at first (`critic_warmup`), or begin with cloned actions."
+    )

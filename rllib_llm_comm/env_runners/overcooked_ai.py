@@ -116,9 +116,11 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         games = len(self._games.states)
         rows: list[dict[str, np.ndarray]] = []
         actions = np.zeros(2 * games, int)
+        decisions = np.zeros(2, int)
         with torch.no_grad():
             for _ in range(steps):
                 own = self._seated.own
+                decisions += np.bincount(own % 2, minlength=2)
                 with phase(ENV):
                     planes = self._planes()
                     seen = self._seen(planes, own)
@@ -134,7 +136,7 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
                 rows.append({**row, "rewards": rewards, "done": done[own // 2]})
                 rows[-1]["next"] = self._ended(network, sparse, shaped, done)
             last = _judge(network, self._seen(self._planes(), self._seated.own))[1]
-        self._count(steps * games, steps * len(self._seated.own))
+        self._count(steps * games, decisions)
         return self._columns(rows, last)
 
     def _planes(self) -> np.ndarray:
@@ -219,13 +221,15 @@ class OnionSoupEnvRunner(KitchenGames, MultiAgentEnvRunner):
         seat = AGENTS[int(self._seated.seat[game])]
         return [PARTNERS_SCORE, (SCORE_BY_SEAT, seat), (SCORE_BY_PARTNER, partner)]
 
-    def _count(self, steps: int, rows: int) -> None:
+    def _count(self, steps: int, decisions: np.ndarray) -> None:
+        """Counts game steps, and by seat the decisions of the learner: those of partners are not learned from."""
         log = self.metrics.log_value
         log(NUM_ENV_STEPS_SAMPLED, steps, reduce="sum")
         log(NUM_ENV_STEPS_SAMPLED_LIFETIME, steps, reduce="lifetime_sum", with_throughput=True)
-        for agent in AGENTS:
-            log((NUM_AGENT_STEPS_SAMPLED, agent), steps, reduce="sum")
-            log((NUM_AGENT_STEPS_SAMPLED_LIFETIME, agent), steps, reduce="lifetime_sum")
+        for agent, own in zip(AGENTS, decisions.tolist(), strict=True):
+            log((NUM_AGENT_STEPS_SAMPLED, agent), own, reduce="sum")
+            log((NUM_AGENT_STEPS_SAMPLED_LIFETIME, agent), own, reduce="lifetime_sum")
+        rows = int(decisions.sum())
         log((NUM_MODULE_STEPS_SAMPLED, SHARED), rows, reduce="sum")
         log((NUM_MODULE_STEPS_SAMPLED_LIFETIME, SHARED), rows, reduce="lifetime_sum")
 

@@ -234,6 +234,7 @@ def check_stages(
     cpus = available_cpus()
     models = _base_models(stages)
     _check_sources(stages, {name: sources for name, (_, _, sources) in models.items()})
+    _check_rows(stages)
     check_base_models(models)
     for stage in stages:
         resolved = _resolved(stage, outputs, seeds)
@@ -299,6 +300,19 @@ def _check_sources(stages: list[Stage], sources: Mapping[str, Mapping[str, str]]
                     f"`{name}.config.{setting}` is the result of `{source}`, a stage of {run}, which trains no {role} "
                     f"adapter; name a stage of {TRAINS_ALONE[role]} or Verco."
                 )
+
+
+def _check_rows(stages: list[Stage]) -> None:
+    """Refuses to learn from what another stage than one that collects such rows leaves."""
+    made = {stage.name: stage.experiment.run for stage in stages}
+    for stage in filter(_needs_ray, stages):
+        given = _WHOLE_REFERENCE.fullmatch(str(stage.experiment.config.get("input_")))
+        form = getattr(getattr(tune_stage.default_config(stage), "rows", None), "form", None)
+        if given and form is not None and made[given.group(1)] != form.collector:
+            raise UserError(
+                f"`{stage.name}.config.input_` is the result of `{given.group(1)}`, a stage of {made[given.group(1)]}, "
+                f"but {stage.experiment.run} learns from {form.name}; name a stage of {form.collector}."
+            )
 
 
 def _seed_sweeps(stages: list[Stage]) -> dict[str, list[Any]]:

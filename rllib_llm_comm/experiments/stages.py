@@ -7,6 +7,7 @@ setting makes this stage and those behind it run again, while moving the results
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from rllib_llm_comm.errors import UserError, did_you_mean
 from rllib_llm_comm.experiments.experiment_file import Experiment
 from rllib_llm_comm.experiments.search_space import BY_SEED
 from rllib_llm_comm.files import write_atomically
+from rllib_llm_comm.language.prompt_sets import SHIPPED, SLOTS, read_prompts
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 # Keys that change how a run is kept or where it lies, not what comes out of it.
@@ -120,12 +122,25 @@ def make_stages(
     fingerprints: dict[str, str] = {}
     for name, experiment in experiments.items():
         settings = experiment.model_dump(exclude=_WITHOUT_EFFECT | {"config"})
-        settings["config"] = {} if digest else dict(config_identity(experiment))
+        settings["config"] = {} if digest else _with_prompts(dict(config_identity(experiment)))
         upstream = {used: fingerprints[used] for used in uses[name]}
         text = _canonical({"settings": settings, "uses": upstream, "digest": digest})
         fingerprints[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
         stages.append(Stage(name, experiment, folder(name, experiment), uses[name], fingerprints[name]))
     return stages
+
+
+def _with_prompts(value: Any) -> Any:
+    """Settings with the texts of prompts in place of their folder: what it says decides, not where it lies."""
+    if isinstance(value, list):
+        return [_with_prompts(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    found = {key: _with_prompts(item) for key, item in value.items()}
+    if isinstance(prompts := found.get("prompts"), str) and prompts not in SHIPPED:
+        with contextlib.suppress(UserError):  # told by the stage's check
+            found["prompts"] = read_prompts(prompts, SLOTS)
+    return found
 
 
 def resolve(value: Any, outputs: Mapping[str, list[str]], many: bool = False, same_seeds: Collection[str] = ()) -> Any:

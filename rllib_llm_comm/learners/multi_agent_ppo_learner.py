@@ -321,6 +321,12 @@ class MultiAgentPPOLearner(WholeEpochsMixin, PPOTorchLearner):
     def compute_gradients(self, loss_per_module: dict[ModuleID, TensorType], **kwargs: Any) -> ParamDict:
         """As RLlib's, without the parameters that took no part (those of a stopped actor)."""
         gradients = super().compute_gradients(loss_per_module, **kwargs)
+        for module_id in filter(self._kl_stop.stopped, self.module.keys() if self.config.num_learners > 1 else ()):
+            module = self.module[module_id].unwrapped()
+            # Their loss was multiplied by 0, but on a gradient of 0 an optimizer goes on by its momentum.
+            for parameter in (*module.actor_parameters(), *module.speaker_parameters()):
+                if parameter.grad is not None and not parameter.grad.any():
+                    gradients[parameter] = parameter.grad = None
         return {ref: gradient for ref, gradient in gradients.items() if gradient is not None}
 
     @override(PPOTorchLearner)

@@ -124,6 +124,24 @@ def read_learned(path: Path, form: RowForm) -> pyarrow.Table:
     return table
 
 
+def other_form(path: Path, form: RowForm) -> RowForm | None:
+    """The kind of labels that a Parquet file holds if it is another one; `None` if it is this one, or none.
+
+    Args:
+        path: The file.
+        form: The kind of labels that is wanted.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    try:
+        names = set(parquet.read_schema(path).names)
+    except (OSError, pa.ArrowException):
+        return None
+    fitting = [one for one in (form, LABELS, DEMONSTRATIONS) if names.issuperset(one.learned)]
+    return fitting[0] if fitting and fitting[0] is not form else None
+
+
 def is_collection(folder: Path) -> bool:
     """True if a folder was written by a `LabelStore`."""
     return _state_file(folder).exists()

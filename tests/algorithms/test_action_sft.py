@@ -13,7 +13,7 @@ import pytest
 import torch
 from ray.rllib.core.columns import Columns
 
-from rllib_llm_comm import ActionSFT, ActionSFTConfig, MessageSFTConfig, VercoConfig, load_policy
+from rllib_llm_comm import ActionSFT, ActionSFTConfig, MessageSFTConfig, Verco, VercoConfig, load_policy
 from rllib_llm_comm.agents.encoding import read_observation
 from rllib_llm_comm.agents.policy_folder import check_adapter_of
 from rllib_llm_comm.agents.stand_ins import stand_ins
@@ -151,6 +151,13 @@ def test_verco_begins_with_the_clone_and_says_so(trained, rows):
         again = algo.save_to_path()
     finally:
         algo.stop()
+    restored = Verco.from_checkpoint(again)
+    try:
+        assert restored.config.action_checkpoint is None
+        manifest = load_policy(restored.save_to_path()).manifest
+    finally:
+        restored.stop()
+    assert manifest.provenance["action_checkpoint"] == path and manifest.provenance["cloned_from"] == ["scripted"]
     manifest = load_policy(again).manifest
     assert manifest.provenance["action_checkpoint"] == path and manifest.provenance["cloned_from"] == ["scripted"]
     assert any(one.startswith(CLONED) for one in stand_ins(manifest))

@@ -251,6 +251,7 @@ def test_trains_beside_partners_that_stay_as_they_are(checkpoint, tmp_path):
             assert float(results["learners"]["shared"]["ratio_first_minibatch"]) < 1e-5
             assert results["env_runners"]["num_env_steps_sampled_lifetime"] == 90 * iteration
             assert results["env_runners"]["num_module_steps_sampled"]["shared"] == 120
+            assert results["decisions"] == algo.learner_group._learner._decisions == 120 * iteration
         logged = results["env_runners"]
         assert {"score", "score_self_play", "score_with_partners"} <= set(logged)
         assert set(logged["score_by_partner"]) <= {"old", "scripted"} and logged["score_by_partner"]

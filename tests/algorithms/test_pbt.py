@@ -35,6 +35,7 @@ def test_rounds_and_iterations_and_a_restored_run_goes_on_as_the_other(tmp_path)
     try:
         first = algo.train()
         assert first["env_runners"]["num_env_steps_sampled_lifetime"] == 2 * 120
+        assert first["decisions"] == 2 * 120, "of the agents that learn, as `train_batch_size_per_learner` counts"
         assert first["population"]["iterations"] == 0 and first["population"]["game_steps"] == 240
         shown = first["env_runners"]
         assert shown["agent_episode_returns_mean"] == {"alice": shown["score"], "bob": shown["score"]}

@@ -142,3 +142,9 @@ def test_sft_needs_labels_and_no_environment():
         MessageSFTConfig().environment(register()).offline_data(input_="/tmp").validate()
     with pytest.raises(UserError, match="`held_out_share` is 1.0"):
         MessageSFTConfig().offline_data(input_="/tmp").training(held_out_share=1.0).validate()
+
+
+def test_schedules_are_said_to_count_decisions():
+    config = VercoConfig().environment("toys/any").training(entropy_coeff=[[10, 0.1], [64, 0.0]])
+    with pytest.raises(UserError, match=r"`entropy_coeff` .* pairs \[decision, number\] .* two decisions that rise"):
+        config.validate()

@@ -28,6 +28,15 @@ def test_it_warns_once_where_no_reward_came(caplog, best, told):
     assert sum("advantage_floor" in record.getMessage() for record in caplog.records) == told
 
 
+def test_without_a_critic_it_names_no_setting_of_one(caplog):
+    config = VercoConfig().training(advantages="grpo")
+    callback = WarnOfClosing()
+    for entropy in (0.5, 0.04):
+        callback.on_train_result(algorithm=types.SimpleNamespace(config=config), result=result(entropy, {}))
+    assert "`entropy_coeff` (now 0.01)" in caplog.text
+    assert "advantage_floor" not in caplog.text and "critic_warmup" not in caplog.text
+
+
 def test_every_language_algorithm_has_it():
     config = VercoConfig().environment("rllib_llm_comm/overcooked_text-v0").communication(messages="none")
     config.validate()

@@ -162,6 +162,28 @@ def test_adapters_and_their_base_model_go_together(tmp_path):
     assert "takes over from `sft`" in sentence and "'embedded'" in sentence
 
 
+@pytest.mark.parametrize(
+    ("collects", "learns", "wanted"),
+    [
+        ("collect_labels", "ActionSFT", "ActionSFT learns from demonstrations; name a stage of collect_demonstrations"),
+        ("collect_demonstrations", "MessageSFT", "MessageSFT learns from labels; name a stage of collect_labels"),
+    ],
+)
+def test_rows_of_the_other_kind_are_missed_before_they_are_collected(tmp_path, collects, learns, wanted):
+    specs = {"rows": {"run": collects, "env": KITCHEN}, "last": {"run": learns, "config": {"input_": "${rows}"}}}
+    sentence = refused(tmp_path, specs)
+    assert "`last.config.input_` is the result of `rows`" in sentence and wanted in sentence
+
+
+def test_rows_of_the_other_kind_are_no_damaged_ones(tmp_path):
+    rows = tmp_path / "rows"
+    label_store.LabelStore(rows, {}, 3)
+    parquet.write_table(pa.table({"prompt": ["a"], "message": ["b"]}), rows / "part-00000.parquet")
+    with pytest.raises(UserError, match="holds labels of `collect_labels`, but demonstrations are learned") as caught:
+        check_rows(rows, label_store.DEMONSTRATIONS)
+    assert "remove" not in str(caught.value)
+
+
 def test_damaged_labels_are_named(tmp_path):
     good = tmp_path / "part-00000.parquet"
     parquet.write_table(pa.table({"prompt": ["a"] * 500, "message": ["b"] * 500}), good)

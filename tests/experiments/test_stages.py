@@ -43,6 +43,17 @@ def test_fingerprints_follow_references(tmp_path):
     assert before[1].uses == ("labels",)
 
 
+def test_words_of_prompts_change_the_fingerprint_and_their_place_does_not(tmp_path):
+    found = []
+    for place, words in (("a", "now i"), ("b", "now i"), ("b", "then i")):
+        folder = tmp_path / place
+        folder.mkdir(exist_ok=True)
+        (folder / "action.txt").write_text("{text}{subgoal}{heard} " + words)
+        specs = {"one": {"run": "TWOSOME", "env": "e", "config": {"prompts": str(folder)}}}
+        found.append(stages_of(specs, tmp_path)[0].fingerprint)
+    assert found[0] == found[1] != found[2]
+
+
 def test_keeping_results_differently_changes_no_fingerprint(tmp_path):
     specs = three()
     specs["sft"]["checkpoint_config"] = {"checkpoint_frequency": 7}

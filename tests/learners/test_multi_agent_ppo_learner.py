@@ -158,6 +158,15 @@ def test_kl_stop_rests_the_actor_and_not_the_critic():
     assert not torch.equal(before[0], loop.module.critic_parameters()[0])
 
 
+def test_a_resting_actor_stays_as_it_is_with_several_learners_too():
+    """There it is computed and its loss multiplied by 0, on which an optimizer would go on by its momentum."""
+    loop = Loop(config(kl_target=1e-7, num_epochs=5))
+    vars(loop.learner.config)["num_learners"] = 2
+    assert loop.update()["policy_steps"] == 1
+    steps = {name: opt.state[next(iter(opt.state))]["step"] for name, opt in loop.learner._named_optimizers.items()}
+    assert int(steps["shared_actor"]) == 1 and int(steps["shared_critic"]) == 5
+
+
 def test_two_optimizers_with_their_own_rates_and_annealing():
     loop = Loop(config(lr=1e-3, critic_lr=4e-3, anneal=300))
     rates, left, decisions = [], [], 0
