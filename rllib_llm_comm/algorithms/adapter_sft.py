@@ -26,6 +26,7 @@ from rllib_llm_comm.algorithms.learned_rows import Encode, LearnedRows
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.algorithms.policy_export import on_first_learner
 from rllib_llm_comm.algorithms.strict_config import SHARED_POLICY
+from rllib_llm_comm.callbacks.phase_seconds import add_cost
 from rllib_llm_comm.errors import UserError
 from rllib_llm_comm.learners.sft_learner import SFTLearner
 from rllib_llm_comm.modules.llm_comm import LLMCommModule
@@ -211,6 +212,7 @@ class AdapterSFT(PolicyCheckpointMixin, Algorithm):
     def step(self) -> dict[str, Any]:
         """RLlib's iteration, with all figures under one key."""
         results = super().step()
+        add_cost(results)
         learned = results.get(LEARNER_RESULTS, {}).get(SHARED_POLICY, {})
         own = {name: float(value) for name, value in results.get(self.results, {}).items()}
         results[self.results] = {

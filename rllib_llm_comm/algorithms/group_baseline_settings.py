@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _COMPLETE = "complete_episodes"
 
+ADVANTAGE_FLOOR = 0.02
+"""Default of language models' `advantage_floor`, which groups have no use for."""
+
 
 class GroupBaselinesMixin(LanguageModelConfigMixin):
     """Adds `advantages` and the settings of groups to `.training(...)` (docs/algorithms/group_baselines.md)."""
@@ -96,7 +99,12 @@ class GroupBaselinesMixin(LanguageModelConfigMixin):
         if self.critic_warmup:
             raise UserError(
                 f"`critic_warmup` is {self.critic_warmup!r} with `advantages` {self.advantages!r}, which has no "
-                "critic; leave it out."
+                "critic; omit it."
+            )
+        if self.advantage_floor not in (0.0, ADVANTAGE_FLOOR):
+            raise UserError(
+                f"`advantage_floor` is {self.advantage_floor!r} with `advantages` {self.advantages!r}, which stay in "
+                "units of reward or of their group; omit it."
             )
         if self.batch_mode != _COMPLETE:
             raise UserError(

@@ -209,6 +209,8 @@ class MultiAgentPPOConfig(PlanningConfigMixin, PartnersConfigMixin, PPOConfig):
         scheduled = [n for n in ("lr", "critic_lr", "entropy_coeff", "kl_target") if isinstance(getattr(self, n), list)]
         for name in scheduled:
             require_schedule(name, getattr(self, name), math.inf, "decision")
+        if "kl_target" in scheduled and not all(target > 0 for _, target in self.kl_target or ()):
+            raise UserError(f"`kl_target` is {shown(self.kl_target)} but all its values must be larger than 0.")
         names = [
             "clip_param",
             "vf_loss_coeff",

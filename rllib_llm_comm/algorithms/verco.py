@@ -16,7 +16,7 @@ from rllib_llm_comm.agents.message_protocol import require_possible
 from rllib_llm_comm.agents.settings import DRAWN, OTHER_FACT, SWAPPED
 from rllib_llm_comm.algorithms.agent_policies import AgentPoliciesMixin
 from rllib_llm_comm.algorithms.env_registration import playable_id
-from rllib_llm_comm.algorithms.group_baseline_settings import GroupBaselinesMixin
+from rllib_llm_comm.algorithms.group_baseline_settings import ADVANTAGE_FLOOR, GroupBaselinesMixin
 from rllib_llm_comm.algorithms.multi_agent_ppo import MultiAgentPPOConfig
 from rllib_llm_comm.algorithms.policy_checkpoints import PolicyCheckpointMixin
 from rllib_llm_comm.callbacks.teacher_messages import AddTeacherMessages
@@ -74,7 +74,7 @@ class VercoConfig(AgentPoliciesMixin, GroupBaselinesMixin, MultiAgentPPOConfig):
         self.action_checkpoint: str | None = None
         self.teacher: str | Mapping[str, Any] | None = None
         self.lr = 2e-3
-        self.advantage_floor = 0.02
+        self.advantage_floor = ADVANTAGE_FLOOR
         self.message_lr = 2e-4
         self.message_credit = SPEAKER
         self.message_entropy_coeff: float | None = None

@@ -37,11 +37,16 @@ class PhaseSeconds(RLlibCallback):
     def on_train_result(self, *, algorithm: Any, result: dict[str, Any], **kwargs: Any) -> None:
         """Adds up roll-out and update."""
         result[PHASE_SECONDS] = phase_seconds(result)
-        parts = (result.get(ENV_RUNNER_RESULTS, {}), result.get(LEARNER_RESULTS, {}).get(ALL_MODULES, {}))
-        if tokens := sum(int(part.get(TOKENS, 0)) for part in parts):
-            result[TOKENS] = tokens
-        if memory := max(float(part.get(GPU_MEMORY, 0.0)) for part in parts):
-            result[GPU_MEMORY] = memory
+        add_cost(result)
+
+
+def add_cost(result: dict[str, Any]) -> None:
+    """Adds `tokens` and `gpu_memory_gb` to a result, from what EnvRunners and Learners have logged."""
+    parts = (result.get(ENV_RUNNER_RESULTS, {}), result.get(LEARNER_RESULTS, {}).get(ALL_MODULES, {}))
+    if tokens := sum(int(part.get(TOKENS, 0)) for part in parts):
+        result[TOKENS] = tokens
+    if memory := max(float(part.get(GPU_MEMORY, 0.0)) for part in parts):
+        result[GPU_MEMORY] = memory
 
 
 def phase_seconds(result: dict[str, Any]) -> dict[str, float]:

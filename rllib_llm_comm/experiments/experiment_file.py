@@ -178,7 +178,8 @@ def read_experiment_file(path: Path) -> ExperimentFile:
     data = load_file(path, or_else=".py")
     model: dict[str, Any] = {}
     given = data.get(MODEL) if isinstance(data, Mapping) else None
-    if given is not None and not (isinstance(given, Mapping) and "run" in given):  # a stage may have this name, too
+    is_stage = isinstance(given, Mapping) and "run" in given  # a stage may have this name, too
+    if isinstance(data, Mapping) and MODEL in data and not is_stage:
         if not isinstance(given, Mapping):
             raise UserError(
                 f"`{MODEL}` in {path} is {shown(given)} but must hold settings of the language model of all stages, "

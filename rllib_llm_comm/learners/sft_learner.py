@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import tree
+from ray.rllib.core import ALL_MODULES
 from ray.rllib.core.columns import Columns
 from ray.rllib.core.learner.torch.torch_learner import TorchLearner
 from ray.rllib.utils.annotations import override
@@ -17,6 +18,7 @@ from rllib_llm_comm.learners.epoch_progress import told_parts
 from rllib_llm_comm.learners.minibatches import WholeEpochs, WholeEpochsMixin
 from rllib_llm_comm.learners.optimizers import adamw, annealed
 from rllib_llm_comm.modules.llm_comm import MESSAGE_HITS, MESSAGE_LOG_PROBS
+from rllib_llm_comm.phases import log_cost
 
 
 class SFTLearner(WholeEpochsMixin, TorchLearner):
@@ -51,6 +53,12 @@ class SFTLearner(WholeEpochsMixin, TorchLearner):
         if self.config.anneal:
             for optimizer in self._named_optimizers.values():
                 self._set_optimizer_lr(optimizer, annealed(self.config.lr, self._weights_seq_no, self.config.anneal))
+
+    @override(TorchLearner)
+    def after_gradient_based_update(self, *, timesteps: dict[str, Any]) -> None:
+        """Logs what the pass took."""
+        super().after_gradient_based_update(timesteps=timesteps)
+        log_cost(self.metrics, (ALL_MODULES,))
 
     def follow(self, folder: str, iteration: int) -> None:
         """Lets the next update write the share of it that is done into a folder.

@@ -83,6 +83,8 @@ def test_unknown_keys_are_refused_with_a_hint(key, hint):
         ({"anneal": 5}, "it counts decisions"),
         ({"kl_target": [[0, 0.1]]}, "`kl_target` is"),
         ({"critic_warmup": -1}, "`critic_warmup` is -1"),
+        ({"advantage_floor": 5.0, "advantages": "grpo", "batch_mode": "complete_episodes"}, "`advantage_floor` is 5.0"),
+        ({"kl_target": [[0, 0.1], [64, 0]]}, "`kl_target` is"),
         ({"advantage_floor": -0.1}, "`advantage_floor` is -0.1"),
         ({"critic_warmup": 9, "advantages": "rloo", "batch_mode": "complete_episodes"}, "`critic_warmup` is 9"),
         ({"num_learners": 2}, "set `minibatch_size`"),
