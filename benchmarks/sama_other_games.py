@@ -99,7 +99,8 @@ def trained(folder: Path) -> dict[str, Any]:
             "returns": told["returns"],
         }
         rows.append(row)
-    how = f"{follower['run']}, {follower['stop']['training_iteration']} iterations, seed {follower['config']['seed']}"
+    iterations = follower["stop"]["decisions"] // follower["config"]["train_batch_size_per_learner"]
+    how = f"{follower['run']}, {iterations} iterations, seed {follower['config']['seed']}"
     return {"command": RUNS["frozen_lake"], "follower": how, "games": rows}
 
 
