@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _SEEDS = 1000
 MEMBER_SETTINGS = (
-    "activation", "anneal", "clip_param", "critic_lr", "entropy_coeff", "gamma", "grad_clip", "grad_clip_by", "hiddens",
-    "kl_target", "lambda_", "lr", "metrics_num_episodes_for_smoothing", "minibatch_size", "num_envs_per_env_runner",
-    "num_epochs", "shaping_horizon", "shuffle_batch_per_epoch", "train_batch_size_per_learner", "value_clip_mode",
-    "vf_clip_param", "vf_loss_coeff",
+    "activation", "advantage_floor", "anneal", "clip_param", "critic_lr", "critic_warmup", "entropy_coeff", "gamma",
+    "grad_clip", "grad_clip_by", "hiddens", "kl_target", "lambda_", "lr", "metrics_num_episodes_for_smoothing",
+    "minibatch_size", "num_envs_per_env_runner", "num_epochs", "shaping_horizon", "shuffle_batch_per_epoch",
+    "train_batch_size_per_learner", "value_clip_mode", "vf_clip_param", "vf_loss_coeff",
 )  # fmt: skip
 """Settings in which members may differ from the learner: those of their network, their games and their updates."""
 # Settings of the learner alone, or of this object; members have their own.
