@@ -33,17 +33,18 @@ from rllib_llm_comm.experiments.prerequisites import check_base_models
 from rllib_llm_comm.experiments.ray_session import RaySession, available_cpus, ray_runs
 from rllib_llm_comm.experiments.remote_results import results_folder, sent
 from rllib_llm_comm.experiments.resume import unsigned_parts
-from rllib_llm_comm.experiments.search_space import check_searches, grid_points, seeds_of
+from rllib_llm_comm.experiments.search_space import check_searches, grid_points, search_kind, seeds_of
 from rllib_llm_comm.experiments.stages import Stage, make_stages, resolve
 from rllib_llm_comm.experiments.trackers import check_trackers, open_trackers
 from rllib_llm_comm.experiments.train_settings import TrainSettings
 from rllib_llm_comm.files import claim_file, disk_error, disk_fault, move_aside, remove_scratch
 from rllib_llm_comm.language.adapters import ACTION, MESSAGE
-from rllib_llm_comm.language.chat_template import PLAIN, PROMPT_DATE
 from rllib_llm_comm.trust import KEYS, evaluated_in, secrets_in
 
 # Settings that may be a trained stage's folder instead of the checkpoint in it.
 _CHECKPOINTS = ("checkpoint", "message_checkpoint", "action_checkpoint")
+# Settings that a stage must share with the one whose adapter it takes over.
+_OF_ADAPTERS = ("prompt_format", "prompt_date", "lora_r", "lora_alpha", "lora_layers", "lora_target_modules")
 _WHOLE_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 DEFAULT_STORAGE = "results"
 
@@ -275,15 +276,20 @@ def _keep_secrets(stage: Stage) -> None:
 
 
 def _base_models(stages: list[Stage]) -> dict[str, tuple[str, dict[str, str], dict[str, str]]]:
-    """Of stages with a base model: that, the form of prompts, and by role the stage whose adapter is taken over."""
+    """Of stages with a base model: that, what else must be equal, and by role the stage whose adapter is taken over."""
     found: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {}
     for stage in filter(_needs_ray, stages):
         config = stage.experiment.config
-        base = config.get("base_model", getattr(tune_stage.default_config(stage), "base_model", None))
+        default = tune_stage.default_config(stage)
+        base = config.get("base_model", getattr(default, "base_model", None))
         given = {role: _WHOLE_REFERENCE.fullmatch(str(config.get(f"{role}_checkpoint"))) for role in (MESSAGE, ACTION)}
         if isinstance(base, str):
-            defaults = {"prompt_format": PLAIN, "prompt_date": PROMPT_DATE}
-            form = {name: str(config.get(name, default)) for name, default in defaults.items()}
+            values = {name: config.get(name, getattr(default, name, None)) for name in _OF_ADAPTERS}
+            form = {
+                name: str(list(value) if isinstance(value, tuple) else value)
+                for name, value in values.items()
+                if not search_kind(value)
+            }
             found[stage.name] = (base, form, {role: one.group(1) for role, one in given.items() if one})
     return found
 

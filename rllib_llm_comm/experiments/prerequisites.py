@@ -57,10 +57,10 @@ def check_cores(stage: str, config: AlgorithmConfig) -> None:
 
 
 def check_base_models(stages: Mapping[str, tuple[str, Mapping[str, str], Mapping[str, str]]]) -> None:
-    """Checks that stages that hand on an adapter use the same base model and the same form of prompts.
+    """Checks that stages that hand on an adapter use the same base model, form of prompts and shape of adapters.
 
     Args:
-        stages: Stage -> its `base_model`, the settings of the form of its prompts, and role -> the stage whose adapter
+        stages: Stage -> its `base_model`, other settings that must be equal, and role -> the stage whose adapter
             of that role it takes over.
 
     Raises:
@@ -72,7 +72,7 @@ def check_base_models(stages: Mapping[str, tuple[str, Mapping[str, str], Mapping
         for role, source in sources.items():
             other, other_form, _ = stages.get(source, stages[name])
             for setting, value in form.items():
-                if other_form[setting] != value:
+                if other_form.get(setting, value) != value:
                     raise UserError(
                         f"`{name}.config.{setting}` is {value!r}, but the {role} adapter that it takes over from "
                         f"`{source}` is trained with {other_form[setting]!r}; give both stages the same."

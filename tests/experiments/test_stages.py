@@ -335,3 +335,18 @@ def test_an_adapter_comes_from_a_stage_that_trains_it(tmp_path, setting, source)
     check()
     with pytest.raises(UserError, match=f"`verco.config.{setting}` is the result of `{source}`"):
         check(**{setting: f"${{{source}}}"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("lora_r", 4), ("lora_alpha", 8), ("lora_layers", 1), ("lora_target_modules", ["q_proj"])]
+)
+def test_adapters_of_another_shape_are_told_before_anything_runs(tmp_path, setting, value):
+    specs = {
+        "rows": {"run": "collect_demonstrations", "env": KITCHEN},
+        "clone": {"run": "ActionSFT", "config": {"input_": "${rows}", setting: value}},
+        "verco": {"run": "Verco", "env": KITCHEN, "config": {"messages": "none", "action_checkpoint": "${clone}"}},
+    }
+    with pytest.raises(UserError, match=rf"`verco.config.{setting}` is .* adapter that it takes over from `clone`"):
+        check_stages(stages_of(specs, tmp_path), {})
+    specs["verco"]["config"][setting] = value
+    check_stages(stages_of(specs, tmp_path), {})
