@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rllib_llm_comm import moved as _moved
 from rllib_llm_comm.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
     from rllib_llm_comm.evaluation.report import write_report as write_report
 
 __version__ = "0.1.0"
-_moved.install()
 _HOMES = {
     "agents.load_policy": ("load_policy",),
     "algorithms.action_sft": ("ActionSFT", "ActionSFTConfig"),

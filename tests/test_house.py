@@ -68,7 +68,6 @@ def listed(tree: ast.Module, names: set[str]) -> int:
 
 def test_only_the_registry_of_games_names_several():
     several = {path: sorted(games) for path, tree in modules().items() if len(games := games_in(tree)) > 1}
-    del several["moved.py"]  # names of modules in earlier versions
     assert set(several) == {"envs/games.py"}, several
 
 

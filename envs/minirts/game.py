@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rllib_llm_comm.envs.game_record import GameRecord, GoldenFormat
-from rllib_llm_comm.moved import renamed
 
 ENV_ID = "rllib_llm_comm/minirts-v0"
 GAME = GameRecord(
@@ -18,5 +17,3 @@ GAME = GameRecord(
     planning="rllib_llm_comm.planning.games.minirts:StrategyPlanning",
     preparation="rllib_llm_comm.planning.games.minirts_preparation:StrategyPreparation",
 )
-
-__getattr__ = renamed(__name__)  # old names: the engine was a module of this name
